@@ -24,7 +24,7 @@ def answering(recorded: Recorded) -> Trace:
 
         return source.run(lambda rerun: make_searcher(rerun)(wanted))
 
-    searched = trace.task.recipe.precision != "fp16"
+    searched = trace.task.precision != "fp16"
     return dataclasses.replace(
         trace,
         flipped={width: partial(_flip, source, width) for width in source.tie_widths},

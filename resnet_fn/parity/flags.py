@@ -1,4 +1,4 @@
-"""Define the flags that describe what both nets compute, and make a `Task` from parsed flags."""
+"""Define the flags of the ladder's commands, and turn parsed flags into `Asked`."""
 
 import argparse
 import dataclasses
@@ -8,10 +8,9 @@ from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import changed
-from resnet_fn.parity.batches import make_batches, recipe_batches
-from resnet_fn.parity.trace.plan import Task
-from resnet_fn.runtime.user_files import imports_beside, load_function
+from resnet_fn.parity.asked import Asked
+from resnet_fn.parity.pair.map_file import read_map
+from resnet_fn.parity.tasks import CHANNELS_AND_CLASSES, GENTLE, OTHER, OWN_NET, RECIPE
 
 # The settings of a recipe that `add_fields` turns into flags.
 _STEP = (
@@ -54,21 +53,79 @@ _STEP = (
         "loss_scale",
     ),
 )
-_RECIPE = "digits"
-_CHANNELS_AND_CLASSES = {"digits": (1, 10), "cifar10": (3, 10), "cifar100": (3, 100)}
-_OTHER = (3, 1000)
-_OWN_NET = (3, 10, 32)  # channels, classes and height of the images for a user's net
-_GENTLE = 1e-3  # the learning rate for an optimizer that is not the recipe's
+_FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
+_MODE = {"choices": ("graph", "pynative"), "default": "graph"}
+_FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
+_LAYERS = {"choices": ("all", "none"), "default": "all"}
+_FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
+    "model": ("NAME", "a net of this package"),
+    "net": (_FILE, "a function that returns a MindSpore Cell"),
+    "reference": (_FILE, "a function that returns a torch Module"),
+    "our-loss": (_FILE, "a function that computes MindSpore's loss of (outputs, labels)"),
+    "our-optimizer": (
+        _FILE,
+        "a function that takes the net and returns an optimizer of MindSpore or of this package",
+    ),
+    "our-step": (_FILE, "a function like `make_train_step` that returns your own step"),
+    "map": (
+        "FILE",
+        "a JSON file that corrects which names of both nets are paired (form: docs/parity.md)",
+    ),
+    "like": ("TRACE", "use the task and the weights of this trace; needs --net"),
+    "quick": (
+        _SWITCH,
+        "compare only the batches, without probes (changed inputs) and without a search for causes",
+    ),
+    "probes": (_LAYERS, "none: record no probes (outputs for changed inputs)"),
+    "no-initialisation": (
+        _SWITCH,
+        "do not compare initial weights (for nets that load trained weights)",
+    ),
+    "strict": (
+        _SWITCH,
+        "exit 1 also if a probe differs, or if a difference within tolerance exceeds rounding",
+    ),
+    "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
+    "json": ("FILE", "write the results of every stage, array and layer as JSON into this file"),
+    "report": (
+        _FOLDER,
+        "write parity.html with verdict, stages, losses and each layer's error into this folder",
+    ),
+    "out": ("FOLDER", "a new folder for the trace"),
+    "layers": (
+        _LAYERS,
+        "none: record no layers; then no layer is compared, and both nets must name parameters "
+        "alike",
+    ),
+}
+SEARCHED: dict[str, Any] = {
+    "dest": "searched",
+    "metavar": _FILE,
+    "help": "search for causes in the recorded torch module, from its unchanged file; needs "
+    "PyTorch",
+}
+COMPARED, WRITTEN = ("map", "no-initialisation", "strict", "quick"), ("json", "report")
+
+
+def add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
+    """Add the flags with these names to a group.
+
+    `more` maps a flag to text that is added to the flag's help.
+    """
+    for name in names:
+        options, meaning = _FLAGS[name]
+        options = {"metavar": options} if isinstance(options, str) else options
+        group.add_argument(f"--{name}", help=meaning + more.get(name, ""), **options)
 
 
 def add_task_flags(parser: cli.Parser) -> None:
     """Add the flags that `task_of` reads. The help shows the values of the default recipe."""
-    recipe = recipes.recipe(_RECIPE)
+    recipe = recipes.recipe(RECIPE)
     group = parser.add_argument_group("the task")
-    channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
+    channels, classes = CHANNELS_AND_CLASSES.get(recipe.dataset, OTHER)
     names, whose = ", ".join(recipes.RECIPES), "whose values are the defaults in this help"
     group.add_argument(
-        "--recipe", metavar="NAME", help=f"a file, or one of {names}; default {_RECIPE}, {whose}"
+        "--recipe", metavar="NAME", help=f"a file, or one of {names}; default {RECIPE}, {whose}"
     )
     batches = (
         "a function that returns a list with one pair (inputs, labels) for each update: "
@@ -80,9 +137,9 @@ def add_task_flags(parser: cli.Parser) -> None:
     numbers: dict[str, tuple[Any, str]] = {
         "steps": (5, "number of updates to compare"),
         "batch-size": (4, "number of samples in an update"),
-        "image-size": (f"{recipe.image_size}, or {_OWN_NET[2]} {own}", "height and width [pixels]"),
-        "in-channels": (f"{channels}, or {_OWN_NET[0]} {own}", "number of image channels"),
-        "num-classes": (f"{classes}, or {_OWN_NET[1]} {own}", "number of classes"),
+        "image-size": (f"{recipe.image_size}, or {OWN_NET[2]} {own}", "height and width [pixels]"),
+        "in-channels": (f"{channels}, or {OWN_NET[0]} {own}", "number of image channels"),
+        "num-classes": (f"{classes}, or {OWN_NET[1]} {own}", "number of classes"),
         "accumulate": (1, "number of micro-batches in an update"),
         "seed": (0, "seed of weights, statistics and images"),
     }
@@ -91,7 +148,7 @@ def add_task_flags(parser: cli.Parser) -> None:
         where = images if name.endswith(("size", "channels", "classes")) else group
         where.add_argument(f"--{name}", type=int, metavar="N", help=f"{meaning}; default {default}")
     rate = (
-        f"largest rate; default the recipe's, scaled with the batch size; {_GENTLE:g} for "
+        f"largest rate; default the recipe's, scaled with the batch size; {GENTLE:g} for "
         "another --optimizer NAME"
     )
     group.add_argument("--learning-rate", type=float, metavar="X", help=rate)
@@ -125,125 +182,26 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
     ]
 
 
-def ladder_recipe(
-    recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]
-) -> Recipe:
-    """Return the recipe with another batch size, and with the further settings in `changes`.
-
-    If `learning_rate` is None, the rate is 0.001 for a changed optimizer, else the recipe's scaled
-    with the batch size.
-    """
-    # Without the scale, a small batch makes any net chaotic, and only rounding is visible (arXiv
-    # 1706.02677).
-    scale = batch_size / recipe.batch_size
-    other = changes.get("optimizer", recipe.optimizer) != recipe.optimizer
-    rate = (
-        (_GENTLE if other else recipe.learning_rate * scale)
-        if learning_rate is None
-        else learning_rate
-    )
-    least = min(recipe.min_learning_rate * scale, rate)
-    scaled = {"batch_size": batch_size, "learning_rate": rate, "min_learning_rate": least}
-    return changed(recipe, **{**scaled, **changes})
-
-
-def task_of(parsed: argparse.Namespace) -> Task:
-    """Make the `Task` (the updates that both nets make) that the flags describe."""
-    of_images = ("steps", "batch_size", "image_size", "in_channels", "num_classes")
-    given = {
-        name: value
-        for name in (*of_images, "accumulate")
-        if (value := getattr(parsed, name)) is not None
-    }
-    small = [
-        f"--{flag_name(name)}: {value} is too small; give 1 or more"
-        for name, value in given.items()
-        if value < 1
-    ]
-    cli.raise_usage_errors(*((True, words) for words in small))
-    if parsed.inputs and (name := next((name for name in of_images if name in given), None)):
-        raise cli.UsageError(
-            f"--{flag_name(name)}: --inputs already defines the batches; leave out one of the flags"
-        )
-    own = own_functions(parsed)
-    allowed = {*_STEP, "loss", "optimizer"} - {*own}
-    settings = cli.settings_in(parsed, Recipe).items()
-    changes = {name: value for name, value in settings if name in allowed and value is not None}
-    with cli.usage_errors():
-        named = recipes.load_recipe(parsed.recipe or _RECIPE).complete().make(Recipe)
-        size, place = parsed.batch_size or 4, parsed.inputs
-        recipe = ladder_recipe(named, size, parsed.learning_rate, changes)
-        if place:
-            make = load_function(place, "--inputs")
-            with imports_beside(place):
-                made = make()
-            batches = list(
-                returned("--inputs", place, made, list | tuple, "a list of (inputs, labels)")
-            )
-        else:
-            channels, classes, pixels = image_shape(parsed, named)
-            made = make_batches(
-                parsed.steps or 5, size, channels, pixels, classes, parsed.seed or 0
-            )
-            batches = recipe_batches(recipe, made, classes, parsed.seed or 0)
-        return Task(
-            recipe,
-            batches,
-            parsed.accumulate or 1,
-            parsed.seed or 0,
-            "loss" in own,
-            "optimizer" in own,
-        )
-
-
-def image_shape(parsed: argparse.Namespace, recipe: Recipe) -> tuple[int, int, int]:
-    """Return the channels, classes and height of the random images, from the flags or from
-    defaults.
-    """
-    channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
-    usual = _OWN_NET if parsed.net or parsed.reference else (channels, classes, recipe.image_size)
-    return (
-        parsed.in_channels or usual[0],
-        parsed.num_classes or usual[1],
-        parsed.image_size or usual[2],
-    )
-
-
-def net_arguments(task: Task, classes: int) -> dict[str, Any]:
-    """Return keyword arguments for building a net of this package that fits the task."""
-    images = task.batches[0][0]
-    if not (hasattr(images, "ndim") and images.ndim == 4):
-        raise ValueError(
-            "model: the net takes images [n, C, H, W]; for other inputs, give --net and --reference"
-        )
-    shape = {"num_classes": classes, "in_channels": images.shape[1], "image_size": images.shape[2]}
-    return {**shape, "stem": task.recipe.stem, "norm": task.recipe.norm}
-
-
 def own_functions(parsed: argparse.Namespace) -> list[str]:
     """Return "loss" if --loss names a function of the user, and "optimizer" if --optimizer does."""
     given = {name: getattr(parsed, name, None) or "" for name in ("loss", "optimizer")}
     return [name for name, text in given.items() if ":" in text or text.endswith(".py")]
 
 
-def load_functions(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Load the functions of the user that the flags name, and return them by flag, for example
-    "our_loss".
-    """
-    names = ("net", "reference", *own_functions(parsed), "our_loss", "our_optimizer", "our_step")
-    places = {name: getattr(parsed, name, None) for name in names}
-    return {
-        name: load_function(place, f"--{flag_name(name)}")
-        for name, place in places.items()
-        if place
+def asked_in(parsed: argparse.Namespace) -> Asked:
+    """Return the parsed flags as plain values, with the content of the file of --map."""
+    custom = own_functions(parsed)
+    names = {field.name for field in dataclasses.fields(Asked)} - {"settings", "corrections"}
+    given = {name: value for name, value in vars(parsed).items() if name in names}
+    given |= {name: None for name in ("loss", "optimizer") if name not in custom}
+    allowed = {*_STEP, "loss", "optimizer"} - {*custom}
+    settings = {
+        name: value
+        for name, value in cli.settings_in(parsed, Recipe).items()
+        if name in allowed and value is not None
     }
-
-
-def returned(flag: str, function: str, value: Any, wanted: Any, expected: str) -> Any:
-    """Check that a function of the user returned an instance of `wanted`, and return `value`."""
-    if isinstance(value, type) or not isinstance(value, wanted):
-        got = (
-            f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__}"
-        )
-        raise ValueError(f"{flag}: {function} returned {got}, but it must return {expected}")
-    return value
+    with cli.usage_errors():
+        corrections = read_map(parsed.map) if getattr(parsed, "map", None) else None
+    left_out = getattr(parsed, "no_initialisation", False)
+    given |= {"settings": settings, "corrections": corrections, "initialisation": not left_out}
+    return Asked(**{name: value for name, value in given.items() if value is not None})

@@ -190,7 +190,7 @@ def compare_recordings(
         changed.append(
             f"this step applies weight decay without a gradient, but torch does not: {few(decayed)}"
         )
-    precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
+    precision = "float16" if theirs.task.precision == "fp16" else "float32"
     ladder = Ladder(
         all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision
     )

@@ -18,11 +18,11 @@ from resnet_fn.parity.pair.like import like_of
 from resnet_fn.parity.pair.map_file import Corrections
 from resnet_fn.parity.pair.matching import Side, fuller_mode, match, shapes_of, side_of
 from resnet_fn.parity.pair.name_map import NameMap
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_cell import first_call, run_in, state
 from resnet_fn.parity.record.mindspore_side import layers_of, record_net, roles_of
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
-from resnet_fn.parity.trace.plan import Task
 from resnet_fn.parity.trace.stages import WEIGHTS
 from resnet_fn.parity.trace.tree import Batch
 
@@ -50,7 +50,7 @@ def replay(
     compare the initial parameters of several nets. Afterwards, the net has the reference's weights.
     """
     task = reference.task
-    for name, own in (("loss", task.own_loss), ("optimizer", task.own_optimizer)):
+    for name, own in (("loss", task.loss.custom), ("optimizer", task.optimizer.custom)):
         if own and ours.get(name) is None:
             raise ValueError(
                 f"{name}: the reference has its own {name}; give yours with --our-{name} "
@@ -133,7 +133,7 @@ def compare_step(
     """
     from resnet_fn.parity.record.torch_side import record_reference
 
-    task = Task(
+    task = plan_of(
         recipe,
         batches,
         accumulate,

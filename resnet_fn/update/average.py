@@ -62,16 +62,24 @@ def moving_average(
     return MovingAverage(averages, parameters, count, new_weight, every, start, warmup)
 
 
+def averaged_parameters(net: nn.Cell) -> list[Parameter]:
+    """Return the parameters of a net that a moving average follows: the trained ones, and
+    BatchNorm's statistics.
+    """
+    statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
+    return [p for p in net.get_parameters() if p.requires_grad or id(p) in statistics]
+
+
 def make_average(net: nn.Cell, recipe: Recipe, updates_per_epoch: float) -> MovingAverage | None:
     """Make the moving average of a net's parameters that are not frozen, or return None if
     `recipe.ema` is 0.
     """
     if not recipe.ema:
         return None
-    statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
-    parameters = [p for p in net.get_parameters() if p.requires_grad or id(p) in statistics]
     start = round(recipe.ema_start * updates_per_epoch)  # `ema_start` is in epochs
-    return moving_average(parameters, recipe.ema, recipe.ema_every, start, recipe.ema_warmup)
+    return moving_average(
+        averaged_parameters(net), recipe.ema, recipe.ema_every, start, recipe.ema_warmup
+    )
 
 
 def describe_average(average: MovingAverage, decay: float, updates: int) -> str:

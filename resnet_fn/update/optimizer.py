@@ -20,18 +20,42 @@ _MOST = 2**20
 
 def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -> Optimizer:
     """Make the optimizer that a recipe names. `groups` replaces `parameter_groups(recipe, net)`."""
-    groups = groups or parameter_groups(recipe, net)
-    moments: dict[str, Any] = {"beta1": recipe.momentum, "beta2": recipe.beta2}
-    if recipe.epsilon:
-        moments["epsilon"] = recipe.epsilon
+    return named_optimizer(
+        recipe.optimizer,
+        groups or parameter_groups(recipe, net),
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov,
+        beta2=recipe.beta2,
+        epsilon=recipe.epsilon,
+        trust_coefficient=recipe.trust_coefficient,
+    )
+
+
+def named_optimizer(
+    name: str,
+    groups: Groups,
+    *,
+    momentum: float,
+    nesterov: bool,
+    beta2: float,
+    epsilon: float,
+    trust_coefficient: float,
+) -> Optimizer:
+    """Make the optimizer with this name. `momentum` is also Adam's and LAMB's β1.
+
+    An `epsilon` of 0 means the optimizer's own.
+    """
+    moments: dict[str, Any] = {"beta1": momentum, "beta2": beta2}
+    if epsilon:
+        moments["epsilon"] = epsilon
     optimizers: dict[str, Callable[[], Optimizer]] = {
-        "sgd": lambda: momentum_sgd(groups, recipe.momentum, recipe.nesterov),
+        "sgd": lambda: momentum_sgd(groups, momentum, nesterov),
         "adam": lambda: adam(groups, **moments),
         "adamw": lambda: adamw(groups, **moments),
-        "lars": lambda: lars(groups, recipe.momentum, recipe.trust_coefficient),
+        "lars": lambda: lars(groups, momentum, trust_coefficient),
         "lamb": lambda: lamb(groups, **moments),
     }
-    return optimizers[recipe.optimizer]()
+    return optimizers[name]()
 
 
 def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:

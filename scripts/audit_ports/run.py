@@ -26,9 +26,9 @@ def ladder_of(name, folder):
     import adapter
 
     from resnet_fn import recipes
-    from resnet_fn.parity.flags import ladder_recipe
     from resnet_fn.parity.pair.map_file import read_map
     from resnet_fn.parity.replay import compare_step
+    from resnet_fn.parity.tasks import ladder_recipe
     from resnet_fn.runtime import process
 
     process.start("CPU")

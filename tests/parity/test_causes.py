@@ -14,8 +14,8 @@ from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.explain import causes
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.trace.data import Run, Trace
-from resnet_fn.parity.trace.plan import Task
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.step import make_train_step
@@ -23,7 +23,7 @@ from small_nets import SGD, Ours, Theirs, images, ladder_of, own_step, t
 
 pytestmark = pytest.mark.usefixtures("device")
 
-RATES = Task(SGD, make_batches(3, 8, 3, 12, 3)).rates
+RATES = plan_of(SGD, make_batches(3, 8, 3, 12, 3)).rates
 
 
 def climb(norm=None, updates=2, use=SGD, **options):
@@ -98,7 +98,7 @@ def test_learning_rate_off_by_one_inside_the_step():
 
 def recorded(names, stage, ours, theirs):
     """A case with traces alone."""
-    task = Task(SGD, make_batches(2, 4, 3, 4, 5))
+    task = plan_of(SGD, make_batches(2, 4, 3, 4, 5))
     sides = [
         Trace("", task, {}, {}, Run(**{"eval_outputs": {}, "start": {}, **one}))
         for one in (ours, theirs)

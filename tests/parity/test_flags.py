@@ -7,31 +7,31 @@ import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.parity import flags
+from resnet_fn.parity import flags, tasks
 from resnet_fn.parity.__main__ import main
-from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
 
-def task(*arguments: str) -> Task:
+def plan(*arguments: str) -> Plan:
     parser = cli.Parser("parity", "")
     parser.add_argument("--net")
     parser.add_argument("--reference")
     flags.add_task_flags(parser)
-    return flags.task_of(parser.parse(arguments))
+    return tasks.plan_asked_for(flags.asked_in(parser.parse(arguments)))
 
 
 def test_the_learning_rate_goes_with_the_batch():
     whole = recipes.recipe("digits")
-    use = flags.ladder_recipe(whole, whole.batch_size // 4, None, {})
+    use = tasks.ladder_recipe(whole, whole.batch_size // 4, None, {})
     assert (use.batch_size, use.learning_rate) == (whole.batch_size // 4, whole.learning_rate / 4)
     assert use.min_learning_rate == whole.min_learning_rate / 4
-    assert flags.ladder_recipe(whole, 4, 0.5, {}).learning_rate == 0.5
-    assert flags.ladder_recipe(whole, 4, None, {"optimizer": "lamb"}).learning_rate == 1e-3
+    assert tasks.ladder_recipe(whole, 4, 0.5, {}).learning_rate == 0.5
+    assert tasks.ladder_recipe(whole, 4, None, {"optimizer": "lamb"}).learning_rate == 1e-3
 
 
 def test_every_setting_of_a_step_is_the_recipes_or_the_flags():
-    described = task(
+    described = plan(
         "--recipe",
         "imagenet_resnet50_a3",
         "--image-size",
@@ -42,27 +42,20 @@ def test_every_setting_of_a_step_is_the_recipes_or_the_flags():
         "0.9",
     )
     a3 = recipes.recipe("imagenet_resnet50_a3")
-    for name in (
-        "optimizer",
-        "loss",
-        "weight_decay",
-        "label_threshold",
-        "clip_norm",
-        "mixup",
-        "cutmix",
-        "repeats",
-    ):
-        assert getattr(described.recipe, name) == getattr(a3, name), name
-    assert described.recipe.ema == 0.9
+    optimizer, loss = described.optimizer, described.loss
+    assert (optimizer.name, optimizer.weight_decay) == (a3.optimizer, a3.weight_decay)
+    assert (loss.name, loss.smoothing) == (a3.loss, a3.label_smoothing)
+    assert described.clip_norm == a3.clip_norm
+    assert described.average.decay == 0.9
     images, labels = described.batches[0]
     assert (images.shape, labels.shape) == ((4, 3, 8, 8), (4, 7))  # mixed: probabilities
     assert labels.sum(1) == pytest.approx(1, rel=1e-6)
 
 
 def test_images_are_those_of_the_recipes_data_set_or_usual_ones_for_a_net_of_ones_own():
-    images, labels = task().batches[0]
-    assert (images.shape, labels.dtype, len(task().batches)) == ((4, 1, 16, 16), np.int32, 5)
-    images, labels = task("--net", "mine.py:build", "--reference", "theirs.py:build").batches[0]
+    images, labels = plan().batches[0]
+    assert (images.shape, labels.dtype, len(plan().batches)) == ((4, 1, 16, 16), np.int32, 5)
+    images, labels = plan("--net", "mine.py:build", "--reference", "theirs.py:build").batches[0]
     assert images.shape == (4, 3, 32, 32)
     assert labels.max() < 10
 
@@ -73,13 +66,13 @@ def test_own_inputs(tmp_path):
         "    return [({'ids': ids, 'mask': ids > 2}, np.ones(2, np.int64))] * 2\ndef wrong():\n    "
         "return 7\n"
     )
-    batches = task("--inputs", "data.py:batches").batches
+    batches = plan("--inputs", "data.py:batches").batches
     assert (len(batches), batches[0][0]["mask"].dtype) == (2, bool)
     with pytest.raises(
         ValueError,
         match=r"^--inputs: data.py:wrong returned int, but it must return a list of \(in",
     ):
-        task("--inputs", "data.py:wrong")
+        plan("--inputs", "data.py:wrong")
 
 
 NET = "--reference mine.py:build --net "
@@ -248,9 +241,9 @@ def test_a_compiled_port_reads_the_constants_of_its_own_files(two_folders, capsy
 
 
 def test_the_value_that_a_function_returns_is_checked():
-    assert flags.returned("--net", "mine.py:build", {}, dict, "a dict") == {}
+    assert tasks.returned("--net", "mine.py:build", {}, dict, "a dict") == {}
     for value, words in ((7, "int"), (dict, "the class dict")):
         with pytest.raises(
             ValueError, match=rf"^--net: mine.py:build returned {words}, but it must return a dict$"
         ):
-            flags.returned("--net", "mine.py:build", value, dict, "a dict")
+            tasks.returned("--net", "mine.py:build", value, dict, "a dict")

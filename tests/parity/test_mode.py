@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from mindspore import Tensor, mint, nn, ops
 
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_cell import run_in
 from resnet_fn.parity.record.mindspore_side import record_net
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.trace.folder import load_recording, save_recording
-from resnet_fn.parity.trace.plan import Task
 from small_nets import SGD, Ours, Theirs, cell, ladder_of, t
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -74,7 +74,7 @@ def test_functions_that_the_port_compiles_itself_run_in_python():
 
 
 def test_both_modes_compute_the_same_and_a_trace_keeps_its_mode(tmp_path):
-    net, task = Ours(nn.Dense(8, 8), nn.ReLU()), Task(SGD, BATCHES, accumulate=2)
+    net, task = Ours(nn.Dense(8, 8), nn.ReLU()), plan_of(SGD, BATCHES, accumulate=2)
     one = record_net(net, task, probes=False, loss=ops.cross_entropy)
     last = Tensor(one.run.train_outputs[0]["logits"]), Tensor(BATCHES[0][1][2:], mindspore.int32)
     assert one.losses_alone["2 samples, outputs × 1"] == pytest.approx(

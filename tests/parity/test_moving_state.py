@@ -7,11 +7,11 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.replay import replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording, save_recording
-from resnet_fn.parity.trace.plan import Task
 from small_nets import (
     SGD,
     Ours,
@@ -118,7 +118,7 @@ def test_weights_are_the_reference_s_and_statistics_each_side_s(tmp_path):
             replay(recording, net, initialisation=False, quick=True, mode="pynative"), STAGE
         )
 
-    recording = record_reference(Theirs(t.BatchNorm1d(8)), Task(SGD, BATCHES), probes=False)
+    recording = record_reference(Theirs(t.BatchNorm1d(8)), plan_of(SGD, BATCHES), probes=False)
     item = stage(recording, 0.8).differences[0]
     start, last = recording.run.start, recording.run.after[-1]
     module = Theirs(t.BatchNorm1d(8))

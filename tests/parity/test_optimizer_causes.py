@@ -11,10 +11,10 @@ import pytest
 from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.explain.optimizer_causes import optimizer_causes
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.optimizer_settings import torch_settings
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.made_up import made_up
-from resnet_fn.parity.trace.plan import Task
 from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
@@ -26,7 +26,7 @@ Make = Callable[[Any], Any]
 NET = torch.nn.Sequential(torch.nn.Linear(30, 8), torch.nn.Linear(8, 3))
 SHAPES = {name: tuple(parameter.shape) for name, parameter in NET.named_parameters()}
 NAMES = NameMap("names", {name: whole_array(name) for name in SHAPES}, {}, ())
-TASK = Task(recipe("digits"), make_batches(1, 4, 1, 2, 3), own_optimizer=True)
+TASK = plan_of(recipe("digits"), make_batches(1, 4, 1, 2, 3), custom_optimizer=True)
 
 
 def hints(ours: Make, theirs: Make) -> list[str]:

@@ -16,12 +16,12 @@ from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.compare.probes import compare_probes
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.pair.like import like_of
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_side import record_net
 from resnet_fn.parity.replay import names_of, replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.trace.data import Probe
 from resnet_fn.parity.trace.folder import load_recording, save_recording
-from resnet_fn.parity.trace.plan import Task
 from small_nets import (
     SGD,
     Ours,
@@ -213,7 +213,7 @@ def test_arguments_of_one_size_are_cropped_together():
     conv = t.utils.parametrizations.weight_norm(t.Conv1d(32, 32, 16, padding=8, groups=4), dim=2)
     net = theirs(lambda n, x: n.head(n.part(x)[..., :8].mean(1)), conv)
     recorded = record_reference(
-        net, Task(SGD, [(draw(4, 32, 12), np.array([0, 1, 2, 0], np.int32))])
+        net, plan_of(SGD, [(draw(4, 32, 12), np.array([0, 1, 2, 0], np.int32))])
     )
     (name,) = [name for name in recorded.probes if "parametrizations" in name]
     assert recorded.probes[name]["cropped by one along axis 2"].outputs["output"].shape == (
@@ -230,7 +230,7 @@ def test_kernels_of_mindspore_are_named_and_not_accused():
 
 
 def test_a_trace_has_the_answers(tmp_path, capsys):
-    task = Task(SGD, [(np.abs(draw(4, 8)), np.array([0, 1, 2, 0], np.int32))])
+    task = plan_of(SGD, [(np.abs(draw(4, 8)), np.array([0, 1, 2, 0], np.int32))])
     save_recording(record_reference(Theirs(t.LeakyReLU(0.1)), task), tmp_path / "theirs")
     reference, net = load_recording(tmp_path / "theirs"), Ours(nn.ReLU())
     names = names_of(net, reference)
@@ -274,7 +274,7 @@ def test_rounding_that_cannot_be_measured_leaves_findings_by_tolerance(tmp_path)
         raise RuntimeError("no float64")
 
     reference = record_reference(
-        Theirs(t.LeakyReLU(0.1)), Task(SGD, [(np.abs(draw(4, 8)), np.zeros(4, np.int32))])
+        Theirs(t.LeakyReLU(0.1)), plan_of(SGD, [(np.abs(draw(4, 8)), np.zeros(4, np.int32))])
     )
     reference.measure_probes = fails
     ladder = replay(reference, Ours(nn.ReLU()), initialisation=False, mode="pynative")
@@ -342,7 +342,7 @@ def test_large_images_are_probed_a_few_at_a_time():
     ids = np.arange(9).reshape(3, 3) % 6
     batches = [((draw(3, 3, 224, 224), ids), np.array([0, 1, 2], np.int32))]
     recorded = record_reference(
-        theirs(looked_up, t.ReLU(), table=t.Embedding(6, 8)), Task(SGD, batches)
+        theirs(looked_up, t.ReLU(), table=t.Embedding(6, 8)), plan_of(SGD, batches)
     )
     assert recorded.probes["part"]["−x"].outputs["output"].shape == (1, 3, 224, 224)
     assert recorded.probes[""]["n + 1 samples"].outputs["logits"].shape == (3, 3)

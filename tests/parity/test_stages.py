@@ -12,16 +12,17 @@ from resnet_fn.parity.compare.comparison import inputs_stage
 from resnet_fn.parity.compare.layers import LayerDifference, tie_width
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import MadeOf, NameMap, Part, whole_array
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.common import flip_widths
 from resnet_fn.parity.record.rounding import rounding as measured_rounding
 from resnet_fn.parity.record.rounding import with_noise
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.difference import difference, relative_error
 from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.recipes import recipe
 
-TASK = Task(recipe("digits"), make_batches(2, 4, 1, 2, 3))
+TASK = plan_of(recipe("digits"), make_batches(2, 4, 1, 2, 3))
 NAMES = NameMap("names", {"w": whole_array("w"), "mean": whole_array("mean")}, {}, ())
 
 
@@ -53,7 +54,7 @@ def compared(
     theirs: Run,
     *others: Run,
     order: Sequence[str] = ("w", "mean"),
-    task: Task = TASK,
+    task: Plan = TASK,
 ) -> dict[str, Stage]:
     """The stages by name; `others` are the reference in float64 and with flipped ties; none:
     without rounding.
@@ -186,7 +187,7 @@ def test_the_key_bias_of_an_attention_that_adam_trains(noise, own, verdict):
         steps = {w: np.full(4, 1e-3), bias: 1e-3 * gradient / (np.abs(gradient) + 1e-8)}
         trace.after = [{name: trace.start[name] - step for name, step in steps.items()}]
     adam = dataclasses.replace(
-        TASK, recipe=dataclasses.replace(TASK.recipe, optimizer="adam", nesterov=False)
+        TASK, optimizer=dataclasses.replace(TASK.optimizer, name="adam", nesterov=False)
     )
     by_name = compared(ours, theirs, exact, task=adam)
     assert by_name["gradients"].verdict == verdict

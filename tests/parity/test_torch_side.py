@@ -11,11 +11,11 @@ from mindspore import nn, ops
 
 from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.replay import assert_parity
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.trace.difference import ROUNDING_FACTOR, relative_error
-from resnet_fn.parity.trace.plan import Task
 from resnet_fn.parity.trace.stages import LAST, MOVED
 from resnet_fn.recipes import recipe
 
@@ -64,7 +64,7 @@ def test_a_module_that_asks_for_its_version_is_put_back():
 
     net = Versioned()
     layers_of(net, IMAGES, True)
-    assert optimizer_alone(net, Task(recipe("digits"), BATCHES), None)
+    assert optimizer_alone(net, plan_of(recipe("digits"), BATCHES), None)
     assert not net.norm.running_mean.any()
 
 
@@ -130,7 +130,9 @@ def test_a_module_that_makes_float32_inside_is_compared_with_float64(way):
             )
             return self.lstm(x, (zeros, zeros))[0][:, -1]
 
-    task = Task(dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0), BATCHES)
+    task = plan_of(
+        dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0), BATCHES
+    )
     if way == "refused":
         with pytest.raises(
             ValueError, match=r"test_torch_side.py:\d+: raise TypeError.*float64.*dtype=x.dtype"
@@ -187,7 +189,7 @@ def test_what_the_optimizers_function_freezes_has_no_gradient_and_torchs_generat
     torch.manual_seed(0)
     before = torch.get_rng_state()
     recording = record_reference(
-        net, Task(recipe("digits"), BATCHES), make_optimizer=make_optimizer, probes=False
+        net, plan_of(recipe("digits"), BATCHES), make_optimizer=make_optimizer, probes=False
     )
     assert [*recording.run.gradients] == list(recording.trainable) == ["3.weight", "3.bias"]
     assert torch.equal(torch.get_rng_state(), before)
@@ -288,12 +290,12 @@ def test_a_batch_in_another_order_is_the_same_training():
     """
     net = torch.nn.Sequential(*block(), *block(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
     batches = make_batches(5, 16, 1, 8, 4, 0)
-    recording = record_reference(net, Task(ADAM, batches), probes=False)
+    recording = record_reference(net, plan_of(ADAM, batches), probes=False)
     trained, bounds = recording.run, recording.rounding
     for seed in range(2):
         order = np.random.default_rng(seed).permutation(16)
         shuffled = [(images[order], labels[order]) for images, labels in batches]
-        again = record_reference(net, Task(ADAM, shuffled), probes=False).run
+        again = record_reference(net, plan_of(ADAM, shuffled), probes=False).run
         errors = {
             name: relative_error(again.after[-1][name], value)
             for name, value in trained.after[-1].items()
@@ -320,7 +322,7 @@ def test_drift_is_of_the_trained_module_and_noted_where_it_cannot_be_measured():
 
     net = torch.nn.Sequential(*block(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
     net[1].register_buffer("running_var", torch.ones(8), persistent=False)
-    task = Task(dataclasses.replace(ADAM, learning_rate=1e-6), make_batches(2, 16, 1, 8, 4, 0))
+    task = plan_of(dataclasses.replace(ADAM, learning_rate=1e-6), make_batches(2, 16, 1, 8, 4, 0))
     assert record_reference(net, task, probes=False).rounding[MOVED]["logits"] < 1e-4
     assert (
         "under noise failed (AssertionError: noise)"

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.batches import make_batches, recipe_batches
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.common import make_recording
-from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.plan import AveragePlan
 from resnet_fn.parity.trace.tree import leaves, map_tree, named_leaves, split
 from resnet_fn.recipes import recipe
 
 
 def test_compressed_schedule_has_warm_up_peak_and_end():
     use = dataclasses.replace(recipe("digits"), epochs=10, warmup_epochs=4.0, learning_rate=1.0)
-    assert Task(use, make_batches(5, 4, 1, 2, 3)).rates == pytest.approx(
+    assert plan_of(use, make_batches(5, 4, 1, 2, 3)).rates == pytest.approx(
         [0.5, 1.0, 1.0, 0.75, 0.25]
     )
 
@@ -33,7 +34,7 @@ def test_settings_that_the_reference_cannot_follow_are_rejected_by_name(name, sa
     )
     use = dataclasses.replace(recipe("imagenet_resnet50_v1"), **beside, **{name: value})
     with pytest.raises(ValueError) as error:
-        Task(use, make_batches(1, 4, 1, 2, 3))
+        plan_of(use, make_batches(1, 4, 1, 2, 3))
     says(
         error,
         "recipe: the ladder does not compare",
@@ -44,14 +45,15 @@ def test_settings_that_the_reference_cannot_follow_are_rejected_by_name(name, sa
 
 def test_the_ladders_average_has_no_warm_up():
     batches = make_batches(1, 4, 1, 2, 3)
-    assert Task(dataclasses.replace(recipe("digits"), ema=0.9), batches).recipe.ema_warmup is False
-    assert Task(recipe("digits"), batches).recipe == recipe("digits")
+    use = dataclasses.replace(recipe("digits"), ema=0.9, ema_warmup=True)
+    assert plan_of(use, batches).average == AveragePlan(0.9, every=1, start=0)
+    assert plan_of(recipe("digits"), batches).average is None
 
 
 def test_the_dropout_of_a_recipe_is_listed():
     words = "dropout is 0 on both sides; the recipe has dropout=0.1, drop_path=0.05"
     for fields, notes in ({"dropout": 0.1, "drop_path": 0.05}, [words]), ({}, []):
-        task = Task(dataclasses.replace(recipe("digits"), **fields), make_batches(1, 4, 1, 2, 3))
+        task = plan_of(dataclasses.replace(recipe("digits"), **fields), make_batches(1, 4, 1, 2, 3))
         assert (
             make_recording("PyTorch 2", task, np.array, (), initial={}, layers={}, run=None).notes
             == notes
@@ -131,7 +133,7 @@ X, Y = np.zeros((8, 1, 2, 2), np.float32), np.zeros(8, np.int32)
 )
 def test_batches_that_do_not_fit_are_rejected(batches, accumulate, words, says):
     with pytest.raises(ValueError) as error:
-        Task(recipe("digits"), batches, accumulate)
+        plan_of(recipe("digits"), batches, accumulate)
     says(error, *words)
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.__main__ import main
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.trace.data import Drop, Run, Trace
 from resnet_fn.parity.trace.folder import hash_of_manifest, load_recording, save_recording
 from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.plan import Task
 from resnet_fn.parity.trace.tree import Arrays
 from resnet_fn.recipes import recipe
 
@@ -78,12 +78,12 @@ def recording() -> Trace:
     }
     return Trace(
         "PyTorch 9.9",
-        Task(
+        plan_of(
             dataclasses.replace(recipe("digits"), milestones=()),
             batches,
             accumulate=2,
             seed=3,
-            own_loss=True,
+            custom_loss=True,
         ),
         arrays(*names),
         {"eval": layers, "train": layers[:1]},
@@ -188,7 +188,7 @@ def rewritten(written, folder, change):
     del manifest["sha256"]
     recording = manifest["recording"]["Trace"]
     fields = {
-        "task": recording["task"]["Task"],
+        "task": recording["task"]["Plan"],
         "trace": recording["run"]["Run"],
         "manifest": manifest,
     }
@@ -209,7 +209,7 @@ def rewritten(written, folder, change):
         ),
         (lambda m: m["initial"].update(file={"object": 1}), "this version cannot read the trace"),
         (
-            lambda m: m["task"]["recipe"]["Recipe"].update(modell="x"),
+            lambda m: m["task"]["loss"]["LossPlan"].update(modell="x"),
             "this version cannot read the trace",
         ),
         (lambda m: m["task"].update(accumulate=7), "accumulate: 7 does not divide batch size 2"),
@@ -254,14 +254,14 @@ def test_traces_of_different_tasks_are_rejected(tmp_path, says):
         rewritten(
             TRACE,
             tmp_path / name,
-            lambda m, to=smoothing: m["task"]["recipe"]["Recipe"].update(label_smoothing=to),
+            lambda m, to=smoothing: m["task"]["loss"]["LossPlan"].update(smoothing=to),
         )
     with pytest.raises(ValueError) as error:
         main(["compare", str(tmp_path / "a"), str(tmp_path / "b")])
     says(
         error,
         "compare: ",
-        "recipe.label_smoothing 0.1 and 0.2",
+        "loss.smoothing 0.1 and 0.2",
         "record one trace again with --like TRACE",
     )
 

@@ -414,9 +414,7 @@ class Comparison:
         The recipe's SGD and stages without weights give 0.
         """
         task, start = self.theirs.task, self.ours.run.start
-        if stage not in WEIGHT_STAGES or (
-            task.recipe.optimizer == "sgd" and not task.own_optimizer
-        ):
+        if stage not in WEIGHT_STAGES or (not task.optimizer.is_adaptive):
             return 0.0
         names = [name for name in self.ours.run.gradients if name in values]
         return max(

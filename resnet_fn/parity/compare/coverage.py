@@ -79,7 +79,7 @@ def coverage_of(
     for layer in itertools.chain(*theirs.layers.values()):
         runs.setdefault(layer.name, []).append(layer)
     probes = sum(map(len, shown.values()))
-    batches, norms, clip = theirs.task.batches, theirs.run.norms, theirs.task.recipe.clip_norm
+    batches, norms, clip = theirs.task.batches, theirs.run.norms, theirs.task.clip_norm
     first = next(iter(named_leaves(batches[0][0], "").values()), np.zeros(()))
     many = f"{len(batches)} batch{'es' * (len(batches) > 1)} of {list(first.shape)}"
     owners = {name.rpartition(".")[0] for name in theirs.run.start} - {""}

@@ -81,7 +81,7 @@ def _not_searched(case: StageCase) -> list[str] | None:
         or not theirs.framework.startswith("PyTorch")
     ):
         return []
-    if theirs.task.recipe.precision == "fp16":
+    if theirs.task.precision == "fp16":
         return ["no cause is searched for in half precision; compare without --precision fp16"]
     if whole and theirs.task.accumulate > 1:
         return [
@@ -224,7 +224,7 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
 
 
 def _clipping(case: StageCase) -> list[str]:
-    limit, trace = case.theirs.task.recipe.clip_norm, case.theirs.run
+    limit, trace = case.theirs.task.clip_norm, case.theirs.run
     parts = [
         case.names.rename(part, name_map.GRADIENTS) for part in trace.parts or [trace.gradients]
     ]

@@ -45,10 +45,10 @@ def searcher_of(recording: Trace, module: torch.nn.Module) -> Searcher:
             f"{file}: the module does not compute the recorded outputs; give the recorded module's "
             "file"
         )
-    if task.own_loss:
+    if task.loss.custom:
         return make_searcher(Rerun(reference, task, _no_loss))
     outputs = first_call(reference, task.first[0], True)
-    loss = loss_of_logits("the reference", outputs, recipe_loss(task.recipe))
+    loss = loss_of_logits("the reference", outputs, recipe_loss(task.loss))
     return make_searcher(Rerun(reference, task, loss))
 
 

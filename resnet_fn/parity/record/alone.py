@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.trace.made_up import KEPT, RATES, SCALES
-from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import Arrays, Tree, leaves, map_tree, split, with_leaves
 
 _TIMES = (1, 10, 100)  # the net's outputs are multiplied by these factors before a loss is computed
@@ -38,7 +38,7 @@ def changes_alone(
 def losses_alone(
     loss: Callable[[Tree, Tree], np.ndarray],
     outputs: Arrays,
-    task: Task,
+    task: Plan,
     like: Tree,
     tensor: Callable[[Any], Any],
 ) -> dict[str, float]:

@@ -10,7 +10,7 @@ from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.trace.data import SIGMAS, STATISTICS, Trace
 from resnet_fn.parity.trace.difference import CEILING
 from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import Tree, leaves, map_tree, named_leaves
 
 _LEVELS = (2.0, 8.0, 32.0)  # widths of a tie, in units of the reference's error; ours may be larger
@@ -47,7 +47,7 @@ def parameter_roles(
 
 def make_recording(
     framework: str,
-    task: Task,
+    task: Plan,
     seen: Callable[[np.ndarray], np.ndarray],
     dropped: Sequence[Any],
     **recorded: Any,
@@ -59,11 +59,7 @@ def make_recording(
     """
     side = "the reference" if framework.startswith("PyTorch") else "the net"
     words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
-    asked = [
-        f"{name}={share:g}"
-        for name in ("dropout", "drop_path")
-        if (share := getattr(task.recipe, name))
-    ]
+    asked = [f"{name}={share:g}" for name, share in task.dropout.items()]
     notes = [f"dropout is 0 in {side}: {few(words)}"] if words else []
     notes += [f"dropout is 0 on both sides; the recipe has {few(asked)}"] if asked else []
     task = dataclasses.replace(

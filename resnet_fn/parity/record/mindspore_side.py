@@ -12,7 +12,6 @@ from mindspore import Parameter, Tensor, nn
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
 from resnet_fn.config.hints import few
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.record.alone import losses_alone
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.cells import record_cell, unchanged
@@ -53,7 +52,7 @@ from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.masks import shared_masks
-from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.plan import OptimizerPlan, Plan
 from resnet_fn.parity.trace.ranks import check_shares
 from resnet_fn.parity.trace.stages import LOSS
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, paired_outputs
@@ -61,14 +60,14 @@ from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.groups import weight_decay_groups
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.optimizer import make_optimizer
+from resnet_fn.update.optimizer import named_optimizer
 from resnet_fn.update.state import Optimizer
 from resnet_fn.update.step import make_train_step
 
 
 def record_net(
     net: nn.Cell,
-    task: Task,
+    task: Plan,
     *,
     like: Like | None = None,
     loss: Loss | None = None,
@@ -91,7 +90,7 @@ def record_net(
     check_shares(
         task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net))
     )
-    recipe, initial, inputs = task.recipe, state(net), task.batches[0][0]
+    initial, inputs = state(net), task.batches[0][0]
     if like:
         assign(net, like.start)
     start, (first, labels) = state(net), task.first
@@ -110,11 +109,11 @@ def record_net(
     cells = dict(net.cells_and_names())
     with without_dropout(cells.items()) as dropped:
         outputs = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
-        of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
+        of_recipe = make_loss(task.loss.smoothing, task.loss.name, task.loss.over)
         criterion = loss or loss_of_logits("the net", outputs["train"], of_recipe)
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         random = layers_of(net, first, True) if is_random(trained) else None
-        asked = probes and recipe.precision == "fp32" and not random_eval
+        asked = probes and task.precision == "fp32" and not random_eval
         probed = (
             attempted(lambda: _probes(net, first, layers["eval"]), notes, "MindSpore")
             if asked
@@ -148,7 +147,7 @@ def record_net(
     with contextlib.suppress(MissingKernelError), explained(inputs):
         alone = optimizer_alone(net, own, like) if own else {}
     with without_dropout(cells.items()), masked(net, masks) as set_masks:
-        used, moved = (own, "") if own else _recipe_optimizer(net, recipe, like)
+        used, moved = (own, "") if own else _recipe_optimizer(net, task.optimizer, like)
         masking = set_masks if masks else None
         trace = run_mindspore(
             net, task, rates, criterion, used, make_step, outputs, like, masking, workers
@@ -186,20 +185,22 @@ def record_net(
         **roles_of(net),
     )
     if not trace.after:
-        name = type(optimizer).__name__ if optimizer else recipe.optimizer
+        name = type(optimizer).__name__ if optimizer else task.optimizer.name
         notes.append(f"updates are not compared: {name} has no kernel on this device")
     recording.notes += [*notes, moved] if moved else notes
     return recording
 
 
-def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[Optimizer, str]:
+def _recipe_optimizer(
+    net: nn.Cell, plan: OptimizerPlan, like: Like | None
+) -> tuple[Optimizer, str]:
     """Return the recipe's optimizer with the reference's weight decays, and a note if the recipe
     has other decays.
     """
     # The recipe recognises norms by their class. It would decay a norm that is written by hand.
     paths = {id(one): path for path, one in parameters_by_path(net).items()}
     decays = like.decays if like else {}
-    own = weight_decay_groups(net, recipe.weight_decay, recipe.decay_all)
+    own = weight_decay_groups(net, plan.weight_decay, plan.decay_all)
     groups = [(parameter, decays.get(paths[id(parameter)], decay)) for parameter, decay in own]
     moved = [
         paths[id(one)]
@@ -207,7 +208,16 @@ def _recipe_optimizer(net: nn.Cell, recipe: Recipe, like: Like | None) -> tuple[
         if decay != theirs
     ]
     note = f"the weight decay of {few(moved)} is the reference's, not the recipe's" if moved else ""
-    return make_optimizer(recipe, net, groups), note
+    optimizer = named_optimizer(
+        plan.name,
+        groups,
+        momentum=plan.momentum,
+        nesterov=plan.nesterov,
+        beta2=plan.beta2,
+        epsilon=plan.epsilon,
+        trust_coefficient=plan.trust_coefficient,
+    )
+    return optimizer, note
 
 
 def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:

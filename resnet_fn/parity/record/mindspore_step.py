@@ -29,11 +29,11 @@ from resnet_fn.parity.record.mindspore_cell import (
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.made_up import made_up
-from resnet_fn.parity.trace.plan import LATER, Task
+from resnet_fn.parity.trace.plan import LATER, Plan
 from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, leaves, map_tree, named_leaves, split
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Reduce, Workers
-from resnet_fn.update.average import MovingAverage, make_average
+from resnet_fn.update.average import MovingAverage, averaged_parameters, moving_average
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.state import Optimizer, make_state
 from resnet_fn.update.step import StepPlan, StepResult, TrainStep, no_metric
@@ -71,7 +71,7 @@ def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Array
 
 def run_mindspore(
     net: nn.Cell,
-    task: Task,
+    task: Plan,
     rates: Sequence[float],
     loss: Loss,
     optimizer: Optimizer,
@@ -88,7 +88,7 @@ def run_mindspore(
     micro-batch. If `set_masks` is given, the run ends by repeating the first update with dropout
     masks.
     """
-    inputs, recipe = task.batches[0][0], task.recipe
+    inputs = task.batches[0][0]
     evaluate = _evaluation(net, inputs, outputs["eval"])
     trace = Run(evaluate(inputs), start=state(net), rates=list(rates))
     shapes = {path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad}
@@ -122,7 +122,10 @@ def run_mindspore(
         keep(values)
         return loss(values, targets).reshape(()).astype(mindspore.float32)
 
-    average = make_average(net, recipe, task.updates_per_epoch)
+    average = None
+    if plan := task.average:
+        parameters = averaged_parameters(net)
+        average = moving_average(parameters, plan.decay, plan.every, plan.start)
 
     def step_with(
         used: Optimizer | None, clip_norm: float, average: MovingAverage | None = None
@@ -130,7 +133,7 @@ def run_mindspore(
         """Return a training step, and a pair (parameter, value before any update) for each
         parameter of the step.
         """
-        scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
+        scaler = make_scaler(task.precision, task.loss_scale, task.loss_scale_interval)
         update, plan = recording_optimizer(used, keep_gradients), StepPlan(clip_norm, micro_batches)
         run_state = make_state(net, update, scaler, average)
         options: dict[str, Any] = {
@@ -144,14 +147,14 @@ def run_mindspore(
         return make_step(with_inputs(net, inputs), recording_loss, update, **options), before
 
     # A step without clipping or update records the gradients before clipping.
-    unclipped = step_with(None, 0.0) if recipe.clip_norm else None
-    step, at_start = step_with(optimizer, recipe.clip_norm, average)
+    unclipped = step_with(None, 0.0) if task.clip_norm else None
+    step, at_start = step_with(optimizer, task.clip_norm, average)
     runs = True
     for update, share in enumerate(shares):
         try:
             result = _call(step, net, share, rates[update])
         except MissingKernelError:  # The net has run before, so the optimizer lacks the kernel.
-            step, at_start = step_with(None, recipe.clip_norm)
+            step, at_start = step_with(None, task.clip_norm)
             result, runs = _call(step, net, share, rates[update]), False
         trace.losses.append(float(result.loss.numpy()))
         trace.norms.append(float(result.grad_norm.numpy()))

@@ -10,10 +10,10 @@ import torch
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, OptimizerPlan
 
 
-def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+def recipe_loss(plan: LossPlan) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """Return the recipe's loss as a function of (logits, labels). The loss is the mean over the
     batch.
 
@@ -22,14 +22,14 @@ def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.
     """
 
     def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        smoothing = recipe.label_smoothing
-        if recipe.loss == "cross_entropy" and recipe.smoothing_over == "all":
+        smoothing = plan.smoothing
+        if plan.name == "cross_entropy" and plan.over == "all":
             labels = labels.to(logits.dtype) if labels.is_floating_point() else labels.long()
             return functional.cross_entropy(logits, labels, label_smoothing=smoothing)
-        targets = _smoothed(labels, logits, smoothing, recipe.smoothing_over)
-        if recipe.loss == "cross_entropy":
+        targets = _smoothed(labels, logits, smoothing, plan.over)
+        if plan.name == "cross_entropy":
             return functional.cross_entropy(logits, targets)
-        if recipe.loss == "bce":  # the mean over samples and classes, as timm's BinaryCrossEntropy
+        if plan.name == "bce":  # the mean over samples and classes, as timm's BinaryCrossEntropy
             return functional.binary_cross_entropy_with_logits(logits, targets)
         return _focal(logits, targets).sum(1).mean()
 
@@ -87,23 +87,23 @@ def decay_groups(
     ]
 
 
-def recipe_optimizer(recipe: Recipe, module: torch.nn.Module) -> torch.optim.Optimizer:
+def recipe_optimizer(plan: OptimizerPlan, module: torch.nn.Module) -> torch.optim.Optimizer:
     """Return the recipe's optimizer for a module.
 
     The learning rate is 1, so set "lr" before each step.
     """
-    groups = decay_groups(module, recipe.weight_decay, recipe.decay_all)
-    betas, eps = (recipe.momentum, recipe.beta2), recipe.epsilon
+    groups = decay_groups(module, plan.weight_decay, plan.decay_all)
+    betas, eps = (plan.momentum, plan.beta2), plan.epsilon
     optimizers: dict[str, Callable[[], torch.optim.Optimizer]] = {
         "sgd": lambda: torch.optim.SGD(
-            groups, lr=1.0, momentum=recipe.momentum, nesterov=recipe.nesterov
+            groups, lr=1.0, momentum=plan.momentum, nesterov=plan.nesterov
         ),
         "adam": lambda: torch.optim.Adam(groups, lr=1.0, betas=betas, eps=eps or 1e-8),
         "adamw": lambda: torch.optim.AdamW(groups, lr=1.0, betas=betas, eps=eps or 1e-8),
-        "lars": lambda: Lars(groups, recipe.momentum, recipe.trust_coefficient),
+        "lars": lambda: Lars(groups, plan.momentum, plan.trust_coefficient),
         "lamb": lambda: Lamb(groups, betas, eps or 1e-6),
     }
-    return optimizers[recipe.optimizer]()
+    return optimizers[plan.name]()
 
 
 class Lars(torch.optim.Optimizer):
@@ -170,14 +170,14 @@ class Average(AveragedModel):
     """The recipe's moving average of a module's weights and statistics. The averaged net is the
     attribute `module`.
 
-    As in torchvision's training script, the average moves every `ema_every` updates. Until epoch
-    `ema_start`, the average is a copy of the weights.
+    As in torchvision's training script, the average moves every `plan.every` updates. In the first
+    `plan.start` updates, the average is a copy of the weights.
     """
 
-    def __init__(self, module: torch.nn.Module, recipe: Recipe, updates_per_epoch: float) -> None:
-        super().__init__(module, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema), use_buffers=True)
+    def __init__(self, module: torch.nn.Module, plan: AveragePlan) -> None:
+        super().__init__(module, multi_avg_fn=get_ema_multi_avg_fn(plan.decay), use_buffers=True)
         self.update_parameters(module)  # torch's first move is always a copy
-        self._every, self._start = recipe.ema_every, round(recipe.ema_start * updates_per_epoch)
+        self._every, self._start = plan.every, plan.start
         self._updates = 0
 
     def update(self, module: torch.nn.Module) -> None:

@@ -56,7 +56,7 @@ from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.masks import shared_masks
-from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import Asked
 from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
@@ -65,7 +65,7 @@ from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 @torch.random.fork_rng()
 def record_reference(
     module: torch.nn.Module,
-    task: Task,
+    task: Plan,
     loss: Loss | None = None,
     make_optimizer: MakeOptimizer | None = None,
     build: Callable[[], torch.nn.Module] | None = None,
@@ -91,7 +91,7 @@ def record_reference(
     first, labels = task.first
     original = copied(module).float()
     criterion = loss or loss_of_logits(
-        "the reference", first_call(original, first, True), recipe_loss(task.recipe)
+        "the reference", first_call(original, first, True), recipe_loss(task.loss)
     )
     random_eval = is_random(lambda: outputs_of(first_call(original, inputs)), torch.get_rng_state)
     with without_dropout(module.named_modules()) as dropped:
@@ -103,7 +103,7 @@ def record_reference(
         for name, one in reference.named_parameters():
             one.requires_grad_(trained_by.get_parameter(name).requires_grad)
     roles = roles_of(module) | {"trainable": roles_of(reference)["trainable"]}
-    rounded = "float16" if task.recipe.precision == "fp16" else "float32"
+    rounded = "float16" if task.precision == "fp16" else "float32"
 
     def run(precision: str) -> Run:
         with in_float64() if precision == "float64" else contextlib.nullcontext():
@@ -163,7 +163,7 @@ def record_reference(
     measured = rounding.rounding(trace if rounded == "float32" else run(rounded), exact)
     # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so do
     # statistics.
-    adaptive = task.own_optimizer or task.recipe.optimizer != "sgd"
+    adaptive = task.optimizer.is_adaptive
     failed: list[str] = []
     if noisy and adaptive and max(measured[stages.GRADIENTS].values(), default=0.0) >= stages.NOISE:
         weights = {name: trace.after[-1][name] for name in trace.gradients}  # both sides get these

@@ -12,7 +12,7 @@ from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
 from resnet_fn.parity.record.torch_module import call, copied, tensors
 from resnet_fn.parity.record.torch_step import Loss, TorchRun
 from resnet_fn.parity.trace.data import Probes, Rounding, Run
-from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import Asked
 from resnet_fn.parity.trace.source import ProbeRounding
 from resnet_fn.parity.trace.stages import LOSS
@@ -26,7 +26,7 @@ ComputeProbes = Callable[[torch.nn.Module, Asked], Probes]
 class Rerun:
     """Runs a copy of the reference in float32 again, for a search that changes its calls."""
 
-    def __init__(self, module: torch.nn.Module, task: Task, loss: Loss) -> None:
+    def __init__(self, module: torch.nn.Module, task: Plan, loss: Loss) -> None:
         self._run, self._task = TorchRun(module, task, loss, "float32"), task
         self.module = self._run.module.eval()  # some layers may be in another mode than the module
         self._buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}

@@ -15,7 +15,7 @@ from resnet_fn.parity.record.torch_module import call, copied, dtype_of, outputs
 from resnet_fn.parity.record.torch_recipe import Average, recipe_optimizer
 from resnet_fn.parity.trace.data import RATE, STATISTICS, Run, Settings
 from resnet_fn.parity.trace.made_up import made_up
-from resnet_fn.parity.trace.plan import LATER, Task
+from resnet_fn.parity.trace.plan import LATER, Plan
 from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, split
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -28,7 +28,7 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.
 
 def run_torch(
     module: torch.nn.Module,
-    task: Task,
+    task: Plan,
     loss: Loss,
     make_optimizer: MakeOptimizer | None,
     precision: str,
@@ -44,7 +44,7 @@ def run_torch(
     run, batches = TorchRun(module, task, loss, precision), task.batches
     module, parameters = run.module, run.parameters
     optimizer, set_rate = optimizer_of(module, task, make_optimizer)
-    average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
+    average = Average(module, task.average) if task.average else None
     trace = Run(run.evaluate(batches[0]), start=state(module), rates=task.rates)
     buffers = {name: one.clone() for name, one in module.named_buffers()}
     for update, batch in enumerate(batches[:updates]):
@@ -55,7 +55,7 @@ def run_torch(
         trace.train_outputs.append(outputs)
         if update == 0:
             trace.gradients, trace.parts = run.gradients(), parts
-        limit = task.recipe.clip_norm or float("inf")
+        limit = task.clip_norm or float("inf")
         trace.norms.append(float(torch.nn.utils.clip_grad_norm_(list(parameters.values()), limit)))
         if update == 0:
             trace.clipped = run.gradients()
@@ -83,7 +83,7 @@ def load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
 
 
 def on_batch(
-    module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, precision: str, start: Arrays
+    module: torch.nn.Module, task: Plan, batch: Batch, loss: Loss, precision: str, start: Arrays
 ) -> Run:
     """Return the trace of a copy of a module on one batch, without an update."""
     run = TorchRun(module, task, loss, precision)
@@ -96,7 +96,7 @@ def on_batch(
 class TorchRun:
     """Runs a copy of a module, in one precision, on the batches of a task."""
 
-    def __init__(self, module: torch.nn.Module, task: Task, loss: Loss, precision: str) -> None:
+    def __init__(self, module: torch.nn.Module, task: Plan, loss: Loss, precision: str) -> None:
         self.task, self.loss, self.dtype = task, loss, _DTYPES[precision]
         self.module = copied(module).to(self.dtype)
         self.parameters = {
@@ -106,7 +106,7 @@ class TorchRun:
             torch.autocast, "cpu", torch.float16, enabled=precision == "float16"
         )
         # The loss scale, without which small gradients would underflow.
-        self.scale = task.recipe.loss_scale if precision == "float16" else 1.0
+        self.scale = task.loss_scale if precision == "float16" else 1.0
 
     def evaluate(self, batch: Batch, module: torch.nn.Module | None = None) -> Arrays:
         """Return the outputs of the copy, or of `module`, on a batch in evaluation mode."""
@@ -188,10 +188,12 @@ def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree
 
 
 def optimizer_of(
-    module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None
+    module: torch.nn.Module, task: Plan, make_optimizer: MakeOptimizer | None
 ) -> tuple[torch.optim.Optimizer, Callable[[float], None]]:
     """Return the optimizer, and a function that sets the learning rates of its groups."""
-    optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
+    optimizer = (
+        make_optimizer(module) if make_optimizer else recipe_optimizer(task.optimizer, module)
+    )
     # Each group keeps the ratio of its rate to the largest group's rate.
     largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
     shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
@@ -204,7 +206,7 @@ def optimizer_of(
 
 
 def settings_of_optimizer(
-    module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None
+    module: torch.nn.Module, task: Plan, make_optimizer: MakeOptimizer | None
 ) -> Settings:
     """Return the settings of the optimizer of a module, by setting and parameter."""
     module = copied(module)
@@ -217,7 +219,7 @@ def settings_of_optimizer(
 
 
 def optimizer_alone(
-    module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None
+    module: torch.nn.Module, task: Plan, make_optimizer: MakeOptimizer | None
 ) -> dict[str, Arrays]:
     """Update random weights with random gradients.
 

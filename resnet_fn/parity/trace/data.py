@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import Arrays
 
 Rounding = dict[str, dict[str, float]]  # stage → name of an array → relative error
@@ -110,7 +110,7 @@ class Trace:
     """
 
     framework: str  # "PyTorch 2.13.0", "MindSpore 2.10.0"
-    task: Task  # the updates that were made
+    task: Plan  # the updates that were made
     initial: Arrays  # all parameters and statistics of the net as it was built
     # by mode, "eval", "train", "dropout" (with masks); before any update
     layers: dict[str, list[Layer]]

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.parity.trace.data import Drop, Probe, Probes, Run, Trace
 from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
 from resnet_fn.parity.trace.ranks import merge
 from resnet_fn.runtime.disk import sha256, sha256_of_file
 from resnet_fn.runtime.workers import Workers, barrier, gather_texts
@@ -32,8 +31,19 @@ MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 
 # Name of a dataclass → the function that builds an object from the fields.
 _CLASSES: dict[str, Callable[..., Any]] = {
-    **{one.__name__: one for one in (Trace, Task, Run, Layer, Drop, Probe)},
-    "Recipe": lambda **fields: recipe_from_dict(fields),
+    one.__name__: one
+    for one in (
+        Trace,
+        Plan,
+        OptimizerPlan,
+        LossPlan,
+        AveragePlan,
+        NetPlan,
+        Run,
+        Layer,
+        Drop,
+        Probe,
+    )
 }
 
 _MALFORMED = (

@@ -1,17 +1,100 @@
 """The updates that both sides make."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 
 import numpy as np
 
-from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import changed
 from resnet_fn.parity.trace.tree import Batch, named_leaves, split
-from resnet_fn.update.schedule import make_schedule
+
+# The number of updates after which weights are compared. Later, the input of a ReLU may have
+# rounded to the other side of 0, and the two trainings diverge.
+LATER = 5
 
 
-def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
+@dataclasses.dataclass(frozen=True)
+class OptimizerPlan:
+    """The optimizer of the updates. The learning rate is in `Plan.rates`."""
+
+    name: str  # "sgd", "adam", "adamw", "lars" or "lamb"
+    momentum: float  # of SGD and LARS; β1 of the others
+    nesterov: bool
+    beta2: float
+    epsilon: float  # 0: the optimizer's own
+    weight_decay: float
+    decay_all: bool  # whether biases and norms are decayed, too
+    trust_coefficient: float  # of LARS
+    custom: bool = False  # whether a function of the user's makes the optimizer instead
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether an update's size may be independent of the gradient's size, as in Adam."""
+        return self.custom or self.name != "sgd"
+
+
+@dataclasses.dataclass(frozen=True)
+class LossPlan:
+    """The loss of the updates: the mean over a batch."""
+
+    name: str  # "cross_entropy", "bce" or "focal"
+    smoothing: float  # of labels, from 0 to 1
+    over: str  # smoothed over "all" classes, or over "others" than the label's
+    custom: bool = False  # whether a function of the user's computes the loss instead
+
+
+@dataclasses.dataclass(frozen=True)
+class AveragePlan:
+    """The moving average of the weights."""
+
+    decay: float  # the weight of the old average
+    every: int  # updates from one move to the next
+    start: int  # updates before the first move; until then, the average is a copy
+
+
+@dataclasses.dataclass(frozen=True)
+class NetPlan:
+    """A net of this package. A net of the user's ignores these fields, except `initialisation`."""
+
+    model: str
+    stem: str
+    norm: str
+    initialisation: str  # initial values are compared if it is "torchvision"
+    zero_init_residual: bool
+    classes: int = 0  # 0: not known
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The updates that both sides make.
+
+    Raises ValueError if batches are wrong.
+    """
+
+    batches: Sequence[Batch]  # one (inputs, labels) for each update, all of one shape
+    rates: list[float]  # the learning rate of each update
+    optimizer: OptimizerPlan
+    loss: LossPlan
+    net: NetPlan
+    clip_norm: float = 0.0  # the largest global norm of the gradients; 0: no clipping
+    average: AveragePlan | None = None
+    precision: str = "fp32"  # or "fp16": convolutions in float16, with loss scaling
+    loss_scale: float = 1.0  # the first loss scale of "fp16"
+    loss_scale_interval: int = 2000  # finite updates before the scale doubles
+    dropout: Mapping[str, float] = field(default_factory=dict)  # left out, by setting
+    accumulate: int = 1  # micro-batches of each update
+    seed: int = 0  # the seed of random numbers that replace initial values
+
+    def __post_init__(self) -> None:
+        check_batches(self.batches, self.accumulate)
+
+    @property
+    def first(self) -> Batch:
+        """The first micro-batch of the first batch."""
+        return split(tuple(self.batches[0]), self.accumulate)[0]
+
+
+def check_batches(batches: Sequence[Batch], accumulate: int) -> None:
     """Raise ValueError if batches are not arrays of one shape and type, or do not divide into
     micro-batches.
     """
@@ -61,75 +144,3 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
         raise ValueError(
             f"accumulate: {accumulate} does not divide batch size {size}; give a divisor of {size}"
         )
-
-
-# Settings of a recipe that the reference ignores.
-_NOT_COMPARED = (
-    *(
-        "class_weights",
-        "head_lr_factor",
-        "layer_decay",
-        "freeze",
-        "train_only",
-        "sync_batchnorm",
-        "multi_label",
-    ),
-)
-
-# The number of updates after which weights are compared. Later, the input of a ReLU may have
-# rounded to the other side of 0, and the two trainings diverge.
-LATER = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """The updates that both sides make.
-
-    Raises ValueError if batches are wrong or settings cannot be compared.
-    """
-
-    recipe: Recipe  # optimizer, decay, loss, clipping, schedule, moving average, precision
-    batches: Sequence[Batch]  # one (inputs, labels) for each update, all of one shape
-    accumulate: int = 1  # micro-batches of each update
-    seed: int = 0  # the seed of random numbers that replace initial values
-    # own_loss, own_optimizer: whether a function of the user's replaces the recipe's
-    own_loss: bool = False
-    own_optimizer: bool = False
-
-    def __post_init__(self) -> None:
-        given = [
-            name for name in _NOT_COMPARED if getattr(self.recipe, name) != getattr(Recipe, name)
-        ]
-        if given:
-            got = ", ".join(f"{name} {getattr(self.recipe, name)!r}" for name in given)
-            raise ValueError(
-                f"recipe: the ladder does not compare {got}; omit these, or give another recipe"
-            )
-        if self.recipe.ema:  # torch's average, with which the ladder compares, has no warm-up
-            object.__setattr__(self, "recipe", changed(self.recipe, ema_warmup=False))
-        _check_batches(self.batches, self.accumulate)
-        every, updates = self.recipe.ema_every, len(self.batches)
-        if self.recipe.ema and every > updates:
-            raise ValueError(
-                f"ema_every: {every} is more than the {updates} updates, so the average never "
-                f"moves; give 1..{updates}"
-            )
-
-    @property
-    def rates(self) -> list[float]:
-        """The learning rate of each update.
-
-        The recipe's whole schedule is compressed into these updates.
-        """
-        schedule = make_schedule(self.recipe, self.updates_per_epoch)
-        return [schedule(update) for update in range(len(self.batches))]
-
-    @property
-    def first(self) -> Batch:
-        """The first micro-batch of the first batch."""
-        return split(tuple(self.batches[0]), self.accumulate)[0]
-
-    @property
-    def updates_per_epoch(self) -> float:
-        """The number of updates in one epoch of the compressed schedule."""
-        return len(self.batches) / self.recipe.epochs

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.plan import Plan
 
 EXACT = 1e-5  # relative error of two sums of the same float32 numbers
 
 
-def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
+def check_shares(task: Plan, workers: int, batchnorm: bool) -> None:
     """Raise ValueError if the workers cannot divide a batch, or if one worker cannot compute every
     worker's part.
     """
@@ -23,7 +23,7 @@ def check_shares(task: Task, workers: int, batchnorm: bool) -> None:
             f"workers{because}; "
             f"give accumulate {workers} in this run and in the run with one worker"
         )
-    replace(task, accumulate=max(workers, task.accumulate))  # `Task` checks that each batch divides
+    replace(task, accumulate=max(workers, task.accumulate))  # `Plan` checks that each batch divides
 
 
 def merge(recordings: Sequence[Trace]) -> Trace:

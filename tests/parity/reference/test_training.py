@@ -12,15 +12,20 @@ from mindspore import Parameter, Tensor, nn, ops
 
 import resnet_fn
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.batches import make_batches
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.torch_recipe import (
     Average,
     decay_groups,
     recipe_loss,
     recipe_optimizer,
 )
+from resnet_fn.parity.trace.plan import AveragePlan
 from resnet_fn.update.average import make_average, move_average
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import make_optimizer
+
+BATCHES = make_batches(4, 4, 1, 2, 3)
 
 RNG = np.random.default_rng(0)
 LOGITS = (4 * RNG.normal(size=(6, 5))).astype(np.float32)
@@ -54,7 +59,8 @@ def published(logits, targets, loss, label_smoothing, smoothing_over):
 @pytest.mark.parametrize("labels", [HARD, SOFT], ids=["classes", "probabilities"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
 def test_it_is_ours_and_the_published_formula(torch, device, case, labels):
-    loss = recipe_loss(dataclasses.replace(Recipe(), **case))
+    recipe = dataclasses.replace(Recipe(), **case)
+    loss = recipe_loss(plan_of(recipe, BATCHES).loss)
     logits = torch.tensor(LOGITS, requires_grad=True)
     value = loss(logits, torch.tensor(labels))
     value.backward()
@@ -121,7 +127,7 @@ def run_torch(torch, module, recipe):
     with torch.no_grad():
         for parameter, value in zip(parameters.values(), start, strict=True):
             parameter.copy_(torch.tensor(value))
-    optimizer = recipe_optimizer(recipe, module)
+    optimizer = recipe_optimizer(plan_of(recipe, BATCHES).optimizer, module)
     for given, rate in zip(gradients, rates, strict=True):
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -191,7 +197,8 @@ def test_the_average_is_ours_and_its_definition(torch, device, every, start):
     net = nn.BatchNorm1d(3)
     ours = net.moving_mean
     module.running_mean[:] = 0
-    average, ema = Average(module, recipe, 2.0), make_average(net, recipe, 2.0)
+    average = Average(module, AveragePlan(0.9, every, start))
+    ema = make_average(net, recipe, 2.0)
     followed = ema.averages[[id(parameter) for parameter in ema.followed].index(id(ours))]
     expected = np.zeros(3)
     for t, value in enumerate(values, 1):

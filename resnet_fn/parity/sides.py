@@ -1,0 +1,153 @@
+"""Build, record and compare both sides as the user asks for them."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+from resnet_fn.parity.answers import answering
+from resnet_fn.parity.asked import Asked
+from resnet_fn.parity.tasks import returned
+from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.runtime.user_files import imports_beside
+from resnet_fn.runtime.workers import Workers
+
+
+@dataclasses.dataclass(frozen=True)
+class Sides:
+    """Both sides of a comparison, as the user asks for them."""
+
+    asked: Asked
+    functions: dict[str, Any]  # the user's, by flag
+    plan: Plan
+
+    @property
+    def initialisation(self) -> bool:
+        """Whether the initial parameters are compared."""
+        return self.asked.initialisation and self.plan.net.initialisation == "torchvision"
+
+    def port_net(self, classes: int) -> Any:
+        """Build the MindSpore net of --net, or a net of this package with `classes` classes."""
+        from mindspore import nn
+
+        from resnet_fn.models import create_model
+
+        if "net" in self.functions:
+            made = self.functions["net"]()
+            return returned("--net", self.asked.net, made, nn.Cell, "a MindSpore Cell")
+        net = self.plan.net
+        return create_model(
+            self.asked.model or net.model,
+            initialisation=net.initialisation,
+            zero_init_residual=net.zero_init_residual,
+            precision=self.plan.precision,
+            **_arguments(self.plan, classes),
+        )
+
+    def reference_net(self) -> Any:
+        """Build the torch module of --reference, or the PyTorch version of a net of this
+        package.
+        """
+        from torch.nn import Module
+
+        from resnet_fn.parity.reference.nets import reference_net
+
+        if "reference" in self.functions:
+            made = self.functions["reference"]()
+            return returned("--reference", self.asked.reference, made, Module, "a torch Module")
+        net = self.plan.net
+        return reference_net(
+            self.asked.model or net.model,
+            zero_init_residual=net.zero_init_residual,
+            **_arguments(self.plan, net.classes),
+        )
+
+    def start_mindspore(self) -> Workers:
+        """Set MindSpore's device and seed, and return the rank of this worker and the number of
+        workers.
+        """
+        import mindspore
+
+        from resnet_fn.runtime import process
+
+        workers = process.start(self.asked.device, self.asked.threads)
+        mindspore.set_seed(self.plan.seed + 1)  # MindSpore takes 0 for "no seed"
+        return workers
+
+    def record_reference(self) -> Trace:
+        """Record the reference in PyTorch."""
+        import torch
+
+        from resnet_fn.parity.record.torch_side import record_reference
+
+        own, build = self.functions.get, self.reference_net if self.initialisation else None
+        torch.manual_seed(self.plan.seed)
+        with imports_beside(self.asked.reference, self.asked.loss, self.asked.optimizer):
+            net = self.reference_net()
+            recorded = record_reference(
+                net, self.plan, own("loss"), own("optimizer"), build, self.asked.with_probes
+            )
+            return answering(recorded)
+
+    def record_port(self, like: Trace | None) -> Trace:
+        """Record the net in MindSpore, with the weights and weight decays of the recording `like`,
+        if it is given.
+        """
+        from resnet_fn.parity.pair.like import like_of
+        from resnet_fn.parity.record.mindspore_cell import run_in
+        from resnet_fn.parity.record.mindspore_side import record_net
+        from resnet_fn.parity.replay import names_of
+        from resnet_fn.update.exchange import with_all_reduce
+
+        workers, own = with_all_reduce(self.start_mindspore()), self.functions
+        build, make_optimizer = partial(self.port_net, 0), own.get("optimizer")
+        places = (self.asked.net, self.asked.loss, self.asked.optimizer, self.asked.our_step)
+        with imports_beside(*places), run_in(self.asked.mode):
+            net = build()
+            options: dict[str, Any] = {
+                "optimizer": make_optimizer(net) if make_optimizer else None,
+                "workers": workers,
+            }
+            options |= {"make_step": own["our_step"]} if "our_step" in own else {}
+            options |= {"loss": own.get("loss"), "build": build if self.initialisation else None}
+            options["probes"] = self.asked.with_probes
+            if like is None:
+                return record_net(net, self.plan, **options)
+            names = names_of(net, like)
+            if names.problems:
+                differences = "; ".join(names.problems[:3])
+                raise ValueError(
+                    f"--like: {self.asked.like} must be a trace of this net, but {differences}"
+                )
+            theirs = like_of(like, names, make_optimizer is not None)
+            return record_net(net, self.plan, like=theirs, **options)
+
+    def replay(self, reference: Trace, classes: int) -> Any:
+        """Compare the net in MindSpore with a recording of the reference. Returns a `Ladder`."""
+        from resnet_fn.parity.replay import replay
+
+        own, build = self.functions, partial(self.port_net, classes)
+        options: dict[str, Any] = {
+            "mode": self.asked.mode,
+            "initialisation": self.initialisation,
+            "corrections": self.asked.corrections,
+        }
+        with imports_beside(
+            self.asked.net, self.asked.our_loss, self.asked.our_optimizer, self.asked.our_step
+        ):
+            net = build()
+            options |= {"optimizer": own["our_optimizer"](net)} if "our_optimizer" in own else {}
+            options |= {"make_step": own["our_step"]} if "our_step" in own else {}
+            options["quick"] = not self.asked.with_probes
+            return replay(reference, net, build=build, loss=own.get("our_loss"), **options)
+
+
+def _arguments(plan: Plan, classes: int) -> dict[str, Any]:
+    """Return keyword arguments for building a net of this package that fits the plan."""
+    images = plan.batches[0][0]
+    if not (hasattr(images, "ndim") and images.ndim == 4):
+        raise ValueError(
+            "model: the net takes images [n, C, H, W]; for other inputs, give --net and --reference"
+        )
+    shape = {"num_classes": classes, "in_channels": images.shape[1], "image_size": images.shape[2]}
+    return {**shape, "stem": plan.net.stem, "norm": plan.net.norm}

@@ -1,0 +1,122 @@
+"""Make the plan of the updates that the user asks for."""
+
+import dataclasses
+from typing import Any
+
+from resnet_fn import recipes
+from resnet_fn.config import cli
+from resnet_fn.config.fields import flag_name
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings import changed
+from resnet_fn.parity.asked import Asked
+from resnet_fn.parity.batches import make_batches, recipe_batches
+from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.tree import Batch
+from resnet_fn.runtime.user_files import imports_beside, load_function
+
+RECIPE = "digits"
+CHANNELS_AND_CLASSES = {"digits": (1, 10), "cifar10": (3, 10), "cifar100": (3, 100)}
+OTHER = (3, 1000)
+OWN_NET = (3, 10, 32)  # channels, classes and height of the images for a user's net
+GENTLE = 1e-3  # the learning rate for an optimizer that is not the recipe's
+
+
+def ladder_recipe(
+    recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]
+) -> Recipe:
+    """Return the recipe with another batch size, and with the further settings in `changes`.
+
+    If `learning_rate` is None, the rate is 0.001 for a changed optimizer, else the recipe's scaled
+    with the batch size.
+    """
+    # Without the scale, a small batch makes any net chaotic, and only rounding is visible (arXiv
+    # 1706.02677).
+    scale = batch_size / recipe.batch_size
+    other = changes.get("optimizer", recipe.optimizer) != recipe.optimizer
+    rate = (
+        (GENTLE if other else recipe.learning_rate * scale)
+        if learning_rate is None
+        else learning_rate
+    )
+    least = min(recipe.min_learning_rate * scale, rate)
+    scaled = {"batch_size": batch_size, "learning_rate": rate, "min_learning_rate": least}
+    return changed(recipe, **{**scaled, **changes})
+
+
+def plan_asked_for(asked: Asked) -> Plan:
+    """Make the plan of the updates that the flags describe."""
+    of_images = ("steps", "batch_size", "image_size", "in_channels", "num_classes")
+    given = {
+        name: value
+        for name in (*of_images, "accumulate")
+        if (value := getattr(asked, name)) is not None
+    }
+    small = [
+        f"--{flag_name(name)}: {value} is too small; give 1 or more"
+        for name, value in given.items()
+        if value < 1
+    ]
+    cli.raise_usage_errors(*((True, words) for words in small))
+    if asked.inputs and (name := next((name for name in of_images if name in given), None)):
+        raise cli.UsageError(
+            f"--{flag_name(name)}: --inputs already defines the batches; leave out one of the flags"
+        )
+    with cli.usage_errors():
+        named = recipes.load_recipe(asked.recipe or RECIPE).complete().make(Recipe)
+        size, settings = asked.batch_size or 4, dict(asked.settings)
+        recipe = ladder_recipe(named, size, asked.learning_rate, settings)
+        if asked.inputs:
+            batches = _batches_of(asked.inputs)
+        else:
+            channels, classes, pixels = image_shape(asked, named)
+            made = make_batches(asked.steps or 5, size, channels, pixels, classes, asked.seed or 0)
+            batches = recipe_batches(recipe, made, classes, asked.seed or 0)
+        custom = ("loss" in asked.custom, "optimizer" in asked.custom)
+        plan = plan_of(recipe, batches, asked.accumulate or 1, asked.seed or 0, *custom)
+    net = dataclasses.replace(plan.net, classes=image_shape(asked, named)[1])
+    return dataclasses.replace(plan, net=net)
+
+
+def _batches_of(place: str) -> list[Batch]:
+    """Return the batches that the function of --inputs makes."""
+    make = load_function(place, "--inputs")
+    with imports_beside(place):
+        made = make()
+    return list(returned("--inputs", place, made, list | tuple, "a list of (inputs, labels)"))
+
+
+def image_shape(asked: Asked, recipe: Recipe) -> tuple[int, int, int]:
+    """Return the channels, classes and height of the random images, from the flags or from
+    defaults.
+    """
+    channels, classes = CHANNELS_AND_CLASSES.get(recipe.dataset, OTHER)
+    usual = OWN_NET if asked.net or asked.reference else (channels, classes, recipe.image_size)
+    return (
+        asked.in_channels or usual[0],
+        asked.num_classes or usual[1],
+        asked.image_size or usual[2],
+    )
+
+
+def load_functions(asked: Asked) -> dict[str, Any]:
+    """Load the functions of the user that the flags name, and return them by flag, for example
+    "our_loss".
+    """
+    names = ("net", "reference", "loss", "optimizer", "our_loss", "our_optimizer", "our_step")
+    places = {name: getattr(asked, name) for name in names}
+    return {
+        name: load_function(place, f"--{flag_name(name)}")
+        for name, place in places.items()
+        if place
+    }
+
+
+def returned(flag: str, function: str, value: Any, wanted: Any, expected: str) -> Any:
+    """Check that a function of the user returned an instance of `wanted`, and return `value`."""
+    if isinstance(value, type) or not isinstance(value, wanted):
+        got = (
+            f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__}"
+        )
+        raise ValueError(f"{flag}: {function} returned {got}, but it must return {expected}")
+    return value
