@@ -9,17 +9,18 @@ from typing import Any
 from mindspore import nn
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.answers import answering
 from resnet_fn.parity.compare.comparison import inputs_stage
 from resnet_fn.parity.compare.notes import unmatched_notes
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder, compare_recordings
+from resnet_fn.parity.pair.like import like_of
 from resnet_fn.parity.pair.map_file import Corrections
 from resnet_fn.parity.pair.matching import Side, fuller_mode, match, shapes_of, side_of
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_cell import first_call, run_in, state
 from resnet_fn.parity.record.mindspore_side import layers_of, record_net, roles_of
-from resnet_fn.parity.record.mindspore_step import Like
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.stages import WEIGHTS
@@ -65,7 +66,8 @@ def replay(
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
         ours["build"] = build if initialisation and reference.builds else None
         ours["probes"] = bool(reference.probes) and not quick
-        recording = record_net(net, task, like=Like(reference, names), **ours)
+        like = like_of(reference, names, ours.get("optimizer") is not None)
+        recording = record_net(net, task, like=like, **ours)
     return compare_recordings(recording, reference, names, initialisation, search=not quick)
 
 
@@ -139,10 +141,10 @@ def compare_step(
         reference_loss is not None,
         reference_optimizer is not None,
     )
-    recording = record_reference(
+    recorded = record_reference(
         reference, task, reference_loss, reference_optimizer, probes=not quick
     )
-    return replay(recording, net, quick=quick, **ours)
+    return replay(answering(recorded), net, quick=quick, **ours)
 
 
 def assert_parity(

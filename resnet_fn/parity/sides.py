@@ -4,6 +4,7 @@ import dataclasses
 from functools import partial
 from typing import Any
 
+from resnet_fn.parity.answers import answering
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.tasks import returned
 from resnet_fn.parity.trace.data import Trace
@@ -83,17 +84,18 @@ class Sides:
         torch.manual_seed(self.plan.seed)
         with imports_beside(self.asked.reference, self.asked.loss, self.asked.optimizer):
             net = self.reference_net()
-            return record_reference(
+            recorded = record_reference(
                 net, self.plan, own("loss"), own("optimizer"), build, self.asked.with_probes
             )
+            return answering(recorded)
 
     def record_port(self, like: Trace | None) -> Trace:
         """Record the net in MindSpore, with the weights and weight decays of the recording `like`,
         if it is given.
         """
+        from resnet_fn.parity.pair.like import like_of
         from resnet_fn.parity.record.mindspore_cell import run_in
         from resnet_fn.parity.record.mindspore_side import record_net
-        from resnet_fn.parity.record.mindspore_step import Like
         from resnet_fn.parity.replay import names_of
         from resnet_fn.update.exchange import with_all_reduce
 
@@ -117,7 +119,8 @@ class Sides:
                 raise ValueError(
                     f"--like: {self.asked.like} must be a trace of this net, but {differences}"
                 )
-            return record_net(net, self.plan, like=Like(like, names), **options)
+            theirs = like_of(like, names, make_optimizer is not None)
+            return record_net(net, self.plan, like=theirs, **options)
 
     def replay(self, reference: Trace, classes: int) -> Any:
         """Compare the net in MindSpore with a recording of the reference. Returns a `Ladder`."""

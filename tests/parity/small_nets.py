@@ -13,16 +13,18 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.parity.answers import answering
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.show.table import table
+from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.tree import Batch
 from resnet_fn.recipes import recipe
 from resnet_fn.update.gradients import global_norm
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
-from resnet_fn.parity.record.torch_side import record_reference  # noqa: E402, F401 (imports torch; tests take it from here)
+from resnet_fn.parity.record import torch_side  # noqa: E402 (imports torch)
 
 t = torch.nn
 
@@ -30,6 +32,11 @@ SGD = dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0, 
 ADAMW = dataclasses.replace(
     SGD, optimizer="adamw", nesterov=False, learning_rate=1e-3, weight_decay=0.05
 )
+
+
+def record_reference(*given: Any, **options: Any) -> Trace:
+    """The reference's trace, which answers as long as the module lives."""
+    return answering(torch_side.record_reference(*given, **options))
 
 
 def draw(*shape: int) -> np.ndarray:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.pair.dropouts import pair_drops
 from resnet_fn.parity.trace.data import Drop, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, difference
+from resnet_fn.parity.trace.masks import pair_drops
 
 DROPOUT = "dropout"
 

@@ -1,7 +1,6 @@
 """Compare the settings of both optimizers for each parameter."""
 
 from collections import defaultdict
-from collections.abc import Mapping
 
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import RATE, Settings
@@ -40,15 +39,3 @@ def compare_settings(
     return differences, [
         f"{words} ({len(many)} parameters, first {many[0]})" for words, many in groups.items()
     ]
-
-
-def paired(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:
-    """Map our parameters to a setting of the reference.
-
-    Parameters with no number or several numbers are left out.
-    """
-    given = {
-        name: {numbers[one] for one in names.sources(name) if one in numbers}
-        for name in names.parameters
-    }
-    return {name: values.pop() for name, values in given.items() if len(values) == 1}

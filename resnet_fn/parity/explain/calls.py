@@ -68,6 +68,7 @@ _ABOVE = tuple(
         "record/common.py",
         "record/torch_module.py",
         "record/torch_side.py",
+        "record/torch_source.py",
         "record/torch_step.py",
         "trace/tree.py",
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.compare.optimizer_settings import paired
+from resnet_fn.parity.pair.like import paired
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import DECAY, RATE, Trace
 from resnet_fn.parity.trace.difference import FITS

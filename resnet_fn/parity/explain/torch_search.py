@@ -9,38 +9,21 @@ from resnet_fn.parity.explain.search import Searcher
 from resnet_fn.parity.record.common import loss_of_logits
 from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.record.torch_module import (
-    call,
     copied,
     first_call,
     initialise,
     outputs_of,
-    tensors,
 )
 from resnet_fn.parity.record.torch_recipe import recipe_loss
-from resnet_fn.parity.record.torch_step import Loss, TorchRun, load
-from resnet_fn.parity.trace import stages
+from resnet_fn.parity.record.torch_source import Rerun
+from resnet_fn.parity.record.torch_step import load
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.difference import relative_error
-from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.tree import Arrays
 
 
-def make_searcher(module: torch.nn.Module, task: Plan, loss: Loss) -> Searcher:
-    """Return a `Searcher` for a copy of `module`."""
-    run = TorchRun(module, task, loss, "float32")
-    run.module.eval()  # some layers may be in another mode than the module
-
-    def forward(train: bool) -> Any:
-        if run.module.training != train:  # setting the mode visits all layers
-            run.module.train(train)
-        return call(run.module, tensors(task.first[0], torch.float32))
-
-    def backward() -> Arrays:
-        run.module.zero_grad()
-        value, _, _ = run.backward(task.batches[0])
-        return {**run.gradients(), stages.LOSS: np.asarray([value])}
-
-    return Searcher(run.module, forward, backward)
+def make_searcher(rerun: Rerun) -> Searcher:
+    """Return a `Searcher` that changes the calls of a live reference."""
+    return Searcher(rerun.module, rerun.forward, rerun.backward)
 
 
 def searcher_of(recording: Trace, module: torch.nn.Module) -> Searcher:
@@ -63,11 +46,10 @@ def searcher_of(recording: Trace, module: torch.nn.Module) -> Searcher:
             "file"
         )
     if task.loss.custom:
-        return make_searcher(reference, task, _no_loss)
+        return make_searcher(Rerun(reference, task, _no_loss))
     outputs = first_call(reference, task.first[0], True)
-    return make_searcher(
-        reference, task, loss_of_logits("the reference", outputs, recipe_loss(task.loss))
-    )
+    loss = loss_of_logits("the reference", outputs, recipe_loss(task.loss))
+    return make_searcher(Rerun(reference, task, loss))
 
 
 def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:

@@ -12,8 +12,6 @@ from mindspore import Parameter, Tensor, nn
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.compare.optimizer_settings import paired
-from resnet_fn.parity.pair.dropouts import shared_masks
 from resnet_fn.parity.record.alone import losses_alone
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.cells import record_cell, unchanged
@@ -40,7 +38,6 @@ from resnet_fn.parity.record.mindspore_cell import (
     state,
 )
 from resnet_fn.parity.record.mindspore_step import (
-    Like,
     Loss,
     MakeStep,
     of_mindspore,
@@ -50,9 +47,11 @@ from resnet_fn.parity.record.mindspore_step import (
 from resnet_fn.parity.record.optimizer_settings import mindspore_settings, torch_settings
 from resnet_fn.parity.record.probes import Caller, attempted, compute_probes, same_attributes
 from resnet_fn.parity.record.randomness import cut_random, is_random
-from resnet_fn.parity.trace.data import DECAY, STATISTICS, Probes, Settings, Trace
+from resnet_fn.parity.trace.data import STATISTICS, Probes, Settings, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.like import Like
+from resnet_fn.parity.trace.masks import shared_masks
 from resnet_fn.parity.trace.plan import OptimizerPlan, Plan
 from resnet_fn.parity.trace.ranks import check_shares
 from resnet_fn.parity.trace.stages import LOSS
@@ -93,7 +92,7 @@ def record_net(
     )
     initial, inputs = state(net), task.batches[0][0]
     if like:
-        assign(net, like.names.rename(like.recording.run.start))
+        assign(net, like.start)
     start, (first, labels) = state(net), task.first
 
     @process.ending_mixed_precision()
@@ -127,7 +126,7 @@ def record_net(
     )
     # Without micro-batches, masks have the shape of the whole batch, but a worker gets only a part
     # of the batch.
-    theirs = (like.recording.dropping, like.names.layers) if like else ()
+    theirs = (like.dropping, like.layers) if like else ()
     masks = (
         {} if task.accumulate % workers.size else shared_masks((drops, layers["train"]), *theirs)
     )
@@ -155,7 +154,7 @@ def record_net(
         )
         assign(net, start)
         losses: dict[str, float] = {}
-        given = like.recording.run.train_outputs[0] if like else trace.train_outputs[0]
+        given = like.train_outputs if like else trace.train_outputs[0]
         if loss and not like and workers.size > 1:
             given = _of_all_workers(given, workers, task.accumulate % workers.size > 0)
         if loss and (named := paired_outputs(outputs_of(outputs["train"]), given)):
@@ -200,7 +199,7 @@ def _recipe_optimizer(
     """
     # The recipe recognises norms by their class. It would decay a norm that is written by hand.
     paths = {id(one): path for path, one in parameters_by_path(net).items()}
-    decays = paired(like.recording.optimizer_settings.get(DECAY, {}), like.names) if like else {}
+    decays = like.decays if like else {}
     own = weight_decay_groups(net, plan.weight_decay, plan.decay_all)
     groups = [(parameter, decays.get(paths[id(parameter)], decay)) for parameter, decay in own]
     moved = [

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import mindspore
 import numpy as np
@@ -11,7 +11,6 @@ from mindspore import Parameter, Tensor, nn, ops
 # also the base of mint.optim
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
-from resnet_fn.parity.pair.name_map import GRADIENTS, NameMap
 from resnet_fn.parity.record.alone import changes_alone
 from resnet_fn.parity.record.cells import unchanged, write
 from resnet_fn.parity.record.mindspore_cell import (
@@ -27,7 +26,8 @@ from resnet_fn.parity.record.mindspore_cell import (
     state,
     with_inputs,
 )
-from resnet_fn.parity.trace.data import Run, Trace
+from resnet_fn.parity.trace.data import Run
+from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.plan import LATER, Plan
 from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, leaves, map_tree, named_leaves, split
@@ -43,13 +43,6 @@ MakeStep = Callable[..., TrainStep]
 Loss = Callable[[Any, Any], Tensor]
 
 _assign = ops.Assign()
-
-
-class Like(NamedTuple):
-    """The reference that a net is compared with."""
-
-    recording: Trace  # the reference's recording
-    names: NameMap  # maps the net's parameters and layers to the reference's
 
 
 def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
@@ -176,12 +169,8 @@ def run_mindspore(
             trace.after.append(state(net))
         if update + 1 == min(LATER, len(task.batches)):
             # with equal weights, outputs show differences in other state
-            if like and like.recording.run.after:
-                theirs = like.recording.run
-                assign(
-                    net,
-                    like.names.rename({name: theirs.after[-1][name] for name in theirs.gradients}),
-                )
+            if like:
+                assign(net, like.last)
             trace.last_outputs = evaluate(inputs)
             assign(net, trace.after[-1])
     if average is not None and runs:
@@ -226,13 +215,7 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
     }
     weights, gradients = made_up({path: parameter.shape for path, parameter in parameters.items()})
     if like:  # the random numbers of both sides must be equal
-        theirs = made_up(
-            {name: array.shape for name, array in like.recording.run.gradients.items()}
-        )
-        for own, given in (
-            (weights, like.names.rename(theirs[0])),
-            (gradients, like.names.rename(theirs[1], GRADIENTS)),
-        ):
+        for own, given in ((weights, like.weights), (gradients, like.gradients)):
             own.update({path: array for path, array in given.items() if path in parameters})
 
     def update(gradients: Arrays, rate: float) -> None:

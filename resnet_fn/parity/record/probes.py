@@ -299,12 +299,21 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
     return changes
 
 
-def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
-    """Raise each asked probe's rounding to `times` · (relative change from `probes` to `others`) if
-    it is smaller.
+def measure(
+    rounding: dict[str, dict[str, dict[str, float]]],
+    probes: Probes,
+    asked: Asked,
+    others: Probes,
+    times: float,
+) -> None:
+    """Raise the rounding of each output of the asked probes to `times` · (relative change from
+    `probes` to `others`) if it is smaller.
+
+    `rounding` maps layers to probes, outputs and errors.
     """
     for layer, titles in asked.items():
         for title in titles:
+            errors = rounding.setdefault(layer, {}).setdefault(title, {})
             probe, other = probes[layer][title], others.get(layer, {}).get(title)
             for name, value in probe.outputs.items():
                 x = other.outputs.get(name) if other else None
@@ -313,7 +322,7 @@ def measure(probes: Probes, asked: Asked, others: Probes, times: float) -> None:
                     if x is None or x.shape != value.shape
                     else times * relative_error(x, value)
                 )
-                probe.rounding[name] = max(error, probe.rounding.get(name, 0.0))
+                errors[name] = max(error, errors.get(name, 0.0))
 
 
 def attempted(record: Callable[[], Any], notes: list[str], side: str) -> Any:

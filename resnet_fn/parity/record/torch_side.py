@@ -10,8 +10,6 @@ import numpy as np
 import torch
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.explain.torch_search import make_searcher
-from resnet_fn.parity.pair.dropouts import shared_masks
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.alone import losses_alone
 from resnet_fn.parity.record.builds import several_builds
@@ -25,9 +23,9 @@ from resnet_fn.parity.record.common import (
 from resnet_fn.parity.record.dropouts import drops_of
 from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.record.layers import record_layers, recorded_layers
-from resnet_fn.parity.record.probes import Caller, attempted, compute_probes, measure
+from resnet_fn.parity.record.probes import Caller, attempted, compute_probes
 from resnet_fn.parity.record.randomness import cut_random, is_random
-from resnet_fn.parity.record.torch_modes import Limits, Noise, flip_ties, in_float64
+from resnet_fn.parity.record.torch_modes import Limits, Noise, in_float64
 from resnet_fn.parity.record.torch_module import (
     call,
     copied,
@@ -42,6 +40,7 @@ from resnet_fn.parity.record.torch_module import (
     with_masks,
 )
 from resnet_fn.parity.record.torch_recipe import recipe_loss
+from resnet_fn.parity.record.torch_source import Rerun, TorchSource
 from resnet_fn.parity.record.torch_step import (
     Loss,
     MakeOptimizer,
@@ -52,12 +51,14 @@ from resnet_fn.parity.record.torch_step import (
     settings_of_optimizer,
 )
 from resnet_fn.parity.trace import stages
-from resnet_fn.parity.trace.data import Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.data import Probes, Run
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.masks import shared_masks
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import Asked
+from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
 
@@ -69,7 +70,7 @@ def record_reference(
     make_optimizer: MakeOptimizer | None = None,
     build: Callable[[], torch.nn.Module] | None = None,
     probes: bool = True,
-) -> Trace:
+) -> Recorded:
     """Train a copy of a torch module for a few updates, and record what the comparison with the
     port needs.
 
@@ -179,18 +180,26 @@ def record_reference(
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
     asked = probes and rounded == "float32" and not random_eval
-    probed = (
-        attempted(lambda: _probes(reference, first, layers["eval"], limits), failed, "PyTorch")
-        if asked
-        else None
+
+    def compute_probes_of(module: torch.nn.Module, asked: Asked | None = None) -> Probes:
+        return _probes(module, first, layers["eval"], asked)
+
+    def probes_under_limits() -> Probes:
+        with limits:
+            # a copy, because a layer may store its inputs
+            return compute_probes_of(copied(reference))
+
+    probed = attempted(probes_under_limits, failed, "PyTorch") if asked else None
+    in_half = rounded == "float16"
+    source = TorchSource(
+        reference,
+        None if in_half else Rerun(reference, task, criterion),
+        lambda: run("float32"),
+        exact,
+        () if in_half else tuple(flip_widths(layers["train"])),
+        probed,
+        compute_probes_of,
     )
-
-    def flip(width: float) -> tuple[Rounding, int]:
-        with flip_ties(width) as count:
-            # twice as fast as float64; the error of float32 is rounding, too
-            flipped = run("float32")
-        return rounding.rounding(flipped, exact), count()
-
     recording = make_recording(
         f"PyTorch {torch.__version__.partition('+')[0]}",
         task,
@@ -203,12 +212,6 @@ def record_reference(
         optimizer_alone=alone,
         losses_alone=losses,
         rounding=rounding.with_noise(measured, noisy),
-        flipped={
-            one: functools.partial(flip, one)
-            for one in flip_widths(layers["train"])
-            if rounded == "float32"
-        },
-        search=make_searcher(reference, task, criterion) if rounded == "float32" else None,
         environment=environment(
             device="CPU",
             threads=torch.get_num_threads(),
@@ -220,13 +223,12 @@ def record_reference(
         random_train=random_train,
         drops=drops,
         limits=limits.lines,
-        probes=probed[0] if probed else {},
-        measure_probes=probed[1] if probed else None,
+        probes=probed or {},
         **roles,
     )
     recording.notes += [*([changed] if changed else []), *failed]
     recording.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
-    return recording
+    return Recorded(recording, source)
 
 
 def layers_with_rounding(
@@ -256,43 +258,21 @@ def layers_with_rounding(
 
 
 def _probes(
-    reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], limits: Limits
-) -> tuple[Probes, Callable[[Asked], None]]:
-    """Return a module's probes (runs on changed inputs), and a function that measures the rounding
-    of chosen probes.
-    """
-
-    def compute(module: torch.nn.Module, asked: Asked | None = None) -> Probes:
-        dtype = dtype_of(module)
-        convert = functools.partial(tensors, dtype=dtype)
-        caller = Caller(
-            lambda tensor: tensor.detach().numpy(),
-            convert,
-            outputs_of,
-            lambda given: layer_by_layer(),
+    module: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], asked: Asked | None
+) -> Probes:
+    """Run a module and its layers on probes (changed inputs), in evaluation mode."""
+    convert = functools.partial(tensors, dtype=dtype_of(module))
+    caller = Caller(
+        lambda tensor: tensor.detach().numpy(),
+        convert,
+        outputs_of,
+        lambda given: layer_by_layer(),
+    )
+    layers = [*recorded_layers(module.eval())]
+    with torch.no_grad():
+        return compute_probes(
+            layers, lambda tree: call(module, convert(tree)), inputs, executions, caller, asked
         )
-        layers = [*recorded_layers(module.eval())]
-        with torch.no_grad():
-            return compute_probes(
-                layers, lambda tree: call(module, convert(tree)), inputs, executions, caller, asked
-            )
-
-    with limits:
-        probes = compute(copied(reference))  # a copy, because a layer may store its inputs
-
-    def measured(asked: Asked) -> None:
-        """Set asked probes' rounding: the error against float64 or, if larger, a multiple of the
-        change by noise.
-        """
-        with in_float64():
-            measure(probes, asked, compute(copied(reference).double(), asked), 1)
-        for seed in range(_NOISY_PROBES):
-            module = copied(reference)
-            with Noise(seed):
-                noisy = compute(module, asked)
-            measure(probes, asked, noisy, rounding.SPREADS)
-
-    return probes, measured
 
 
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
@@ -313,4 +293,4 @@ def roles_of(module: torch.nn.Module) -> dict[str, Any]:
     return parameter_roles(named, [name for name, _ in buffers])
 
 
-_NOISY_RUNS, _NOISY_PROBES = 4, 2
+_NOISY_RUNS = 4

@@ -1,0 +1,42 @@
+"""Name the reference's arrays and settings as the port does."""
+
+from collections.abc import Mapping
+
+from resnet_fn.parity.pair.name_map import GRADIENTS, NameMap
+from resnet_fn.parity.trace.data import DECAY, Trace
+from resnet_fn.parity.trace.like import Like
+from resnet_fn.parity.trace.made_up import made_up
+
+
+def like_of(reference: Trace, names: NameMap, optimizer: bool) -> Like:
+    """Return what a port takes over from the reference.
+
+    `optimizer` is whether the port has an optimizer of its own, which is also run alone.
+    """
+    run = reference.run
+    last = {name: run.after[-1][name] for name in run.gradients} if run.after else {}
+    # The random numbers of both sides must be equal, so they are drawn by the reference's names.
+    shapes = {name: array.shape for name, array in run.gradients.items()} if optimizer else {}
+    weights, gradients = made_up(shapes)
+    return Like(
+        start=names.rename(run.start),
+        last=names.rename(last),
+        weights=names.rename(weights),
+        gradients=names.rename(gradients, GRADIENTS),
+        decays=paired(reference.optimizer_settings.get(DECAY, {}), names),
+        train_outputs=run.train_outputs[0],
+        dropping=reference.dropping,
+        layers=names.layers,
+    )
+
+
+def paired(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:
+    """Map the port's parameters to a setting of the reference.
+
+    Parameters with no number or several numbers are left out.
+    """
+    given = {
+        name: {numbers[one] for one in names.sources(name) if one in numbers}
+        for name in names.parameters
+    }
+    return {name: values.pop() for name, values in given.items() if len(values) == 1}

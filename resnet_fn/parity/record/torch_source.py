@@ -1,0 +1,114 @@
+"""What the live PyTorch reference can still be asked after it was recorded."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from resnet_fn.parity.record.probes import measure
+from resnet_fn.parity.record.rounding import SPREADS, rounding
+from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
+from resnet_fn.parity.record.torch_module import call, copied, tensors
+from resnet_fn.parity.record.torch_step import Loss, TorchRun
+from resnet_fn.parity.trace.data import Probes, Rounding, Run
+from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.probes import Asked
+from resnet_fn.parity.trace.source import ProbeRounding
+from resnet_fn.parity.trace.stages import LOSS
+from resnet_fn.parity.trace.tree import Arrays
+
+_NOISY_PROBES = 2
+
+ComputeProbes = Callable[[torch.nn.Module, Asked], Probes]
+
+
+class Rerun:
+    """Runs a copy of the reference in float32 again, for a search that changes its calls."""
+
+    def __init__(self, module: torch.nn.Module, task: Plan, loss: Loss) -> None:
+        self._run, self._task = TorchRun(module, task, loss, "float32"), task
+        self.module = self._run.module.eval()  # some layers may be in another mode than the module
+        self._buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+
+    def forward(self, train: bool) -> Any:
+        """Return the outputs on the first micro-batch."""
+        if self.module.training != train:  # setting the mode visits all layers
+            self.module.train(train)
+        return call(self.module, tensors(self._task.first[0], torch.float32))
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Restore the buffers, because runs in training mode change them."""
+        for name, kept in self._buffers.items():
+            if (buffer := self.module.get_buffer(name)).shape == kept.shape:
+                buffer.copy_(kept)
+
+    def backward(self) -> Arrays:
+        """Return the loss and the gradients of the first batch."""
+        self.module.zero_grad()
+        value, _, _ = self._run.backward(self._task.batches[0])
+        return {**self._run.gradients(), LOSS: np.asarray([value])}
+
+
+class TorchSource:
+    """The live reference.
+
+    Args:
+        rerun: runs the module again; None in half precision, in which nothing is asked.
+        updates: makes the recorded updates again, in float32.
+        exact: the updates in float64.
+        tie_widths: the widths for which `flipped_ties` has an answer.
+        probes: the recorded probes; None: not recorded.
+        compute: computes the asked probes of a module.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        rerun: Rerun | None,
+        updates: Callable[[], Run],
+        exact: Run,
+        tie_widths: tuple[float, ...],
+        probes: Probes | None,
+        compute: ComputeProbes,
+    ) -> None:
+        self._module, self._rerun, self._updates, self._exact = module, rerun, updates, exact
+        self.tie_widths, self._probes, self._compute = tie_widths, probes, compute
+
+    def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
+        """Return the rounding with every ReLU input within `width` of 0 on the other side of 0, and
+        the number of these inputs.
+        """
+        if width not in self.tie_widths:
+            return None
+        with flip_ties(width) as count:
+            # twice as fast as float64; the error of float32 is rounding, too
+            flipped = self._updates()
+        return rounding(flipped, self._exact), count()
+
+    def probe_rounding(self, asked: Asked) -> ProbeRounding | None:
+        """Return the rounding of each output of these probes: the error against float64 or, if
+        larger, a multiple of the change by noise.
+        """
+        if self._probes is None:
+            return None
+        measured: dict[str, dict[str, dict[str, float]]] = {}
+        with in_float64():
+            exact = self._compute(copied(self._module).double(), asked)
+            measure(measured, self._probes, asked, exact, 1)
+        for seed in range(_NOISY_PROBES):
+            module = copied(self._module)
+            with Noise(seed):
+                noisy = self._compute(module, asked)
+            measure(measured, self._probes, asked, noisy, SPREADS)
+        return measured
+
+    def run(self, edits: Callable[[Rerun], Any]) -> Any:
+        """Return what `edits` returns for the module that can run again, or None in half
+        precision.
+        """
+        if self._rerun is None:
+            return None
+        self._rerun.put_back()  # an earlier search may have ended anywhere
+        return edits(self._rerun)
