@@ -241,10 +241,10 @@ def forward_ladder(net, reference, images, corrections):
     from resnet_fn.parity.compare.stage import Stage
     from resnet_fn.parity.ladder import Ladder
     from resnet_fn.parity.pair.matching import Side, match, shapes_of
-    from resnet_fn.parity.record import mindspore_cell, mindspore_side, torch_side
+    from resnet_fn.parity.record import mindspore_cell, mindspore_layers, torch_layers
     from resnet_fn.parity.record.layer_settings import without_dropout
+    from resnet_fn.parity.record.torch_layers import layers_with_rounding
     from resnet_fn.parity.record.torch_module import prepare_reference, state
-    from resnet_fn.parity.record.torch_side import layers_with_rounding
     from resnet_fn.parity.trace.difference import difference, relative_error
     from resnet_fn.parity.trace.layer import TOLERANCE
     from resnet_fn.parity.trace.stages import WEIGHTS
@@ -258,8 +258,8 @@ def forward_ladder(net, reference, images, corrections):
             for mode in ("eval", "train")
         }
         weights = state(reference)
-        roles, their_roles = mindspore_side.roles_of(net), torch_side.roles_of(reference)
-        layers = mindspore_side.layers_of(net, images, False)
+        roles, their_roles = mindspore_layers.roles_of(net), torch_layers.roles_of(reference)
+        layers = mindspore_layers.layers_of(net, images, False)
         names = match(
             Side(shapes_of(drawn), layers, roles["tied"], roles["constants"]),
             Side(shapes_of(weights), theirs["eval"], their_roles["tied"], their_roles["constants"]),
@@ -273,7 +273,7 @@ def forward_ladder(net, reference, images, corrections):
         stages = [initial_stage([drawn], [{name: renamed[name] for name in trained}])]
         mindspore_cell.assign(net, names.rename(weights))
         ours = {
-            mode: mindspore_side.layers_of(net, images, mode == "train")
+            mode: mindspore_layers.layers_of(net, images, mode == "train")
             for mode in ("eval", "train")
         }
         layers = compare_layers(ours, theirs, names.layers)

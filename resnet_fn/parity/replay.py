@@ -19,8 +19,9 @@ from resnet_fn.parity.pair.map_file import Corrections
 from resnet_fn.parity.pair.matching import Side, fuller_mode, match, shapes_of, side_of
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.plan import plan_of
-from resnet_fn.parity.record.mindspore_cell import first_call, run_in, state
-from resnet_fn.parity.record.mindspore_side import layers_of, record_net, roles_of
+from resnet_fn.parity.record.mindspore_cell import run_in
+from resnet_fn.parity.record.mindspore_side import MindSporeSide
+from resnet_fn.parity.record.record import record
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.stages import WEIGHTS
@@ -44,7 +45,8 @@ def replay(
     stage.
 
     `mode` is "graph", or "pynative" to compile nothing. `corrections` pairs parameters and layers
-    by hand. `ours` has `record_net`'s arguments `loss`, `optimizer`, `schedule` and `make_step`.
+    by hand. `ours` has `MindSporeSide`'s arguments `loss`, `optimizer`, `schedule` and
+    `make_step`.
     `quick` leaves out probes (runs on changed inputs) and the search for causes. If
     `initialisation` is False, initial parameters are not compared. `build` makes the net again, to
     compare the initial parameters of several nets. Afterwards, the net has the reference's weights.
@@ -56,28 +58,29 @@ def replay(
                 f"{name}: the reference has its own {name}; give yours with --our-{name} "
                 "FILE:FUNCTION"
             )
+    ours["build"] = build if initialisation and reference.builds else None
+    side = MindSporeSide(net, task, **ours)
     with run_in(mode):
-        names = names_of(net, reference, corrections)
+        names = names_of(side, reference, corrections)
         if names.problems:
-            notes = unmatched_notes(layers_of(net, task.first[0], False), reference.layers["eval"])
+            notes = unmatched_notes(side.layers("eval"), reference.layers["eval"])
             problems = Stage(
                 WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes]
             )
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
-        ours["build"] = build if initialisation and reference.builds else None
-        ours["probes"] = bool(reference.probes) and not quick
         like = like_of(reference, names, ours.get("optimizer") is not None)
-        recording = record_net(net, task, like=like, **ours)
-    return compare_recordings(recording, reference, names, initialisation, search=not quick)
+        recorded = record(side, like, bool(reference.probes) and not quick)
+    return compare_recordings(recorded.trace, reference, names, initialisation, search=not quick)
 
 
-def names_of(net: nn.Cell, reference: Trace, corrections: Corrections | None = None) -> NameMap:
-    """Pair a net's parameters and layers with the reference's."""
-    task = reference.task
-    first_call(net, task.batches[0][0])
-    mode, roles = fuller_mode(reference), roles_of(net)
-    layers = layers_of(net, task.first[0], mode == "train")
-    ours = Side(shapes_of(state(net)), layers, roles["tied"], roles["constants"])
+def names_of(
+    port: MindSporeSide, reference: Trace, corrections: Corrections | None = None
+) -> NameMap:
+    """Pair the port's parameters and layers with the reference's."""
+    port.forward(port.plan.batches[0][0], train=False)  # explains why the net fails, if it does
+    mode, roles = fuller_mode(reference), port.roles()
+    layers = port.layers(mode)
+    ours = Side(shapes_of(port.state()), layers, roles["tied"], roles["constants"])
     return match(ours, side_of(reference, mode), corrections)
 
 
@@ -131,7 +134,7 @@ def compare_step(
     Raises:
         ValueError: an argument is wrong, a net fails on its inputs, or a loss is not a scalar.
     """
-    from resnet_fn.parity.record.torch_side import record_reference
+    from resnet_fn.parity.record.torch_side import TorchSide
 
     task = plan_of(
         recipe,
@@ -141,9 +144,8 @@ def compare_step(
         reference_loss is not None,
         reference_optimizer is not None,
     )
-    recorded = record_reference(
-        reference, task, reference_loss, reference_optimizer, probes=not quick
-    )
+    side = TorchSide(reference, task, reference_loss, reference_optimizer)
+    recorded = record(side, probes=not quick)
     return replay(answering(recorded), net, quick=quick, **ours)
 
 

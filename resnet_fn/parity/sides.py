@@ -78,16 +78,15 @@ class Sides:
         """Record the reference in PyTorch."""
         import torch
 
-        from resnet_fn.parity.record.torch_side import record_reference
+        from resnet_fn.parity.record.record import record
+        from resnet_fn.parity.record.torch_side import TorchSide
 
         own, build = self.functions.get, self.reference_net if self.initialisation else None
         torch.manual_seed(self.plan.seed)
         with imports_beside(self.asked.reference, self.asked.loss, self.asked.optimizer):
             net = self.reference_net()
-            recorded = record_reference(
-                net, self.plan, own("loss"), own("optimizer"), build, self.asked.with_probes
-            )
-            return answering(recorded)
+            side = TorchSide(net, self.plan, own("loss"), own("optimizer"), build)
+            return answering(record(side, probes=self.asked.with_probes))
 
     def record_port(self, like: Trace | None) -> Trace:
         """Record the net in MindSpore, with the weights and weight decays of the recording `like`,
@@ -95,7 +94,8 @@ class Sides:
         """
         from resnet_fn.parity.pair.like import like_of
         from resnet_fn.parity.record.mindspore_cell import run_in
-        from resnet_fn.parity.record.mindspore_side import record_net
+        from resnet_fn.parity.record.mindspore_side import MindSporeSide
+        from resnet_fn.parity.record.record import record
         from resnet_fn.parity.replay import names_of
         from resnet_fn.update.exchange import with_all_reduce
 
@@ -110,17 +110,17 @@ class Sides:
             }
             options |= {"make_step": own["our_step"]} if "our_step" in own else {}
             options |= {"loss": own.get("loss"), "build": build if self.initialisation else None}
-            options["probes"] = self.asked.with_probes
+            side = MindSporeSide(net, self.plan, **options)
             if like is None:
-                return record_net(net, self.plan, **options)
-            names = names_of(net, like)
+                return record(side, probes=self.asked.with_probes).trace
+            names = names_of(side, like)
             if names.problems:
                 differences = "; ".join(names.problems[:3])
                 raise ValueError(
                     f"--like: {self.asked.like} must be a trace of this net, but {differences}"
                 )
             theirs = like_of(like, names, make_optimizer is not None)
-            return record_net(net, self.plan, like=theirs, **options)
+            return record(side, theirs, self.asked.with_probes).trace
 
     def replay(self, reference: Trace, classes: int) -> Any:
         """Compare the net in MindSpore with a recording of the reference. Returns a `Ladder`."""

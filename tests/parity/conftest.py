@@ -47,9 +47,14 @@ def paired(torch: Any) -> Callable[..., Any]:
     Layers are of these modes, by default evaluation and training, as compare_layers takes them.
     """
     from resnet_fn.parity.pair.matching import Side, match, shapes_of
-    from resnet_fn.parity.record import mindspore_cell, mindspore_side, torch_module, torch_side
+    from resnet_fn.parity.record import (
+        mindspore_cell,
+        mindspore_layers,
+        torch_layers,
+        torch_module,
+    )
 
-    port, reference = (mindspore_side, mindspore_cell.state), (torch_side, torch_module.state)
+    port, reference = (mindspore_layers, mindspore_cell.state), (torch_layers, torch_module.state)
 
     def side_of(recorder: Any, state: Any, net: Any, inputs: Any) -> Side:
         roles, layers = recorder.roles_of(net), recorder.layers_of(net, inputs, False)
@@ -59,10 +64,10 @@ def paired(torch: Any) -> Callable[..., Any]:
         def layers_of(recorder: Any, net: Any) -> Any:
             return {mode: recorder.layers_of(net, inputs, mode == "train") for mode in modes}
 
-        theirs, values = layers_of(torch_side, module), torch_module.state(module)
+        theirs, values = layers_of(torch_layers, module), torch_module.state(module)
         names = match(side_of(*port, net, inputs), side_of(*reference, module, inputs))
         if not names.problems:
             mindspore_cell.assign(net, names.rename(values))
-        return names, layers_of(mindspore_side, net), theirs
+        return names, layers_of(mindspore_layers, net), theirs
 
     return pair

@@ -16,6 +16,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.parity.answers import answering
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.record.record import record
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.trace.data import Trace
@@ -24,7 +25,7 @@ from resnet_fn.recipes import recipe
 from resnet_fn.update.gradients import global_norm
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
-from resnet_fn.parity.record import torch_side  # noqa: E402 (imports torch)
+from resnet_fn.parity.record.torch_side import TorchSide  # noqa: E402 (imports torch)
 
 t = torch.nn
 
@@ -34,9 +35,9 @@ ADAMW = dataclasses.replace(
 )
 
 
-def record_reference(*given: Any, **options: Any) -> Trace:
+def record_reference(*given: Any, probes: bool = True, **options: Any) -> Trace:
     """The reference's trace, which answers as long as the module lives."""
-    return answering(torch_side.record_reference(*given, **options))
+    return answering(record(TorchSide(*given, **options), probes=probes))
 
 
 def draw(*shape: int) -> np.ndarray:

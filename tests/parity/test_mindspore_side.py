@@ -8,7 +8,7 @@ from mindspore import Tensor, mint, nn, ops
 
 from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.record.mindspore_cell import with_inputs
-from resnet_fn.parity.record.mindspore_step import of_mindspore
+from resnet_fn.parity.record.mindspore_optimizer import of_mindspore
 
 pytestmark = pytest.mark.usefixtures("device")
 

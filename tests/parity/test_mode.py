@@ -12,7 +12,8 @@ from mindspore import Tensor, mint, nn, ops
 
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_cell import run_in
-from resnet_fn.parity.record.mindspore_side import record_net
+from resnet_fn.parity.record.mindspore_side import MindSporeSide
+from resnet_fn.parity.record.record import record
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.trace.folder import load_recording, save_recording
 from small_nets import SGD, Ours, Theirs, cell, ladder_of, t
@@ -75,13 +76,13 @@ def test_functions_that_the_port_compiles_itself_run_in_python():
 
 def test_both_modes_compute_the_same_and_a_trace_keeps_its_mode(tmp_path):
     net, task = Ours(nn.Dense(8, 8), nn.ReLU()), plan_of(SGD, BATCHES, accumulate=2)
-    one = record_net(net, task, probes=False, loss=ops.cross_entropy)
+    one = record(MindSporeSide(net, task, loss=ops.cross_entropy), probes=False).trace
     last = Tensor(one.run.train_outputs[0]["logits"]), Tensor(BATCHES[0][1][2:], mindspore.int32)
     assert one.losses_alone["2 samples, outputs × 1"] == pytest.approx(
         ops.cross_entropy(*last).item()
     )
     with run_in("pynative"):
-        two = record_net(net, task, probes=False)
+        two = record(MindSporeSide(net, task), probes=False).trace
     assert [one.environment["mode"], two.environment["mode"]] == ["graph", "pynative"]
     np.testing.assert_allclose(one.run.losses, two.run.losses, rtol=1e-6)
     for name, value in one.run.after[-1].items():

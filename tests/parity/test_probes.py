@@ -17,7 +17,8 @@ from resnet_fn.parity.compare.probes import compare_probes
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.pair.like import like_of
 from resnet_fn.parity.plan import plan_of
-from resnet_fn.parity.record.mindspore_side import record_net
+from resnet_fn.parity.record.mindspore_side import MindSporeSide
+from resnet_fn.parity.record.record import record
 from resnet_fn.parity.replay import names_of, replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.trace.data import Probe
@@ -233,10 +234,9 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
     task = plan_of(SGD, [(np.abs(draw(4, 8)), np.array([0, 1, 2, 0], np.int32))])
     save_recording(record_reference(Theirs(t.LeakyReLU(0.1)), task), tmp_path / "theirs")
     reference, net = load_recording(tmp_path / "theirs"), Ours(nn.ReLU())
-    names = names_of(net, reference)
-    save_recording(
-        record_net(net, reference.task, like=like_of(reference, names, False)), tmp_path / "ours"
-    )
+    side = MindSporeSide(net, reference.task)
+    names = names_of(side, reference)
+    save_recording(record(side, like_of(reference, names, False)).trace, tmp_path / "ours")
     port = load_recording(tmp_path / "ours")
     found = [
         (one.layer, one.probe)

@@ -20,9 +20,9 @@ from resnet_fn.parity.trace.stages import LAST, MOVED
 from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
+from resnet_fn.parity.record.torch_layers import layers_of  # noqa: E402
 from resnet_fn.parity.record.torch_modes import flip_ties  # noqa: E402
 from resnet_fn.parity.record.torch_module import prepare_reference  # noqa: E402
-from resnet_fn.parity.record.torch_side import layers_of  # noqa: E402
 from resnet_fn.parity.record.torch_step import optimizer_alone  # noqa: E402
 from small_nets import SGD, draw, labels, ladder_of, ours, record_reference, t, theirs  # noqa: E402
 

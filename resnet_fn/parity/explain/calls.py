@@ -66,6 +66,7 @@ _ABOVE = tuple(
         "explain/search.py",
         "explain/torch_search.py",
         "record/common.py",
+        "record/torch_layers.py",
         "record/torch_module.py",
         "record/torch_side.py",
         "record/torch_source.py",

@@ -1,17 +1,16 @@
-"""What both recorders share: roles of parameters, notes, and the checks of losses and outputs."""
+"""What both sides share: roles of parameters, notes, and the checks of losses and outputs."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from resnet_fn.config.hints import few, first_line
-from resnet_fn.parity.trace.data import SIGMAS, STATISTICS, Trace
+from resnet_fn.parity.trace.data import SIGMAS, STATISTICS
 from resnet_fn.parity.trace.difference import CEILING
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.tree import Tree, leaves, map_tree, named_leaves
+from resnet_fn.parity.trace.tree import Tree, leaves, named_leaves
 
 _LEVELS = (2.0, 8.0, 32.0)  # widths of a tie, in units of the reference's error; ours may be larger
 
@@ -45,27 +44,18 @@ def parameter_roles(
     }
 
 
-def make_recording(
-    framework: str,
-    task: Plan,
-    seen: Callable[[np.ndarray], np.ndarray],
-    dropped: Sequence[Any],
-    **recorded: Any,
-) -> Trace:
-    """Make the `Trace` of one side, with notes about dropout. `recorded` has further fields.
+def dropout_notes(
+    of_reference: bool, dropped: Sequence[tuple[str, str, float]], plan: Plan
+) -> list[str]:
+    """Return a line for the dropouts of one side that are switched off, and one for the recipe's.
 
-    `seen` converts an array of the batches to the framework's tensor and back. `dropped` has tuples
-    (layer, attribute, probability) of the dropouts that are switched off.
+    `dropped` has tuples (layer, attribute, probability).
     """
-    side = "the reference" if framework.startswith("PyTorch") else "the net"
+    side = "the reference" if of_reference else "the net"
     words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
-    asked = [f"{name}={share:g}" for name, share in task.dropout.items()]
+    asked = [f"{name}={share:g}" for name, share in plan.dropout.items()]
     notes = [f"dropout is 0 in {side}: {few(words)}"] if words else []
-    notes += [f"dropout is 0 on both sides; the recipe has {few(asked)}"] if asked else []
-    task = dataclasses.replace(
-        task, batches=[map_tree(seen, tuple(batch)) for batch in task.batches]
-    )
-    return Trace(framework, task, notes=notes, **recorded)
+    return notes + ([f"dropout is 0 on both sides; the recipe has {few(asked)}"] if asked else [])
 
 
 def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueError:

@@ -1,275 +1,261 @@
-"""Record a MindSpore net."""
+"""The MindSpore side: the port, with what trains it."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, Tensor, nn
+from mindspore import Tensor, nn
 
 # also the base of mint.optim
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
-from resnet_fn.config.hints import few
-from resnet_fn.parity.record.alone import losses_alone
 from resnet_fn.parity.record.builds import several_builds
-from resnet_fn.parity.record.cells import record_cell, unchanged
-from resnet_fn.parity.record.common import (
-    check_scalar,
-    loss_of_logits,
-    make_recording,
-    parameter_roles,
-)
-from resnet_fn.parity.record.dropouts import drops_of
+from resnet_fn.parity.record.common import check_scalar, loss_of_logits
 from resnet_fn.parity.record.layer_settings import without_dropout
-from resnet_fn.parity.record.layers import recorded_layers
 from resnet_fn.parity.record.masked_cells import masked
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     assign,
-    call,
     compiler,
     explained,
     first_call,
     outputs_of,
     parameters_by_path,
-    run_in,
     state,
 )
-from resnet_fn.parity.record.mindspore_step import (
-    Loss,
-    MakeStep,
+from resnet_fn.parity.record.mindspore_layers import layers_of, probes_of, roles_of
+from resnet_fn.parity.record.mindspore_optimizer import (
+    CustomOptimizer,
     of_mindspore,
     optimizer_alone,
-    run_mindspore,
+    plan_optimizer,
+    settings_of,
 )
-from resnet_fn.parity.record.optimizer_settings import mindspore_settings, torch_settings
-from resnet_fn.parity.record.probes import Caller, attempted, compute_probes, same_attributes
-from resnet_fn.parity.record.randomness import cut_random, is_random
-from resnet_fn.parity.trace.data import STATISTICS, Probes, Settings, Trace
+from resnet_fn.parity.record.mindspore_recorders import Loss
+from resnet_fn.parity.record.mindspore_step import MakeStep, MindSporeStepper
+from resnet_fn.parity.record.side import Dropped
+from resnet_fn.parity.record.updates import record_run
+from resnet_fn.parity.trace.data import STATISTICS, Probes, Rounding, Run, Settings, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.masks import shared_masks
-from resnet_fn.parity.trace.plan import OptimizerPlan, Plan
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.ranks import check_shares
-from resnet_fn.parity.trace.stages import LOSS
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, paired_outputs
+from resnet_fn.parity.trace.source import StoredSource
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
-from resnet_fn.update.groups import weight_decay_groups
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.optimizer import named_optimizer
 from resnet_fn.update.state import Optimizer
 from resnet_fn.update.step import make_train_step
 
 
-def record_net(
-    net: nn.Cell,
-    task: Plan,
-    *,
-    like: Like | None = None,
-    loss: Loss | None = None,
-    optimizer: Optimizer | nn.Optimizer | TorchLike | None = None,
-    schedule: Callable[[int], float] | None = None,
-    make_step: MakeStep = make_train_step,
-    build: Callable[[], nn.Cell] | None = None,
-    workers: Workers = Workers(),
-    probes: bool = True,
-) -> Trace:
-    """Train a net for a few updates without dropout, and record what the comparison with PyTorch
-    needs.
+class MindSporeSide:
+    """A MindSpore net, which is trained itself.
 
-    If `like` is given, the net takes over the reference's weights and dropout masks. At the end,
-    the net has the weights from before the first update. `loss(outputs, labels)`, `optimizer` and
-    `schedule(update)` replace the recipe's loss, optimizer and learning rate. `optimizer` must have
-    trainable parameters only. `build` makes the net again, to record the initial values of several
-    nets. If `probes` is False, the net is not run on changed inputs.
+    Args:
+        net: the port.
+        plan: the updates.
+        loss: a function (outputs, labels) → number; by default the plan's.
+        optimizer: an optimizer that has trainable parameters only; by default the plan's.
+        schedule: a function of the update's number that returns the learning rate; by default the
+            plan's.
+        make_step: a function like `make_train_step`.
+        build: makes the net again, to record the initial values of several nets.
+        workers: the workers that share each batch.
     """
-    check_shares(
-        task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net))
-    )
-    initial, inputs = state(net), task.batches[0][0]
-    if like:
-        assign(net, like.start)
-    start, (first, labels) = state(net), task.first
+
+    is_reference = False
+
+    def __init__(
+        self,
+        net: nn.Cell,
+        plan: Plan,
+        *,
+        loss: Loss | None = None,
+        optimizer: CustomOptimizer | None = None,
+        schedule: Callable[[int], float] | None = None,
+        make_step: MakeStep = make_train_step,
+        build: Callable[[], nn.Cell] | None = None,
+        workers: Workers = Workers(),
+    ) -> None:
+        self.plan, self.framework = plan, f"MindSpore {mindspore.__version__}"
+        self.workers, self.notes = workers.size, list[str]()
+        self._net, self._custom_loss, self._optimizer = net, loss, optimizer
+        self._schedule, self._make_step = schedule, make_step
+        self._build, self._workers = build, workers
+        self._set_masks: Callable[[], None] | None = None
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        """Check that the workers can share the batches. No generator is put back."""
+        names = parameters_by_path(self._net)
+        batchnorm = any(name.endswith(STATISTICS) for name in names)
+        check_shares(self.plan, self.workers, batchnorm)
+        yield
+
+    def state(self) -> Arrays:
+        """Return copies of all parameters and statistics of the net."""
+        return state(self._net)
+
+    def start(self, like: Like | None) -> None:
+        """Take over the reference's weights, if there are any."""
+        if like:
+            assign(self._net, like.start)
+        self._start = state(self._net)
+
+    @contextlib.contextmanager
+    def without_dropout(self) -> Iterator[Dropped]:
+        """Turn dropout off, and choose the loss by the structure of the outputs."""
+        net, plan = self._net, self.plan
+        with without_dropout(self._cells.items()) as dropped:
+            self._outputs = {
+                "eval": first_call(net, plan.batches[0][0]),
+                "train": first_call(net, plan.first[0], True),
+            }
+            of_plan = make_loss(plan.loss.smoothing, plan.loss.name, plan.loss.over)
+            self._loss = self._custom_loss or loss_of_logits(
+                "the net", self._outputs["train"], of_plan
+            )
+            yield dropped
+
+    @cached_property
+    def _cells(self) -> dict[str, nn.Cell]:
+        return dict(self._net.cells_and_names())
+
+    def roles(self) -> dict[str, Any]:
+        """Return which parameters are shared, trained or constant."""
+        return roles_of(self._net)
+
+    def draws(self) -> tuple[()]:
+        """Return (): the state of MindSpore's generator is not known."""
+        return ()
+
+    def forward(self, inputs: Tree, train: bool) -> Any:
+        """Return the net's outputs, and restore its mode and statistics."""
+        return first_call(self._net, inputs, train)
+
+    def arrays(self, outputs: Any) -> Arrays:
+        """Return outputs as arrays by name."""
+        return outputs_of(outputs)
 
     @process.ending_mixed_precision()
-    def loss_of(outputs: Tree, labels: Tree) -> np.ndarray:
-        value = criterion(outputs, map_tree(Tensor, labels))
+    def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
+        """Return the loss of outputs."""
+        value = self._loss(outputs, map_tree(Tensor, labels))
         check_scalar("the net", value, Tensor)
         return value.numpy()
 
-    def trained() -> Arrays:
-        outputs = first_call(net, first, True)
-        return {**outputs_of(outputs), LOSS: loss_of(outputs, labels)}
+    def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
+        """Run one cell in training mode."""
+        return outputs_of(first_call(self._cells[name], ones, True))["logits"]
 
-    random_eval, notes = is_random(lambda: outputs_of(first_call(net, inputs))), list[str]()
-    cells = dict(net.cells_and_names())
-    with without_dropout(cells.items()) as dropped:
-        outputs = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
-        of_recipe = make_loss(task.loss.smoothing, task.loss.name, task.loss.over)
-        criterion = loss or loss_of_logits("the net", outputs["train"], of_recipe)
-        layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
-        random = layers_of(net, first, True) if is_random(trained) else None
-        asked = probes and task.precision == "fp32" and not random_eval
-        probed = (
-            attempted(lambda: _probes(net, first, layers["eval"]), notes, "MindSpore")
-            if asked
-            else None
+    def layers(self, mode: str) -> list[Layer]:
+        """Run the net on the first micro-batch, and return the executions of its layers."""
+        return layers_of(self._net, self.plan.first[0], mode != "eval")
+
+    def layers_again(self) -> list[Layer]:
+        """Return the executions of layers in training mode, with other random numbers."""
+        return self.layers("train")
+
+    def probes(self, executions: Sequence[Layer]) -> Probes:
+        """Run the net and its layers on probes, uncompiled."""
+        return probes_of(self._net, self.plan.first[0], executions)
+
+    def optimizer_settings(self) -> Settings:
+        """Return the settings of the user's optimizer, if it is MindSpore's."""
+        return settings_of(self._optimizer, self._net)
+
+    @cached_property
+    def _custom_optimizer(self) -> Optimizer | None:
+        of_framework = isinstance(self._optimizer, nn.Optimizer | TorchLike)
+        return of_mindspore(self._optimizer, self._net) if of_framework else self._optimizer
+
+    def optimizer_alone(self, like: Like | None) -> dict[str, Arrays]:
+        """Return the changes by the user's optimizer on random weights and gradients."""
+        alone: dict[str, Arrays] = {}
+        custom = self._custom_optimizer
+        with contextlib.suppress(MissingKernelError), explained(self.plan.batches[0][0]):
+            alone = optimizer_alone(self._net, custom, like) if custom else {}
+        return alone
+
+    @contextlib.contextmanager
+    def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
+        """Turn dropout off, and let cells multiply by masks in the further update with dropout."""
+        with without_dropout(self._cells.items()), masked(self._net, masks) as set_masks:
+            self._set_masks = set_masks if masks else None
+            yield
+
+    def updates(self, like: Like | None) -> Run:
+        """Make the updates through the step, and put the weights back."""
+        net, plan, custom, schedule = self._net, self.plan, self._custom_optimizer, self._schedule
+        updates = range(len(plan.batches))
+        rates = [schedule(update) for update in updates] if schedule else list(plan.rates)
+        optimizer, decays = (custom, "") if custom else plan_optimizer(net, plan.optimizer, like)
+        stepper = MindSporeStepper(
+            net,
+            plan,
+            rates,
+            self._loss,
+            optimizer,
+            self._make_step,
+            self._outputs,
+            self._set_masks,
+            self._workers,
         )
-    drops = drops_of(
-        dropped,
-        layers["train"],
-        lambda name, ones: outputs_of(first_call(cells[name], ones, True))["logits"],
-    )
-    # Without micro-batches, masks have the shape of the whole batch, but a worker gets only a part
-    # of the batch.
-    theirs = (like.dropping, like.layers) if like else ()
-    masks = (
-        {} if task.accumulate % workers.size else shared_masks((drops, layers["train"]), *theirs)
-    )
-    random_train = cut_random(layers["train"], random) if random is not None else ""
-    settings: Settings = {}
-    paths = {id(one): path for path, one in parameters_by_path(net).items()}
-    if isinstance(optimizer, TorchLike):
-        settings = torch_settings(optimizer.param_groups, paths)
-    elif isinstance(optimizer, nn.Optimizer):
-        settings = mindspore_settings(optimizer, paths)
-    own = (
-        of_mindspore(optimizer, net)
-        if isinstance(optimizer, nn.Optimizer | TorchLike)
-        else optimizer
-    )
-    rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
-    alone: dict[str, Arrays] = {}
-    with contextlib.suppress(MissingKernelError), explained(inputs):
-        alone = optimizer_alone(net, own, like) if own else {}
-    with without_dropout(cells.items()), masked(net, masks) as set_masks:
-        used, moved = (own, "") if own else _recipe_optimizer(net, task.optimizer, like)
-        masking = set_masks if masks else None
-        trace = run_mindspore(
-            net, task, rates, criterion, used, make_step, outputs, like, masking, workers
-        )
-        assign(net, start)
-        losses: dict[str, float] = {}
-        given = like.train_outputs if like else trace.train_outputs[0]
-        if loss and not like and workers.size > 1:
-            given = _of_all_workers(given, workers, task.accumulate % workers.size > 0)
-        if loss and (named := paired_outputs(outputs_of(outputs["train"]), given)):
-            given = {named[name]: one for name, one in given.items()}
-            losses = losses_alone(loss_of, given, task, outputs["train"], Tensor)
-        if masks:
-            layers["dropout"] = layers_of(net, first, True)
-    mode = "graph" if compiler() else "pynative"
-    recording = make_recording(
-        f"MindSpore {mindspore.__version__}",
-        task,
-        lambda array: np.array(Tensor(array).numpy()),
-        dropped,
-        initial=initial,
-        layers=layers,
-        run=trace,
-        builds=several_builds(build, state, {mindspore: "set_seed"}) if build else [],
-        optimizer_settings=settings,
-        optimizer_alone=alone,
-        losses_alone=losses,
-        environment=environment(
-            deterministic=process.context("deterministic"), mode=mode, **process.started
-        ),
-        random_eval=random_eval,
-        random_train=random_train,
-        drops=drops,
-        probes=probed or {},
-        **roles_of(net),
-    )
-    if not trace.after:
-        name = type(optimizer).__name__ if optimizer else task.optimizer.name
-        notes.append(f"updates are not compared: {name} has no kernel on this device")
-    recording.notes += [*notes, moved] if moved else notes
-    return recording
+        run = record_run(stepper, plan, rates, like.last if like else {})
+        assign(net, self._start)
+        if not run.after:
+            name = type(self._optimizer).__name__ if self._optimizer else plan.optimizer.name
+            self.notes.append(f"updates are not compared: {name} has no kernel on this device")
+        self.notes += [decays] if decays else []
+        return run
 
+    def loss_example(self) -> Any | None:
+        """Return outputs of the first micro-batch, or None if the loss is the plan's."""
+        return self._outputs["train"] if self._custom_loss else None
 
-def _recipe_optimizer(
-    net: nn.Cell, plan: OptimizerPlan, like: Like | None
-) -> tuple[Optimizer, str]:
-    """Return the recipe's optimizer with the reference's weight decays, and a note if the recipe
-    has other decays.
-    """
-    # The recipe recognises norms by their class. It would decay a norm that is written by hand.
-    paths = {id(one): path for path, one in parameters_by_path(net).items()}
-    decays = like.decays if like else {}
-    own = weight_decay_groups(net, plan.weight_decay, plan.decay_all)
-    groups = [(parameter, decays.get(paths[id(parameter)], decay)) for parameter, decay in own]
-    moved = [
-        paths[id(one)]
-        for (one, decay), (_, theirs) in zip(own, groups, strict=True)
-        if decay != theirs
-    ]
-    note = f"the weight decay of {few(moved)} is the reference's, not the recipe's" if moved else ""
-    optimizer = named_optimizer(
-        plan.name,
-        groups,
-        momentum=plan.momentum,
-        nesterov=plan.nesterov,
-        beta2=plan.beta2,
-        epsilon=plan.epsilon,
-        trust_coefficient=plan.trust_coefficient,
-    )
-    return optimizer, note
+    def of_all_workers(self, outputs: Arrays) -> Arrays:
+        """Return the last worker's outputs or, without micro-batches, the outputs of the whole
+        batch, as `ranks.merge` does.
+        """
+        if self.workers == 1:
+            return outputs
+        whole, merged = self.plan.accumulate % self.workers > 0, {}
+        for name, array in outputs.items():
+            rows = np.zeros((self.workers, *array.shape), np.float32)
+            rows[self._workers.rank] = array
+            rows = sum_over_ranks(rows, self._workers)
+            merged[name] = np.concatenate(rows) if whole and array.ndim else rows[-1]
+        return merged
 
+    def tensor(self, array: Any) -> Tensor:
+        """Return an array as a tensor."""
+        return Tensor(array)
 
-def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
-    """Run the net and its layers on probes (changed inputs), uncompiled and in evaluation mode."""
-    caller = Caller(
-        lambda tensor: tensor.numpy(),
-        Tensor,
-        outputs_of,
-        explained,
-        (MissingKernelError, MemoryError),
-    )
-    net.set_train(False)
-    cells = [cell for _, cell in net.cells_and_names()]
-    with run_in("pynative"), unchanged(net.get_parameters()), same_attributes(cells):
-        return compute_probes(
-            [*recorded_layers(net)], lambda tree: call(net, tree), inputs, executions, caller
-        )
+    def rounding(self, run: Run) -> Rounding:
+        """Return {}: rounding is measured of the reference."""
+        return {}
 
+    def limits(self) -> list[str]:
+        """Return []: limits are noted of the reference."""
+        return []
 
-def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
-    """Run a net on a batch, and record the inputs and outputs of its layers."""
-    return record_cell(net, lambda: call(net, inputs), train)
+    def builds(self) -> list[Arrays]:
+        """Return the initial values of several nets."""
+        if self._build is None:
+            return []
+        return several_builds(self._build, state, {mindspore: "set_seed"})
 
+    def environment(self) -> dict[str, str]:
+        """Return versions, device and mode of this process."""
+        mode = "graph" if compiler() else "pynative"
+        deterministic = process.context("deterministic")
+        return environment(deterministic=deterministic, mode=mode, **process.started)
 
-def roles_of(net: nn.Cell) -> dict[str, Any]:
-    """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
-    named = list(_all_names(net, ""))
-    return parameter_roles(
-        named, [name for name, parameter in named if not parameter.requires_grad]
-    )
-
-
-def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:
-    """Yield every path to a parameter below a cell, with the parameter.
-
-    `path` is the path of the cell itself.
-    """
-    for leaf, parameter in cell.parameters_and_names(expand=False):
-        yield f"{path}.{leaf}" if path else leaf, parameter
-    for part, inner in cell._cells.items():
-        if inner is not None:
-            yield from _all_names(inner, f"{path}.{part}" if path else part)
-
-
-def _of_all_workers(outputs: Arrays, workers: Workers, whole: bool) -> Arrays:
-    """Return the last worker's outputs or, if `whole`, the outputs of the whole batch, as
-    `ranks.merge` does.
-    """
-    merged = {}
-    for name, array in outputs.items():
-        rows = np.zeros((workers.size, *array.shape), np.float32)
-        rows[workers.rank] = array
-        rows = sum_over_ranks(rows, workers)
-        merged[name] = np.concatenate(rows) if whole and array.ndim else rows[-1]
-    return merged
+    def source(self, trace: Trace) -> StoredSource:
+        """Return what the trace itself answers: nothing more is measured of a port."""
+        return StoredSource(trace)

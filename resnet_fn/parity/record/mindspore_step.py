@@ -1,17 +1,14 @@
 """Train a MindSpore net for a few updates through its step, and record what the step computes."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn
 
-# also the base of mint.optim
-from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
-
-from resnet_fn.parity.record.alone import changes_alone
 from resnet_fn.parity.record.cells import unchanged, write
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
@@ -21,18 +18,24 @@ from resnet_fn.parity.record.mindspore_cell import (
     compiler,
     explained,
     first_call,
-    outputs_of,
     parameters_by_path,
     state,
     with_inputs,
 )
+from resnet_fn.parity.record.mindspore_recorders import (
+    Loss,
+    output_recorder,
+    recorder,
+    recording_loss,
+    recording_optimizer,
+    recording_reduce,
+)
+from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.trace.data import Run
-from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.made_up import made_up
-from resnet_fn.parity.trace.plan import LATER, Plan
-from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, leaves, map_tree, named_leaves, split
+from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, map_tree, named_leaves, split
 from resnet_fn.runtime import process
-from resnet_fn.runtime.workers import Reduce, Workers
+from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import MovingAverage, averaged_parameters, moving_average
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.state import Optimizer, make_state
@@ -40,12 +43,195 @@ from resnet_fn.update.step import StepPlan, StepResult, TrainStep, no_metric
 
 MakeStep = Callable[..., TrainStep]
 
-Loss = Callable[[Any, Any], Tensor]
+# a step, and each parameter of it with the value from before any update
+_Built = tuple[TrainStep, Sequence[tuple[Parameter, np.ndarray]]]
 
-_assign = ops.Assign()
+
+class MindSporeStepper:
+    """Trains a MindSpore net through its compiled step. The net's weights change.
+
+    Args:
+        net: the port, without dropout.
+        plan: the updates.
+        rates: the learning rates of the updates.
+        loss: a function (outputs, labels) → number.
+        optimizer: the optimizer of the step.
+        make_step: a function like `make_train_step`.
+        outputs: the net's outputs by mode: "eval" on the first batch, and "train" on the first
+            micro-batch.
+        set_masks: sets the dropout masks, which are ones until then; None: there are none.
+        workers: the workers that share each batch.
+    """
+
+    def __init__(
+        self,
+        net: nn.Cell,
+        plan: Plan,
+        rates: Sequence[float],
+        loss: Loss,
+        optimizer: Optimizer,
+        make_step: MakeStep,
+        outputs: Mapping[str, Any],
+        set_masks: Callable[[], None] | None,
+        workers: Workers,
+    ) -> None:
+        self._net, self._plan, self._rates, self._loss = net, plan, rates, loss
+        self._optimizer, self._make_step, self._outputs = optimizer, make_step, outputs
+        self._set_masks, self._workers = set_masks, workers
+        self.evaluate = evaluation(net, plan.batches[0][0], outputs["eval"])
+        self._shapes = {
+            path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad
+        }
+        self._keep_gradients, self._gradients = recorder(self._shapes, "gradient")
+        self._shares = [split(tuple(batch), workers.size)[workers.rank] for batch in plan.batches]
+        self._micro_batches = max(1, plan.accumulate // workers.size)
+        self._sharing = dict[str, Any]()  # further arguments of the step of one of several workers
+        self._reduced: tuple[Callable[[], Arrays], Callable[[], Arrays]] | None = None
+        self._updates = True  # whether the optimizer runs on this device
+
+    def state(self) -> Arrays:
+        """Return copies of all parameters and statistics."""
+        return state(self._net)
+
+    def alone(self) -> tuple[list[float], Arrays]:
+        """Return the losses and the statistics of this worker (`Run.own_losses`).
+
+        With one worker, both are empty.
+        """
+        net, workers, loss, count = self._net, self._workers, self._loss, self._micro_batches
+        if not workers.all_reduce:
+            return [], {}
+        all_reduce, *reduced = recording_reduce(workers.all_reduce, self._shapes)
+        self._reduced = (reduced[0], reduced[1])
+        self._sharing["workers"] = workers._replace(all_reduce=all_reduce)
+        share = self._shares[0]
+        train = first_call(net, split(share, count)[0][0], True)
+        self._outputs = {**self._outputs, "train": train}
+        with unchanged(net.get_parameters()):
+            pairs = [(call(net.set_train(True), x), y) for x, y in split(share, count)]
+            losses = [float(np.mean([loss(x, map_tree(Tensor, y)).numpy() for x, y in pairs]))]
+            statistics = {
+                path: value for path, value in state(net).items() if path not in self._shapes
+            }
+        outputs = map_tree(lambda one: one.numpy(), self._outputs["eval"])
+        whole = outputs, self._plan.batches[0][1]
+        # This fails if an output has no sample axis, or exists in training mode only.
+        with contextlib.suppress(Exception), process.ending_mixed_precision():
+            several = [
+                [loss(*map_tree(Tensor, one)).numpy() for one in split(whole, n)]
+                for n in (1, workers.size)
+            ]
+            losses += [float(np.mean(one)) for one in several]
+        return losses, statistics
+
+    def _build(self) -> None:
+        """Compile the steps, which need the net's state from before any update."""
+        keep, self._kept = output_recorder(self._outputs["train"], "train")
+        self._recorded_loss = recording_loss(self._loss, keep)
+        self._average = None
+        if plan := self._plan.average:
+            parameters = averaged_parameters(self._net)
+            self._average = moving_average(parameters, plan.decay, plan.every, plan.start)
+        # A step without clipping or update records the gradients before clipping.
+        self._unclipped = self._step_with(None, 0.0) if self._plan.clip_norm else None
+        self._clipped = self._step_with(self._optimizer, self._plan.clip_norm, self._average)
+
+    def _step_with(
+        self, optimizer: Optimizer | None, clip_norm: float, average: MovingAverage | None = None
+    ) -> _Built:
+        """Return a training step, and a pair (parameter, value before any update) for each
+        parameter of the step.
+        """
+        plan = self._plan
+        scaler = make_scaler(plan.precision, plan.loss_scale, plan.loss_scale_interval)
+        update = recording_optimizer(optimizer, self._keep_gradients)
+        run_state = make_state(self._net, update, scaler, average)
+        options: dict[str, Any] = {
+            "state": run_state,
+            "metric": no_metric,
+            "plan": StepPlan(clip_norm, self._micro_batches),
+            "jit": compiler(),
+            **self._sharing,
+        }
+        before = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
+        forward = with_inputs(self._net, plan.batches[0][0])
+        return self._make_step(forward, self._recorded_loss, update, **options), before
+
+    def update(self, index: int, rate: float) -> Step:
+        """Make an update with this worker's part of a batch, and return what it computed."""
+        if index == 0:
+            self._build()
+        share = self._shares[index]
+        try:
+            result = _call(self._clipped[0], self._net, share, rate)
+        except MissingKernelError:  # The net has run before, so the optimizer lacks the kernel.
+            self._clipped = self._step_with(None, self._plan.clip_norm)
+            result, self._updates = _call(self._clipped[0], self._net, share, rate), False
+        loss, norm = float(result.loss.numpy()), float(result.grad_norm.numpy())
+        step = Step(loss, norm, self._kept(), self._updates)
+        if index > 0:
+            return step
+        clipped = self._gradients()
+        sent, received = (one() for one in self._reduced) if self._reduced else ({}, {})
+        return dataclasses.replace(
+            step,
+            gradients=None if self._unclipped else clipped,
+            clipped=clipped,
+            sent=sent,
+            received=received,
+        )
+
+    def last_outputs(self, weights: Arrays, after: Arrays) -> Arrays:
+        """Return the outputs of the first batch in evaluation mode, with these weights and the
+        present other state. Then `after` is put back.
+        """
+        assign(self._net, weights)
+        outputs = self.evaluate(self._plan.batches[0][0])
+        assign(self._net, after)
+        return outputs
+
+    def moved(self) -> dict[str, str]:
+        """Return {}: it is known of PyTorch's buffers only."""
+        return {}
+
+    def average(self) -> Arrays:
+        """Return the moving average after the last update, or {}."""
+        if self._average is None or not self._updates:
+            return {}
+        averages = {value.name.removeprefix("ema."): value for value in self._average.averages}
+        # A frozen parameter is its own average.
+        named = {
+            path: averages.get(parameter.name, parameter)
+            for path, parameter in parameters_by_path(self._net).items()
+        }
+        return {path: value.numpy().copy() for path, value in named.items()}
+
+    def on_batch(self, index: int, start: Arrays) -> Run:
+        """Run forward and backward with the weights before any update, without clipping."""
+        return self._on_batch(index, start, self._unclipped or self._clipped)
+
+    def _on_batch(self, index: int, start: Arrays, built: _Built) -> Run:
+        step, before = built
+        for parameter, value in before:
+            write(parameter, value)
+        run = Run(self.evaluate(self._plan.batches[index][0]), start=start, rates=[])
+        result = _call(step, self._net, self._shares[index], self._rates[0])
+        run.losses = [float(result.loss.numpy())]
+        run.train_outputs, run.gradients = [self._kept()], self._gradients()
+        return run
+
+    def with_masks(self, start: Arrays) -> list[Run]:
+        """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
+        if self._set_masks is None:
+            return []
+        self._set_masks()
+        run = self.on_batch(0, start)
+        after = self._on_batch(0, start, self._clipped) if self._unclipped else run
+        run.clipped, run.after = after.gradients, [state(self._net)] if self._updates else []
+        return [run]
 
 
-def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
+def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
     """Return a function that maps inputs to outputs in evaluation mode.
 
     Outputs must have the structure of `like`.
@@ -69,189 +255,6 @@ def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Array
     return evaluate
 
 
-def run_mindspore(
-    net: nn.Cell,
-    task: Plan,
-    rates: Sequence[float],
-    loss: Loss,
-    optimizer: Optimizer,
-    make_step: MakeStep,
-    outputs: Mapping[str, Any],
-    like: Like | None = None,
-    set_masks: Callable[[], None] | None = None,
-    workers: Workers = Workers(),
-) -> Run:
-    """Train a net for a few updates through its compiled step, and record the results. The net's
-    weights change.
-
-    `outputs` has the net's outputs by mode: "eval" on the first batch, and "train" on the first
-    micro-batch. If `set_masks` is given, the run ends by repeating the first update with dropout
-    masks.
-    """
-    inputs = task.batches[0][0]
-    evaluate = _evaluation(net, inputs, outputs["eval"])
-    trace = Run(evaluate(inputs), start=state(net), rates=list(rates))
-    shapes = {path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad}
-    keep_gradients, gradients = recorder(shapes, "gradient")
-    shares = [split(tuple(batch), workers.size)[workers.rank] for batch in task.batches]
-    micro_batches, sharing = max(1, task.accumulate // workers.size), dict[str, Any]()
-    sent = received = None
-    if workers.all_reduce:
-        all_reduce, sent, received = recording_reduce(workers.all_reduce, shapes)
-        sharing["workers"] = workers._replace(all_reduce=all_reduce)
-        outputs = {**outputs, "train": first_call(net, split(shares[0], micro_batches)[0][0], True)}
-        with unchanged(net.get_parameters()):
-            pairs = [(call(net.set_train(True), x), y) for x, y in split(shares[0], micro_batches)]
-            trace.own_losses = [
-                float(np.mean([loss(x, map_tree(Tensor, y)).numpy() for x, y in pairs]))
-            ]
-            trace.own_statistics = {
-                path: value for path, value in state(net).items() if path not in shapes
-            }
-        whole = map_tree(lambda one: one.numpy(), outputs["eval"]), task.batches[0][1]
-        # This fails if an output has no sample axis, or exists in training mode only.
-        with contextlib.suppress(Exception), process.ending_mixed_precision():
-            several = [
-                [loss(*map_tree(Tensor, one)).numpy() for one in split(whole, n)]
-                for n in (1, workers.size)
-            ]
-            trace.own_losses += [float(np.mean(losses)) for losses in several]
-    keep, kept = output_recorder(outputs["train"], "train")
-
-    def recording_loss(values: Any, targets: Any) -> Tensor:
-        keep(values)
-        return loss(values, targets).reshape(()).astype(mindspore.float32)
-
-    average = None
-    if plan := task.average:
-        parameters = averaged_parameters(net)
-        average = moving_average(parameters, plan.decay, plan.every, plan.start)
-
-    def step_with(
-        used: Optimizer | None, clip_norm: float, average: MovingAverage | None = None
-    ) -> tuple[Any, Any]:
-        """Return a training step, and a pair (parameter, value before any update) for each
-        parameter of the step.
-        """
-        scaler = make_scaler(task.precision, task.loss_scale, task.loss_scale_interval)
-        update, plan = recording_optimizer(used, keep_gradients), StepPlan(clip_norm, micro_batches)
-        run_state = make_state(net, update, scaler, average)
-        options: dict[str, Any] = {
-            "state": run_state,
-            "metric": no_metric,
-            "plan": plan,
-            "jit": compiler(),
-            **sharing,
-        }
-        before = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
-        return make_step(with_inputs(net, inputs), recording_loss, update, **options), before
-
-    # A step without clipping or update records the gradients before clipping.
-    unclipped = step_with(None, 0.0) if task.clip_norm else None
-    step, at_start = step_with(optimizer, task.clip_norm, average)
-    runs = True
-    for update, share in enumerate(shares):
-        try:
-            result = _call(step, net, share, rates[update])
-        except MissingKernelError:  # The net has run before, so the optimizer lacks the kernel.
-            step, at_start = step_with(None, task.clip_norm)
-            result, runs = _call(step, net, share, rates[update]), False
-        trace.losses.append(float(result.loss.numpy()))
-        trace.norms.append(float(result.grad_norm.numpy()))
-        trace.train_outputs.append(kept())
-        if update == 0:
-            trace.clipped = gradients()
-            if sent and received:
-                trace.sent, trace.received = sent(), received()
-        if not runs:
-            break
-        if update < LATER:
-            trace.after.append(state(net))
-        if update + 1 == min(LATER, len(task.batches)):
-            # with equal weights, outputs show differences in other state
-            if like:
-                assign(net, like.last)
-            trace.last_outputs = evaluate(inputs)
-            assign(net, trace.after[-1])
-    if average is not None and runs:
-        averages = {value.name.removeprefix("ema."): value for value in average.averages}
-        # A frozen parameter is its own average.
-        named = {
-            path: averages.get(parameter.name, parameter)
-            for path, parameter in parameters_by_path(net).items()
-        }
-        trace.average = {path: value.numpy().copy() for path, value in named.items()}
-
-    def on_batch(update: int, step: Any, before: Sequence[tuple[Parameter, np.ndarray]]) -> Run:
-        for parameter, value in before:
-            write(parameter, value)
-        one = Run(evaluate(task.batches[update][0]), start=trace.start, rates=[])
-        one.losses = [float(_call(step, net, shares[update], rates[0]).loss.numpy())]
-        one.train_outputs, one.gradients = [kept()], gradients()
-        return one
-
-    # The following steps come after the updates, since a user's step may count its calls.
-    by_gradients = unclipped or (step, at_start)
-    trace.gradients = on_batch(0, *unclipped).gradients if unclipped else trace.clipped
-    trace.later = [on_batch(update, *by_gradients) for update in range(1, len(shares))]
-    if set_masks is not None:
-        set_masks()
-        one = on_batch(0, *by_gradients)
-        after = on_batch(0, step, at_start) if unclipped else one
-        one.clipped, one.after = after.gradients, [state(net)] if runs else []
-        trace.dropped = [one]
-    return trace
-
-
-def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[str, Arrays]:
-    """Update random weights with random gradients.
-
-    Return weight changes after the first and last update, by path.
-    """
-    parameters = {
-        path: parameter
-        for path, parameter in parameters_by_path(net).items()
-        if parameter.requires_grad
-    }
-    weights, gradients = made_up({path: parameter.shape for path, parameter in parameters.items()})
-    if like:  # the random numbers of both sides must be equal
-        for own, given in ((weights, like.weights), (gradients, like.gradients)):
-            own.update({path: array for path, array in given.items() if path in parameters})
-
-    def update(gradients: Arrays, rate: float) -> None:
-        optimizer.update(
-            tuple(Tensor(gradients[path]) for path in parameters), Tensor(rate, mindspore.float32)
-        )
-
-    with unchanged((*parameters.values(), *optimizer.state)):
-        assign(net, weights)
-        return changes_alone(
-            weights, gradients, update, lambda: {k: one.numpy() for k, one in parameters.items()}
-        )
-
-
-def recording_reduce(
-    all_reduce: Reduce, shapes: Mapping[str, Sequence[int]]
-) -> tuple[Reduce, Callable[[], Arrays], Callable[[], Arrays]]:
-    """Return an all-reduce that records its calls, and two functions that return the recorded
-    inputs and results.
-    """
-    (keep_sent, sent), (keep_received, received) = (
-        recorder(shapes, "sent"),
-        recorder(shapes, "received"),
-    )
-    count, first = len(shapes), tuple(next(iter(shapes.values())))
-
-    def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        sums = all_reduce(tensors)
-        if len(tensors) == count and tensors[0].shape == first:  # a call with all gradients
-            keep_sent(tensors)
-            keep_received(sums)
-        return sums
-
-    return record_and_reduce, sent, received
-
-
 def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:
     inputs, labels = batch
     # compiled code takes no empty tuple
@@ -260,113 +263,3 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
         result = step(arguments(inputs), targets, Tensor(rate, mindspore.float32))
         result.grad_norm.numpy()  # waits for the result: operations may fail after the call
     return result
-
-
-def recorder(
-    shapes: Mapping[str, Sequence[int]], title: str
-) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """Return a function that stores tensors, and a function that returns them as arrays, named as
-    in `shapes`.
-    """
-    parameters = tuple(
-        Parameter(
-            Tensor(np.zeros(shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False
-        )
-        for index, shape in enumerate(shapes.values())
-    )
-
-    def keep(tensors: Sequence[Tensor]) -> None:
-        for index in range(len(parameters)):
-            _assign(parameters[index], tensors[index].astype(mindspore.float32))
-
-    def kept() -> Arrays:
-        return {
-            name: parameter.numpy().copy()
-            for name, parameter in zip(shapes, parameters, strict=True)
-        }
-
-    return keep, kept
-
-
-def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """Return a function that stores outputs structured like `like`, and a function that returns
-    them as arrays.
-    """
-    paths = tuple(path for path, leaf in leaves(like) if isinstance(leaf, Tensor))
-    keep, kept = recorder({name: array.shape for name, array in outputs_of(like).items()}, title)
-
-    def keep_outputs(outputs: Any) -> None:
-        tensors: tuple[Tensor, ...] = ()
-        for index in range(len(paths)):
-            value = outputs
-            for key in paths[index]:
-                value = value[key]
-            tensors += (value,)
-        keep(tensors)
-
-    return keep_outputs, kept
-
-
-def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
-    """Return an optimizer that also calls `keep` with the gradients.
-
-    If `optimizer` is None, no weights change.
-    """
-
-    def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-        keep(gradients)
-
-    if optimizer is None:
-        return Optimizer((), record)
-    after = optimizer.update
-
-    # With one function and an `if after is not None`, jit would silently leave out the optimizer's
-    # operations.
-    def record_and_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-        keep(gradients)
-        after(gradients, learning_rate)
-
-    return Optimizer(optimizer.state, record_and_update)
-
-
-def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
-    """Return an `Optimizer` that calls one of MindSpore's optimizers with the task's learning rate.
-
-    The parameter group with the largest learning rate gets the task's rate. All groups keep the
-    ratios of their rates.
-    """
-    groups = tuple(optimizer.lrs) if isinstance(optimizer, TorchLike) else optimizer.learning_rate
-    rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)
-    name = type(optimizer).__name__
-    if not all(isinstance(rate, Parameter) for rate in rates):
-        raise ValueError(
-            f"optimizer: {name} has a learning rate schedule; build it with a constant learning "
-            "rate"
-        )
-    places = {id(parameter): index for index, parameter in enumerate(net.trainable_params())}
-    if untrained := [
-        parameter.name for parameter in optimizer.parameters if id(parameter) not in places
-    ]:
-        raise ValueError(
-            f"optimizer: {name} updates {untrained[0]}, which the net does not train; "
-            "build it with net.trainable_params()"
-        )
-    # Gradients come in the order of the net's parameters. The optimizer's groups may have another
-    # order.
-    order = tuple(places[id(parameter)] for parameter in optimizer.parameters)
-    largest = max(float(rate.numpy()) for rate in rates) or 1.0
-    shares = tuple(float(rate.numpy()) / largest for rate in rates)
-    others = {*map(id, rates), *map(id, optimizer.parameters)}
-    state_ = tuple(
-        parameter for parameter in optimizer.get_parameters() if id(parameter) not in others
-    )
-
-    def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-        for index in range(len(rates)):
-            _assign(rates[index], learning_rate * shares[index])
-        arranged: tuple[Tensor, ...] = ()
-        for place in order:
-            arranged += (gradients[place],)
-        optimizer(arranged)
-
-    return Optimizer(state_, update)

@@ -325,21 +325,6 @@ def measure(
                 errors[name] = max(error, errors.get(name, 0.0))
 
 
-def attempted(record: Callable[[], Any], notes: list[str], side: str) -> Any:
-    """Return what `record` returns.
-
-    If `record` raises an error, return None and add a line to `notes`.
-    """
-    try:
-        return record()
-    except Exception as error:  # the verdict does not need probes
-        notes.append(
-            f"the probes of {side} failed, so there are none ({type(error).__name__}: "
-            f"{first_line(error)})"
-        )
-        return None
-
-
 @contextlib.contextmanager
 def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
     """Restore the attributes of layers after a `with` block, including changed lists, dicts and

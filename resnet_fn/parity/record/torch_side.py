@@ -1,9 +1,8 @@
-"""Record the PyTorch reference."""
+"""The PyTorch side: the reference, with what trains it."""
 
 import contextlib
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,28 +10,21 @@ import torch
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record import rounding
-from resnet_fn.parity.record.alone import losses_alone
 from resnet_fn.parity.record.builds import several_builds
-from resnet_fn.parity.record.common import (
-    flip_widths,
-    loss_of_logits,
-    make_recording,
-    parameter_roles,
-    what_failed,
-)
-from resnet_fn.parity.record.dropouts import drops_of
+from resnet_fn.parity.record.common import flip_widths, loss_of_logits, what_failed
 from resnet_fn.parity.record.layer_settings import without_dropout
-from resnet_fn.parity.record.layers import record_layers, recorded_layers
-from resnet_fn.parity.record.probes import Caller, attempted, compute_probes
-from resnet_fn.parity.record.randomness import cut_random, is_random
+from resnet_fn.parity.record.side import Dropped
+from resnet_fn.parity.record.torch_layers import (
+    layers_of,
+    layers_with_rounding,
+    probes_of,
+    roles_of,
+)
 from resnet_fn.parity.record.torch_modes import Limits, Noise, in_float64
 from resnet_fn.parity.record.torch_module import (
-    call,
     copied,
-    dtype_of,
     first_call,
     initialise,
-    layer_by_layer,
     outputs_of,
     prepare_reference,
     state,
@@ -44,85 +36,115 @@ from resnet_fn.parity.record.torch_source import Rerun, TorchSource
 from resnet_fn.parity.record.torch_step import (
     Loss,
     MakeOptimizer,
+    TorchStepper,
     on_batch,
     optimizer_alone,
-    run_torch,
     scalar,
     settings_of_optimizer,
 )
-from resnet_fn.parity.trace import stages
-from resnet_fn.parity.trace.data import Probes, Run
-from resnet_fn.parity.trace.difference import relative_error
+from resnet_fn.parity.record.updates import record_run, record_updates
+from resnet_fn.parity.trace.data import Probes, Rounding, Run, Settings, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.masks import shared_masks
+from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.probes import Asked
-from resnet_fn.parity.trace.source import Recorded
+from resnet_fn.parity.trace.stages import GRADIENTS, NOISE
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
+_NOISY_RUNS = 4
 
-@torch.random.fork_rng()
-def record_reference(
-    module: torch.nn.Module,
-    task: Plan,
-    loss: Loss | None = None,
-    make_optimizer: MakeOptimizer | None = None,
-    build: Callable[[], torch.nn.Module] | None = None,
-    probes: bool = True,
-) -> Recorded:
-    """Train a copy of a torch module for a few updates, and record what the comparison with the
-    port needs.
 
-    The copy has no dropout, and `prepare_reference` randomises initial statistics and parameters.
-    `build` makes the module again, to record the initial values of several modules. `probes` allows
-    runs on changed inputs.
+class TorchSide:
+    """A torch module, copies of which are trained.
+
+    The copies have no dropout, and `prepare_reference` randomises their initial statistics and
+    parameters.
+
+    Args:
+        module: the reference, which is not changed.
+        plan: the updates.
+        loss: a function (outputs, labels) → scalar; by default the plan's.
+        make_optimizer: returns an optimizer of a module; by default the plan's.
+        build: makes the module again, to record the initial values of several modules.
     """
-    task = dataclasses.replace(
-        task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches]
-    )
-    inputs = task.batches[0][0]
 
-    def built(module: torch.nn.Module) -> Arrays:
-        initialise(module, inputs)
+    is_reference, workers = True, 1
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        plan: Plan,
+        loss: Loss | None = None,
+        make_optimizer: MakeOptimizer | None = None,
+        build: Callable[[], torch.nn.Module] | None = None,
+    ) -> None:
+        # Arrays are copied, because a module may write into its inputs.
+        batches = [map_tree(np.array, tuple(batch)) for batch in plan.batches]
+        self.plan = dataclasses.replace(plan, batches=batches)
+        self.framework = f"PyTorch {torch.__version__.partition('+')[0]}"
+        self.notes: list[str] = []
+        self._module, self._custom_loss = module, loss
+        self._make_optimizer, self._build = make_optimizer, build
+        # the precision in which rounding is measured
+        self._rounded = "float16" if plan.precision == "fp16" else "float32"
+        self._limits, self._masked = Limits(), None
+
+    def session(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context that puts torch's generator back."""
+        return torch.random.fork_rng()
+
+    def state(self) -> Arrays:
+        """Return the initial parameters and statistics."""
+        return self._built(self._module)
+
+    def _built(self, module: torch.nn.Module) -> Arrays:
+        initialise(module, self.plan.batches[0][0])
         return state(module)
 
-    initial = built(module)
-    first, labels = task.first
-    original = copied(module).float()
-    criterion = loss or loss_of_logits(
-        "the reference", first_call(original, first, True), recipe_loss(task.loss)
-    )
-    random_eval = is_random(lambda: outputs_of(first_call(original, inputs)), torch.get_rng_state)
-    with without_dropout(module.named_modules()) as dropped:
-        reference = copied(module).float()
-    changed = prepare_reference(reference, inputs, task.seed)
-    if make_optimizer:  # making it may freeze or unfreeze parameters
-        trained_by = copied(reference)
-        make_optimizer(trained_by)
-        for name, one in reference.named_parameters():
-            one.requires_grad_(trained_by.get_parameter(name).requires_grad)
-    roles = roles_of(module) | {"trainable": roles_of(reference)["trainable"]}
-    rounded = "float16" if task.precision == "fp16" else "float32"
+    def start(self, like: Like | None) -> None:
+        """Copy the module as it was built, and choose the loss. A reference takes over nothing."""
+        self._original = self._reference = copied(self._module).float()
+        self._loss = self._custom_loss or loss_of_logits(
+            "the reference",
+            first_call(self._original, self.plan.first[0], True),
+            recipe_loss(self.plan.loss),
+        )
 
-    def run(precision: str) -> Run:
-        with in_float64() if precision == "float64" else contextlib.nullcontext():
-            trace, later = (
-                run_torch(reference, task, criterion, make_optimizer, precision),
-                task.batches[1:],
-            )
-            trace.later = [
-                on_batch(reference, task, one, criterion, precision, trace.start) for one in later
-            ]
-            if dropping is not None:
-                trace.dropped = [
-                    run_torch(dropping, task, criterion, make_optimizer, precision, updates=1)
-                ]
-            return trace
+    @contextlib.contextmanager
+    def without_dropout(self) -> Iterator[Dropped]:
+        """From now on, run a copy without dropout, with random numbers for constant arrays."""
+        with without_dropout(self._module.named_modules()) as dropped:
+            self._reference = copied(self._module).float()
+        inputs, seed = self.plan.batches[0][0], self.plan.seed
+        if changed := prepare_reference(self._reference, inputs, seed):
+            self.notes.append(changed)
+        if self._make_optimizer:  # making it may freeze or unfreeze parameters
+            trained = copied(self._reference)
+            self._make_optimizer(trained)
+            for name, one in self._reference.named_parameters():
+                one.requires_grad_(trained.get_parameter(name).requires_grad)
+        yield dropped
 
-    def loss_of(outputs: Tree, labels: Tree) -> np.ndarray:
+    def roles(self) -> dict[str, Any]:
+        """Return which parameters are shared, trained or constant."""
+        return roles_of(self._module) | {"trainable": roles_of(self._reference)["trainable"]}
+
+    def draws(self) -> torch.Tensor:
+        """Return the state of torch's generator."""
+        return torch.get_rng_state()
+
+    def forward(self, inputs: Tree, train: bool) -> Any:
+        """Return the outputs of a copy."""
+        return first_call(self._reference, inputs, train)
+
+    def arrays(self, outputs: Any) -> Arrays:
+        """Return outputs as arrays by name."""
+        return outputs_of(outputs)
+
+    def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
+        """Return the loss of outputs in float64."""
         try:
-            value = criterion(outputs, tensors(labels, torch.float32))
+            value = self._loss(outputs, tensors(labels, torch.float32))
         except Exception as error:
             given, fix = (
                 {"outputs": outputs_of(outputs), "labels": labels},
@@ -131,166 +153,135 @@ def record_reference(
             raise what_failed("loss of the reference", given, error, fix) from error
         return scalar(value).detach().double().numpy()
 
-    def trained() -> Arrays:
-        outputs = first_call(reference, first, True)
-        return {**outputs_of(outputs), stages.LOSS: loss_of(outputs, labels)}
+    def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
+        """Run one layer of the module as it was built, in training mode."""
+        return outputs_of(first_call(self._original.get_submodule(name), ones, True))["logits"]
 
-    random = is_random(trained, torch.get_rng_state)
-    layers = {
-        mode: layers_with_rounding(reference, first, mode == "train", rounded)
-        for mode in ("eval", "train")
-    }
+    def layers(self, mode: str) -> list[Layer]:
+        """Return the executions of layers, with the rounding of their inputs and outputs."""
+        module = self._masked if mode == "dropout" and self._masked else self._reference
+        return layers_with_rounding(module, self.plan.first[0], mode != "eval", self._rounded)
 
-    def in_training(name: str, ones: np.ndarray) -> np.ndarray:
-        return outputs_of(first_call(original.get_submodule(name), ones, True))["logits"]
+    def layers_again(self) -> list[Layer]:
+        """Return the executions of layers in training mode, with other random numbers."""
+        with torch.random.fork_rng():  # what follows draws the same numbers as without this run
+            return layers_of(self._reference, self.plan.first[0], True)
 
-    drops, dropping = drops_of(dropped, layers["train"], in_training), None
-    if masks := shared_masks((drops, layers["train"])):
-        dropping = with_masks(reference, masks)
-        layers["dropout"] = layers_with_rounding(dropping, first, True, rounded)
-    with Limits() as limits:
-        trace = run("float32")
-    exact = run("float64")
-    settings = settings_of_optimizer(reference, task, make_optimizer)
-    alone = optimizer_alone(reference, task, make_optimizer)
-    outputs = first_call(reference, first, True)
-    losses = losses_alone(loss_of, trace.train_outputs[0], task, outputs, torch.from_numpy)
-    noisy, first_update = [], dataclasses.replace(trace, later=[], dropped=[])
-    for seed in range(_NOISY_RUNS) if rounded == "float32" else ():
-        with Noise(seed):
-            one = on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
-            noisy.append(rounding.rounding(one, first_update))
-    measured = rounding.rounding(trace if rounded == "float32" else run(rounded), exact)
-    # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so do
-    # statistics.
-    adaptive = task.optimizer.is_adaptive
-    failed: list[str] = []
-    if noisy and adaptive and max(measured[stages.GRADIENTS].values(), default=0.0) >= stages.NOISE:
-        weights = {name: trace.after[-1][name] for name in trace.gradients}  # both sides get these
+    def probes(self, executions: Sequence[Layer]) -> Probes:
+        """Run a copy and its layers on probes, because a layer may store its inputs."""
+        with self._limits:
+            return probes_of(copied(self._reference), self.plan.first[0], executions)
+
+    def optimizer_settings(self) -> Settings:
+        """Return the settings of the optimizer of a copy."""
+        return settings_of_optimizer(self._reference, self.plan, self._make_optimizer)
+
+    def optimizer_alone(self, like: Like | None) -> dict[str, Arrays]:
+        """Return the changes by the optimizer of a copy on random weights and gradients."""
+        return optimizer_alone(self._reference, self.plan, self._make_optimizer)
+
+    @contextlib.contextmanager
+    def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
+        """Let a copy multiply by masks in the further update with dropout."""
+        self._masked = with_masks(self._reference, masks) if masks else None
+        yield
+
+    def updates(self, like: Like | None) -> Run:
+        """Make the updates in float32, and in float64 for `rounding`."""
+        with self._limits:
+            run = self._run("float32")
+        self._exact = self._run("float64")
+        return run
+
+    def _run(self, precision: str) -> Run:
+        with in_float64() if precision == "float64" else contextlib.nullcontext():
+            return record_run(self._stepper(precision), self.plan, self.plan.rates, {})
+
+    def _stepper(self, precision: str) -> TorchStepper:
+        given = (self.plan, self._loss, self._make_optimizer, precision)
+        return TorchStepper(self._reference, *given, self._masked)
+
+    def loss_example(self) -> Any:
+        """Return outputs in the structure that the loss takes."""
+        return first_call(self._reference, self.plan.first[0], True)
+
+    def of_all_workers(self, outputs: Arrays) -> Arrays:
+        """Return the outputs: there is one worker."""
+        return outputs
+
+    def tensor(self, array: Any) -> torch.Tensor:
+        """Return an array as a tensor that shares its memory."""
+        return torch.from_numpy(array)
+
+    def rounding(self, run: Run) -> Rounding:
+        """Return the error of each array against float64 or, if larger, a multiple of its change by
+        noise.
+        """
+        noisy, first_update = [], dataclasses.replace(run, later=[], dropped=[])
+        batch = self.plan.batches[0]
+        for seed in range(_NOISY_RUNS) if self._rounded == "float32" else ():
+            with Noise(seed):
+                one = on_batch(
+                    self._reference, self.plan, batch, self._loss, self._rounded, run.start
+                )
+                noisy.append(rounding.rounding(one, first_update))
+        measured = rounding.rounding(
+            run if self._rounded == "float32" else self._run(self._rounded), self._exact
+        )
+        # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
+        # do statistics.
+        only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= NOISE
+        if noisy and self.plan.optimizer.is_adaptive and only_rounding:
+            noisy += self._drift(run, first_update, measured)
+        return rounding.with_noise(measured, noisy)
+
+    def _drift(self, run: Run, first_update: Run, measured: Rounding) -> list[Rounding]:
+        """Return [the drift of weights and statistics by noise], or [] if training fails then."""
+        weights = {name: run.after[-1][name] for name in run.gradients}  # both sides get these
         try:
             with Noise(0):
-                moved = run_torch(reference, task, criterion, make_optimizer, rounded, last=weights)
-            noisy.append(rounding.drift(moved, first_update, measured, roles["trainable"]))
+                moved, _ = record_updates(
+                    self._stepper(self._rounded), self.plan, self.plan.rates, weights
+                )
+            trainable = self.roles()["trainable"]
+            return [rounding.drift(moved, first_update, measured, trainable)]
         except Exception as error:
-            cause = f"{type(error).__name__}: {first_line(error)}"
-            failed.append(
+            self.notes.append(
                 "drift is not measured, because training the reference under noise failed "
-                f"({cause})"
+                f"({type(error).__name__}: {first_line(error)})"
             )
-    random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
+            return []
 
-    asked = probes and rounded == "float32" and not random_eval
+    def limits(self) -> list[str]:
+        """Return the limits that no number of the updates and probes has reached."""
+        return self._limits.lines
 
-    def compute_probes_of(module: torch.nn.Module, asked: Asked | None = None) -> Probes:
-        return _probes(module, first, layers["eval"], asked)
+    def builds(self) -> list[Arrays]:
+        """Return the initial values of several modules."""
+        if self._build is None:
+            return []
+        return several_builds(self._build, self._built, {torch: "manual_seed"})
 
-    def probes_under_limits() -> Probes:
-        with limits:
-            # a copy, because a layer may store its inputs
-            return compute_probes_of(copied(reference))
-
-    probed = attempted(probes_under_limits, failed, "PyTorch") if asked else None
-    in_half = rounded == "float16"
-    source = TorchSource(
-        reference,
-        None if in_half else Rerun(reference, task, criterion),
-        lambda: run("float32"),
-        exact,
-        () if in_half else tuple(flip_widths(layers["train"])),
-        probed,
-        compute_probes_of,
-    )
-    recording = make_recording(
-        f"PyTorch {torch.__version__.partition('+')[0]}",
-        task,
-        lambda array: np.array(torch.from_numpy(np.array(array)).numpy()),
-        dropped,
-        initial=initial,
-        layers=layers,
-        run=trace,
-        optimizer_settings=settings,
-        optimizer_alone=alone,
-        losses_alone=losses,
-        rounding=rounding.with_noise(measured, noisy),
-        environment=environment(
+    def environment(self) -> dict[str, str]:
+        """Return versions, threads and kernels of this process."""
+        return environment(
             device="CPU",
             threads=torch.get_num_threads(),
             deterministic="ON" if torch.are_deterministic_algorithms_enabled() else "OFF",
             HF32="off" if torch.get_float32_matmul_precision() == "highest" else "as it comes",
             kernels=torch.backends.cpu.get_cpu_capability(),
-        ),
-        random_eval=random_eval,
-        random_train=random_train,
-        drops=drops,
-        limits=limits.lines,
-        probes=probed or {},
-        **roles,
-    )
-    recording.notes += [*([changed] if changed else []), *failed]
-    recording.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
-    return Recorded(recording, source)
-
-
-def layers_with_rounding(
-    reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str
-) -> list[Layer]:
-    """Return all layers' executions.
-
-    The rounding of inputs and outputs is the relative error against float64.
-    """
-    layers = layers_of(reference, inputs, train)
-    with in_float64():
-        exact = {
-            layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)
-        }
-    with torch.autocast("cpu", torch.float16, enabled=rounded == "float16"):
-        measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
-    for layer, one in zip(layers, measured, strict=True):
-        other = exact.get(layer.title, layer)  # a layer may be skipped at random
-        for what in ("input", "output"):
-            if getattr(one, what) is not None and getattr(other, what) is not None:
-                setattr(
-                    layer,
-                    f"{what}_rounding",
-                    relative_error(getattr(one, what), getattr(other, what)),
-                )
-    return layers
-
-
-def _probes(
-    module: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], asked: Asked | None
-) -> Probes:
-    """Run a module and its layers on probes (changed inputs), in evaluation mode."""
-    convert = functools.partial(tensors, dtype=dtype_of(module))
-    caller = Caller(
-        lambda tensor: tensor.detach().numpy(),
-        convert,
-        outputs_of,
-        lambda given: layer_by_layer(),
-    )
-    layers = [*recorded_layers(module.eval())]
-    with torch.no_grad():
-        return compute_probes(
-            layers, lambda tree: call(module, convert(tree)), inputs, executions, caller, asked
         )
 
-
-def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
-    """Run a copy of a module on a batch, and record the inputs and outputs of its layers."""
-    module, dtype = copied(module).train(train), dtype_of(module)
-
-    def run() -> None:
-        with torch.no_grad():
-            call(module, tensors(inputs, dtype))
-
-    return record_layers(module, run)
-
-
-def roles_of(module: torch.nn.Module) -> dict[str, Any]:
-    """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
-    buffers = list(module.named_buffers(remove_duplicate=False))
-    named = [*module.named_parameters(remove_duplicate=False), *buffers]
-    return parameter_roles(named, [name for name, _ in buffers])
-
-
-_NOISY_RUNS = 4
+    def source(self, trace: Trace) -> TorchSource:
+        """Return the live reference, which answers in float32."""
+        inputs, executions = self.plan.first[0], trace.layers["eval"]
+        in_half = self._rounded == "float16"
+        return TorchSource(
+            self._reference,
+            None if in_half else Rerun(self._reference, self.plan, self._loss),
+            lambda: self._run("float32"),
+            self._exact,
+            () if in_half else tuple(flip_widths(trace.layers["train"])),
+            trace.probes or None,
+            lambda module, asked: probes_of(module, inputs, executions, asked),
+        )

@@ -11,11 +11,13 @@ from resnet_fn.parity.record.alone import changes_alone
 from resnet_fn.parity.record.common import check_scalar
 from resnet_fn.parity.record.optimizer_settings import torch_settings
 from resnet_fn.parity.record.randomness import is_apart
+from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.record.torch_module import call, copied, dtype_of, outputs_of, state, tensors
 from resnet_fn.parity.record.torch_recipe import Average, recipe_optimizer
+from resnet_fn.parity.record.updates import record_updates
 from resnet_fn.parity.trace.data import RATE, STATISTICS, Run, Settings
 from resnet_fn.parity.trace.made_up import made_up
-from resnet_fn.parity.trace.plan import LATER, Plan
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, split
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -26,52 +28,94 @@ MakeOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
 _DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float32}
 
 
-def run_torch(
-    module: torch.nn.Module,
-    task: Plan,
-    loss: Loss,
-    make_optimizer: MakeOptimizer | None,
-    precision: str,
-    updates: int | None = None,
-    last: Arrays | None = None,
-) -> Run:
-    """Train a copy of a torch module for a few updates, and record what the comparison needs.
+class TorchStepper:
+    """Trains a copy of a torch module in a plain training loop.
 
-    `precision` is "float32", "float64", or "float16" for automatic mixed precision. If `updates` is
-    None, all updates of the task are made. If `last` is given, the trace's `last_outputs` are
-    computed with the weights in `last`.
+    Args:
+        module: the reference.
+        plan: the updates.
+        loss: a function (outputs, labels) → scalar.
+        make_optimizer: returns an optimizer of a module; None: the plan's.
+        precision: "float32", "float64", or "float16" for automatic mixed precision.
+        masked: the reference with dropout masks, or None.
     """
-    run, batches = TorchRun(module, task, loss, precision), task.batches
-    module, parameters = run.module, run.parameters
-    optimizer, set_rate = optimizer_of(module, task, make_optimizer)
-    average = Average(module, task.average) if task.average else None
-    trace = Run(run.evaluate(batches[0]), start=state(module), rates=task.rates)
-    buffers = {name: one.clone() for name, one in module.named_buffers()}
-    for update, batch in enumerate(batches[:updates]):
-        set_rate(trace.rates[update])
-        optimizer.zero_grad()
-        value, outputs, parts = run.backward(batch)
-        trace.losses.append(value)
-        trace.train_outputs.append(outputs)
-        if update == 0:
-            trace.gradients, trace.parts = run.gradients(), parts
-        limit = task.clip_norm or float("inf")
-        trace.norms.append(float(torch.nn.utils.clip_grad_norm_(list(parameters.values()), limit)))
-        if update == 0:
-            trace.clipped = run.gradients()
-        optimizer.step()
-        if average is not None:
-            average.update(module)
-        if update < LATER:
-            trace.after.append(state(module))
-        if update + 1 == min(LATER, len(batches)):
-            trace.last_outputs = run.evaluate(
-                batches[0], load(copied(module), last) if last else module
-            )
-            trace.moved = _moved(module, buffers, task.first[0])
-    if average is not None:
-        trace.average = state(average.module)
-    return trace
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        plan: Plan,
+        loss: Loss,
+        make_optimizer: MakeOptimizer | None,
+        precision: str,
+        masked: torch.nn.Module | None = None,
+    ) -> None:
+        self._given = (plan, loss, make_optimizer, precision)
+        self._reference, self._masked, self._plan = module, masked, plan
+        self._run = TorchRun(module, plan, loss, precision)
+        self._optimizer, self._set_rate = optimizer_of(self._run.module, plan, make_optimizer)
+        self._average = Average(self._run.module, plan.average) if plan.average else None
+        self._buffers: dict[str, torch.Tensor] = {}
+
+    def evaluate(self, inputs: Tree) -> Arrays:
+        """Return the outputs in evaluation mode."""
+        return self._run.evaluate(inputs)
+
+    def state(self) -> Arrays:
+        """Return copies of all parameters and statistics."""
+        return state(self._run.module)
+
+    def alone(self) -> tuple[list[float], Arrays]:
+        """Return ([], {}): there is one worker."""
+        return [], {}
+
+    def update(self, index: int, rate: float) -> Step:
+        """Make an update with the batch of this index, and return what it computed."""
+        run, module = self._run, self._run.module
+        if index == 0:
+            self._buffers = {name: one.clone() for name, one in module.named_buffers()}
+        self._set_rate(rate)
+        self._optimizer.zero_grad()
+        value, outputs, parts = run.backward(self._plan.batches[index])
+        gradients = run.gradients() if index == 0 else None
+        limit = self._plan.clip_norm or float("inf")
+        norm = float(torch.nn.utils.clip_grad_norm_(list(run.parameters.values()), limit))
+        clipped = run.gradients() if index == 0 else {}
+        self._optimizer.step()
+        if self._average is not None:
+            self._average.update(module)
+        return Step(value, norm, outputs, True, gradients, clipped, parts)
+
+    def last_outputs(self, weights: Arrays, after: Arrays) -> Arrays:
+        """Return the outputs of the first batch in evaluation mode, with these weights and the
+        present other state.
+        """
+        module = self._run.module
+        module = load(copied(module), weights) if weights else module
+        return self._run.evaluate(self._plan.batches[0][0], module)
+
+    def moved(self) -> dict[str, str]:
+        """Return the buffers that the updates have changed (`Run.moved`)."""
+        return _moved(self._run.module, self._buffers, self._plan.first[0])
+
+    def average(self) -> Arrays:
+        """Return the moving average after the last update, or {}. Training ends."""
+        average = state(self._average.module) if self._average is not None else {}
+        # further runs copy the module again, and memory is needed for one copy only
+        del self._run, self._optimizer, self._set_rate, self._average
+        return average
+
+    def on_batch(self, index: int, start: Arrays) -> Run:
+        """Run forward and backward on a batch with the weights before any update."""
+        plan, loss, _, precision = self._given
+        return on_batch(self._reference, plan, plan.batches[index], loss, precision, start)
+
+    def with_masks(self, start: Arrays) -> list[Run]:
+        """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
+        if self._masked is None:
+            return []
+        stepper = TorchStepper(self._masked, *self._given)
+        run, _ = record_updates(stepper, self._plan, self._plan.rates, {}, updates=1)
+        return [run]
 
 
 def load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
@@ -87,7 +131,7 @@ def on_batch(
 ) -> Run:
     """Return the trace of a copy of a module on one batch, without an update."""
     run = TorchRun(module, task, loss, precision)
-    trace = Run(run.evaluate(batch), start=start, rates=[])
+    trace = Run(run.evaluate(batch[0]), start=start, rates=[])
     value, outputs, _ = run.backward(batch)
     trace.losses, trace.train_outputs, trace.gradients = [value], [outputs], run.gradients()
     return trace
@@ -108,11 +152,11 @@ class TorchRun:
         # The loss scale, without which small gradients would underflow.
         self.scale = task.loss_scale if precision == "float16" else 1.0
 
-    def evaluate(self, batch: Batch, module: torch.nn.Module | None = None) -> Arrays:
-        """Return the outputs of the copy, or of `module`, on a batch in evaluation mode."""
+    def evaluate(self, inputs: Tree, module: torch.nn.Module | None = None) -> Arrays:
+        """Return the outputs of the copy, or of `module`, in evaluation mode."""
         net = self.module if module is None else module
         with torch.no_grad(), self.autocast():
-            return outputs_of(call(net.eval(), tensors(batch[0], self.dtype)))
+            return outputs_of(call(net.eval(), tensors(inputs, self.dtype)))
 
     def backward(self, batch: Batch) -> tuple[float, Arrays, list[Arrays]]:
         """Run a batch forward and backward in training mode. Before the call, `parameter.grad` must

@@ -1,0 +1,138 @@
+"""Record what a net computes: what a trace holds, and in which order it is made."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from resnet_fn.config.hints import first_line
+from resnet_fn.parity.record.alone import losses_alone
+from resnet_fn.parity.record.common import dropout_notes
+from resnet_fn.parity.record.dropouts import drops_of
+from resnet_fn.parity.record.randomness import cut_random, is_random
+from resnet_fn.parity.record.side import Side
+from resnet_fn.parity.trace.data import Drop, Probes, Run, Trace
+from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.like import Like
+from resnet_fn.parity.trace.masks import shared_masks
+from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.source import Recorded
+from resnet_fn.parity.trace.stages import LOSS
+from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs
+
+
+def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorded:
+    """Train a net for a few updates without dropout, and record what the comparison needs.
+
+    If `like` is given, the net takes over the reference's weights and dropout masks. If `probes` is
+    False, the net is not run on changed inputs. Afterwards, the net has the weights from before the
+    first update.
+
+    The order of the measurements is part of the result: each may draw random numbers, and a net may
+    count its calls.
+    """
+    plan = side.plan
+    with side.session():
+        initial = side.state()
+        side.start(like)
+        random_eval = is_random(
+            lambda: side.arrays(side.forward(plan.batches[0][0], False)), side.draws
+        )
+        probed = probes and plan.precision == "fp32" and not random_eval
+        with side.without_dropout() as dropped:
+            random = is_random(lambda: _trained(side), side.draws)
+            layers = {mode: side.layers(mode) for mode in ("eval", "train")}
+            again = side.layers_again() if random else None
+            # The port is trained itself. Updates that are not compiled may change attributes of its
+            # layers, so its probes come first.
+            answers = _probes(side, layers) if probed and not side.is_reference else {}
+        drops = drops_of(dropped, layers["train"], side.dropping_layer)
+        masks = _masks(side, drops, layers["train"], like)
+        random_train = "" if again is None else cut_random(layers["train"], again)
+        # before the updates, which leave the port's optimizer with state
+        settings, alone = side.optimizer_settings(), side.optimizer_alone(like)
+        with side.masked(masks):
+            run = side.updates(like)
+            losses = _losses_alone(side, run, like)
+            if masks:  # after the updates: until their end, compiled masks are ones
+                layers["dropout"] = side.layers("dropout")
+        rounding = side.rounding(run)
+        if probed and side.is_reference:  # last: until here, their outputs would fill the memory
+            answers = _probes(side, layers)
+        trace = Trace(
+            side.framework,
+            _as_seen(side),
+            initial,
+            layers,
+            run,
+            rounding=rounding,
+            notes=[*dropout_notes(side.is_reference, dropped, plan), *side.notes],
+            environment=side.environment(),
+            random_eval=random_eval,
+            random_train=random_train,
+            drops=drops,
+            probes=answers,
+            limits=side.limits(),
+            optimizer_alone=alone,
+            losses_alone=losses,
+            optimizer_settings=settings,
+            **side.roles(),
+        )
+        trace.builds = side.builds()  # last, because it seeds all generators
+        return Recorded(trace, side.source(trace))
+
+
+def _trained(side: Side) -> Arrays:
+    """Return the outputs of the first micro-batch in training mode, and their loss."""
+    inputs, labels = side.plan.first
+    outputs = side.forward(inputs, True)
+    return {**side.arrays(outputs), LOSS: side.loss(outputs, labels)}
+
+
+def _probes(side: Side, layers: dict[str, list[Layer]]) -> Probes:
+    """Return the results on probes. If an error is raised, return {} and add a note."""
+    try:
+        return side.probes(layers["eval"])
+    except Exception as error:  # the verdict does not need probes
+        framework = side.framework.partition(" ")[0]
+        side.notes.append(
+            f"the probes of {framework} failed, so there are none ({type(error).__name__}: "
+            f"{first_line(error)})"
+        )
+        return {}
+
+
+def _masks(
+    side: Side, drops: Sequence[Drop], layers: Sequence[Layer], like: Like | None
+) -> dict[str, list[np.ndarray]]:
+    """Return the dropout masks of each layer, which are the reference's if `like` is given."""
+    # Without micro-batches, masks have the shape of the whole batch, but a worker gets only a part
+    # of the batch.
+    if side.plan.accumulate % side.workers:
+        return {}
+    theirs = (like.dropping, like.layers) if like else ()
+    return shared_masks((drops, layers), *theirs)
+
+
+def _losses_alone(side: Side, run: Run, like: Like | None) -> dict[str, float]:
+    """Return the losses of other outputs than the net's, which are equal on both sides."""
+    example = side.loss_example()
+    if example is None:
+        return {}
+    given = like.train_outputs if like else side.of_all_workers(run.train_outputs[0])
+    if not side.is_reference:
+        named = paired_outputs(side.arrays(example), given)
+        if not named:
+            return {}
+        given = {named[name]: array for name, array in given.items()}
+    return losses_alone(side.loss, given, side.plan, example, side.tensor)
+
+
+def _as_seen(side: Side) -> Plan:
+    """Return the plan with its batches as the framework's tensors hold them."""
+
+    def seen(array: np.ndarray) -> np.ndarray:
+        return np.array(side.tensor(np.array(array)).numpy())
+
+    batches = [map_tree(seen, tuple(batch)) for batch in side.plan.batches]
+    return dataclasses.replace(side.plan, batches=batches)

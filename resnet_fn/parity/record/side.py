@@ -1,0 +1,169 @@
+"""What a framework's side can do, so that `record` is written once."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import field
+from typing import Any, Protocol
+
+import numpy as np
+
+from resnet_fn.parity.trace.data import Probes, Rounding, Run, Settings, Trace
+from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.like import Like
+from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.source import Source
+from resnet_fn.parity.trace.tree import Arrays, Tree
+
+Dropped = list[tuple[str, str, float]]  # (layer's path, attribute, dropout probability)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What one update computed. The fields after `made` are of update 1 only."""
+
+    loss: float  # the mean over micro-batches, before the update
+    norm: float  # the global norm of the gradients before clipping
+    outputs: Arrays  # of the last micro-batch
+    made: bool = True  # whether the weights were updated: the optimizer may have no kernel
+    # the mean over micro-batches before clipping; None: the step clips inside compiled code
+    gradients: Arrays | None = None
+    clipped: Arrays = field(default_factory=dict)
+    parts: Sequence[Arrays] = ()  # the gradients of each micro-batch, if there are several
+    # the gradients that the all-reduce of several workers took and returned
+    sent: Arrays = field(default_factory=dict)
+    received: Arrays = field(default_factory=dict)
+
+
+class Stepper(Protocol):
+    """Trains a net for a few updates. It is built once: compiling takes longer than the updates."""
+
+    def evaluate(self, inputs: Tree) -> Arrays:
+        """Return the outputs in evaluation mode."""
+
+    def state(self) -> Arrays:
+        """Return copies of all parameters and statistics."""
+
+    def alone(self) -> tuple[list[float], Arrays]:
+        """Return the losses and the statistics of one of several workers (`Run.own_losses`).
+
+        With one worker, both are empty.
+        """
+
+    def update(self, index: int, rate: float) -> Step:
+        """Make an update with the batch of this index, and return what it computed."""
+
+    def last_outputs(self, weights: Arrays, after: Arrays) -> Arrays:
+        """Return the outputs of the first batch in evaluation mode, with these weights and the
+        present other state.
+
+        `after` is the present state, which is kept. {} keeps the weights, too.
+        """
+
+    def moved(self) -> dict[str, str]:
+        """Return the buffers that the updates have changed (`Run.moved`)."""
+
+    def average(self) -> Arrays:
+        """Return the moving average after the last update, or {}. Call `update` no more."""
+
+    def on_batch(self, index: int, start: Arrays) -> Run:
+        """Run forward and backward on a batch with the weights before any update."""
+
+    def with_masks(self, start: Arrays) -> list[Run]:
+        """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
+
+
+class Side(Protocol):
+    """The port or the reference: a net with what trains it.
+
+    After `record`, the net has the weights that it had when the first update began.
+    """
+
+    plan: Plan
+    framework: str  # "PyTorch 2.13.0"
+    # Whether it is the reference, whose rounding is measured and whose loss is run alone in any
+    # case.
+    is_reference: bool
+    workers: int  # how many workers share each batch
+    notes: list[str]  # changes that made the sides comparable, a line each
+
+    def session(self) -> AbstractContextManager[Any]:
+        """Return the context of a recording: random generators are put back at its end."""
+
+    def start(self, like: Like | None) -> None:
+        """Take over the reference's weights, if there are any."""
+
+    def state(self) -> Arrays:
+        """Return copies of all parameters and statistics of the net."""
+
+    def roles(self) -> Mapping[str, Any]:
+        """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
+
+    def draws(self) -> Any:
+        """Return the state of the random generator, or () if it is not known."""
+
+    def forward(self, inputs: Tree, train: bool) -> Any:
+        """Return the net's outputs as the framework's tensors, and restore its statistics."""
+
+    def arrays(self, outputs: Any) -> Arrays:
+        """Return outputs as arrays by name."""
+
+    def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
+        """Return the loss of `forward`'s outputs."""
+
+    def without_dropout(self) -> AbstractContextManager[Dropped]:
+        """Return a context in which dropout is off, and which lists the dropouts."""
+
+    def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
+        """Run one layer in training mode, with random dropout."""
+
+    def layers(self, mode: str) -> list[Layer]:
+        """Run the net on the first micro-batch, and return the executions of its layers.
+
+        `mode` is "eval", "train", or "dropout" for training with the masks of `masked`.
+        """
+
+    def layers_again(self) -> list[Layer]:
+        """Return the executions of layers in training mode, with other random numbers."""
+
+    def probes(self, executions: Sequence[Layer]) -> Probes:
+        """Run the net and its layers on probes (changed inputs), in evaluation mode."""
+
+    def optimizer_settings(self) -> Settings:
+        """Return the optimizer's settings by parameter; {}: they are the plan's."""
+
+    def optimizer_alone(self, like: Like | None) -> dict[str, Arrays]:
+        """Return the changes by the optimizer alone (`Trace.optimizer_alone`)."""
+
+    def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> AbstractContextManager[Any]:
+        """Return a context in which dropout is off, and layers can multiply by masks instead.
+
+        `masks` has one mask for each call, by the layer's path.
+        """
+
+    def updates(self, like: Like | None) -> Run:
+        """Make the plan's updates, and put the weights back."""
+
+    def loss_example(self) -> Any | None:
+        """Return outputs in the structure that the loss takes, or None: it is not run alone."""
+
+    def of_all_workers(self, outputs: Arrays) -> Arrays:
+        """Return a micro-batch's outputs as one worker would have them."""
+
+    def tensor(self, array: Any) -> Any:
+        """Return an array as the framework's tensor."""
+
+    def rounding(self, run: Run) -> Rounding:
+        """Return the rounding of each array, by stage; {}: it is not measured on this side."""
+
+    def limits(self) -> list[str]:
+        """Return the limits of functions that no number has reached, a line each."""
+
+    def builds(self) -> list[Arrays]:
+        """Return the initial values of several nets, or [] if they are not compared."""
+
+    def environment(self) -> dict[str, str]:
+        """Return versions, device and variables."""
+
+    def source(self, trace: Trace) -> Source:
+        """Return what the trace can still be asked."""

@@ -1,0 +1,87 @@
+"""Run a torch module and its layers, and record what each layer computes."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from resnet_fn.parity.record.common import parameter_roles
+from resnet_fn.parity.record.layers import record_layers, recorded_layers
+from resnet_fn.parity.record.probes import Caller, compute_probes
+from resnet_fn.parity.record.torch_modes import in_float64
+from resnet_fn.parity.record.torch_module import (
+    call,
+    copied,
+    dtype_of,
+    layer_by_layer,
+    outputs_of,
+    tensors,
+)
+from resnet_fn.parity.trace.data import Probes
+from resnet_fn.parity.trace.difference import relative_error
+from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.probes import Asked
+from resnet_fn.parity.trace.tree import Tree
+
+
+def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
+    """Run a copy of a module on a batch, and record the inputs and outputs of its layers."""
+    module, dtype = copied(module).train(train), dtype_of(module)
+
+    def run() -> None:
+        with torch.no_grad():
+            call(module, tensors(inputs, dtype))
+
+    return record_layers(module, run)
+
+
+def layers_with_rounding(
+    reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str
+) -> list[Layer]:
+    """Return all layers' executions.
+
+    The rounding of inputs and outputs is the relative error against float64.
+    """
+    layers = layers_of(reference, inputs, train)
+    with in_float64():
+        exact = {
+            layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)
+        }
+    with torch.autocast("cpu", torch.float16, enabled=rounded == "float16"):
+        measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
+    for layer, one in zip(layers, measured, strict=True):
+        other = exact.get(layer.title, layer)  # a layer may be skipped at random
+        for what in ("input", "output"):
+            if getattr(one, what) is not None and getattr(other, what) is not None:
+                setattr(
+                    layer,
+                    f"{what}_rounding",
+                    relative_error(getattr(one, what), getattr(other, what)),
+                )
+    return layers
+
+
+def probes_of(
+    module: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], asked: Asked | None = None
+) -> Probes:
+    """Run a module and its layers on probes (changed inputs), in evaluation mode."""
+    convert = functools.partial(tensors, dtype=dtype_of(module))
+    caller = Caller(
+        lambda tensor: tensor.detach().numpy(),
+        convert,
+        outputs_of,
+        lambda given: layer_by_layer(),
+    )
+    layers = [*recorded_layers(module.eval())]
+    with torch.no_grad():
+        return compute_probes(
+            layers, lambda tree: call(module, convert(tree)), inputs, executions, caller, asked
+        )
+
+
+def roles_of(module: torch.nn.Module) -> dict[str, Any]:
+    """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
+    buffers = list(module.named_buffers(remove_duplicate=False))
+    named = [*module.named_parameters(remove_duplicate=False), *buffers]
+    return parameter_roles(named, [name for name, _ in buffers])
