@@ -17,6 +17,7 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.show.table import table
+from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.tree import Batch
 from resnet_fn.recipes import recipe
 from resnet_fn.update.gradients import global_norm
@@ -193,7 +194,7 @@ def ladder_of(
 
 
 def stage_of(ladder: Ladder, name: str) -> Stage:
-    (stage,) = [stage for stage in ladder.stages if stage.name == name]
+    (stage,) = [stage for stage in ladder.stages if title_of_stage(stage) == name]
     return stage
 
 

@@ -38,7 +38,7 @@ def make_searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
     def backward() -> Arrays:
         run.module.zero_grad()
         value, _, _ = run.backward(task.batches[0])
-        return {**run.gradients(), stages.LOSS: np.asarray([value])}
+        return {**run.gradients(), stages.LOSS.name: np.asarray([value])}
 
     return Searcher(run.module, forward, backward)
 

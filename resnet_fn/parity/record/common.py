@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import few, first_line
-from resnet_fn.parity.trace.data import SIGMAS, STATISTICS, Trace
+from resnet_fn.parity.trace.data import STATISTICS, Trace
 from resnet_fn.parity.trace.difference import CEILING
 from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.limits import SIGMAS
 from resnet_fn.parity.trace.plan import Task
 from resnet_fn.parity.trace.tree import Tree, leaves, map_tree, named_leaves
 

@@ -56,7 +56,7 @@ from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Task
 from resnet_fn.parity.trace.ranks import check_shares
-from resnet_fn.parity.trace.stages import LOSS
+from resnet_fn.parity.trace.stages import LOSS, ArrayId
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, paired_outputs
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
@@ -105,7 +105,7 @@ def record_net(
 
     def trained() -> Arrays:
         outputs = first_call(net, first, True)
-        return {**outputs_of(outputs), LOSS: loss_of(outputs, labels)}
+        return {**outputs_of(outputs), LOSS.name: loss_of(outputs, labels)}
 
     random_eval, notes = is_random(lambda: outputs_of(first_call(net, inputs))), list[str]()
     cells = dict(net.cells_and_names())
@@ -145,7 +145,7 @@ def record_net(
         else optimizer
     )
     rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
-    alone: dict[str, Arrays] = {}
+    alone: dict[int, Arrays] = {}
     with contextlib.suppress(MissingKernelError), explained(inputs):
         alone = optimizer_alone(net, own, like) if own else {}
     with without_dropout(cells.items()), masked(net, masks) as set_masks:
@@ -155,7 +155,7 @@ def record_net(
             net, task, rates, criterion, used, make_step, outputs, like, masking, workers
         )
         assign(net, start)
-        losses: dict[str, float] = {}
+        losses: dict[ArrayId, float] = {}
         given = like.recording.run.train_outputs[0] if like else trace.train_outputs[0]
         if loss and not like and workers.size > 1:
             given = _of_all_workers(given, workers, task.accumulate % workers.size > 0)

@@ -211,7 +211,7 @@ def run_mindspore(
     return trace
 
 
-def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[str, Arrays]:
+def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[int, Arrays]:
     """Update random weights with random gradients.
 
     Return weight changes after the first and last update, by path.

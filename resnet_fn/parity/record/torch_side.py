@@ -56,6 +56,7 @@ from resnet_fn.parity.trace.data import Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.limits import ONLY_ROUNDING, SPREADS
 from resnet_fn.parity.trace.plan import Task
 from resnet_fn.parity.trace.probes import Asked
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
@@ -132,7 +133,7 @@ def record_reference(
 
     def trained() -> Arrays:
         outputs = first_call(reference, first, True)
-        return {**outputs_of(outputs), stages.LOSS: loss_of(outputs, labels)}
+        return {**outputs_of(outputs), stages.LOSS.name: loss_of(outputs, labels)}
 
     random = is_random(trained, torch.get_rng_state)
     layers = {
@@ -164,7 +165,11 @@ def record_reference(
     # statistics.
     adaptive = task.own_optimizer or task.recipe.optimizer != "sgd"
     failed: list[str] = []
-    if noisy and adaptive and max(measured[stages.GRADIENTS].values(), default=0.0) >= stages.NOISE:
+    if (
+        noisy
+        and adaptive
+        and max(measured[stages.GRADIENTS].values(), default=0.0) >= ONLY_ROUNDING
+    ):
         weights = {name: trace.after[-1][name] for name in trace.gradients}  # both sides get these
         try:
             with Noise(0):
@@ -290,7 +295,7 @@ def _probes(
             module = copied(reference)
             with Noise(seed):
                 noisy = compute(module, asked)
-            measure(probes, asked, noisy, rounding.SPREADS)
+            measure(probes, asked, noisy, SPREADS)
 
     return probes, measured
 

@@ -1,0 +1,70 @@
+"""What a side's trace can still be asked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from resnet_fn.parity.trace.data import Rounding, Trace
+from resnet_fn.parity.trace.probes import Asked
+
+# layer's name ("" for the net) → name of a probe → output → relative error
+ProbeRounding = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
+class Source(Protocol):
+    """What a side's trace can still be asked.
+
+    The source of a live module computes the answer. The source of a folder answers from what was
+    stored. None means "not recorded".
+    """
+
+    @property
+    def tie_widths(self) -> tuple[float, ...]:
+        """The widths for which `flipped_ties` has an answer, in ascending order."""
+
+    def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
+        """Return the rounding with every ReLU input within `width` of 0 on the other side of 0, and
+        the number of these inputs.
+        """
+
+    def probe_rounding(self, asked: Asked) -> ProbeRounding | None:
+        """Return the rounding of each output of these probes. May raise any error."""
+
+    def run(self, edits: Any) -> Any:
+        """Return what the search for causes needs to run the module with other calls, or None if
+        there is no module.
+        """
+
+
+@dataclass(frozen=True)
+class StoredSource:
+    """The source of a trace that was loaded from a folder."""
+
+    trace: Trace
+
+    @property
+    def tie_widths(self) -> tuple[float, ...]:
+        """The widths whose answers were stored."""
+        return tuple(self.trace.flipped)
+
+    def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
+        """Return the stored answer."""
+        return self.trace.flipped[width]() if width in self.trace.flipped else None
+
+    def probe_rounding(self, asked: Asked) -> ProbeRounding | None:
+        """Return the rounding that was stored beside each probe."""
+        probes = self.trace.probes
+        return {
+            layer: {title: probes[layer][title].rounding for title in titles}
+            for layer, titles in asked.items()
+        }
+
+    def run(self, edits: Any) -> Any:
+        """Return None: a folder has no module."""
+
+
+class Recorded(NamedTuple):
+    """A trace, and what it can still be asked."""
+
+    trace: Trace
+    source: Source
