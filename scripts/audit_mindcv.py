@@ -247,7 +247,7 @@ def forward_ladder(net, reference, images, corrections):
     from resnet_fn.parity.record.torch_module import prepare_reference, state
     from resnet_fn.parity.trace.difference import difference, relative_error
     from resnet_fn.parity.trace.layer import TOLERANCE
-    from resnet_fn.parity.trace.stages import WEIGHTS
+    from resnet_fn.parity.trace.stages import WEIGHTS, StageId
 
     drawn, drawn_there = mindspore_cell.state(net), state(reference)
     with without_dropout(reference.named_modules()), without_dropout(net.cells_and_names()):
@@ -289,7 +289,7 @@ def forward_ladder(net, reference, images, corrections):
             found = np.asarray(net(mindspore.Tensor(images)).asnumpy(), np.float64)
             rounding = relative_error(logits[0], logits[1])
             one = difference("logits", found, logits[0], tolerance=TOLERANCE, rounding=rounding)
-            stages.append(Stage(f"{mode} forward", [one]))
+            stages.append(Stage(StageId("forward", mode), [one]))
     return Ladder(stages, layers, names, settings_notes(ours["eval"], theirs["eval"], names.layers))
 
 
@@ -302,11 +302,12 @@ def differs(ladder):
 
 def row_of(name, ladder, forward):
     """What the table says of one net."""
+    from resnet_fn.parity.show.titles import title_of_stage
     from resnet_fn.parity.trace.stages import INITIALISATION, WEIGHTS
 
     stage, layer = ladder.first_computed, ladder.first_layer
-    drawn = next((one for one in ladder.stages if one.name == INITIALISATION), None)
-    matched = not any(one.name == WEIGHTS and one.failed for one in ladder.stages)
+    drawn = next((one for one in ladder.stages if one.id == INITIALISATION), None)
+    matched = not any(one.id == WEIGHTS and one.failed for one in ladder.stages)
     how = {"names": "by names"}.get(ladder.names.how, "by structure")
     causes = [f"`{layer.name}`: {words}" for words in layer.hints] if layer else []
     if stage:
@@ -315,7 +316,7 @@ def row_of(name, ladder, forward):
         "same": "no" if differs(ladder) else "yes, forward" if forward else "yes, one update",
         "weights": ("with --map" if NETS[name].corrections else how) if matched else "no",
         "where": ", ".join(
-            [*([stage.name] if stage else []), *([f"`{layer.name}`"] if layer else [])]
+            [*([title_of_stage(stage)] if stage else []), *([f"`{layer.name}`"] if layer else [])]
         ),
         "causes": causes,
         "settings": _short(ladder.notes),

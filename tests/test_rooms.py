@@ -133,8 +133,7 @@ def test_rooms_of_the_ladder_read_rooms_before_them():
         for name in MODULES
         if room(name) in LADDER
         for target in sorted(targets(name))
-        if target.startswith("parity.")
-        and room(target) not in {room(name), *LADDER[room(name)]}
+        if target.startswith("parity.") and room(target) not in {room(name), *LADDER[room(name)]}
     ]
     assert not wrong
 

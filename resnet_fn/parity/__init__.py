@@ -16,5 +16,7 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         known = ", ".join(_HOMES)
-        raise AttributeError(f"module 'resnet_fn.parity' has no attribute {name!r}; it has: {known}")
+        raise AttributeError(
+            f"module 'resnet_fn.parity' has no attribute {name!r}; it has: {known}"
+        )
     return getattr(importlib.import_module(f"resnet_fn.parity.{_HOMES[name]}"), name)

@@ -10,7 +10,7 @@ from mindspore import nn
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.answers import answering
-from resnet_fn.parity.compare.comparison import inputs_stage
+from resnet_fn.parity.compare.inputs import inputs_stage
 from resnet_fn.parity.compare.notes import unmatched_notes
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder, compare_recordings

@@ -79,25 +79,31 @@ def summary(ladder):
     """Verdict, place and cause of a ladder: what differs with the reference's weights, and what the
     net begins with.
     """
+    from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
+
     computed = ladder.first_computed
     began = [
         stage
         for stage in ladder.stages
-        if stage.verdict == "DIFFERS" and stage.name == "initialisation"
+        if stage.verdict == "DIFFERS" and stage.id.name == "initialisation"
     ]
     kinds = ["differs"] * bool(computed) + ["begins otherwise"] * bool(began)
     words = [
-        f"{one.name}: {'; '.join(one.hints[:1]) or one.failed or one.first.name}" for one in began
+        f"{title_of_stage(one)}: {'; '.join(one.hints[:1]) or one.failed or title_of(one.first.id)}"
+        for one in began
     ]
     if computed:
         words = [
-            f"{computed.name}: "
-            f"{'; '.join(computed.hints[:2]) or computed.failed or computed.first.name}"
+            f"{title_of_stage(computed)}: "
+            f"{'; '.join(computed.hints[:2]) or computed.failed or title_of(computed.first.id)}"
         ]
         layer = ladder.first_layer
         words += [f"`{layer.name}` {'; '.join(layer.hints[:1])}"] if layer else []
     if ladder.undecided and not kinds:
-        kinds, words = ["undecided"], [f"{one.name}: {one.doubt}" for one in ladder.undecided[:1]]
+        kinds, words = (
+            ["undecided"],
+            [f"{title_of_stage(one)}: {doubt_of(one)}" for one in ladder.undecided[:1]],
+        )
     return {"verdict": ", ".join(kinds) or "same", "words": ", ".join(words)}
 
 

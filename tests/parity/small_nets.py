@@ -19,6 +19,7 @@ from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.show.table import table
+from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.tree import Batch
 from resnet_fn.recipes import recipe
@@ -201,7 +202,7 @@ def ladder_of(
 
 
 def stage_of(ladder: Ladder, name: str) -> Stage:
-    (stage,) = [stage for stage in ladder.stages if stage.name == name]
+    (stage,) = [stage for stage in ladder.stages if title_of_stage(stage) == name]
     return stage
 
 

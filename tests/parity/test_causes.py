@@ -15,7 +15,9 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.explain import causes
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Run, Trace
+from resnet_fn.parity.trace.stages import CHANGE, GRADIENTS, RATE
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.step import make_train_step
@@ -31,7 +33,7 @@ def climb(norm=None, updates=2, use=SGD, **options):
     net = Ours(nn.Conv2d(3, 8, 3, has_bias=True), norm or nn.BatchNorm2d(8), nn.ReLU())
     module = Theirs(t.Conv2d(3, 8, 3, padding=1), t.BatchNorm2d(8), t.ReLU())
     ladder = ladder_of(net, module, [images() for _ in range(updates)], use, **options)
-    return ladder.first_stage.name, ladder.first_stage.hints
+    return title_of_stage(ladder.first_stage), ladder.first_stage.hints
 
 
 def test_batch_norm_momentum_inverted_by_hand():
@@ -109,7 +111,7 @@ def recorded(names, stage, ours, theirs):
 
 def test_without_a_gradient_in_common_there_is_no_factor():
     sides = [{"rates": [], "gradients": {name: np.ones(3)}} for name in "ab"]
-    assert causes.explain(recorded([], "gradients", *sides), search=False) == []
+    assert causes.explain(recorded([], GRADIENTS, *sides), search=False) == []
 
 
 def test_a_rate_that_is_nearly_a_multiple_is_none():
@@ -118,9 +120,7 @@ def test_a_rate_that_is_nearly_a_multiple_is_none():
         ([2, 2.001], []),
         ([1.0005] * 2, ["the learning rate is 1.0005 times the reference's"]),
     ):
-        case = recorded(
-            [], "learning rate", {"rates": list(rates * factors)}, {"rates": list(rates)}
-        )
+        case = recorded([], RATE, {"rates": list(rates * factors)}, {"rates": list(rates)})
         assert causes.explain(case, search=False) == words
 
 
@@ -137,7 +137,7 @@ def test_a_flipped_element_of_the_first_update_does_not_hide_the_cause():
         }
         for change in (here, update)
     ]
-    (hint,) = causes.explain(recorded("w", "change by update 1", *sides), search=False)
+    (hint,) = causes.explain(recorded("w", CHANGE, *sides), search=False)
     assert "off by one update" in hint
 
 

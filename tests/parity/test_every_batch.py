@@ -11,6 +11,7 @@ from mindspore import nn, ops
 
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.show.table import table
+from resnet_fn.parity.show.titles import title_of, title_of_stage
 from small_nets import SGD, agrees, ladder_of, ours, stage_of, t, theirs, torch, write_net
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -55,7 +56,7 @@ def test_a_layer_of_small_weight_is_compared_by_its_own_output():
     assert (
         stage_of(ladder, "eval forward").verdict == stage_of(ladder, "gradients").verdict == "ok"
     ), table(ladder)
-    assert ladder.first_stage.name == "eval layers"
+    assert title_of_stage(ladder.first_stage) == "eval layers"
     assert ladder.first_stage.first.name == ladder.first_layer.name == "act"
 
 
@@ -71,11 +72,11 @@ def test_a_layer_of_small_weight_is_compared_by_its_own_output():
 def test_what_a_later_batch_alone_shows(cuts, stage, clip_norm):
     assert ONE.max() < 3  # so that the first batch has nothing to cut
     ladder = climb(clip_norm, TWO + 2, cuts=cuts)
-    assert ladder.first_stage.name == f"{stage}, later batches", table(ladder)
-    assert ladder.first_stage.first.name.endswith(" of batch 2")
+    assert title_of_stage(ladder.first_stage) == f"{stage}, later batches", table(ladder)
+    assert title_of(ladder.first_stage.first.id).endswith(" of batch 2")
     if cuts == "evaluation":
-        assert [one.name for one in ladder.stages if one.verdict == "DIFFERS"] == [
-            ladder.first_stage.name
+        assert [title_of_stage(one) for one in ladder.stages if one.verdict == "DIFFERS"] == [
+            title_of_stage(ladder.first_stage)
         ]
 
 

@@ -11,6 +11,7 @@ from mindspore import nn
 from resnet_fn.parity.compare.notes import settings_notes
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.explain import causes
+from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.update.optimizer import momentum_sgd
 from small_nets import Ours, Theirs, draw, labels, ladder_of, ours, t, theirs, torch, vector
@@ -25,7 +26,7 @@ class Broken:
         raise ZeroDivisionError(name)
 
 
-@pytest.mark.parametrize("stage", causes.STAGE_CAUSES)
+@pytest.mark.parametrize("stage", causes.STAGE_CAUSES, ids=title_of_stage)
 def test_each_search_at_a_stage_may_fail(stage):
     case = causes.StageCase(Stage(stage), Broken(), Broken(), Broken(), Broken())
     hints = causes.explain(case)
@@ -74,5 +75,5 @@ def test_an_optimizer_of_which_no_way_divides_by_zero():
     )
     own = {"optimizer": forgets_the_variance, "reference_optimizer": adam}
     ladder = ladder_of(net, module, [vector()] * 2, **own)
-    assert ladder.first_stage.name == "optimizer alone"
+    assert title_of_stage(ladder.first_stage) == "optimizer alone"
     assert not any("Error" in hint for hint in ladder.first_stage.hints)

@@ -15,6 +15,7 @@ from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.compare.initial import initial_stage
 from resnet_fn.parity.pair.name_map import MadeOf, NameMap, Part
 from resnet_fn.parity.record.builds import several_builds
+from resnet_fn.parity.show.titles import title_of
 from resnet_fn.parity.trace.tree import Arrays
 
 
@@ -99,7 +100,7 @@ def test_of_one_build_of_each_side_the_moment_that_differs_is_named(moment):
         assert initial_stage(drawn(moment, seed), drawn(moment, 1000 + seed)).verdict == "ok"
         stage = initial_stage(drawn(moment, seed), drawn("", 1000 + seed))
         if moment:
-            assert (stage.verdict, stage.first.name) == ("DIFFERS", f"weight {moment}")
+            assert (stage.verdict, title_of(stage.first.id)) == ("DIFFERS", f"weight {moment}")
             assert stage.hints[0].startswith("weight: drawn in ")
 
 

@@ -10,6 +10,7 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.replay import replay
 from resnet_fn.parity.show.table import table
+from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording, save_recording
 from small_nets import (
@@ -88,9 +89,9 @@ def test_state_that_moves_in_the_reference_only_or_otherwise_differs_by_the_outp
 ):
     """Under another name no stage compares the arrays."""
     ladder = ladder_of(port(name, keep=0.9), reference(persistent=persistent), BATCHES)
-    assert [stage.name for stage in ladder.stages if stage.verdict == "DIFFERS"] == [STAGE], table(
-        ladder
-    )
+    assert [title_of_stage(stage) for stage in ladder.stages if stage.verdict == "DIFFERS"] == [
+        STAGE
+    ], table(ladder)
     assert name or ladder.first_stage.hints[0].startswith(
         "center: training moves it in the reference"
     )

@@ -13,7 +13,7 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.parity.__main__ import main
-from resnet_fn.parity.compare.probes import compare_probes
+from resnet_fn.parity.compare.probes import compare_probes, judge_probes
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.pair.like import like_of
 from resnet_fn.parity.plan import plan_of
@@ -33,6 +33,7 @@ from small_nets import (
     module,
     ours,
     record_reference,
+    stage_of,
     t,
     theirs,
     torch,
@@ -245,7 +246,7 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
     assert found == [("part", "−x"), ("", "−x")]
     assert found == [
         (one.layer, one.probe)
-        for one in compare_probes(port, reference, names.layers, True).findings
+        for one in judge_probes(compare_probes(port, reference, names.layers, True), {}).findings
     ]
 
     command = ["compare", str(tmp_path / "ours"), str(tmp_path / "theirs"), "--no-initialisation"]
@@ -262,7 +263,7 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
     del port.probes[""]["10·x"]
     port.probes[""]["0·x"] = Probe({}, "ValueError: no", further=port.probes[""]["0·x"].further)
     reference.probes[""]["−x"] = Probe({}, "ValueError: no")
-    probed = compare_probes(port, reference, names.layers, True)
+    probed = judge_probes(compare_probes(port, reference, names.layers, True), {})
     assert [
         (one.probe, "ValueError: no" in one.words) for one in probed.findings if not one.layer
     ] == [("0·x", True)]
@@ -360,6 +361,4 @@ def test_a_probe_that_breaks_a_layer_in_float16_leaves_the_updates_in_float32():
     half = nn.Dense(8, 8).to_float(mindspore.float16)
     net = ours(lambda n, x: n.head(n.part(x).astype(mindspore.float32)), half)
     ladder = compared(draw(4, 8), theirs(lambda n, x: n.head(n.part(x)), t.Linear(8, 8)), net)
-    assert (
-        next(stage for stage in ladder.stages if stage.name == "change by update 1").verdict == "ok"
-    ), table(ladder)
+    assert stage_of(ladder, "change by update 1").verdict == "ok", table(ladder)

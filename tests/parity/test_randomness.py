@@ -14,9 +14,11 @@ from resnet_fn.parity.ladder import compare_recordings
 from resnet_fn.parity.pair.matching import match, side_of
 from resnet_fn.parity.record.dropouts import drops_of
 from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.show.titles import doubt_of
 from resnet_fn.parity.trace.data import Drop
 from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.stages import DROPOUT
 from resnet_fn.recipes import recipe
 
 BATCHES = [
@@ -100,7 +102,7 @@ def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(
     assert names[: len(expected)] == expected
     assert "optimizer alone" not in names
     assert "learning rate" not in names
-    assert f"in {place} draws" in ladder.undecided[-1].doubt
+    assert f"in {place} draws" in doubt_of(ladder.undecided[-1])
 
 
 A, B, FUNCTION = Drop("a", 0.1, True), Drop("b", 0.2, True), Drop("c", 0.1, False)
@@ -121,10 +123,10 @@ def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words, tmp_path)
     save_recording(dataclasses.replace(recording, drops=ours), tmp_path / "trace")
     sides = load_recording(tmp_path / "trace"), dataclasses.replace(recording, drops=theirs)
     ladder = compare_recordings(*sides, match(*(side_of(side, "eval") for side in sides)))
-    stage = next((stage for stage in ladder.stages if stage.name == "dropout"), None)
+    stage = next((stage for stage in ladder.stages if stage.id == DROPOUT), None)
     assert (stage and stage.verdict) == verdict
     assert ladder.agrees == (verdict in (None, "ok"))
-    assert words in " ".join([*stage.hints, stage.doubt] if stage else [])
+    assert words in " ".join([*stage.hints, doubt_of(stage)] if stage else [])
 
 
 # What drops by a mask is measured. (By layers of both frameworks: test_faults.py and

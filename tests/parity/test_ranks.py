@@ -10,11 +10,12 @@ import shutil
 import pytest
 
 from resnet_fn.parity import __main__ as command
-from resnet_fn.parity.compare.ranks import SUM
 from resnet_fn.parity.ladder import compare_recordings
 from resnet_fn.parity.pair.matching import match, side_of
+from resnet_fn.parity.show.titles import title_of
 from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.ranks import check_shares
+from resnet_fn.parity.trace.stages import SUM
 
 # Nets, a loss that leaves samples out, and steps as people write them, each with one fault or none.
 OURS = """
@@ -93,6 +94,7 @@ RUNS["means of parts"] = f"{ONE['parts']} {STEP}means"
 AGAINST = {"means": "whole", "weighed": "whole", "means of parts": "parts"}
 PROGRAM = f"""
 from resnet_fn.parity.__main__ import main
+from resnet_fn.parity.trace.stages import SUM
 for name, flags in {RUNS!r}.items():
     main(["record", *flags.split(), "--out", name])
 """
@@ -142,7 +144,10 @@ def test_right_steps_agree(name, compared, capsys):
         capsys.readouterr().out,
     )
     assert code == 0, out
-    assert (stages[SUM], stages[STATISTICS]) == (2 * 5, 0 if name in AGAINST else 2 * 2)
+    assert (stages["sum over the workers"], stages[STATISTICS]) == (
+        2 * 5,
+        0 if name in AGAINST else 2 * 2,
+    )
     assert ("counts differ between workers" in out) == (name == "means of parts")
 
 
@@ -163,7 +168,7 @@ def test_what_does_not_belong_together_is_named(compared, tmp_path, says):
     worker = ours.workers[1].run
     worker.received["norm.gamma"] = worker.sent["norm.gamma"]
     stage = compare_recordings(ours, theirs, names).first_stage
-    assert (stage.name, stage.first.name) == (SUM, "norm.gamma of rank 1")
+    assert (stage.id, title_of(stage.first.id)) == (SUM, "norm.gamma of rank 1")
     with pytest.raises(ValueError, match="several workers"):
         compare_recordings(theirs, ours, names)
     shutil.copytree(folder / "right", tmp_path / "mixed")

@@ -8,6 +8,7 @@ from mindspore import nn
 from resnet_fn.models import create_model
 from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.replay import assert_parity
+from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.recipes import recipe
 from small_nets import Ours, Theirs, agrees, ladder_of, ours, stage_of, t, theirs, vector
 
@@ -39,7 +40,7 @@ def test_resnet8_agrees_over_20_clipped_updates_in_micro_batches():
 def test_an_array_of_another_shape_stops_at_the_weights():
     net, module = Ours(nn.Sigmoid(), classes=4), Theirs(t.Sigmoid())
     ladder = ladder_of(net, module, [vector()])
-    assert [stage.name for stage in ladder.stages] == ["inputs", "weights"]
+    assert [title_of_stage(stage) for stage in ladder.stages] == ["inputs", "weights"]
     assert ladder.first_stage.hints == [
         "head.weight is (4, 8) here, (3, 8) in the reference",
         "head.bias is (4,) here, (3,) in the reference",

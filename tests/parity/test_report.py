@@ -17,6 +17,16 @@ from resnet_fn.parity.show.json_file import write_json
 from resnet_fn.parity.show.page import along_depth, ladder_page
 from resnet_fn.parity.show.table import name_map, table
 from resnet_fn.parity.trace.difference import difference
+from resnet_fn.parity.trace.stages import (
+    EVAL_FORWARD,
+    GRADIENTS,
+    INITIALISATION,
+    INPUTS,
+    LOSS,
+    TRAJECTORY,
+    WEIGHTS,
+    ArrayId,
+)
 
 NAMES = NameMap(
     "execution order and shapes",
@@ -31,11 +41,11 @@ def one(name, ours, theirs=1.0, **how):
 
 
 def ladder(*, faulty):
-    good = Stage("inputs", [one("images", 1.0)])
-    skipped = Stage("initialisation", note="not asked for")
-    wrong = Stage("eval forward", [one("logits", 2.0 if faulty else 1.0, tolerance=1e-5)])
+    good = Stage(INPUTS, [one("images", 1.0)])
+    skipped = Stage(INITIALISATION, note="not asked for")
+    wrong = Stage(EVAL_FORWARD, [one("logits", 2.0 if faulty else 1.0, tolerance=1e-5)])
     rounded = Stage(
-        "gradients",
+        GRADIENTS,
         [one("a.b", 1 + 1e-3, rounding=5e-4 / (1 + 5e-4), tolerance=1e-4), one("x", 1.0)],
     )
     hints = ("pad_mode same pads 0/1, the reference 1/1",) if faulty else ()
@@ -83,7 +93,7 @@ def test_a_table_of_a_fault():
     assert (
         "first stage that differs: eval forward, logits: 2 here, 1 in the reference at [0]" in lines
     )
-    unpaired = Ladder([Stage("weights", failed="head.weight has no counterpart")], [], NAMES, [])
+    unpaired = Ladder([Stage(WEIGHTS, failed="head.weight has no counterpart")], [], NAMES, [])
     assert "first stage that differs: weights\n  head.weight has no counterpart\n" in table(
         unpaired
     )
@@ -91,9 +101,9 @@ def test_a_table_of_a_fault():
 
 def test_undecided_is_never_the_same():
     doubtful = ladder(faulty=False)
-    doubtful.stages[2] = Stage("eval forward", [one("logits", 0.0, rounding=2 / 3, tolerance=1e-5)])
+    doubtful.stages[2] = Stage(EVAL_FORWARD, [one("logits", 0.0, rounding=2 / 3, tolerance=1e-5)])
     doubtful.stages.append(
-        Stage("loss", [one("loss", 1.0)], undecided="the net drops 0.2 of x in training")
+        Stage(LOSS, [one("loss", 1.0)], undecided="the net drops 0.2 of x in training")
     )
     assert (doubtful.agrees, doubtful.first_stage) == (False, None)
     assert [line.split(": ", 1) for line in table(doubtful).splitlines()[-3:]] == [
@@ -117,7 +127,7 @@ def test_undecided_is_never_the_same():
 def test_what_was_not_compared_does_not_agree():
     short = ladder(faulty=True)
     good = [dataclasses.replace(short.layers[0], output=one("conv", 1.0), hints=())]
-    short.ran = {"eval": 1, "train": 2}
+    short = dataclasses.replace(short, ran={"eval": 1, "train": 2})
     short.stages.pop()  # without gradients
     for layers, words in (
         (good, "none; the outputs of layers agree, 1 of 1 in evaluation mode, 0 of 2"),
@@ -169,8 +179,8 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
     found.stages[3].differences.append(one("conv.<w>", 3.0))
     found.stages.append(
         Stage(
-            "loss trajectory",
-            [one("update 1", 2.5, 2.5), one("update 2", 2.25, 2.125)],
+            TRAJECTORY,
+            [one(ArrayId(update=1), 2.5, 2.5), one(ArrayId(update=2), 2.25, 2.125)],
             "without update 3 on: chaos",
         )
     )
@@ -232,12 +242,13 @@ def test_a_page_shows_what_is_barely_too_much_what_is_no_number_and_each_reason(
         one("conv", 1 + 1.01e-5, tolerance=1e-5),
         one("conv", math.nan, math.nan, tolerance=1e-5),
     )
-    found.layers = [
+    layers = [
         dataclasses.replace(found.layers[0], name=x.name, output=x, mode=m)
         for x, m in ((barely, "eval"), (nothing, "train"))
     ]
+    found = dataclasses.replace(found, layers=layers)
     found.stages.append(
-        Stage("loss", [one("loss", 1.0)], hints=["a cause"], failed="a count differs")
+        Stage(LOSS, [one("loss", 1.0)], hints=["a cause"], failed="a count differs")
     )
     text = ladder_page(found, "x")
     (error, allowed), none = [
@@ -246,5 +257,5 @@ def test_a_page_shows_what_is_barely_too_much_what_is_no_number_and_each_reason(
     assert float(error) > float(allowed)
     assert none == ["0.00", allowed]
     assert "a count differs" in text
-    unpaired = Ladder([Stage("weights", failed="a <b> is alone")], [], NAMES, [])
+    unpaired = Ladder([Stage(WEIGHTS, failed="a <b> is alone")], [], NAMES, [])
     assert "a &lt;b&gt; is alone" in ladder_page(unpaired, "x")

@@ -7,19 +7,22 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.batches import make_batches
-from resnet_fn.parity.compare import comparison
-from resnet_fn.parity.compare.comparison import inputs_stage
-from resnet_fn.parity.compare.layers import LayerDifference, tie_width
+from resnet_fn.parity.compare.allowed import tie_width, with_flipped_ties
+from resnet_fn.parity.compare.inputs import inputs_stage
+from resnet_fn.parity.compare.rules import compare_stages
+from resnet_fn.parity.compare.sides import sides_of
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import MadeOf, NameMap, Part, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.common import flip_widths
 from resnet_fn.parity.record.rounding import rounding as measured_rounding
 from resnet_fn.parity.record.rounding import with_noise
+from resnet_fn.parity.show.titles import title_of, title_of_stage
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.difference import difference, relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.stages import GRADIENTS
 from resnet_fn.recipes import recipe
 
 TASK = plan_of(recipe("digits"), make_batches(2, 4, 1, 2, 3))
@@ -49,6 +52,10 @@ def traces(**apart: float) -> tuple[Run, Run, Run]:
     return trace(**apart), trace(1e-3), trace()
 
 
+def by_title(stages: Sequence[Stage]) -> dict[str, Stage]:
+    return {title_of_stage(stage): stage for stage in stages}
+
+
 def compared(
     ours: Run,
     theirs: Run,
@@ -60,18 +67,11 @@ def compared(
     without rounding.
     """
     exact = others[:1]
-    rounding = (
-        comparison.worst_rounding(
-            *(measured_rounding(one, *exact) for one in (theirs, *others[1:]))
-        )
-        if exact
-        else {}
-    )
+    known = measured_rounding(theirs, *exact) if exact else {}
+    for one in others[1:]:
+        known = with_flipped_ties(known, measured_rounding(one, *exact))
     sides = [Trace("", task, {}, {}, trace) for trace in (ours, theirs)]
-    return {
-        stage.name: stage
-        for stage in comparison.Comparison(*sides, NAMES, rounding).all_stages(order)
-    }
+    return by_title(compare_stages(sides_of(*sides, NAMES, known, order)))
 
 
 def test_the_rounding_of_the_reference_is_allowed_and_more_is_a_difference():
@@ -85,7 +85,10 @@ def test_the_rounding_of_the_reference_is_allowed_and_more_is_a_difference():
         "learning rate": "ok",
     }
     assert {name: by_name[name].verdict for name in verdicts} == verdicts
-    assert [item.name for item in by_name["learning rate"].differences] == ["update 1", "update 2"]
+    assert [title_of(item.id) for item in by_name["learning rate"].differences] == [
+        "update 1",
+        "update 2",
+    ]
     assert [item.name for item in by_name["BatchNorm statistics after update 1"].differences] == [
         "mean"
     ]
@@ -109,7 +112,7 @@ def test_a_loss_trajectory_is_followed_as_far_as_the_reference_is_sure():
     ):
         trace.losses, trace.train_outputs = losses, []
     stage = compared(ours, theirs, exact)["loss trajectory"]
-    assert (stage.verdict, [item.name for item in stage.differences]) == (
+    assert (stage.verdict, [title_of(item.id) for item in stage.differences]) == (
         "ok",
         ["update 1", "update 2"],
     )
@@ -117,7 +120,7 @@ def test_a_loss_trajectory_is_followed_as_far_as_the_reference_is_sure():
         "without 2 losses, the first of update 3: a relative rounding error of 0.099 in "
     )
     ours.losses[3] = 2.5  # further than that
-    assert compared(ours, theirs, exact)["loss trajectory"].first.name == "update 4"
+    assert compared(ours, theirs, exact)["loss trajectory"].first.id.update == 4
 
 
 def test_what_flipped_ties_change_is_rounding():
@@ -148,9 +151,9 @@ def test_a_gradient_that_noise_changes_by_half_is_rounding_though_its_float64_is
     )
     # of the gradient, in a run with noise
     for spread, verdict in ((0.15, "ok"), (0.01, "DIFFERS")):
-        known = with_noise(measured, [{"gradients": {"mean": spread}}])
-        found = comparison.Comparison(*sides, NAMES, known).all_stages(("w", "mean"))
-        assert next(stage for stage in found if stage.name == "gradients").verdict == verdict
+        known = with_noise(measured, [{GRADIENTS: {"mean": spread}}])
+        found = compare_stages(sides_of(*sides, NAMES, known, ("w", "mean")))
+        assert by_title(found)["gradients"].verdict == verdict
 
 
 def test_a_part_is_lent_no_more_of_the_wholes_rounding_than_its_tolerance():
@@ -166,8 +169,8 @@ def test_a_part_is_lent_no_more_of_the_wholes_rounding_than_its_tolerance():
         )
     sides = [Trace("", TASK, {}, {}, trace) for trace in (ours, theirs)]
     names = NameMap("names", {"q": MadeOf((Part("w", share=(0, 3)),))}, {}, ())
-    compared = comparison.Comparison(*sides, names, {"gradients": {"w": 1e-6}}).all_stages(["q"])
-    assert next(stage for stage in compared if stage.name == "gradients").verdict == "DIFFERS"
+    found = compare_stages(sides_of(*sides, names, {GRADIENTS: {"w": 1e-6}}, ["q"]))
+    assert by_title(found)["gradients"].verdict == "DIFFERS"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +257,7 @@ def test_inputs_are_compared_bit_for_bit_and_by_name():
     first, (images, labels) = batches = TASK.batches
     assert inputs_stage(batches, batches).verdict == "ok"
     stage = inputs_stage([first, (np.nextafter(images, np.float32(9)), labels)], batches)
-    assert (stage.verdict, stage.first.name) == ("DIFFERS", "inputs of update 2")
+    assert (stage.verdict, title_of(stage.first.id)) == ("DIFFERS", "inputs of update 2")
     stage = inputs_stage([({"a": images}, labels)], [({"b": images}, labels)])
     assert (stage.verdict, stage.failed) == (
         "DIFFERS",
@@ -263,19 +266,14 @@ def test_inputs_are_compared_bit_for_bit_and_by_name():
 
 
 def test_a_tie_is_as_wide_as_four_times_the_largest_error_in_training_mode():
-    def layer(mode, ours, exact):
-        output = difference("x", [ours], [1.0], rounding=relative_error(1.0, exact))
-        return LayerDifference(mode, "x", "x", output, None, ())
+    def output(ours, exact):
+        return difference("x", [ours], [1.0], rounding=relative_error(1.0, exact))
 
     assert tie_width([]) == 0
-    layers = [
-        layer("eval", 1.5, 1.0),
-        layer("train", 1 + 1e-6, 1.0),
-        layer("train", 1.0, 1 / (1 + 2e-6)),
-    ]
-    assert tie_width(layers) == pytest.approx(4 * 2e-6)
+    outputs = [output(1 + 1e-6, 1.0), output(1.0, 1 / (1 + 2e-6))]
+    assert tie_width(outputs) == pytest.approx(4 * 2e-6)
     # A layer that overflows in float32, as masked scores do, is no measure of the others.
-    assert tie_width([*layers, layer("train", 1.0, np.inf)]) == tie_width(layers)
+    assert tie_width([*outputs, output(1.0, np.inf)]) == tie_width(outputs)
     recorded = [
         Layer("x", 0, "", "", {}, None, None, (), True, 0.0, error) for error in (1e-6, np.inf)
     ]

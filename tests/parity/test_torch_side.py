@@ -15,8 +15,9 @@ from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.replay import assert_parity
 from resnet_fn.parity.show.table import table
+from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.difference import ROUNDING_FACTOR, relative_error
-from resnet_fn.parity.trace.stages import LAST, MOVED
+from resnet_fn.parity.trace.stages import CHANGED_BUFFERS, EVAL_FORWARD, GRADIENTS, LAST
 from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
@@ -140,8 +141,8 @@ def test_a_module_that_makes_float32_inside_is_compared_with_float64(way):
             record_reference(Net(), task, probes=False)
         return
     found = record_reference(Net(), task, probes=False)
-    assert 1e-9 < found.rounding["eval forward"]["logits"] < 1e-4
-    assert 1e-9 < found.rounding["gradients"]["lstm.weight_ih_l0"] < 1e-4
+    assert 1e-9 < found.rounding[EVAL_FORWARD]["logits"] < 1e-4
+    assert 1e-9 < found.rounding[GRADIENTS]["lstm.weight_ih_l0"] < 1e-4
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -268,7 +269,7 @@ def test_where_they_are_many_nothing_is_decided():
 
 def test_a_wrong_gradient_beside_them_is_found():
     ladder = climb(fault=2.0)
-    assert ladder.first_stage.name == "gradients"
+    assert title_of_stage(ladder.first_stage) == "gradients"
     # by a factor of 2; the bias' gradient could be anything
     assert ladder.first_gradient.name == "first.weight"
     assert ladder.first_gradient.verdict == "DIFFERS"
@@ -312,7 +313,7 @@ def test_a_batch_in_another_order_is_the_same_training():
         other.load_state_dict(state, strict=False)
         outputs = other(torch.from_numpy(batches[0][0])).detach().numpy()
         error = relative_error(outputs, trained.last_outputs["logits"])
-        assert error <= max(1e-4, ROUNDING_FACTOR * bounds[MOVED]["logits"])
+        assert error <= max(1e-4, ROUNDING_FACTOR * bounds[CHANGED_BUFFERS]["logits"])
 
 
 def test_drift_is_of_the_trained_module_and_noted_where_it_cannot_be_measured():
@@ -323,7 +324,7 @@ def test_drift_is_of_the_trained_module_and_noted_where_it_cannot_be_measured():
     net = torch.nn.Sequential(*block(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
     net[1].register_buffer("running_var", torch.ones(8), persistent=False)
     task = plan_of(dataclasses.replace(ADAM, learning_rate=1e-6), make_batches(2, 16, 1, 8, 4, 0))
-    assert record_reference(net, task, probes=False).rounding[MOVED]["logits"] < 1e-4
+    assert record_reference(net, task, probes=False).rounding[CHANGED_BUFFERS]["logits"] < 1e-4
     assert (
         "under noise failed (AssertionError: noise)"
         in record_reference(net, task, None, refuses).notes[-1]

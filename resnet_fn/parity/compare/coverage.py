@@ -6,7 +6,7 @@ This module needs only NumPy.
 import dataclasses
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -35,23 +35,20 @@ _LIMITS: dict[str, tuple[float, float]] = {
 }
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Coverage:
     """What a comparison covers and what it does not cover."""
 
     compared: str = ""  # "for 5 batches of [8, 3, 32, 32] and 23 probes; 38 of 41 layers compared"
-    not_exercised: list[str] = field(default_factory=list)  # a line each
-    facts: dict[str, Any] = field(default_factory=dict)  # by name, for the JSON file
+    not_exercised: Sequence[str] = ()  # a line each
+    facts: Mapping[str, Any] = field(default_factory=dict)  # by name, for the JSON file
 
     @property
     def line(self) -> str:
         """One line with the first items of `not_exercised`, or an empty string."""
-        more = len(self.not_exercised) - _MOST + 1
-        items = (
-            self.not_exercised
-            if more <= 1
-            else [*self.not_exercised[: _MOST - 1], f"{more} more (--json has all)"]
-        )
+        items, more = [*self.not_exercised], len(self.not_exercised) - _MOST + 1
+        if more > 1:
+            items = [*items[: _MOST - 1], f"{more} more (--json has all)"]
         return f"not exercised: {'; '.join(items)}" if items else ""
 
 
@@ -68,16 +65,14 @@ def coverage_of(
     `without_gradient` names our parameters without a gradient.
     """
     shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
-    for one in probed.findings:
-        shown.setdefault(one.layer, set()).add(one.probe)
-    mine, others = (
-        {one.name for mode in side.layers.values() for one in mode} for side in (ours, theirs)
-    )
-    compared = {one.name.partition(" (")[0] for one in layers} & names.layers.keys()
-    by_theirs = {other: shown.get(name, set()) for name, other in names.layers.items()}
-    runs: dict[str, list[Layer]] = {}
-    for layer in itertools.chain(*theirs.layers.values()):
-        runs.setdefault(layer.name, []).append(layer)
+    for finding in probed.findings:
+        shown.setdefault(finding.layer, set()).add(finding.probe)
+    executions = [
+        {one.title: one.name for mode in side.layers.values() for one in mode}
+        for side in (ours, theirs)
+    ]
+    mine, others = ({*side.values()} for side in executions)
+    compared = {executions[0].get(one.name, one.name) for one in layers} & names.layers.keys()
     probes = sum(map(len, shown.values()))
     batches, norms, clip = theirs.task.batches, theirs.run.norms, theirs.task.clip_norm
     first = next(iter(named_leaves(batches[0][0], "").values()), np.zeros(()))
@@ -85,30 +80,11 @@ def coverage_of(
     owners = {name.rpartition(".")[0] for name in theirs.run.start} - {""}
     never = {name for name in owners if not any(f"{name}.".startswith(f"{one}.") for one in others)}
     acted = sum(norm > clip for norm in norms) if clip else 0
-    left: dict[str, list[str]] = {}
-    for title, why in probed.left_out.items():
-        left.setdefault(why, []).append(title)
-    lines = [
-        line
-        for name, executions in runs.items()
-        for line in _limits(executions, by_theirs.get(name, set()))
-    ]
-    lines += [
-        *theirs.limits,
-        *_of_inputs(theirs, shown.get(NET, set())),
-        *_rows(theirs, shown, by_theirs),
-    ]
+    lines = [*_of_layers(theirs, names, shown)]
     lines += [f"without gradient: {few(sorted(without_gradient))}"] if without_gradient else []
     lines += [f"never called: {few(sorted(never))}"] if never else []
     lines += [f"clipping: it acts in 0 of {len(norms)} updates"] if clip and not acted else []
-    lines += [f"{', '.join(titles)}: {why}" for why, titles in left.items()]
-    probes_of = itertools.chain(
-        theirs.probes.items(), ((names.layers.get(a), b) for a, b in ours.probes.items())
-    )
-    large = {
-        name for name, one in probes_of if any(probe.error == TOO_LARGE for probe in one.values())
-    }
-    lines += [f"probes of {len(large)} layers: {TOO_LARGE}"] if large else []
+    lines += _probes_left_out(ours, theirs, names, probed)
     lines += [] if probes else ["other inputs: there are no probes"]
     facts = {
         "batches": many,
@@ -126,6 +102,37 @@ def coverage_of(
     }
     of_layers = f"; {len(compared)} of {len(mine)} layers compared" if mine else ""
     return Coverage(f"for {many} and {probes} probes{of_layers}", lines, facts)
+
+
+def _of_layers(theirs: Trace, names: NameMap, shown: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield what no input reached: limits of layers and functions, and data that may hide a fault.
+
+    `shown` has the names of probes by our layers' names.
+    """
+    by_theirs = {other: shown.get(name, set()) for name, other in names.layers.items()}
+    runs: dict[str, list[Layer]] = {}
+    for layer in itertools.chain(*theirs.layers.values()):
+        runs.setdefault(layer.name, []).append(layer)
+    for name, executions in runs.items():
+        yield from _limits(executions, by_theirs.get(name, set()))
+    yield from theirs.limits
+    yield from _of_inputs(theirs, shown.get(NET, set()))
+    yield from _rows(theirs, shown, by_theirs)
+
+
+def _probes_left_out(ours: Trace, theirs: Trace, names: NameMap, probed: Probed) -> Iterator[str]:
+    left: dict[str, list[str]] = {}
+    for title, why in probed.left_out.items():
+        left.setdefault(why, []).append(title)
+    yield from (f"{', '.join(titles)}: {why}" for why, titles in left.items())
+    here = ((names.layers.get(name), one) for name, one in ours.probes.items())
+    large = {
+        name
+        for name, probes in (*theirs.probes.items(), *here)
+        if any(probe.error == TOO_LARGE for probe in probes.values())
+    }
+    if large:
+        yield f"probes of {len(large)} layers: {TOO_LARGE}"
 
 
 def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
@@ -190,7 +197,7 @@ def _symmetric(array: np.ndarray) -> bool:
 
 
 def _rows(
-    theirs: Trace, shown: dict[str, set[str]], by_theirs: dict[str, set[str]]
+    theirs: Trace, shown: Mapping[str, set[str]], by_theirs: Mapping[str, set[str]]
 ) -> Iterator[str]:
     """Report unused rows of embeddings.
 

@@ -1,16 +1,29 @@
 """Compare the probability, the mask's shape and the scale of each dropout."""
 
+import dataclasses
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, within
+from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import SKIPPED, Stage
 from resnet_fn.parity.trace.data import Drop, Trace
-from resnet_fn.parity.trace.difference import DIFFERS, difference
+from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.masks import pair_drops
+from resnet_fn.parity.trace.stages import DROPOUT
 
-DROPOUT = "dropout"
+
+@dataclasses.dataclass(frozen=True)
+class Dropout(Rule):
+    """Compares the dropouts of both nets, if there are any."""
+
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison, or None if neither net drops anything."""
+        stage = dropout_stage(sides.port, sides.reference, sides.names.layers)
+        return None if stage.verdict == SKIPPED else stage
 
 
 def dropout_stage(ours: Trace, theirs: Trace, names: Mapping[str, str]) -> Stage:
@@ -18,12 +31,9 @@ def dropout_stage(ours: Trace, theirs: Trace, names: Mapping[str, str]) -> Stage
     if ours.drops is None or theirs.drops is None:
         missing = "one trace does not contain the net's dropout; record that trace again"
         return Stage(DROPOUT, undecided=missing if ours.drops or theirs.drops else "")
-    every = (*ours.drops, *theirs.drops)
-    idle = [
-        Counter(round(one.share, 6) for one in side.drops or () if one.once is None)
-        for side in (ours, theirs)
-    ]
-    stage, by_share, shares = Stage(DROPOUT), [], []
+    idle = [_idle_probabilities(side.drops or ()) for side in (ours, theirs)]
+    differences, shares = list[Difference](), list[str]()
+    by_share, masks = list[str](), list[str]()
     for own, other in pair_drops(ours.dropping, theirs.dropping, names):
         x, y = (one or Drop("", 0.0, True) for one in (own, other))
         (a, b), title = (x.share, y.share), x.title or y.title
@@ -31,37 +41,44 @@ def dropout_stage(ours: Trace, theirs: Trace, names: Mapping[str, str]) -> Stage
         if 0 in (a, b) and idle[a > 0][round(a or b, 6)]:
             idle[a > 0][round(a or b, 6)] -= 1
             a = b = a or b
-        stage.differences.append(difference(title, a, b, tolerance=1e-6))
-        if stage.differences[-1].verdict == DIFFERS:
+        item = within(SETTINGS).compare(title, a, b)
+        differences.append(item)
+        if item.verdict == DIFFERS:
             keeps = f": nn.Dropout({b:g}) keeps {b:g} in MindSpore; write nn.Dropout(p={b:g})"
-            shares.append(
-                f"{title}: p={a:g} here, {b:g} in the "
-                f"reference{keeps if math.isclose(a, 1 - b) else ''}"
-            )
+            inverted = keeps if math.isclose(a, 1 - b) else ""
+            shares.append(f"{title}: p={a:g} here, {b:g} in the reference{inverted}")
         elif not x.scale or not y.scale:
             by_share.append(title)
-        elif math.prod(x.shape) != math.prod(y.shape):
-            stage.hints.append(
-                f"{title}: drops {_words(x.shape)} here, {_words(y.shape)} in the reference"
-            )
-        elif not math.isclose(x.scale, y.scale, rel_tol=1e-4):
-            words = f"multiplies what it keeps by {x.scale:g} here, {y.scale:g} in the reference"
-            stage.hints.append(f"{title}: {words}")
-    stage.failed = "; ".join(stage.hints)
-    stage.hints = [*shares, *stage.hints]
-    stage.note = (
-        f"without a mask, only the probability is compared: {few(by_share)}" if by_share else ""
-    )
+        elif words := _difference_of_masks(x, y):
+            masks.append(f"{title}: {words}")
+    note = f"without a mask, only the probability is compared: {few(by_share)}" if by_share else ""
+    undecided = ""
+    if not masks and _may_be_functions(ours, theirs, differences):
+        undecided = f"{'; '.join(shares)}; where p=0, a function call may apply this dropout"
+    failed = "; ".join(masks)
+    return Stage(DROPOUT, differences, note, [*shares, *masks], failed, undecided)
+
+
+def _idle_probabilities(drops: Sequence[Drop]) -> Counter[float]:
+    """Return how many dropouts with each probability did not run."""
+    return Counter(round(one.share, 6) for one in drops if one.once is None)
+
+
+def _difference_of_masks(ours: Drop, theirs: Drop) -> str:
+    if math.prod(ours.shape) != math.prod(theirs.shape):
+        return f"drops {_words(ours.shape)} here, {_words(theirs.shape)} in the reference"
+    if not math.isclose(ours.scale, theirs.scale, rel_tol=MASK_SCALE):
+        words = f"{ours.scale:g} here, {theirs.scale:g} in the reference"
+        return f"multiplies what it keeps by {words}"
+    return ""
+
+
+def _may_be_functions(ours: Trace, theirs: Trace, differences: Sequence[Difference]) -> bool:
+    """Return whether function calls may apply what one side's layers do not drop."""
+    every = (*(ours.drops or ()), *(theirs.drops or ()))
     functions = ours.random_train or theirs.random_train or any(one.once is False for one in every)
-    wrong = [item for item in stage.differences if item.verdict == DIFFERS]
-    if (
-        functions
-        and wrong
-        and not stage.failed
-        and all(0 in (item.ours, item.theirs) for item in wrong)
-    ):
-        stage.undecided = f"{'; '.join(shares)}; where p=0, a function call may apply this dropout"
-    return stage
+    wrong = [item for item in differences if item.verdict == DIFFERS]
+    return bool(functions and wrong) and all(0 in (item.ours, item.theirs) for item in wrong)
 
 
 def _words(shape: tuple[int, ...]) -> str:

@@ -1,14 +1,26 @@
 """Compare the initial values of both nets over several builds with different seeds."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from resnet_fn.parity.compare.allowed import (
+    CHANCE,
+    CONSTANTS,
+    ORTHOGONAL,
+    deviation_of_draws,
+    kurtosis_of_draws,
+    mean_of_draws,
+)
+from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.trace.difference import DIFFERS, Difference, difference
-from resnet_fn.parity.trace.stages import INITIALISATION
+from resnet_fn.parity.trace.stages import INITIALISATION, ArrayId
 from resnet_fn.parity.trace.tree import Arrays
 
 # an array's rows are also compared in 2, 3 and 4 blocks, such as the gates of an LSTM
@@ -16,18 +28,29 @@ _BLOCKS = (2, 3, 4)
 
 _BLOCK = 16  # a block with fewer numbers in all builds is not compared
 
-_CHANCE = 1e-5  # fraction of an array's numbers that may be equal in two draws by chance
-
-# how many standard errors pass; 500 comparisons fail by chance once in a million runs
-_SIGMAS = 6.0
-
 _FEW = 8  # with fewer elements only constants are compared
 
 # from so many elements on, the kurtosis distinguishes a uniform from a normal distribution
 _MANY = 1000
 
-# the largest cosine of two orthogonal rows; the most rows that are compared
-_ORTHOGONAL, _LARGE = 1e-4, 512
+_LARGE = 512  # the most rows that are compared for orthogonality
+
+
+@dataclasses.dataclass(frozen=True)
+class Initialisation(Rule):
+    """Compares the initial values of trained and random arrays."""
+
+    def stage(self, sides: Sides) -> Stage:
+        """Return the comparison of all builds or, without several builds, of both nets."""
+        if not sides.initialisation:
+            return Stage(self.id, note="not asked for")
+        port, names, builds = sides.port, sides.names, sides.builds
+        initial = names.rename(sides.reference.initial)
+        gradients, drawn = port.run.gradients, sides.random_arrays
+        compared = [name for name in initial if name in gradients or name in drawn]
+        both = zip(*builds, strict=True) if len(builds) > 1 else ([port.initial], [initial])
+        ours, theirs = ([{name: one[name] for name in compared} for one in side] for side in both)
+        return initial_stage(ours, theirs, names.seams(sides.reference.initial))
 
 
 def initial_stage(
@@ -42,62 +65,94 @@ def initial_stage(
     their distribution. If an array joins several parts, `seams` maps its name to the first row of
     each part after the first part.
     """
-    stage, several = Stage(INITIALISATION), len(ours) > 1
+    differences, hints = list[Difference](), list[str]()
     for name in theirs[0]:
-        a, b = (
+        builds = [
             np.stack([build[name] for build in side], -1).astype(np.float64)
             for side in (ours, theirs)
-        )
-        fixed = [(side == side[..., :1]).all(-1) & several for side in (a, b)]
-        both = fixed[0] & fixed[1]
-        if both.mean() > _CHANCE:
-            x, y = (np.where(both, side[..., 0], 0.0) for side in (a, b))
-            unit = 2.0**-23 * float(np.abs(y).max(initial=0.0))
-            item = difference(f"{name} in each build", np.where(np.abs(x - y) <= unit, y, x), y)
-            stage.differences.append(item)
-            stage.hints += [f"{name}: not random: {item.values()}"] * (item.verdict == DIFFERS)
-        if both.all():
+        ]
+        items, words = _compare_builds(name, builds[0], builds[1], (seams or {}).get(name, ()))
+        differences += items
+        hints += words
+    return Stage(INITIALISATION, differences, hints=hints, overwritten=True)
+
+
+def _words_of(array: ArrayId) -> str:
+    """Return the name of an array or of a part of it."""
+    rows = f" rows {array.rows[0]}:{array.rows[1]}" if array.rows else ""
+    return array.name + rows + (f" row {array.row}" if array.row is not None else "")
+
+
+class _Rows(NamedTuple):
+    """Some rows of an array in all builds of both sides: [rows, …, builds]."""
+
+    id: ArrayId
+    ours: np.ndarray
+    theirs: np.ndarray
+
+
+def _compare_builds(
+    name: str, a: np.ndarray, b: np.ndarray, cuts: Sequence[int]
+) -> tuple[list[Difference], list[str]]:
+    """Compare one array. `a` and `b` have all builds of each side: [rows, …, builds]."""
+    differences, hints, several = list[Difference](), list[str](), a.shape[-1] > 1
+    fixed = [(side == side[..., :1]).all(-1) & several for side in (a, b)]
+    both = fixed[0] & fixed[1]
+    if both.mean() > CHANCE:
+        x, y = (np.where(both, side[..., 0], 0.0) for side in (a, b))
+        unit = 2.0**-23 * float(np.abs(y).max(initial=0.0))
+        same = np.where(np.abs(x - y) <= unit, y, x)
+        item = difference(ArrayId(name, moment="each build"), same, y)
+        differences.append(item)
+        hints += [f"{name}: not random: {item.values()}"] * (item.verdict == DIFFERS)
+    if both.all():
+        return differences, hints
+    if fixed[0].all() or fixed[1].all():  # equal builds are one draw, not several
+        a, b = a[..., :1], b[..., :1]
+    begin = len(differences)
+    for block, rows in _blocks(name, both.shape, cuts):
+        part = _Rows(block, a[rows], b[rows])
+        if block.rows and part.ours.size < _BLOCK:
             continue
-        if fixed[0].all() or fixed[1].all():  # equal builds are one draw, not several
-            a, b = a[..., :1], b[..., :1]
-        begin, cuts = len(stage.differences), (seams or {}).get(name, ())
-        for title, rows in _blocks(name, both.shape, cuts):
-            if title != name and a[rows].size < _BLOCK:
-                continue
-            if several:
-                item = difference(
-                    f"{title}: orthogonal", _is_orthogonal(a[rows]), _is_orthogonal(b[rows])
-                )
-                where = "here and not in the reference" if item.ours else "in the reference only"
-                stage.differences.append(item)
-                stage.hints += [f"{title}: its rows are orthogonal {where}"] * (
-                    item.verdict == DIFFERS
-                )
-            for one, other, part in _constant_rows(a[rows], b[rows], title):
-                moments = _moments(part, one.ravel(), other.ravel())
-                stage.differences += moments
-                if any(item.verdict == DIFFERS for item in moments):
-                    stage.hints.append(
-                        f"{part}: {_words(one)} here, {_words(other)} in the reference"
-                    )
-            if (
-                title == name
-                and not cuts
-                and any(item.verdict == DIFFERS for item in stage.differences[begin:])
-            ):
-                break  # its blocks differ for the same reason
-    return stage
+        items, words = _compare_rows(part, several)
+        differences += items
+        hints += words
+        differ = any(item.verdict == DIFFERS for item in differences[begin:])
+        if not block.rows and not cuts and differ:
+            break  # its blocks differ for the same reason
+    return differences, hints
 
 
-def _blocks(name: str, shape: tuple[int, ...], seams: Sequence[int]) -> Iterator[tuple[str, slice]]:
-    yield name, slice(None)
+def _compare_rows(part: _Rows, several: bool) -> tuple[list[Difference], list[str]]:
+    """Compare whether rows are orthogonal, and the moments of their numbers."""
+    differences, hints = list[Difference](), list[str]()
+    if several:
+        array = dataclasses.replace(part.id, moment="orthogonal")
+        item = difference(array, _is_orthogonal(part.ours), _is_orthogonal(part.theirs))
+        differences.append(item)
+        if item.verdict == DIFFERS:
+            where = "here and not in the reference" if item.ours else "in the reference only"
+            hints.append(f"{_words_of(part.id)}: its rows are orthogonal {where}")
+    for one in _constant_rows(part):
+        moments = _moments(one)
+        differences += moments
+        if any(item.verdict == DIFFERS for item in moments):
+            words = f"{_words(one.ours)} here, {_words(one.theirs)} in the reference"
+            hints.append(f"{_words_of(one.id)}: {words}")
+    return differences, hints
+
+
+def _blocks(
+    name: str, shape: tuple[int, ...], seams: Sequence[int]
+) -> Iterator[tuple[ArrayId, slice]]:
+    yield ArrayId(name), slice(None)
     rows = shape[0] if shape else 0
     equal = [
         range(0, rows + 1, rows // count) for count in _BLOCKS if rows > count and rows % count == 0
     ]
     for ends in [[0, *seams, rows]] if seams else equal:
         for start, end in itertools.pairwise(ends):
-            yield f"{name} rows {start}:{end}", slice(start, end)
+            yield ArrayId(name, rows=(start, end)), slice(start, end)
 
 
 def _is_orthogonal(array: np.ndarray) -> bool:
@@ -113,24 +168,23 @@ def _is_orthogonal(array: np.ndarray) -> bool:
     if not 2 <= len(matrix) <= _LARGE or not sizes.all():
         return False
     cosines = (matrix / sizes) @ (matrix / sizes).T
-    return bool(np.abs(cosines - np.eye(len(matrix))).max() < _ORTHOGONAL)
+    return bool(np.abs(cosines - np.eye(len(matrix))).max() < ORTHOGONAL)
 
 
-def _constant_rows(
-    a: np.ndarray, b: np.ndarray, title: str
-) -> list[tuple[np.ndarray, np.ndarray, str]]:
-    """Split off single rows that are constant in `a` or `b`.
-
-    Returns tuples (rows of `a`, rows of `b`, title).
-    """
+def _constant_rows(part: _Rows) -> list[_Rows]:
+    """Split off single rows that are constant on either side."""
+    array, a, b = part
     if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
-        return [(a, b, title)]
-    same = [np.ptp(array.reshape(len(array), -1), axis=1) == 0 for array in (a, b)]
+        return [part]
+    same = [np.ptp(side.reshape(len(side), -1), axis=1) == 0 for side in (a, b)]
     constant = same[0] | same[1]
     if not constant.any() or constant.all():
-        return [(a, b, title)]
-    rows = [(a[index], b[index], f"{title} row {index}") for index in np.flatnonzero(constant)]
-    return [*rows, (a[~constant], b[~constant], title)]
+        return [part]
+    rows = [
+        _Rows(dataclasses.replace(array, row=int(index)), a[index], b[index])
+        for index in np.flatnonzero(constant)
+    ]
+    return [*rows, _Rows(array, a[~constant], b[~constant])]
 
 
 def _words(values: np.ndarray) -> str:
@@ -142,32 +196,39 @@ def _words(values: np.ndarray) -> str:
     )
 
 
-def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
+def _moments(part: _Rows) -> list[Difference]:
+    """Compare constants by value, and random numbers by mean, standard deviation and kurtosis."""
+    a, b = part.ours.ravel(), part.theirs.ravel()
     count, spread_a, spread_b = len(b), float(a.std()), float(b.std())
-    mean, std = ("mean", float(a.mean()), float(b.mean())), ("std", spread_a, spread_b)
-    # name, ours, theirs, scale, tolerance
-    moments: list[tuple[str, float, float, float, float]] = []
-    if count == 1 and not any(
-        float(f"{value:.3g}") == float(np.float32(value)) for value in (a[0], b[0])
-    ):
-        return []  # a single number may be random, unless it is a round one
+    mean_a, mean_b, largest = float(a.mean()), float(b.mean()), max(spread_a, spread_b)
+
+    def compared(moment: str, x: float, y: float, scale: float, tolerance: float) -> Difference:
+        array, apart = dataclasses.replace(part.id, moment=moment), abs(x - y)
+        why = "standard errors" if spread_a and spread_b else "constants"
+        return Difference(array, apart, apart / scale, math.nan, x, y, (), 0.0, tolerance, why)
+
+    if count == 1 and not (_is_round(a[0]) or _is_round(b[0])):
+        return []  # a single number may be random
     if spread_a == 0 or spread_b == 0:
-        moments = [(*mean, 1.0, 1e-6), (*std, spread_b or 1.0, 0.0)]
-    elif count >= _FEW:
-        # the allowed difference of two means, in standard deviations
-        error = _SIGMAS * math.sqrt(2 / count)
-        largest = max(spread_a, spread_b)
-        moments = [(*mean, largest, error), (*std, largest, min(error / 2**0.5, 0.9))]
-        if count >= _MANY:
-            moments.append(
-                ("kurtosis", _kurtosis(a), _kurtosis(b), 1.0, _SIGMAS * math.sqrt(48 / count))
-            )
-    return [
-        Difference(
-            f"{name} {moment}", abs(x - y), abs(x - y) / scale, math.nan, x, y, (), 0.0, tolerance
-        )
-        for moment, x, y, scale, tolerance in moments
+        scale = spread_b or 1.0
+        return [
+            compared("mean", mean_a, mean_b, 1.0, CONSTANTS),
+            compared("std", spread_a, spread_b, scale, 0.0),
+        ]
+    if count < _FEW:
+        return []
+    moments = [
+        compared("mean", mean_a, mean_b, largest, mean_of_draws(count)),
+        compared("std", spread_a, spread_b, largest, deviation_of_draws(count)),
     ]
+    if count >= _MANY:
+        kurtosis = _kurtosis(a), _kurtosis(b)
+        moments.append(compared("kurtosis", *kurtosis, 1.0, kurtosis_of_draws(count)))
+    return moments
+
+
+def _is_round(value: float) -> bool:
+    return float(f"{value:.3g}") == float(np.float32(value))
 
 
 def _kurtosis(values: np.ndarray) -> float:

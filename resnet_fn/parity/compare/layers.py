@@ -1,17 +1,17 @@
 """Compare the outputs and inputs of both nets, layer by layer."""
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from resnet_fn.parity.compare.allowed import OUTPUTS, larger_bound, of_other_shape
 from resnet_fn.parity.compare.notes import attempt, settings_differences
-from resnet_fn.parity.trace.data import SIGMAS
-from resnet_fn.parity.trace.difference import CEILING, DIFFERS, Difference, difference
-from resnet_fn.parity.trace.layer import TOLERANCE, Layer
+from resnet_fn.parity.trace.difference import DIFFERS, Difference
+from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.layout import layout
+from resnet_fn.parity.trace.stages import ArrayId
 
 _NEAR = 4  # the activation after a layer is searched for in the next three layers
 
@@ -142,17 +142,5 @@ def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Difference:
     if a.shape == b.shape:
-        return difference(name, a, b, tolerance=TOLERANCE, rounding=rounding)
-    return Difference(
-        name, math.inf, math.inf, 0.0, float(a.size), float(b.size), (), 0.0, TOLERANCE
-    )
-
-
-def tie_width(layers: Sequence[LayerDifference]) -> float:
-    """Return the distance from 0 within which rounding may change a ReLU input's sign, as a
-    fraction of its RMS.
-    """
-    outputs = [
-        one.output for one in layers if one.mode == "train" and one.output.rounding < CEILING
-    ]
-    return SIGMAS * max((max(output.relative, output.rounding) for output in outputs), default=0.0)
+        return larger_bound(OUTPUTS, {"float64": rounding}).compare(name, a, b)
+    return of_other_shape(ArrayId(name), a, b)

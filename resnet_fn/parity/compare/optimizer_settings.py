@@ -1,41 +1,52 @@
 """Compare the settings of both optimizers for each parameter."""
 
+import dataclasses
 from collections import defaultdict
 
-from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import RATE, Settings
-from resnet_fn.parity.trace.difference import DIFFERS, Difference, difference
+from resnet_fn.parity.compare.allowed import EQUAL, SETTINGS, within
+from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.trace.data import RATE
+from resnet_fn.parity.trace.difference import DIFFERS, Difference
+from resnet_fn.parity.trace.stages import ArrayId
 
-_SAME = 1e-6  # relative: MindSpore keeps numbers in float32
+UPDATED = "updated"  # as `ArrayId.setting`: whether the optimizer updates the parameter at all
 
 
-def compare_settings(
-    ours: Settings, theirs: Settings, names: NameMap
-) -> tuple[list[Difference], list[str]]:
-    """Compare the settings of both optimizers.
+@dataclasses.dataclass(frozen=True)
+class OptimizerSettings(Rule):
+    """Compares every setting that both sides have."""
 
-    Returns all comparisons, and lines about settings that differ.
-    """
-    differences: list[Difference] = []
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in names.parameters if RATE in ours and RATE in theirs else ():
-        updates = [
-            name in ours[RATE],
-            any(source in theirs[RATE] for source in names.sources(name)),
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison with a line for each setting that differs, or None without
+        settings.
+        """
+        ours, theirs = sides.port.optimizer_settings, sides.reference.optimizer_settings
+        names, differences = sides.names, list[Difference]()
+        groups: dict[str, list[str]] = defaultdict(list)
+        for name in names.parameters if RATE in ours and RATE in theirs else ():
+            here, there = (
+                name in ours[RATE],
+                any(source in theirs[RATE] for source in names.sources(name)),
+            )
+            if here != there:
+                item = within(EQUAL).compare(ArrayId(name, setting=UPDATED), here, there)
+                differences.append(item)
+                side = "here" if here else "in the reference"
+                groups[f"updated by the optimizer {side} only"].append(name)
+        for word in [word for word in ours if word in theirs]:
+            for name, value in ours[word].items():
+                known = [theirs[word][one] for one in names.sources(name) if one in theirs[word]]
+                for other in {*known}:
+                    item = within(SETTINGS).compare(ArrayId(name, setting=word), value, other)
+                    differences.append(item)
+                    if item.verdict == DIFFERS:
+                        line = f"{word}: {value:.6g} here, {other:.6g} in the reference"
+                        groups[line].append(name)
+        if not differences:
+            return None
+        hints = [
+            f"{words} ({len(many)} parameters, first {many[0]})" for words, many in groups.items()
         ]
-        if updates[0] != updates[1]:
-            differences.append(difference(f"whether {name} is updated", *updates))
-            groups[
-                f"updated by the optimizer {'here' if updates[0] else 'in the reference'} only"
-            ].append(name)
-    for word in [word for word in ours if word in theirs]:
-        for name, here in ours[word].items():
-            for there in {
-                theirs[word][source] for source in names.sources(name) if source in theirs[word]
-            }:
-                differences.append(difference(f"{word} of {name}", here, there, tolerance=_SAME))
-                if differences[-1].verdict == DIFFERS:
-                    groups[f"{word}: {here:.6g} here, {there:.6g} in the reference"].append(name)
-    return differences, [
-        f"{words} ({len(many)} parameters, first {many[0]})" for words, many in groups.items()
-    ]
+        return Stage(self.id, differences, hints=hints)

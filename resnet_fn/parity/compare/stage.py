@@ -1,24 +1,27 @@
 """The result of one stage of the comparison."""
 
 import dataclasses
-from dataclasses import field
+from collections.abc import Sequence
 
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, VERDICTS, Difference
+from resnet_fn.parity.trace.stages import StageId
 
 SKIPPED = "skipped"
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Stage:
     """The result of one stage of the comparison, for example of the loss or of the gradients."""
 
-    name: str  # "loss", "gradients", …
+    id: StageId
     # one for each array, in the order of execution, of the backward pass or of updates
-    differences: list[Difference] = field(default_factory=list)
+    differences: Sequence[Difference] = ()
     note: str = ""  # a remark, such as why the stage was skipped or is incomplete
-    hints: list[str] = field(default_factory=list)  # possible causes
+    hints: Sequence[str] = ()  # possible causes
     failed: str = ""  # why the stage differs without an array to compare; empty otherwise
     undecided: str = ""  # why the stage's numbers decide nothing; empty otherwise
+    # whether the port's arrays are overwritten before anything is computed with them
+    overwritten: bool = False
 
     @property
     def verdict(self) -> str:
@@ -28,12 +31,10 @@ class Stage:
         return max((item.verdict for item in self.differences), key=VERDICTS.index, default=SKIPPED)
 
     @property
-    def doubt(self) -> str:
-        """The reason for the verdict "undecided", or an empty string."""
-        doubts = (
-            f"{item.name}: {item.doubt}" for item in self.differences if item.verdict == UNDECIDED
-        )
-        return self.undecided or next(doubts, "")
+    def unclear(self) -> Difference | None:
+        """The first undecided array, or None if there is none or `undecided` has the reason."""
+        undecided = (item for item in self.differences if item.verdict == UNDECIDED)
+        return None if self.undecided else next(undecided, None)
 
     @property
     def worst(self) -> Difference | None:
@@ -55,15 +56,16 @@ class Stage:
         return next(differing, None) if self.verdict == DIFFERS else None
 
 
-def sure(stage: Stage) -> Stage:
-    """Remove the undecided arrays from a stage, add their number to `stage.note`, and return the
-    stage.
-    """
+def with_note(stage: Stage, note: str) -> Stage:
+    """Return the stage with one more remark."""
+    return dataclasses.replace(stage, note="; ".join(filter(None, (stage.note, note))))
+
+
+def without_undecided(stage: Stage) -> Stage:
+    """Return the stage without its undecided arrays, whose number its note tells."""
     decided = [item for item in stage.differences if item.verdict != UNDECIDED]
-    if lost := len(stage.differences) - len(decided):
-        stage.differences = decided
-        stage.note += (
-            f"{'; ' * bool(stage.note)}without {lost} arrays that have too much rounding "
-            "in the reference"
-        )
-    return stage
+    lost = len(stage.differences) - len(decided)
+    if not lost:
+        return stage
+    words = f"without {lost} arrays that have too much rounding in the reference"
+    return with_note(dataclasses.replace(stage, differences=decided), words)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.compare import comparison
+from resnet_fn.parity.compare.allowed import rounding_of
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.notes import attempt, sharing_notes
 from resnet_fn.parity.compare.stage import Stage
@@ -18,8 +18,10 @@ from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace import stages, tree
 from resnet_fn.parity.trace.data import Trace, Wanted
+from resnet_fn.parity.trace.derived import flat
 from resnet_fn.parity.trace.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.trace.layout import layout
+from resnet_fn.parity.trace.stages import StageId
 from resnet_fn.parity.trace.tree import Arrays, named_leaves
 
 
@@ -34,11 +36,9 @@ class StageCase:
     names: NameMap
 
     def differing(self) -> list[str]:
-        """Return the names of the arrays that differ, without anything after a space, such as "of
-        rank 1".
-        """
-        differing = (item.name for item in self.stage.differences if item.verdict == DIFFERS)
-        return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
+        """Return the names of the arrays that differ, of any worker, each once."""
+        differing = (item for item in self.stage.differences if item.verdict == DIFFERS)
+        return list(dict.fromkeys(item.id.name for item in differing))
 
 
 def explain(case: StageCase, search: bool = True) -> list[str]:
@@ -46,7 +46,7 @@ def explain(case: StageCase, search: bool = True) -> list[str]:
 
     Without causes, return any reason why a wanted search was not made, else [].
     """
-    computed = STAGE_CAUSES.get(case.stage.name)
+    computed = STAGE_CAUSES.get(case.stage.id)
     causes = attempt(_searched, case) if search else []
     causes += attempt(computed, case) if computed else []
     return causes or (search and _not_searched(case)) or []
@@ -57,27 +57,29 @@ _SAME = 1e-5  # relative error up to which two learning rates, in float32, are e
 # the largest rounding of an array that is searched for; with more rounding, any change fits
 _SURE = 1e-3
 
+# The stage of the net's outputs for each stage that a search of forward passes can explain.
 _FORWARD = {
-    name: stage
-    for stage in (stages.EVAL_FORWARD, stages.TRAIN_FORWARD)
-    for name in (stage, stages.LAYERS_OF[stage][1])
+    stages.EVAL_FORWARD: stages.EVAL_FORWARD,
+    stages.EVAL_LAYERS: stages.EVAL_FORWARD,
+    stages.TRAIN_FORWARD: stages.TRAIN_FORWARD,
+    stages.TRAIN_LAYERS: stages.TRAIN_FORWARD,
 }
 
 
 def _searched(case: StageCase) -> list[str]:
     if case.theirs.search is None or _not_searched(case) is not None:
         return []
-    return case.theirs.search(_wanted(case, _FORWARD.get(case.stage.name, case.stage.name)))
+    return case.theirs.search(_wanted(case, _FORWARD.get(case.stage.id, case.stage.id)))
 
 
 def _not_searched(case: StageCase) -> list[str] | None:
     """Return None if the stage can be searched, else a list with at most one line: why it cannot be
     searched.
     """
-    theirs, whole = case.theirs, case.stage.name in (stages.LOSS, stages.GRADIENTS)
+    theirs, whole = case.theirs, case.stage.id in (stages.LOSS, stages.GRADIENTS)
     if (
         case.stage.failed
-        or not (whole or case.stage.name in _FORWARD)
+        or not (whole or case.stage.id in _FORWARD)
         or not theirs.framework.startswith("PyTorch")
     ):
         return []
@@ -96,23 +98,23 @@ def _not_searched(case: StageCase) -> list[str] | None:
     return None
 
 
-def _wanted(case: StageCase, stage: str) -> Wanted:
+def _wanted(case: StageCase, stage: StageId) -> Wanted:
     """Return the arrays of our net that a search tries to reproduce with the reference."""
     ours, theirs, names = case.ours.run, case.theirs, case.names
     if stage in (stages.LOSS, stages.GRADIENTS):
-        compared = comparison.Comparison(case.ours, theirs, names, theirs.rounding)
         raw, known = (
             theirs.run.gradients,
             names.rename(theirs.run.gradients, name_map.GRADIENTS),
         )
         results = {
-            stages.LOSS: (
+            stages.LOSS.name: (
                 np.asarray(ours.losses[:1]),
-                theirs.rounding[stages.LOSS].get(stages.LOSS, 0.0),
+                theirs.rounding[stages.LOSS].get(stages.LOSS.name, 0.0),
             )
         }
+        errors = theirs.rounding.get(stages.GRADIENTS, {})
         for name in [name for name in ours.gradients if name in known]:
-            rounding = compared.rounding_of(stages.GRADIENTS, name, raw, known[name])
+            rounding = rounding_of(names, errors, name, raw, known[name])
             if rounding < _SURE:  # leaves out gradients that depend on ties
                 results[name] = ours.gradients[name], rounding
         gradients = lambda values: names.rename(values, name_map.GRADIENTS)  # noqa: E731
@@ -120,9 +122,9 @@ def _wanted(case: StageCase, stage: str) -> Wanted:
             stage,
             {},
             results,
-            lambda values: {**gradients(values), stages.LOSS: values[stages.LOSS]},
+            lambda values: {**gradients(values), stages.LOSS.name: values[stages.LOSS.name]},
         )
-    mode = stages.LAYERS_OF[stage][0]
+    mode = stage.mode
     here, there = ({one.title: one for one in side.layers[mode]} for side in (case.ours, theirs))
     layers = {}
     for one in case.layers:
@@ -188,9 +190,7 @@ def _gradients(case: StageCase) -> list[str]:
     )
     names, parts = [name for name in ours if name in theirs], case.theirs.task.accumulate
     known = {f"the sum over {parts} micro-batches instead of their mean": parts}
-    factor = _multiple(
-        "every gradient", stages.flat(ours, names), stages.flat(theirs, names), known
-    )
+    factor = _multiple("every gradient", flat(ours, names), flat(theirs, names), known)
     return [*factor, *sharing_notes(case.names, case.ours.tied)]
 
 
@@ -201,21 +201,21 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
     """
     names = list(parts[0])
     mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
-    seen, whole = stages.flat(clipped, names), stages.flat(mean, names)
+    seen, whole = flat(clipped, names), flat(mean, names)
 
     def clip(a: np.ndarray) -> np.ndarray:
         return a * min(1.0, limit / max(float(np.linalg.norm(a)), 1e-30))
 
     candidates = {
         "no clipping here": whole,
-        "each tensor is clipped by its own norm": stages.flat(
+        "each tensor is clipped by its own norm": flat(
             {name: clip(value) for name, value in mean.items()}
         ),
         "values are clipped instead of the norm": np.clip(whole, -limit, limit),
     }
     if len(parts) > 1:
         candidates["each micro-batch is clipped before the mean; clip once, after it"] = np.mean(
-            [clip(stages.flat(part, names)) for part in parts], axis=0
+            [clip(flat(part, names)) for part in parts], axis=0
         )
         candidates["the sum over micro-batches is clipped, not their mean"] = clip(
             whole * len(parts)
@@ -247,8 +247,8 @@ def _rate(case: StageCase) -> list[str]:
 
 
 def _optimizer(case: StageCase) -> list[str]:
-    differing = list(dict.fromkeys(name.rpartition(",")[0] for name in case.differing()))
-    return optimizer_causes(case.ours.optimizer_alone, case.theirs, case.names, differing)
+    alone = case.ours.optimizer_alone
+    return optimizer_causes(alone, case.theirs, case.names, case.differing())
 
 
 def _length(case: StageCase) -> list[str]:
@@ -258,7 +258,7 @@ def _length(case: StageCase) -> list[str]:
     ours, there, rates = case.ours.run, case.theirs.run, case.ours.run.rates
     start, first = case.names.rename(there.start), case.names.rename(there.after[0])
     names = [name for name in case.names.rename(there.gradients) if name in ours.start]
-    change = stages.flat(ours.after[0], names) - stages.flat(ours.start, names)
+    change = flat(ours.after[0], names) - flat(ours.start, names)
     known = {}
     if len(rates) > 1 and rates[0]:
         known[f"it used the second update's learning rate, {rates[1]:.6g}; off by one update"] = (
@@ -269,7 +269,7 @@ def _length(case: StageCase) -> list[str]:
     return _multiple(
         "the first update",
         change,
-        stages.flat(first, names) - stages.flat(start, names),
+        flat(first, names) - flat(start, names),
         known,
         0.01,
     )
@@ -302,7 +302,7 @@ def _statistics(case: StageCase) -> list[str]:
 
 
 # The functions that find causes in the recordings of both nets, without a search.
-STAGE_CAUSES: dict[str, Callable[[StageCase], list[str]]] = {
+STAGE_CAUSES: dict[StageId, Callable[[StageCase], list[str]]] = {
     stages.GRADIENTS: _gradients,
     stages.NORM: _clipping,
     stages.CLIPPED: _clipping,

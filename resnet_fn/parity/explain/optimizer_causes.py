@@ -88,7 +88,7 @@ def _changes(
             m = momentum * m + (1 - way["dampening"] * (t > 1)) * g / root  # as in torch
             step = np.where(way["nesterov"], g / root + momentum * m, m)
         w = w - rate * step
-        if f"update {t}" in KEPT:
+        if t in KEPT:
             yield w - weights
 
 
@@ -138,7 +138,7 @@ def _text(words: Words, index: int) -> str:
 
 
 def optimizer_causes(
-    ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, differing: list[str]
+    ours: Mapping[int, Arrays], theirs: Trace, names: NameMap, differing: list[str]
 ) -> list[str]:
     """Return one line for each known way in which the optimizers differ in the parameters
     `differing`.

@@ -10,16 +10,14 @@ from resnet_fn.parity.explain.causes import StageCase
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.difference import FITS, norm, relative_error
-from resnet_fn.parity.trace.ranks import EXACT
+from resnet_fn.parity.trace.limits import EXACT
 from resnet_fn.parity.trace.stages import GRADIENTS, LOSS, NORM, STATISTICS
 from resnet_fn.parity.trace.tree import Arrays
 
 
 def worker_causes(case: StageCase) -> list[str]:
     """Return lines that explain a stage's difference by a wrong sum or mean over the workers."""
-    return (
-        _CAUSES[case.stage.name](case) if case.ours.workers and case.stage.name in _CAUSES else []
-    )
+    return _CAUSES[case.stage.id](case) if case.ours.workers and case.stage.id in _CAUSES else []
 
 
 def _runs(case: StageCase) -> list[Run]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from resnet_fn.parity.trace.made_up import KEPT, RATES, SCALES
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import Arrays, Tree, leaves, map_tree, split, with_leaves
 
 _TIMES = (1, 10, 100)  # the net's outputs are multiplied by these factors before a loss is computed
@@ -19,7 +20,7 @@ def changes_alone(
     gradients: Arrays,
     update: Callable[[Arrays, float], None],
     values: Callable[[], Arrays],
-) -> dict[str, Arrays]:
+) -> dict[int, Arrays]:
     """Run an optimizer on made-up gradients, and return the changes of the weights.
 
     `update(gradients, rate)` makes one update, and `values()` returns the current weights. For each
@@ -30,8 +31,8 @@ def changes_alone(
         update(
             {name: np.asarray(array * np.float32(scale)) for name, array in gradients.items()}, rate
         )
-        if (title := f"update {index + 1}") in KEPT:
-            changes[title] = {name: array - weights[name] for name, array in values().items()}
+        if index + 1 in KEPT:
+            changes[index + 1] = {name: array - weights[name] for name, array in values().items()}
     return changes
 
 
@@ -41,9 +42,8 @@ def losses_alone(
     task: Plan,
     like: Tree,
     tensor: Callable[[Any], Any],
-) -> dict[str, float]:
-    """Return losses of 1, 10 and 100 × `outputs`, for several batch sizes, by title such as "4
-    samples, outputs × 10".
+) -> dict[ArrayId, float]:
+    """Return losses of 1, 10 and 100 × `outputs`, for several batch sizes.
 
     `outputs` must come from the first batch's last micro-batch. The labels of this micro-batch are
     used. `like` has the structure that the loss expects. `tensor` converts an array into a tensor.
@@ -53,7 +53,7 @@ def losses_alone(
     sized = (
         leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf)
     )
-    count, losses = len(next(sized, ())), dict[str, float]()
+    count, losses = len(next(sized, ())), dict[ArrayId, float]()
     for times, samples in itertools.product(_TIMES, (count, 1, 2 * count)):
 
         def take(leaf: Any, samples: int = samples) -> Any:
@@ -63,5 +63,5 @@ def losses_alone(
         larger = {name: take(value) * np.float32(times) for name, value in outputs.items()}
         with contextlib.suppress(Exception):
             value = loss(with_leaves(like, larger, tensor), map_tree(take, labels))
-            losses[f"{samples} samples, outputs × {times}"] = value.item()
+            losses[ArrayId(samples=samples, factor=times)] = value.item()
     return losses

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import few, first_line
-from resnet_fn.parity.trace.data import SIGMAS, STATISTICS
+from resnet_fn.parity.trace.data import STATISTICS
 from resnet_fn.parity.trace.difference import CEILING
 from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.limits import SIGMAS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import Tree, leaves, named_leaves
 

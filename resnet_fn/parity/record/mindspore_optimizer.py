@@ -65,7 +65,7 @@ def plan_optimizer(net: nn.Cell, plan: OptimizerPlan, like: Like | None) -> tupl
     return optimizer, note
 
 
-def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[str, Arrays]:
+def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[int, Arrays]:
     """Update random weights with random gradients.
 
     Return weight changes after the first and last update, by path.

@@ -174,9 +174,9 @@ class MindSporeSide:
         of_framework = isinstance(self._optimizer, nn.Optimizer | TorchLike)
         return of_mindspore(self._optimizer, self._net) if of_framework else self._optimizer
 
-    def optimizer_alone(self, like: Like | None) -> dict[str, Arrays]:
+    def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
         """Return the changes by the user's optimizer on random weights and gradients."""
-        alone: dict[str, Arrays] = {}
+        alone: dict[int, Arrays] = {}
         custom = self._custom_optimizer
         with contextlib.suppress(MissingKernelError), explained(self.plan.batches[0][0]):
             alone = optimizer_alone(self._net, custom, like) if custom else {}

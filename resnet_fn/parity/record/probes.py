@@ -14,7 +14,16 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.parity.trace.data import Probe, Probes
 from resnet_fn.parity.trace.difference import norm, relative_error
 from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.probes import FACTORS, IDS, MASKS, NET, TOO_LARGE, Asked, is_mask
+from resnet_fn.parity.trace.probes import (
+    FACTORS,
+    IDS,
+    MASKS,
+    NET,
+    SIZES,
+    TOO_LARGE,
+    Asked,
+    is_mask,
+)
 from resnet_fn.parity.trace.tree import Arrays, Tree, leaves, map_tree, named_leaves
 
 _HELD = 1 << 28  # the most numbers in the probes of all layers of one side
@@ -286,7 +295,7 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
         {"one sample": samples(1), "n + 1 samples": samples(count + 1)} if count > 1 else {}
     )
     if first.ndim > 1 and min(first.shape[2:] if image else first.shape[1:2]) > 1:
-        changes |= {"sizes − 1": sized(1, -1), "sizes + 1": sized(1, 1), "sizes × 2": sized(2, 0)}
+        changes |= {title: sized(*how) for title, how in SIZES.items()}
     numbers = {name for name, leaf in given.items() if leaf.dtype.kind == "f"} - masks
     for title, factor in (("0·x", 0.0), ("−x", -1.0), ("10·x", 10.0)) if numbers else ():
         changes[title] = each(

@@ -17,7 +17,7 @@ from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.masks import shared_masks
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded
-from resnet_fn.parity.trace.stages import LOSS
+from resnet_fn.parity.trace.stages import LOSS, ArrayId
 from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs
 
 
@@ -86,7 +86,7 @@ def _trained(side: Side) -> Arrays:
     """Return the outputs of the first micro-batch in training mode, and their loss."""
     inputs, labels = side.plan.first
     outputs = side.forward(inputs, True)
-    return {**side.arrays(outputs), LOSS: side.loss(outputs, labels)}
+    return {**side.arrays(outputs), LOSS.name: side.loss(outputs, labels)}
 
 
 def _probes(side: Side, layers: dict[str, list[Layer]]) -> Probes:
@@ -114,7 +114,7 @@ def _masks(
     return shared_masks((drops, layers), *theirs)
 
 
-def _losses_alone(side: Side, run: Run, like: Like | None) -> dict[str, float]:
+def _losses_alone(side: Side, run: Run, like: Like | None) -> dict[ArrayId, float]:
     """Return the losses of other outputs than the net's, which are equal on both sides."""
     example = side.loss_example()
     if example is None:

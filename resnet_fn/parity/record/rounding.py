@@ -1,49 +1,34 @@
 """Measure the rounding of the reference's arrays: against float64, and under noise."""
 
+import dataclasses
 import math
 from collections.abc import Collection, Sequence
 
 from resnet_fn.parity.trace.data import Rounding, Run
+from resnet_fn.parity.trace.derived import MEASURED
 from resnet_fn.parity.trace.difference import ROUNDING_FACTOR, relative_error
-from resnet_fn.parity.trace.stages import (
-    AFTER,
-    ALL_GRADIENTS,
-    GRADIENTS,
-    MOVED,
-    NOISE,
-    OUTPUTS,
-    STAGES,
-    WITH_DROPOUT,
-    Row,
-    by_update,
-    flat,
-)
-
-_MOST = 0.05  # the largest error that is allowed because of noise alone
-
-# with ROUNDING_FACTOR, 16: all 165 arrays of right ports were within this bound (docs/migrating.md)
-SPREADS = 4
+from resnet_fn.parity.trace.limits import MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
+from resnet_fn.parity.trace.stages import AVERAGE, CHANGED_BUFFERS, GRADIENTS, LAST
 
 
 def rounding(trace: Run, exact: Run) -> Rounding:
-    """Return the relative errors of a trace's arrays against the same net in float64, by stage and
-    name.
-    """
-    rows = [row for row in STAGES if row.tolerance]
-    rows.append(Row(ALL_GRADIENTS, 1.0, "", lambda trace: {"": flat(trace.gradients)}))
-    rows.append(Row(OUTPUTS, 1.0, "", lambda trace: by_update(map(flat, trace.train_outputs))))
+    """Return the relative errors of a trace's arrays against the same net in float64."""
     roundings: Rounding = {}
-    for row in rows:
-        errors, exactly = roundings.setdefault(row.name, {}), row.values(exact)
-        for name, value in row.values(trace).items():
+    for stage, values in MEASURED.items():
+        errors, exactly = roundings.setdefault(stage, {}), values(exact)
+        for name, value in values(trace).items():
             error = relative_error(value, exactly[name])
             errors[name] = 0.0 if math.isnan(error) else error
     for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
         roundings |= {
-            f"{name} of batch {index + 2}": errors for name, errors in rounding(*pair).items()
+            dataclasses.replace(stage, batch=index + 2): errors
+            for stage, errors in rounding(*pair).items()
         }
     for pair in zip(trace.dropped, exact.dropped, strict=True):
-        roundings |= {f"{name}{WITH_DROPOUT}": errors for name, errors in rounding(*pair).items()}
+        roundings |= {
+            dataclasses.replace(stage, masked=True): errors
+            for stage, errors in rounding(*pair).items()
+        }
     return roundings
 
 
@@ -56,15 +41,17 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
     """
     grown = {}
     for stage, errors in measured.items():
-        first = stage.partition(" of batch ")[0].removesuffix(WITH_DROPOUT)
+        first = stage.of_first_batch
         changes = [one.get(first, {}) for one in noisy]
         spreads = {
             name: SPREADS * max((one.get(name, 0.0) for one in changes), default=0.0)
             for name in errors
         }
-        least = {name: min(spread, _MOST / ROUNDING_FACTOR) for name, spread in spreads.items()}
+        least = {
+            name: min(spread, MOST_BY_NOISE / ROUNDING_FACTOR) for name, spread in spreads.items()
+        }
         if first == GRADIENTS:  # such a gradient is only rounding
-            least |= {name: spread for name, spread in spreads.items() if spread >= NOISE}
+            least |= {name: spread for name, spread in spreads.items() if spread >= ONLY_ROUNDING}
         grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
     return grown
 
@@ -76,9 +63,11 @@ def drift(noisy: Run, trace: Run, measured: Rounding, parameters: Collection[str
     # all names of trained ones
     errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
-    drifting = statistics | {name for name, error in measured[GRADIENTS].items() if error >= NOISE}
+    drifting = statistics | {
+        name for name, error in measured[GRADIENTS].items() if error >= ONLY_ROUNDING
+    }
     moved = {
         stage: {name: one for name, one in errors[stage].items() if name in drifting}
-        for stage in AFTER
+        for stage in (LAST, AVERAGE)
     }
-    return {**moved, MOVED: errors[MOVED]}
+    return {**moved, CHANGED_BUFFERS: errors[CHANGED_BUFFERS]}

@@ -132,7 +132,7 @@ class Side(Protocol):
     def optimizer_settings(self) -> Settings:
         """Return the optimizer's settings by parameter; {}: they are the plan's."""
 
-    def optimizer_alone(self, like: Like | None) -> dict[str, Arrays]:
+    def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
         """Return the changes by the optimizer alone (`Trace.optimizer_alone`)."""
 
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> AbstractContextManager[Any]:

@@ -47,8 +47,9 @@ from resnet_fn.parity.trace.data import Probes, Rounding, Run, Settings, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
+from resnet_fn.parity.trace.limits import ONLY_ROUNDING
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.stages import GRADIENTS, NOISE
+from resnet_fn.parity.trace.stages import GRADIENTS
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
 _NOISY_RUNS = 4
@@ -176,7 +177,7 @@ class TorchSide:
         """Return the settings of the optimizer of a copy."""
         return settings_of_optimizer(self._reference, self.plan, self._make_optimizer)
 
-    def optimizer_alone(self, like: Like | None) -> dict[str, Arrays]:
+    def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
         """Return the changes by the optimizer of a copy on random weights and gradients."""
         return optimizer_alone(self._reference, self.plan, self._make_optimizer)
 
@@ -230,7 +231,7 @@ class TorchSide:
         )
         # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
         # do statistics.
-        only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= NOISE
+        only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= ONLY_ROUNDING
         if noisy and self.plan.optimizer.is_adaptive and only_rounding:
             noisy += self._drift(run, first_update, measured)
         return rounding.with_noise(measured, noisy)

@@ -7,11 +7,12 @@ import numpy as np
 import torch
 
 from resnet_fn.parity.record.probes import measure
-from resnet_fn.parity.record.rounding import SPREADS, rounding
+from resnet_fn.parity.record.rounding import rounding
 from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
 from resnet_fn.parity.record.torch_module import call, copied, tensors
 from resnet_fn.parity.record.torch_step import Loss, TorchRun
 from resnet_fn.parity.trace.data import Probes, Rounding, Run
+from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import Asked
 from resnet_fn.parity.trace.source import ProbeRounding
@@ -48,7 +49,7 @@ class Rerun:
         """Return the loss and the gradients of the first batch."""
         self.module.zero_grad()
         value, _, _ = self._run.backward(self._task.batches[0])
-        return {**self._run.gradients(), LOSS: np.asarray([value])}
+        return {**self._run.gradients(), LOSS.name: np.asarray([value])}
 
 
 class TorchSource:

@@ -264,7 +264,7 @@ def settings_of_optimizer(
 
 def optimizer_alone(
     module: torch.nn.Module, task: Plan, make_optimizer: MakeOptimizer | None
-) -> dict[str, Arrays]:
+) -> dict[int, Arrays]:
     """Update random weights with random gradients.
 
     Return the changes after the first and the last update, by name.

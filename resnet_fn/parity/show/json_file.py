@@ -4,14 +4,15 @@ import json
 from typing import Any
 
 from resnet_fn.config.cli import write_text
-from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.compare.verdict import Verdict
+from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import Difference
 from resnet_fn.runtime.disk import finite_or_null
 
 VERSION = 3  # of the JSON file; docs/parity.md describes it
 
 
-def write_json(ladder: Ladder, path: str) -> None:
+def write_json(ladder: Verdict, path: str) -> None:
     """Write the ladder to a JSON file. A number that is not finite becomes null."""
     content = {
         "format": "resnet_fn parity ladder",
@@ -19,15 +20,15 @@ def write_json(ladder: Ladder, path: str) -> None:
         "agrees": ladder.agrees,
         "compiled": ladder.compiled,
         "rounding_measured": ladder.measured,
-        "undecided": [stage.name for stage in ladder.undecided],
-        "first_stage": getattr(ladder.first_stage, "name", None),
+        "undecided": [title_of_stage(stage) for stage in ladder.undecided],
+        "first_stage": title_of_stage(stage) if (stage := ladder.first_stage) else None,
         "first_layer": getattr(ladder.first_layer, "name", None),
-        "first_gradient": getattr(ladder.first_gradient, "name", None),
+        "first_gradient": title_of(item.id) if (item := ladder.first_gradient) else None,
         "stages": [
             {
-                "name": stage.name,
+                "name": title_of_stage(stage),
                 "verdict": stage.verdict,
-                "note": "; ".join(filter(None, (stage.note, stage.failed or stage.doubt))),
+                "note": "; ".join(filter(None, (stage.note, stage.failed or doubt_of(stage)))),
                 "hints": stage.hints,
                 "differences": [_difference(item) for item in stage.differences],
             }
@@ -52,7 +53,7 @@ def write_json(ladder: Ladder, path: str) -> None:
         "settings": ladder.notes,
         "undecided_relu_inputs": ladder.ties,
         # of two modes the larger
-        "beyond_rounding": {one.name: one.beyond for one in reversed(ladder.beyond)},
+        "beyond_rounding": {title_of(one.id): one.beyond for one in reversed(ladder.beyond)},
         "probes": [
             {**vars(one), "difference": _difference(one.difference) if one.difference else None}
             for one in ladder.probed.findings
@@ -65,4 +66,5 @@ def write_json(ladder: Ladder, path: str) -> None:
 
 
 def _difference(item: Difference) -> dict[str, Any]:
-    return {**vars(item), "verdict": item.verdict}
+    numbers = {name: value for name, value in vars(item).items() if name not in ("id", "why")}
+    return {"name": title_of(item.id), **numbers, "verdict": item.verdict, "why": item.why}

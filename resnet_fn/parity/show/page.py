@@ -8,8 +8,9 @@ import numpy as np
 from resnet_fn.config.cli import write_text
 from resnet_fn.parity.compare.coverage import NOT_COMPARED
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
-from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.compare.verdict import Verdict
 from resnet_fn.parity.show.table import COLUMNS, cells, findings, settings
+from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import (
     DIFFERS,
     OK,
@@ -27,7 +28,9 @@ PANELS = {
     "dropout": "output, with dropout",
 }
 
-PANELS[GRADIENTS] = "gradients"
+_GRADIENTS = GRADIENTS.name  # a key of PANELS
+
+PANELS[_GRADIENTS] = "gradients"
 
 Depth = dict[str, dict[str, Difference]]  # layer's name → key of PANELS → difference
 
@@ -72,7 +75,7 @@ bottom, gradients from bottom to top. Bars are logarithmic. The grey bar is the 
 large has a red bar.</p>"""
 
 
-def write_page(ladder: Ladder, folder: str, title: str) -> Path:
+def write_page(ladder: Verdict, folder: str, title: str) -> Path:
     """Write the page as parity.html in a folder, and return the file's path.
 
     A missing folder is created.
@@ -83,7 +86,7 @@ def write_page(ladder: Ladder, folder: str, title: str) -> Path:
     return path
 
 
-def ladder_page(ladder: Ladder, title: str) -> str:
+def ladder_page(ladder: Verdict, title: str) -> str:
     """Return the ladder as an HTML document."""
     verdict = DIFFERS if ladder.first_stage else UNDECIDED if ladder.undecided else OK
     words = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: "Both compute the same"}[verdict]
@@ -104,12 +107,13 @@ def ladder_page(ladder: Ladder, title: str) -> str:
     header = (COLUMNS[0], COLUMNS[-1], *COLUMNS[1:-1])
     stages = table(header, map(_row, ladder.stages), text_columns=2)
     body += ["<h2>Stages of a training step</h2>", f'<div class="stages">{stages}</div>']
-    for stage in [
-        one for one in ladder.stages if one.name in (TRAJECTORY, RATE) and one.differences
-    ]:
-        rows = [[item.name, f"{item.ours:.7g}", f"{item.theirs:.7g}"] for item in stage.differences]
+    for stage in [one for one in ladder.stages if one.id in (TRAJECTORY, RATE) and one.differences]:
+        rows = [
+            [title_of(item.id), f"{item.ours:.7g}", f"{item.theirs:.7g}"]
+            for item in stage.differences
+        ]
         body += [
-            f"<h2>{stage.name.capitalize()}</h2>",
+            f"<h2>{title_of_stage(stage).capitalize()}</h2>",
             table(("update", "here", "reference"), rows),
         ]
         body += [f"<p>{text(stage.note)}</p>"] if stage.note else []
@@ -144,7 +148,7 @@ def _plain(value: Any) -> str:
 
 def _row(stage: Stage) -> list[str]:
     name, *numbers, verdict = cells(stage)
-    why = stage.failed or stage.doubt
+    why = stage.failed or doubt_of(stage)
     verdict += f"; {why}" if why not in verdict else ""
     return [
         text(name),
@@ -170,17 +174,19 @@ def _bar(item: Difference | None) -> str:
     )
 
 
-def along_depth(ladder: Ladder) -> Depth:
+def along_depth(ladder: Verdict) -> Depth:
     """Return each layer's output difference in each mode and its worst gradient difference, in
     execution order.
     """
     rows: Depth = {}
     for layer in ladder.layers:
         rows.setdefault(layer.name, {})[layer.mode] = layer.output
-    for item in next((stage.differences for stage in ladder.stages if stage.name == GRADIENTS), []):
+    for item in next((stage.differences for stage in ladder.stages if stage.id == GRADIENTS), ()):
         owner = max(
-            (name for name in rows if item.name.startswith(f"{name}.")), key=len, default=item.name
+            (name for name in rows if item.name.startswith(f"{name}.")),
+            key=len,
+            default=title_of(item.id),
         )
         row = rows.setdefault(owner, {})
-        row[GRADIENTS] = Stage(GRADIENTS, [item, row.get(GRADIENTS, item)]).worst or item
+        row[_GRADIENTS] = Stage(GRADIENTS, [item, row.get(_GRADIENTS, item)]).worst or item
     return rows

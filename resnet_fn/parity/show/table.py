@@ -4,7 +4,8 @@ import math
 from collections import Counter
 
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
-from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.compare.verdict import Verdict
+from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import OK, ROUNDING, UNDECIDED
 from resnet_fn.parity.trace.stages import GRADIENTS
 
@@ -19,7 +20,7 @@ COLUMNS = ("stage", "compared", "max abs", "relative", "cosine", "allowed", "rou
 _FORM = "{:36} {:>8} {:>9} {:>9} {:>12} {:>8} {:>9}  {}"  # of COLUMNS in the text
 
 
-def table(ladder: Ladder) -> str:
+def table(ladder: Verdict) -> str:
     """Return the ladder as text: a table with one line for each stage, then the first differences
     and their causes.
 
@@ -50,7 +51,7 @@ def cells(stage: Stage) -> list[str]:
     """Return the cells of a stage's row in the table, in the order of `COLUMNS`."""
     worst, numbers, verdict = stage.worst, [""] * 5, stage.verdict
     if worst is None:
-        verdict += f": {stage.note or stage.failed or stage.doubt}"
+        verdict += f": {stage.note or stage.failed or doubt_of(stage)}"
     else:
         cosine = "" if math.isnan(worst.cosine) else f"{worst.cosine:.9f}"
         rounding = f"{worst.rounding:.1e}" if worst.rounding else ""
@@ -61,14 +62,14 @@ def cells(stage: Stage) -> list[str]:
             f"{worst.tolerance:.0e}",
             rounding,
         ]
-        verdict += f" ({worst.name})" * (len(stage.differences) > 1 and stage.verdict != OK)
+        verdict += f" ({title_of(worst.id)})" * (len(stage.differences) > 1 and stage.verdict != OK)
         verdict += "".join(
             f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words
         )
-    return [stage.name, str(len(stage.differences)), *numbers, verdict]
+    return [title_of_stage(stage), str(len(stage.differences)), *numbers, verdict]
 
 
-def findings(ladder: Ladder) -> list[str]:
+def findings(ladder: Verdict) -> list[str]:
     """Return lines with the verdict and the first differences. Indented lines give the causes."""
     stage = ladder.first_stage
     if stage is None and ladder.undecided:
@@ -82,7 +83,7 @@ def findings(ladder: Ladder) -> list[str]:
             worst = ladder.beyond[0]
             count = f"{len(ladder.beyond)} array{'s' * (len(ladder.beyond) > 1)}"
             within = (
-                f" within tolerance; {count} beyond rounding: {worst.name} {worst.beyond:.2g} "
+                f" within tolerance; {count} beyond rounding: {title_of(worst.id)} {worst.beyond:.2g} "
                 "× its limit"
             )
         if not ladder.measured:
@@ -100,7 +101,9 @@ def findings(ladder: Ladder) -> list[str]:
         if layer is None:
             outputs = [item.output for item in ladder.layers]
             results = [
-                f"undecided; {one.name}: {one.doubt}" for one in outputs if one.verdict == UNDECIDED
+                f"undecided; {title_of(one.id)}: {one.doubt}"
+                for one in outputs
+                if one.verdict == UNDECIDED
             ]
             results += [f"none; {_agreement(ladder)}"] if outputs else []
             lines.append(f"first layer that differs: {[*results, 'not compared'][0]}")
@@ -110,16 +113,16 @@ def findings(ladder: Ladder) -> list[str]:
             lines.append(f"first layer that differs: {where}: {layer.output.values()}")
             lines += [f"  {layer.name}: {hint}" for hint in layer.hints]
         gradient = ladder.first_gradient
-        verdict = next((one.verdict for one in ladder.stages if one.name == GRADIENTS), SKIPPED)
+        verdict = next((one.verdict for one in ladder.stages if one.id == GRADIENTS), SKIPPED)
         none = {SKIPPED: "not compared", UNDECIDED: "undecided"}.get(verdict, "none")
-        where = f"{gradient.name}: {gradient.values()}" if gradient else none
+        where = f"{title_of(gradient.id)}: {gradient.values()}" if gradient else none
         lines.append(f"first gradient that differs, going backward: {where}")
         lines += ["undecided:"] if ladder.undecided else []
-    lines += [f"  {stage.name}: {stage.doubt}" for stage in ladder.undecided]
+    lines += [f"  {title_of_stage(stage)}: {doubt_of(stage)}" for stage in ladder.undecided]
     return lines + ladder.probed.lines()
 
 
-def _agreement(ladder: Ladder) -> str:
+def _agreement(ladder: Verdict) -> str:
     compared = Counter(layer.mode for layer in ladder.layers)
     counts = [
         f"{compared[mode]} of {count} in {_MODES[mode]}" for mode, count in ladder.ran.items()
@@ -127,7 +130,7 @@ def _agreement(ladder: Ladder) -> str:
     return f"the outputs of layers agree, {', '.join(counts)}"
 
 
-def settings(ladder: Ladder) -> list[str]:
+def settings(ladder: Verdict) -> list[str]:
     """Return a line for each setting that differs. Layers with the same difference share a line."""
     groups: dict[str, list[str]] = {}
     for note in ladder.notes:
@@ -141,9 +144,13 @@ def settings(ladder: Ladder) -> list[str]:
 
 def _stage_lines(title: str, stage: Stage) -> list[str]:
     first = stage.first
-    where = f", {first.name}: {first.values()}" if first else ""
+    where = f", {title_of(first.id)}: {first.values()}" if first else ""
     why = [] if stage.failed in "; ".join(stage.hints) else [f"  {stage.failed}"]
-    lines = [f"{title}: {stage.name}{where}", *why, *(f"  {hint}" for hint in stage.hints[:12])]
+    lines = [
+        f"{title}: {title_of_stage(stage)}{where}",
+        *why,
+        *(f"  {hint}" for hint in stage.hints[:12]),
+    ]
     return (
         [*lines, f"  and {len(stage.hints) - 12} more (--json has all)"]
         if len(stage.hints) > 12
@@ -151,7 +158,7 @@ def _stage_lines(title: str, stage: Stage) -> list[str]:
     )
 
 
-def name_map(ladder: Ladder) -> str:
+def name_map(ladder: Verdict) -> str:
     """Return a text about the pairs of parameters.
 
     The pairs are listed, unless all were paired by name.

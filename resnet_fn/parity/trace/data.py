@@ -9,9 +9,10 @@ import numpy as np
 
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.stages import ArrayId, Key, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
-Rounding = dict[str, dict[str, float]]  # stage → name of an array → relative error
+Rounding = dict[StageId, dict[Key, float]]  # relative errors of the arrays of each stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +84,6 @@ class Run:
     own_losses: list[float] = field(default_factory=list)
 
 
-# A ReLU input within rounding of 0 is a tie. float32 cannot decide on which side of 0 a tie lies,
-# and the side changes all gradients below. The reference runs again with every tie on the other
-# side, to measure how far they change.
-SIGMAS = 4.0  # a single value may have several times the root mean square error, in either net
-
 # Width of a tie → a function that returns the reference's changes with flipped ties, and the number
 # of ties. There are several widths, because the other side's errors are not known yet.
 Flipped = Mapping[float, Callable[[], tuple[Rounding, int]]]
@@ -96,7 +92,7 @@ Flipped = Mapping[float, Callable[[], tuple[Rounding, int]]]
 class Wanted(NamedTuple):
     """The port's arrays, which a search for causes tries to compute with the reference's module."""
 
-    stage: str  # the first stage that differs: a forward stage, loss or gradients
+    stage: StageId  # the first stage that differs: a forward stage, loss or gradients
     layers: dict[str, tuple[np.ndarray, float]]  # outputs of layers, by the reference's titles
     results: dict[str, tuple[np.ndarray, float]]  # the net's outputs, or loss and gradients
     convert: Callable[[Any], Arrays]  # what the reference's run returns → arrays named as `results`
@@ -115,7 +111,7 @@ class Trace:
     # by mode, "eval", "train", "dropout" (with masks); before any update
     layers: dict[str, list[Layer]]
     run: Run  # the numbers that were computed
-    # errors against float64 (`stages.rounding`); {}: unknown
+    # errors against float64 or under noise; {}: unknown
     rounding: Rounding = field(default_factory=dict)
     # errors with flipped ties, by width; {}: unknown
     flipped: Flipped = field(default_factory=dict)
@@ -144,10 +140,10 @@ class Trace:
     file: str = ""  # the user's file, "net.py, SHA-256 …"; empty for a net of this package
     # initial values of several nets (`several_builds`)
     builds: list[Arrays] = field(default_factory=list)
-    # changes by the optimizer alone, by update (`alone`)
-    optimizer_alone: dict[str, Arrays] = field(default_factory=dict)
-    # the loss on other outputs, by case
-    losses_alone: dict[str, float] = field(default_factory=dict)
+    # changes by the optimizer alone, by the number of its updates
+    optimizer_alone: dict[int, Arrays] = field(default_factory=dict)
+    # the loss on other outputs, by number of samples and factor of the outputs
+    losses_alone: dict[ArrayId, float] = field(default_factory=dict)
     # of the optimizer, by parameter
     optimizer_settings: dict[str, dict[str, float]] = field(default_factory=dict)
     # the trace of each of several workers, in the order of ranks; rank 0 has `run`

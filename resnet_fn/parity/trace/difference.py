@@ -6,22 +6,16 @@ not much larger than the reference's own float32 error.
 
 import dataclasses
 import math
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from resnet_fn.parity.trace.limits import CEILING, NEVER_BEYOND, ROUNDING_FACTOR
+from resnet_fn.parity.trace.stages import ArrayId
+
 # the worst last
 VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"
-
-# Two float32 implementations that add in different orders are about equally far from float64
-# (docs/migrating.md).
-ROUNDING_FACTOR = 4.0
-
-# With more rounding, an error of a quarter of the array would pass. The verdict is "undecided"
-# instead.
-CEILING = 0.25 / ROUNDING_FACTOR
-
-_LEAST = 1e-6  # relative error that is never beyond rounding
 
 FITS = 1e-3  # relative error up to which a cause explains a difference
 
@@ -32,7 +26,7 @@ _APART = 1e6  # numbers above this times the median, such as −1e9, would hide 
 class Difference:
     """The difference between one array and the reference's array."""
 
-    name: str  # the name of the parameter, layer or update
+    id: ArrayId
     max_abs: float  # the largest |a − b|
     relative: float  # ‖a − b‖ / ‖b‖ (‖a − b‖ where b is zero)
     cosine: float  # the cosine of the angle between a and b; 1 where both are zero
@@ -44,6 +38,13 @@ class Difference:
     # 0 if unknown
     rounding: float
     tolerance: float  # the relative error that passes
+    # which rule of compare/allowed.py gives the larger one of the tolerance and the rounding's limit
+    why: str = field(default="", compare=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the parameter, output, input or layer."""
+        return self.id.name
 
     @property
     def verdict(self) -> str:
@@ -85,7 +86,7 @@ class Difference:
         """The relative error divided by the limit of rounding if limit < error ≤ tolerance,
         else 0.
         """
-        bound = max(_LEAST, ROUNDING_FACTOR * self.rounding)
+        bound = max(NEVER_BEYOND, ROUNDING_FACTOR * self.rounding)
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 
     def values(self) -> str:
@@ -129,17 +130,26 @@ def relative_error(a: Any, b: Any) -> float:
 
 
 def difference(
-    name: str, ours: Any, theirs: Any, tolerance: float = 0.0, rounding: float = 0.0
+    array: ArrayId | str,
+    ours: Any,
+    theirs: Any,
+    tolerance: float = 0.0,
+    rounding: float = 0.0,
+    why: str = "",
 ) -> Difference:
     """Compare an array with the reference's array of the same shape.
+
+    `array` is the array's id, or only its name.
 
     `tolerance` is the relative error that always passes. `rounding` is the relative error of
     `theirs` against float64.
     """
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    array = ArrayId(array) if isinstance(array, str) else array
     if a.shape != b.shape:
         raise ValueError(
-            f"{name}: the shape is {a.shape}, but {b.shape} in the reference; make the shapes equal"
+            f"{array.name}: the shape is {a.shape}, but {b.shape} in the reference; make the "
+            "shapes equal"
         )
     with np.errstate(invalid="ignore"):
         apart = np.abs(a - b)
@@ -151,7 +161,7 @@ def difference(
     finite = np.isfinite(a) & np.isfinite(b) if unclear.any() else ...
     norms = norm(a[finite]) * norm(b[finite])
     return Difference(
-        name=name,
+        id=array,
         max_abs=float(apart.max(initial=0.0)),
         relative=relative_error(a, b),
         cosine=float(np.vdot(a[finite], b[finite])) / norms if norms else float(not apart.any()),
@@ -160,4 +170,5 @@ def difference(
         place=tuple(int(index) for index in place),
         rounding=rounding,
         tolerance=tolerance,
+        why=why,
     )

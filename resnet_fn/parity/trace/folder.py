@@ -22,6 +22,7 @@ from resnet_fn.parity.trace.data import Drop, Probe, Probes, Run, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
 from resnet_fn.parity.trace.ranks import merge
+from resnet_fn.parity.trace.stages import ArrayId, StageId
 from resnet_fn.runtime.disk import sha256, sha256_of_file
 
 FORMAT, VERSION = "resnet_fn parity trace", 4
@@ -42,6 +43,8 @@ _CLASSES: dict[str, Callable[..., Any]] = {
         Layer,
         Drop,
         Probe,
+        StageId,
+        ArrayId,
     )
 }
 
@@ -131,6 +134,9 @@ def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
         return {type(value).__name__: fields}
     if not isinstance(value, Mapping):
         return value
+    if not all(isinstance(key, str) for key in value):  # ids, or the numbers of updates
+        pairs = [[_pack(key, arrays), _pack(one, arrays)] for key, one in value.items()]
+        return {"pairs": pairs}
     packed = {key: _pack(one, arrays) for key, one in value.items()}
     # One entry would look like a type that JSON lacks.
     return {"dict": packed} if len(packed) == 1 else packed
@@ -241,6 +247,8 @@ def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return arrays[str(content)]
     if kind == "float":
         return float(content)
+    if kind == "pairs":
+        return {_unpack(key, arrays): _unpack(one, arrays) for key, one in content}
     if kind == "tuple":
         return tuple(_unpack(one, arrays) for one in content)
     fields = {_unpack(key, arrays): _unpack(one, arrays) for key, one in content.items()}

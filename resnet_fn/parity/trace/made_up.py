@@ -9,7 +9,7 @@ from resnet_fn.parity.trace.tree import Arrays
 UPDATES = 100
 
 # the updates after which the changes of all weights are compared
-KEPT = ("update 1", f"update {UPDATES}")
+KEPT = (1, UPDATES)
 
 RATES = [0.1 * 0.98**update for update in range(UPDATES)]
 

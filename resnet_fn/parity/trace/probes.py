@@ -8,6 +8,9 @@ NET = ""  # the name of the whole net among the names of layers
 
 FACTORS = {"0.01·x": 0.01, "−x": -1.0, "10·x": 10.0}
 
+# probe → (times, plus): an image size or sequence length n becomes times · n + plus
+SIZES = {"sizes − 1": (1, -1), "sizes + 1": (1, 1), "sizes × 2": (2, 0)}
+
 IDS, MASKS = "every id once", "masks inverted"
 
 TOO_LARGE = "those of other layers fill the memory that probes may have"

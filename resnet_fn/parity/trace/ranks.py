@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.limits import EXACT
 from resnet_fn.parity.trace.plan import Plan
-
-EXACT = 1e-5  # relative error of two sums of the same float32 numbers
 
 
 def check_shares(task: Plan, workers: int, batchnorm: bool) -> None:

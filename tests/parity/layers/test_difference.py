@@ -7,6 +7,7 @@ import pytest
 
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.trace.difference import difference, relative_error
+from resnet_fn.parity.trace.stages import LOSS
 
 
 def test_difference_is_the_definition():
@@ -73,16 +74,16 @@ def test_a_stage_is_as_bad_as_its_worst_array():
         difference(name, [value], [1.0], tolerance=1e-4)
         for name, value in (("a", 1.01), ("b", 3.0))
     )
-    assert [Stage("s", found).verdict for found in ([], [ok], [ok, rounding])] == [
+    assert [Stage(LOSS, found).verdict for found in ([], [ok], [ok, rounding])] == [
         "skipped",
         "ok",
         "rounding",
     ]
-    stage = Stage("s", [ok, slightly, rounding, far])
+    stage = Stage(LOSS, [ok, slightly, rounding, far])
     assert (stage.verdict, stage.first.name, stage.worst.name) == ("DIFFERS", "a", "b")
     assert far.excess == pytest.approx(2 / 1e-4)
     assert rounding.excess == pytest.approx(3e-3 / (4 * 1e-3 / (1 + 1e-3)))
-    assert Stage("s", [ok], failed="a name has no counterpart").verdict == "DIFFERS"
+    assert Stage(LOSS, [ok], failed="a name has no counterpart").verdict == "DIFFERS"
     assert far.values() == "3 here, 1 in the reference at [0]"
 
 

@@ -1,0 +1,262 @@
+"""How far an array of the port may be from the reference's: each bound, its reason and its evidence.
+
+An error passes if it is at most the tolerance, or at most 4 times the rounding. docs/parity.md, "How
+a bound comes about", has the formulas and the measurements. The limits that the recorder needs too
+are in trace/limits.py.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from resnet_fn.parity.pair.name_map import NameMap
+from resnet_fn.parity.trace.data import Rounding
+from resnet_fn.parity.trace.difference import UNDECIDED, Difference, difference, norm
+from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR, SIGMAS
+from resnet_fn.parity.trace.stages import ArrayId, Key
+from resnet_fn.parity.trace.tree import Arrays
+
+EQUAL = 0.0
+"""Copies are equal bit for bit. docs/parity.md#tolerances"""
+
+OUTPUTS = 1e-5
+"""The tolerance of outputs, losses, norms and moving statistics. docs/parity.md#tolerances"""
+
+GRADIENTS = 1e-4
+"""The tolerance of gradients, and of weights after several updates. docs/parity.md#tolerances"""
+
+CHANGES = 1e-3
+"""The tolerance of a weight's change, also if the weight begins at zero, and of the losses of a
+training. docs/parity.md#tolerances
+"""
+
+SETTINGS = 1e-6
+"""The tolerance of settings, which MindSpore keeps in float32. docs/parity.md#tolerances"""
+
+MOST_IN_MEDIAN = 1e-4
+"""Arrays with more rounding than this do not count in the stage's median. docs/parity.md#median"""
+
+UNSURE_SHARE, UNSURE_SIZE = 0.01, 1e-6
+"""A gradient's element is only rounding if both sides differ by more than the first fraction of the
+element, or if the element is at most the second fraction of the largest. docs/parity.md#adam
+"""
+
+HALF_A_UNIT = 2.0**-24
+"""Half a unit in the last place of float32, as a fraction of the number. docs/parity.md#units"""
+
+CANCELLATION = 2.0**-22
+"""The rounding of a loss alone, as a fraction of the largest output. docs/parity.md#units"""
+
+UNITS_OF_TABLE = 4
+"""A table that is computed in float32 may differ by so many units in the last place from one that
+is computed in float64. docs/parity.md#units
+"""
+
+STANDARD_ERRORS = 6.0
+"""The moments of initial values may differ by so many standard errors: 500 comparisons fail by
+chance once in a million runs. docs/parity.md#initial-values
+"""
+
+CONSTANTS = 1e-6
+"""The mean of numbers that are all equal may differ by this. docs/parity.md#initial-values"""
+
+CHANCE = 1e-5
+"""The fraction of an array's numbers that may be equal in two draws by chance.
+docs/parity.md#initial-values
+"""
+
+ORTHOGONAL = 1e-4
+"""The largest cosine of two orthogonal rows. docs/parity.md#initial-values"""
+
+KERNELS, UNSEEN_KERNELS = 1e-3, 5e-5
+"""Up to these relative errors on changed inputs, MindSpore's kernels of tanh and elu may be the
+cause: in a layer with such a kernel, or where such a function may run outside of layers.
+docs/parity.md#what-the-batches-do-not-show
+"""
+
+MASK_SCALE = 1e-4
+"""The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
+
+
+class Allowed(NamedTuple):
+    """What passes, and by which rule."""
+
+    tolerance: float  # a relative error that passes whatever the rounding
+    rounding: float = 0.0  # the reference's relative rounding; a multiple of it passes
+    why: str = ""  # the rule that gives the larger bound
+
+    def compare(self, array: ArrayId | str, ours: object, theirs: object) -> Difference:
+        """Compare two arrays of one shape with this bound."""
+        return difference(array, ours, theirs, *self)
+
+
+def larger_bound(tolerance: float, roundings: Mapping[str, float], reason: str = "") -> Allowed:
+    """Return what a tolerance, and the largest of several roundings by reason, allow.
+
+    `reason` says where the tolerance comes from, if it is not the stage's.
+    """
+    why, rounding = max(roundings.items(), key=lambda one: one[1])
+    if ROUNDING_FACTOR * rounding <= tolerance:
+        why = reason or within(tolerance).why
+    return Allowed(tolerance, rounding, why)
+
+
+def within(tolerance: float) -> Allowed:
+    """Return a bound without rounding: a tolerance, or equality."""
+    return Allowed(tolerance, 0.0, "tolerance" if tolerance else "equal")
+
+
+def rounding_of(
+    names: NameMap, errors: Mapping[Key, float], name: str, given: Arrays, made: np.ndarray
+) -> float:
+    """Return the relative rounding of the array `made`, which is built from the reference's arrays
+    `given` for the port's array `name`.
+
+    The port's array may be a part of a larger one. It then gets the absolute error of the whole.
+    """
+    sources = [one for one in names.sources(name) if one in errors and one in given]
+    off = math.hypot(*(errors[one] * (norm(given[one]) or 1.0) for one in sources))
+    return off / (norm(made) or 1.0)
+
+
+def capped_rounding(
+    names: NameMap, errors: Mapping[Key, float], name: str, rounding: float, tolerance: float
+) -> float:
+    """Return `rounding`, but no more than the relative rounding of the whole array or the tolerance.
+
+    A part of small numbers must not get all of the whole's error: a fault would pass there.
+    """
+    whole = max((errors.get(one, 0.0) for one in names.sources(name)), default=0.0)
+    return min(rounding, max(whole, tolerance))
+
+
+def median_of_stage(roundings: Sequence[float]) -> float:
+    """Return the median rounding of a stage, which each of its arrays gets at least.
+
+    A small array may be close to float64 by luck.
+    """
+    return float(np.median([error for error in roundings if error <= MOST_IN_MEDIAN] or [0.0]))
+
+
+def growing(errors: Mapping[Key, float], outputs: Mapping[Key, float]) -> dict[Key, float]:
+    """Return the rounding of each update's loss, at least that of its outputs and of all losses
+    before.
+
+    Rounding grows from update to update.
+    """
+    each = (max(0.0, error, outputs.get(update, 0.0)) for update, error in errors.items())
+    return dict(zip(errors, itertools.accumulate(each, max), strict=True))
+
+
+def unsure_elements(ours: np.ndarray, theirs: np.ndarray, only_rounding: bool) -> np.ndarray:
+    """Return a mask of a gradient's elements that are only rounding.
+
+    Adam changes a weight by up to the learning rate even if the gradient is only rounding.
+    """
+    size = np.abs(theirs)
+    small = (size > 0) & (size <= UNSURE_SIZE * size.max(initial=0))
+    return small | (np.abs(ours - theirs) > UNSURE_SHARE * size) | only_rounding
+
+
+def part_of_stage(item: Difference, size: float, whole: float, rounding: float) -> Difference:
+    """Return the difference of an array that is only rounding, as a part of the whole stage.
+
+    Such an array only needs to be small. `size` and `whole` are the norms of the array and the
+    stage.
+    """
+    relative = item.relative * size / (whole or 1.0)
+    return dataclasses.replace(
+        item, relative=relative, rounding=rounding, why="only rounding: a part of the stage"
+    )
+
+
+def unit_of_stage(item: Difference, unit: float, size: float, whole: float) -> Difference:
+    """Return the difference of a change that its weight's last place hides, as a part of all
+    changes.
+    """
+    if not (item.verdict == UNDECIDED and ROUNDING_FACTOR * unit > CEILING * size and whole):
+        return item
+    part = size / whole
+    return dataclasses.replace(
+        item,
+        relative=item.relative * part,
+        rounding=item.rounding * part,
+        tolerance=0.0,
+        why="unit of the weight, as a part of the stage",
+    )
+
+
+def by_random_walk(updates: int, weights: np.ndarray, change: np.ndarray) -> Allowed:
+    """Return the bound of a change by the optimizer alone.
+
+    Each update rounds a weight to float32; the errors add up as in a random walk.
+    """
+    error = float(updates) ** 0.5 * HALF_A_UNIT * norm(weights) / (norm(change) or 1.0)
+    return larger_bound(CHANGES, {"random walk of weights": min(error, CEILING)})
+
+
+def by_cancellation(largest: float, factor: float, loss: float) -> Allowed:
+    """Return the bound of a loss alone of outputs up to `largest` · `factor`.
+
+    Where large numbers cancel, the small result keeps the rounding of the large ones.
+    """
+    error = CANCELLATION * largest * factor / (abs(loss) or 1.0)
+    return larger_bound(OUTPUTS, {"cancellation of outputs": min(error, CEILING)})
+
+
+def by_units_in_the_last_place(
+    item: Difference, ours: np.ndarray, theirs: np.ndarray
+) -> Difference:
+    """Return the difference of two tables, with a tolerance if they are few units apart."""
+    if not (np.abs(ours - theirs) <= UNITS_OF_TABLE * np.spacing(np.abs(theirs))).all():
+        return item
+    return dataclasses.replace(item, tolerance=item.relative, why="units in the last place")
+
+
+def with_flipped_ties(measured: Rounding, flipped: Rounding) -> Rounding:
+    """Return the larger rounding of each array: as measured, or with flipped ties.
+
+    A missing one counts as infinity.
+    """
+    return {
+        stage: {
+            name: max(error, flipped.get(stage, {}).get(name, math.inf))
+            for name, error in errors.items()
+        }
+        for stage, errors in measured.items()
+    }
+
+
+def of_other_shape(array: ArrayId, ours: np.ndarray, theirs: np.ndarray) -> Difference:
+    """Return the difference of two outputs whose shapes differ: nothing is allowed."""
+    sizes = float(ours.size), float(theirs.size)
+    return Difference(array, math.inf, math.inf, 0.0, *sizes, (), 0.0, OUTPUTS, "tolerance")
+
+
+def tie_width(outputs: Collection[Difference]) -> float:
+    """Return the distance from 0 within which rounding may change a ReLU input's sign, as a fraction
+    of its RMS.
+
+    `outputs` are those of layers in training mode. A layer that overflows in float32 is no measure.
+    """
+    errors = [max(one.relative, one.rounding) for one in outputs if one.rounding < CEILING]
+    return SIGMAS * max(errors, default=0.0)
+
+
+def mean_of_draws(count: int) -> float:
+    """Return the allowed difference of the means of two draws, in standard deviations."""
+    return STANDARD_ERRORS * math.sqrt(2 / count)
+
+
+def deviation_of_draws(count: int) -> float:
+    """Return the allowed relative difference of the standard deviations of two draws."""
+    return min(mean_of_draws(count) / 2**0.5, 0.9)
+
+
+def kurtosis_of_draws(count: int) -> float:
+    """Return the allowed difference of the kurtosis of two draws."""
+    return STANDARD_ERRORS * math.sqrt(48 / count)

@@ -1,0 +1,36 @@
+"""Compare the batches that both sides got."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from resnet_fn.parity.compare.allowed import EQUAL, within
+from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.trace.stages import INPUTS, ArrayId
+from resnet_fn.parity.trace.tree import Batch, named_leaves
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs(Rule):
+    """Compares inputs and labels bit for bit."""
+
+    def stage(self, sides: Sides) -> Stage:
+        """Return the comparison of all batches."""
+        return inputs_stage(sides.port.task.batches, sides.reference.task.batches)
+
+
+def inputs_stage(ours: Sequence[Batch], theirs: Sequence[Batch]) -> Stage:
+    """Compare the inputs and labels of both sides bit for bit."""
+    differences = []
+    for update, (mine, other) in enumerate(zip(ours, theirs, strict=True), 1):
+        for which, single in enumerate(("inputs", "labels")):
+            a, b = named_leaves(mine[which], single), named_leaves(other[which], single)
+            shapes = [{name: one.shape for name, one in side.items()} for side in (a, b)]
+            if shapes[0] != shapes[1]:
+                words = f"update {update}: the {single} have other names or shapes"
+                return Stage(INPUTS, failed=words)
+            differences += [
+                within(EQUAL).compare(ArrayId(name, update=update), a[name], b[name]) for name in b
+            ]
+    return Stage(INPUTS, differences)

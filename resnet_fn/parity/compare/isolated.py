@@ -1,0 +1,62 @@
+"""Compare the optimizer alone and the loss alone, on made-up arrays that both sides got."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from resnet_fn.config.hints import few
+from resnet_fn.parity.compare.allowed import by_cancellation, by_random_walk
+from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.trace.made_up import made_up
+from resnet_fn.parity.trace.stages import ArrayId
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerAlone(Rule):
+    """Compares how both optimizers change random weights by random gradients."""
+
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison after the first and last update, or None if a side has none."""
+        ours, theirs = sides.port.optimizer_alone, sides.reference.optimizer_alone
+        if not (ours and theirs):
+            return None
+        gradients = sides.reference.run.gradients
+        shapes = {name: array.shape for name, array in gradients.items()}
+        weights, differences = sides.names.rename(made_up(shapes)[0]), []
+        for update, changes in theirs.items():
+            for name, b in sides.names.rename(changes).items():
+                if name in ours[update] and not sides.names.parameters[name].added:
+                    allowed = by_random_walk(update, weights[name], b)
+                    array = ArrayId(name, alone=update)
+                    differences.append(allowed.compare(array, ours[update][name], b))
+        return Stage(self.id, differences)
+
+
+@dataclasses.dataclass(frozen=True)
+class LossAlone(Rule):
+    """Compares the losses that both sides compute from the same outputs."""
+
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison, or None if a side has no loss of its own."""
+        ours, given = sides.port.losses_alone, sides.reference.losses_alone
+        if not (ours and given):
+            return None
+        theirs = {case: loss for case, loss in given.items() if math.isfinite(loss)}
+        outputs = sides.reference.run.train_outputs[0].values()
+        largest = max(float(np.abs(leaf).max(initial=0)) for leaf in outputs)
+        differences = [
+            by_cancellation(largest, float(case.factor), b).compare(case, ours[case], b)
+            for case, b in theirs.items()
+            if case in ours
+        ]
+        failed = [words_of_case(case) for case in theirs if case not in ours]
+        words = f"it fails on {few(failed)} here" if failed else ""
+        return Stage(self.id, differences, failed=words)
+
+
+def words_of_case(case: ArrayId) -> str:
+    """Describe outputs of which a loss alone is computed."""
+    return f"{case.samples} samples, outputs × {case.factor}"

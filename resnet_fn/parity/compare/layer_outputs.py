@@ -1,0 +1,22 @@
+"""The stages that show the outputs of all paired layers of one mode."""
+
+import dataclasses
+
+from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import Stage, without_undecided
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerOutputs(Rule):
+    """Shows how the outputs of layers differ (`layers.compare_layers`)."""
+
+    mode: str = ""  # of the layers: "eval", "train", or "dropout" (with masks)
+    after: Rule = dataclasses.field(kw_only=True)  # the stage of the net's outputs in this mode
+
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison, or None if no layers or outputs of the net are compared."""
+        outputs = [one.output for one in sides.layers if one.mode == self.mode]
+        if not outputs or self.after.stage(sides) is None:
+            return None
+        return without_undecided(Stage(self.id, outputs))

@@ -1,0 +1,51 @@
+"""Compare a stage's arrays once more: on further batches, and with dropout masks."""
+
+import dataclasses
+
+from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import Stage, without_undecided
+from resnet_fn.parity.compare.workers import Workers
+from resnet_fn.parity.trace.stages import EVERY_LATER
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherRuns(Rule):
+    """Compares with the rule of a stage, on other runs that begin with the same weights."""
+
+    rule: Rule = dataclasses.field(kw_only=True)
+
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison of all these runs, or None if nothing was compared."""
+        combined = Stage(self.id)
+        for other in sides.with_masks if self.id.masked else sides.later:
+            one = self.rule.compare(other)
+            of_batch = [
+                dataclasses.replace(item, id=dataclasses.replace(item.id, batch=other.batch))
+                for item in one.differences
+            ]
+            combined = dataclasses.replace(
+                combined,
+                differences=[*combined.differences, *of_batch],
+                failed=combined.failed or one.failed,
+                note=combined.note or one.note,
+            )
+        if not (combined.differences or combined.failed):
+            return None
+        return without_undecided(combined)
+
+    def with_workers(self, stage: Stage, workers: Workers) -> Stage:
+        """Return the result as the rule changes it."""
+        return self.rule.with_workers(stage, workers)
+
+
+def on_later_batches(rule: Rule) -> OtherRuns:
+    """Return the rule for all further batches together."""
+    stage = dataclasses.replace(rule.id, batch=EVERY_LATER)
+    return OtherRuns(stage, names_beyond=rule.names_beyond, rule=rule)
+
+
+def with_masks(rule: Rule) -> OtherRuns:
+    """Return the rule for an update with the same dropout masks on both sides."""
+    stage = dataclasses.replace(rule.id, masked=True)
+    return OtherRuns(stage, names_beyond=rule.names_beyond, rule=rule)

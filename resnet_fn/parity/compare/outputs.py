@@ -1,0 +1,191 @@
+"""Rules for stages with one array for each output, or one number for each update."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.parity.compare.allowed import growing, larger_bound
+from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import Stage, without_undecided
+from resnet_fn.parity.compare.workers import Workers
+from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
+from resnet_fn.parity.trace.stages import ALL_GRADIENTS, OUTPUTS, Key, array_id
+from resnet_fn.parity.trace.tree import paired_outputs
+
+
+def _word(key: Key) -> str:
+    return key if isinstance(key, str) else f"update {key}"
+
+
+def _shapes(arrays: Mapping[Any, np.ndarray]) -> str:
+    words = [f"{_word(key)} {list(array.shape)}" for key, array in arrays.items()]
+    return ", ".join(words) or "nothing"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs(Rule):
+    """Compares each output or number of one stage."""
+
+    tolerance: float = 0.0
+
+    def compare(self, sides: Sides) -> Stage:
+        """Compare each of the reference's outputs with the one that has its name or shape."""
+        ours, theirs = self.values(sides.port.run), self.values(sides.reference.run)
+        names = paired_outputs(ours, theirs)
+        if names is None:
+            words = f"{_shapes(ours)} here, {_shapes(theirs)} in the reference"
+            return Stage(self.id, failed=words)
+        more = [_word(name) for name in ours if name not in names.values()]
+        errors, least, differences = sides.errors(self.id), self.least(sides), []
+        for name, b in theirs.items():
+            roundings = {"float64": errors.get(name, 0.0), self.floor: least.get(name, 0.0)}
+            allowed = larger_bound(self.tolerance, roundings)
+            differences.append(allowed.compare(array_id(name), ours[names[name]], b))
+        return Stage(self.id, differences, f"here alone: {', '.join(more)}" if more else "")
+
+    floor = "another array"  # which array's rounding a number gets at least
+
+    def least(self, sides: Sides) -> Mapping[Any, float]:
+        """Return lower limits for the rounding of numbers whose measured rounding may be small by
+        chance.
+        """
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalForward(Outputs):
+    """Compares outputs in evaluation mode, and whether they repeat."""
+
+    def stage(self, sides: Sides) -> Stage:
+        """Return the comparison, which decides nothing if both nets draw random numbers."""
+        stage = self.compare(sides)
+        port, reference = sides.port, sides.reference
+        # on purpose: with dropout set to 0 they may repeat
+        both = port.random_eval and reference.random_eval
+        if both and (port.random_train or reference.random_train):
+            words = (
+                "both nets draw random numbers in evaluation mode too; switch that off to compare"
+            )
+            return dataclasses.replace(stage, undecided=words)
+        for trace, side in ((port, "the net"), (reference, "the reference")):
+            if trace.random_eval and not both:
+                words = (
+                    f"{side} gives another output each time it is called in evaluation mode: "
+                    "dropout is left on"
+                )
+                stage = dataclasses.replace(stage, failed=words, hints=[*stage.hints, words])
+        return stage
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss(Outputs):
+    """Compares the loss, which gets at least the rounding of the outputs."""
+
+    floor = "outputs"
+
+    def least(self, sides: Sides) -> Mapping[Any, float]:
+        """Return the rounding of the outputs of update 1."""
+        return {self.id.name: sides.errors(OUTPUTS).get(1, 0.0)}
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientNorm(Outputs):
+    """Compares the global norm, which gets at least the rounding of all gradients together."""
+
+    floor = "all gradients"
+
+    def least(self, sides: Sides) -> Mapping[Any, float]:
+        """Return the rounding of all gradients as one array."""
+        return {"norm": sides.errors(ALL_GRADIENTS).get("", 0.0)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates(Outputs):
+    """Compares learning rates, if a side does not use the recipe's."""
+
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison, or None if both sides use the recipe's rates."""
+        reference = sides.reference
+        if sides.port.run.rates == reference.run.rates == reference.task.rates:
+            return None
+        return self.compare(sides)
+
+
+@dataclasses.dataclass(frozen=True)
+class Losses(Outputs):
+    """Compares the loss of every update, as far as the reference's rounding allows."""
+
+    floor = "earlier losses or outputs"
+
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison without later losses that rounding makes undecided, or None if an
+        optimizer without a kernel leaves one loss.
+        """
+        if not sides.port.run.after:
+            return None
+        stage = self.compare(sides)
+        chaotic = [
+            one for one in stage.differences[2:] if one.verdict == UNDECIDED and one.relative >= 0
+        ]
+        if not chaotic:
+            return stage
+        first = chaotic[0]
+        return dataclasses.replace(
+            stage,
+            differences=[one for one in stage.differences if one not in chaotic],
+            note=f"without {len(chaotic)} losses, the first of update {first.id.update}: "
+            f"{first.doubt}",
+        )
+
+    def least(self, sides: Sides) -> Mapping[Any, float]:
+        """Return for each loss the rounding of its outputs and of all losses before."""
+        return growing(sides.errors(self.id), sides.errors(OUTPUTS))
+
+
+@dataclasses.dataclass(frozen=True)
+class ChangedBuffers(Outputs):
+    """Compares the outputs after the updates, which show differences in statistics and buffers."""
+
+    floor = "outputs"
+
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison, or None if there were no updates."""
+        port, reference = sides.port.run, sides.reference.run
+        if not port.after:
+            return None
+        if not (port.last_outputs and reference.last_outputs):
+            note = "one side has no outputs after the updates; record it again"
+            return Stage(self.id, note=note)
+        stage = without_undecided(self.compare(sides))
+        lines = buffers_without_counterpart(sides)
+        hints = [line for mode, line in lines if mode == "evaluation"]
+        return dataclasses.replace(stage, hints=hints) if stage.verdict == DIFFERS else stage
+
+    def least(self, sides: Sides) -> Mapping[Any, float]:
+        """Return the largest rounding of any update's outputs."""
+        largest = max(sides.errors(OUTPUTS).values(), default=0.0)
+        return dict.fromkeys(sides.reference.run.last_outputs, largest)
+
+    def with_workers(self, stage: Stage, workers: Workers) -> Stage:
+        """Return the stage without numbers if each worker has its own BatchNorm statistics."""
+        stage = workers.without_moved(stage)
+        return dataclasses.replace(stage, differences=()) if workers.moved else stage
+
+
+def buffers_without_counterpart(sides: Sides) -> list[tuple[str, str]]:
+    """Return (mode, text) for each buffer that training changes in the reference, but that the net
+    lacks.
+    """
+    known = {*sides.port.run.start}
+    for name in sides.names.parameters:
+        known |= {*sides.names.sources(name)}
+    words = "training moves it in the reference; it has no counterpart here, and it changes "
+    where = {"": "no output", "training": "outputs in training mode, so later losses can differ"}
+    return [
+        (mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}")
+        for name, mode in sides.reference.run.moved.items()
+        if name not in known
+    ]

@@ -1,0 +1,174 @@
+"""Both sides of a comparison, and what several rules derive from them."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from resnet_fn.parity.compare import allowed
+from resnet_fn.parity.compare.layers import LayerDifference
+from resnet_fn.parity.pair import name_map
+from resnet_fn.parity.pair.name_map import NameMap
+from resnet_fn.parity.trace.data import Rounding, Run, Trace
+from resnet_fn.parity.trace.difference import norm
+from resnet_fn.parity.trace.limits import ONLY_ROUNDING, SMALL_GRADIENT
+from resnet_fn.parity.trace.stages import FIRST, GRADIENTS, StageId
+from resnet_fn.parity.trace.tree import Arrays
+
+
+class Names(NamedTuple):
+    """Names of the port's arrays, in the order of execution."""
+
+    all: Sequence[str]  # parameters and statistics
+    trained: Sequence[str]  # those with a gradient
+    backward: Sequence[
+        str
+    ]  # those with a gradient on both sides, in the order of the backward pass
+    rest: Sequence[str]  # those without a gradient
+
+
+@dataclasses.dataclass(frozen=True)
+class Sides:
+    """Both sides of a comparison, the pairs of names, and the rounding of the reference's arrays."""
+
+    port: Trace
+    reference: Trace
+    names: NameMap
+    rounding: Rounding
+    arrays: Names
+    layers: Sequence[LayerDifference] = ()
+    initialisation: bool = True  # whether initial values are compared
+    batch: int = FIRST  # which batch the runs of both sides are of
+    masked: bool = False  # whether these runs use dropout masks
+
+    def errors(self, stage: StageId) -> Mapping[Any, float]:
+        """Return the rounding of the arrays of a stage, in the runs of these sides."""
+        key = dataclasses.replace(stage, batch=self.batch, masked=self.masked)
+        return self.rounding.get(key, {})
+
+    def rounding_of(self, stage: StageId, name: str, given: Arrays, made: Any) -> float:
+        """Return the rounding of the port's array `name` (`allowed.rounding_of`)."""
+        return allowed.rounding_of(self.names, self.errors(stage), name, given, made)
+
+    @functools.cached_property
+    def builds(self) -> list[tuple[Arrays, Arrays]]:
+        """The initial values of one build of each side, by the port's names."""
+        theirs = map(self.names.rename, self.reference.builds)
+        return list(zip(self.port.builds, theirs, strict=False))
+
+    @functools.cached_property
+    def random_arrays(self) -> set[str]:
+        """The names of random arrays, which differ between two builds of one net."""
+        sides = zip(*self.builds[:2], strict=True) if len(self.builds) > 1 else ()
+        return {name for a, b in sides for name in a if not np.array_equal(a[name], b[name])}
+
+    @functools.cached_property
+    def gradients(self) -> Arrays:
+        """The reference's gradients under the port's names."""
+        return self.names.rename(self.reference.run.gradients, name_map.GRADIENTS)
+
+    @functools.cached_property
+    def only_rounding(self) -> set[str]:
+        """The port's parameters whose gradients are zero or mostly rounding errors, such as biases
+        before norms.
+        """
+        given = self.reference.run.gradients
+        limit = SMALL_GRADIENT * math.hypot(*map(norm, given.values()))
+        small = {name: b for name, b in self.gradients.items() if norm(b) <= limit}
+        return {
+            name
+            for name, b in small.items()
+            if not b.any() or self.rounding_of(GRADIENTS, name, given, b) >= ONLY_ROUNDING
+        }
+
+    @functools.cached_property
+    def without_gradient(self) -> set[str]:
+        """The port's parameters whose gradients are zero on both sides."""
+        port, reference = self.port.run.gradients, self.names.rename(self.reference.run.gradients)
+        return {
+            name
+            for name, b in reference.items()
+            if not b.any() and name in port and not port[name].any()
+        }
+
+    def _unsure(self, ours: Arrays, given: Arrays) -> Arrays:
+        theirs = self.names.rename(given, name_map.GRADIENTS)
+        return {
+            name: allowed.unsure_elements(ours[name], b, name in self.only_rounding)
+            for name, b in theirs.items()
+            if name in ours
+        }
+
+    @functools.cached_property
+    def unsure_on_first_batch(self) -> Arrays:
+        """Masks of the elements of gradients that are only rounding on this batch."""
+        return self._unsure(self.port.run.clipped, self.reference.run.clipped)
+
+    @functools.cached_property
+    def unsure_on_any_batch(self) -> Arrays:
+        """Masks of the elements of gradients that are only rounding on at least one batch."""
+        pairs = zip(self.port.run.later, self.reference.run.later, strict=True)
+        later = [self._unsure(one.gradients, other.gradients) for one, other in pairs]
+        return {
+            name: np.any([mask, *(one[name] for one in later)], axis=0)
+            for name, mask in self.unsure_on_first_batch.items()
+        }
+
+    @functools.cached_property
+    def later(self) -> tuple["Sides", ...]:
+        """These sides on each further batch."""
+        pairs = zip(self.port.run.later, self.reference.run.later, strict=True)
+        return tuple(self._on(*runs, batch=index + 2) for index, runs in enumerate(pairs))
+
+    @functools.cached_property
+    def with_masks(self) -> tuple["Sides", ...]:
+        """These sides with dropout masks, if both made such an update."""
+        pairs = zip(self.port.run.dropped, self.reference.run.dropped, strict=False)
+        return tuple(self._on(*runs, masked=True) for runs in pairs)
+
+    def _on(self, port: Run, reference: Run, **which: Any) -> "Sides":
+        return dataclasses.replace(
+            self,
+            port=dataclasses.replace(self.port, run=port),
+            reference=dataclasses.replace(self.reference, run=reference),
+            **which,
+        )
+
+    def of_worker(self, worker: Trace) -> "Sides":
+        """Return these sides with another worker's trace as the port's."""
+        return dataclasses.replace(
+            self, port=worker, arrays=names_of(worker, self.reference, self.names, self.arrays.all)
+        )
+
+
+def order_of(port: Trace, names: NameMap) -> list[str]:
+    """Return the port's arrays in the order of the forward pass, then those that it does not use."""
+    owned = [name for layer in port.layers["eval"] for name in layer.owned()]
+    used = [name for name in owned if name in names.parameters]
+    return list(dict.fromkeys([*used, *names.parameters]))
+
+
+def names_of(port: Trace, reference: Trace, names: NameMap, order: Sequence[str]) -> Names:
+    """Return which of the port's arrays, given in the order of execution, stages compare."""
+    gradients = reference.run.gradients
+    trained = [name for name in order if name in port.run.gradients]
+    on_both = [name for name in trained if all(one in gradients for one in names.sources(name))]
+    rest = [name for name in order if name not in port.run.gradients]
+    return Names(order, trained, on_both[::-1], rest)
+
+
+def sides_of(
+    port: Trace,
+    reference: Trace,
+    names: NameMap,
+    rounding: Rounding,
+    order: Iterable[str],
+    layers: Sequence[LayerDifference] = (),
+    initialisation: bool = True,
+) -> Sides:
+    """Return both sides with the names of the arrays that are compared."""
+    arrays = names_of(port, reference, names, list(order))
+    return Sides(port, reference, names, rounding, arrays, layers, initialisation)

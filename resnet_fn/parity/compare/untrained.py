@@ -1,0 +1,49 @@
+"""Compare the initial values of arrays that are not trained."""
+
+import dataclasses
+
+from resnet_fn.parity.compare.allowed import (
+    EQUAL,
+    UNITS_OF_TABLE,
+    by_units_in_the_last_place,
+    within,
+)
+from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import Stage, with_note
+from resnet_fn.parity.trace.difference import DIFFERS
+
+
+@dataclasses.dataclass(frozen=True)
+class Untrained(Rule):
+    """Compares buffers, frozen weights and initial moving statistics bit for bit."""
+
+    def stage(self, sides: Sides) -> Stage:
+        """Return the comparison.
+
+        Without initial values, statistics and frozen weights are left out, because loaded weights
+        replace these arrays.
+        """
+        port, reference, names = sides.port, sides.reference, sides.names
+        trained, given = {*port.trainable, *reference.trainable}, names.rename(reference.initial)
+        stage, differences, hints = Stage(self.id, overwritten=True), [], list[str]()
+        for name in [name for name in names.parameters if name in port.initial and name in given]:
+            sources = names.sources(name)
+            loaded = not sides.initialisation and not {*sources} <= {*reference.constants}
+            if name in sides.random_arrays or trained & {name, *sources} or loaded:
+                continue
+            a, b = port.initial[name], given[name]
+            b = b.astype(a.dtype) if a.dtype.kind == b.dtype.kind == "f" else b
+            item = within(EQUAL).compare(name, a, b)
+            if item.verdict == DIFFERS and a.dtype.kind == "f":
+                # a table that one side computed in float64
+                item = by_units_in_the_last_place(item, a, b)
+                if item.verdict != DIFFERS:
+                    words = f"at most {UNITS_OF_TABLE} units in the last place apart"
+                    stage = with_note(stage, f"{name}: {words}")
+            differences.append(item)
+            hints += [f"{name}: {item.values()}"] if item.verdict == DIFFERS else []
+        if not differences:
+            words = "no buffers; weights and statistics are not compared"
+            return with_note(stage, "there are none" if sides.initialisation else words)
+        return dataclasses.replace(stage, differences=differences, hints=hints)

@@ -1,0 +1,288 @@
+"""Decide whether two traces of the same task agree.
+
+`verdict` is a function of data. Where it needs more evidence, its result has a request. The caller
+asks the reference's source, and calls again.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from resnet_fn.config.hints import few, first_line
+from resnet_fn.parity.compare import allowed
+from resnet_fn.parity.compare.coverage import Coverage, coverage_of
+from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
+from resnet_fn.parity.compare.notes import settings_notes, sharing_notes, training_notes
+from resnet_fn.parity.compare.outputs import buffers_without_counterpart
+from resnet_fn.parity.compare.probes import (
+    ComparedProbes,
+    Probed,
+    compare_probes,
+    judge_probes,
+)
+from resnet_fn.parity.compare.rules import RULES, compare_stages
+from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.pair.name_map import NameMap
+from resnet_fn.parity.trace.data import RATE, Rounding, Trace
+from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference
+from resnet_fn.parity.trace.environment import environment_notes
+from resnet_fn.parity.trace.probes import Asked
+from resnet_fn.parity.trace.source import ProbeRounding
+from resnet_fn.parity.trace.stages import EVAL_FORWARD, GRADIENTS
+
+
+class Request(NamedTuple):
+    """What a verdict still needs to know of the reference."""
+
+    tie_width: float | None = None  # the rounding with flipped ties of this width
+    probes: Asked | None = None  # the rounding of these probes
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """The result of a comparison."""
+
+    stages: Sequence[Stage]  # in the order of a training step
+    # the compared layers in execution order, first in evaluation mode, then in training mode, then
+    # with masks
+    layers: Sequence[LayerDifference]
+    names: NameMap  # the reference's parameter and layer for each of ours
+    notes: Sequence[str]  # settings that differ, whether or not the numbers show it
+    # the number of ReLU inputs within rounding of 0; 0 unless gradients differ and all layers agree
+    ties: int = 0
+    # changes that made the nets comparable, one line each
+    changed: Sequence[str] = ()
+    # versions and variables that differ, one line each
+    environment: Sequence[str] = ()
+    precision: str = "float32"  # the precision in which the reference's rounding was measured
+    compiled: bool = True  # whether MindSpore's side was compiled
+    # whether the reference's rounding was measured; without it, tolerances decide
+    measured: bool = True
+    # mode → number of our layers that ran, compared or not
+    ran: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # outputs, losses and gradients within their tolerance that differ by more than rounding
+    # explains, worst first
+    beyond: Sequence[Difference] = ()
+    probed: Probed = dataclasses.field(default_factory=Probed)  # the comparison on changed inputs
+    coverage: Coverage = dataclasses.field(default_factory=Coverage)  # what the comparison covers
+    rounding: Rounding = dataclasses.field(default_factory=dict)  # the reference's, as it was used
+    request: Request | None = None  # what is still unknown; None if the verdict is final
+    compared_probes: ComparedProbes | None = None  # of a verdict with a request
+
+    @property
+    def agrees(self) -> bool:
+        """Whether no stage differs and no stage is undecided."""
+        return not any(stage.verdict in (DIFFERS, UNDECIDED) for stage in self.stages)
+
+    @property
+    def first_stage(self) -> Stage | None:
+        """The first stage that differs."""
+        return next((stage for stage in self.stages if stage.verdict == DIFFERS), None)
+
+    @property
+    def undecided(self) -> list[Stage]:
+        """The stages that are undecided."""
+        return [stage for stage in self.stages if stage.verdict == UNDECIDED]
+
+    @property
+    def first_computed(self) -> Stage | None:
+        """The first stage that differs, apart from the stages of initial values."""
+        computed = (stage for stage in self.stages if not stage.overwritten)
+        return next((stage for stage in computed if stage.verdict == DIFFERS), None)
+
+    @property
+    def first_gradient(self) -> Difference | None:
+        """The first gradient that differs."""
+        gradients = (stage for stage in self.stages if stage.id.of_first_batch == GRADIENTS)
+        return next((stage.first for stage in gradients if stage.first), None)
+
+    @property
+    def first_layer(self) -> LayerDifference | None:
+        """The first layer in `layers` whose output differs."""
+        return next((layer for layer in self.layers if layer.output.verdict == DIFFERS), None)
+
+    def with_causes(self, causes: Sequence[str]) -> "Verdict":
+        """Return the verdict with hints at the first computed stage that differs."""
+        computed = self.first_computed
+        stages = [
+            dataclasses.replace(stage, hints=[*stage.hints, *causes])
+            if stage is computed
+            else stage
+            for stage in self.stages
+        ]
+        return dataclasses.replace(self, stages=stages)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """What is known of the reference beside its trace."""
+
+    tie_widths: tuple[float, ...] = ()  # the widths of ties of which the source has an answer
+    earlier: Verdict | None = None  # an earlier verdict, whose request has been answered
+    flipped: tuple[Rounding, int] | None = None  # the rounding with flipped ties; their number
+    probes: ProbeRounding | None = None  # the rounding of the probes that were asked for
+    not_measured: str = ""  # why the rounding of the probes is unknown
+
+
+def verdict(
+    port: Trace,
+    reference: Trace,
+    names: NameMap,
+    evidence: Evidence = Evidence(),
+    initialisation: bool = True,
+) -> Verdict:
+    """Compare two traces of the same task.
+
+    Args:
+        port, reference: the traces of both sides.
+        names: the pairing of the port's parameters and layers with the reference's.
+        evidence: what is known beside the traces. The first call needs `tie_widths` only.
+        initialisation: whether to compare the initial parameters.
+
+    Returns:
+        A verdict. If it has a request, call again with the answer and with this verdict as
+        `earlier`.
+    """
+    found, request = evidence.earlier, evidence.earlier and evidence.earlier.request
+    if found is None:
+        found = _first_verdict(port, reference, names, initialisation)
+        width = _wanted_width(found, evidence.tie_widths)
+        if width is not None:
+            return dataclasses.replace(found, request=Request(tie_width=width))
+    elif request and request.tie_width is not None:
+        found = _with_flipped_ties(found, port, reference, evidence.flipped, initialisation)
+    compared = found.compared_probes
+    if compared is None:
+        found = dataclasses.replace(found, beyond=_beyond_rounding(found))
+        evaluation = next(stage for stage in found.stages if stage.id == EVAL_FORWARD)
+        forward = evaluation.verdict != DIFFERS
+        try:
+            compared = compare_probes(port, reference, names.layers, forward)
+        except Exception as error:
+            return _without_probes(found, error)
+        if asked := compared.asked:
+            request = Request(probes=asked)
+            return dataclasses.replace(found, compared_probes=compared, request=request)
+    return _with_probes(found, port, reference, compared, evidence)
+
+
+def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation: bool) -> Verdict:
+    """Return the verdict by the rounding that the reference's trace has, without probes."""
+    layers = compare_layers(port.layers, reference.layers, names.layers)
+    order, rounding = order_of(port, names), reference.rounding
+    sides = sides_of(port, reference, names, rounding, order, layers, initialisation)
+    settings = settings_notes(port.layers["eval"], reference.layers["eval"], names.layers)
+    notes = [
+        *settings,
+        *sharing_notes(names, port.tied),
+        *training_notes(names, port.trainable, reference.trainable),
+    ]
+    modes = port.environment.get("mode"), reference.environment.get("mode")
+    return Verdict(
+        compare_stages(sides),
+        layers,
+        names,
+        notes,
+        changed=_changes(sides),
+        environment=environment_notes(port.environment, reference.environment),
+        precision="float16" if reference.task.precision == "fp16" else "float32",
+        compiled="pynative" not in modes,
+        measured=bool(rounding),
+        ran={mode: len(one) for mode, one in port.layers.items()},
+        rounding=rounding,
+    )
+
+
+def _changes(sides: Sides) -> list[str]:
+    """Return what was changed or left out to make both sides comparable, one line each."""
+    port, reference, names = sides.port, sides.reference, sides.names
+    lines = list(dict.fromkeys([*reference.notes, *port.notes]))
+    if (RATE in port.optimizer_settings) != (RATE in reference.optimizer_settings):
+        lines.append(
+            "both optimizers get the recipe's learning rates; rates that only one has are not "
+            "compared"
+        )
+    paired = {*names.parameters, *itertools.chain(*port.tied)}
+    if left := [name for name in port.trainable if name not in paired]:
+        lines.append(f"left out, since --map gives no counterpart: {few(left)}")
+    lines += [line for _, line in buffers_without_counterpart(sides)]
+    terms = "which trains each term separately, so that norms and updates differ"
+    added = ((name, one) for name, one in names.parameters.items() if one.added)
+    lines += [f"{name}: {one} in the reference, {terms}" for name, one in added]
+    start, after = port.run.start, port.run.after
+    idle = [name for name in sides.arrays.all if after and name in sides.without_gradient]
+    if decayed := [name for name in idle if (after[0][name] != start[name]).any()]:
+        words = "this step applies weight decay without a gradient, but torch does not"
+        lines.append(f"{words}: {few(decayed)}")
+    return lines
+
+
+def _wanted_width(found: Verdict, widths: Sequence[float]) -> float | None:
+    """Return the width of the ties that may explain gradients that differ, or None.
+
+    The cause may be ReLU inputs whose sign float32 cannot decide. The rounding of float16 includes
+    these inputs.
+    """
+    same_layers = found.first_layer is None and found.first_gradient is not None
+    if not (same_layers and widths and found.precision == "float32"):
+        return None
+    outputs = [layer.output for layer in found.layers if layer.mode == "train"]
+    needed = allowed.tie_width(outputs)
+    return next((width for width in widths if width >= needed), max(widths))
+
+
+def _with_flipped_ties(
+    found: Verdict,
+    port: Trace,
+    reference: Trace,
+    flipped: tuple[Rounding, int] | None,
+    initialisation: bool,
+) -> Verdict:
+    """Return the verdict by the rounding that includes flipped ties, if it is known."""
+    found = dataclasses.replace(found, request=None)
+    if flipped is None:
+        return found
+    rounding = allowed.with_flipped_ties(reference.rounding, flipped[0])
+    order = order_of(port, found.names)
+    sides = sides_of(port, reference, found.names, rounding, order, found.layers, initialisation)
+    stages = compare_stages(sides, {stage.id: stage for stage in found.stages})
+    return dataclasses.replace(found, stages=stages, ties=flipped[1], rounding=rounding)
+
+
+def _beyond_rounding(found: Verdict) -> list[Difference]:
+    """Return the arrays within their tolerance that rounding does not explain, worst first."""
+    if not found.rounding or found.precision != "float32":
+        return []
+    named = {rule.id for rule in RULES if rule.names_beyond}
+    items = [one for stage in found.stages if stage.id in named for one in stage.differences]
+    return sorted((one for one in items if one.beyond), key=lambda one: -one.beyond)
+
+
+def _with_probes(
+    found: Verdict,
+    port: Trace,
+    reference: Trace,
+    compared: ComparedProbes,
+    evidence: Evidence,
+) -> Verdict:
+    """Return the final verdict, with what probes show and the comparison covers."""
+    found = dataclasses.replace(found, request=None, compared_probes=None)
+    if evidence.not_measured:  # then the tolerance alone decides
+        left_out = {**compared.left_out, "the rounding of probes": evidence.not_measured}
+        compared = compared._replace(left_out=left_out)
+    try:
+        probed = judge_probes(compared, evidence.probes or {})
+        found = dataclasses.replace(found, probed=probed)
+        idle = sides_of(port, reference, found.names, {}, ()).without_gradient
+        coverage = coverage_of(port, reference, found.names, found.layers, probed, idle)
+    except Exception as error:
+        return _without_probes(found, error)
+    return dataclasses.replace(found, coverage=coverage)
+
+
+def _without_probes(found: Verdict, error: Exception) -> Verdict:
+    """Return the verdict, which does not need probes, with a line about an error."""
+    line = f"probes and coverage failed ({type(error).__name__}: {first_line(error)})"
+    return dataclasses.replace(found, changed=[*found.changed, line])

@@ -1,0 +1,17 @@
+"""The stage that compares the sum of the workers' gradients."""
+
+import dataclasses
+
+from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.workers import Workers
+
+
+@dataclasses.dataclass(frozen=True)
+class SumOfGradients(Rule):
+    """Compares what the port's all-reduce returns with the sum of the workers' gradients."""
+
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison, or None if there is only one worker."""
+        return Workers(sides.port).sum_of_gradients() if sides.port.workers else None

@@ -1,0 +1,87 @@
+"""Compare a training step of several workers with a training step of one worker."""
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.parity.compare.allowed import within
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.trace.data import Run, Trace
+from resnet_fn.parity.trace.difference import Difference
+from resnet_fn.parity.trace.limits import EXACT
+from resnet_fn.parity.trace.stages import SUM, ArrayId
+from resnet_fn.parity.trace.tree import Arrays
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The port's workers, in the order of ranks."""
+
+    port: Trace
+
+    @property
+    def runs(self) -> list[Run]:
+        """The run of each worker."""
+        return [worker.run for worker in self.port.workers]
+
+    @functools.cached_property
+    def moved(self) -> list[str]:
+        """BatchNorm's statistics, which move with each worker's own micro-batches."""
+        own, start = [one.own_statistics for one in self.runs], self.port.run.start
+        return [name for name in own[0] if any((one[name] != start[name]).any() for one in own)]
+
+    def without_moved(self, stage: Stage) -> Stage:
+        """Return a stage without BatchNorm's statistics."""
+        if not self.moved:
+            return stage
+        left = [one for one in stage.differences if one.id.name not in self.moved]
+        note = stage.note or "without BatchNorm's statistics, which move with each micro-batch"
+        return replace(stage, differences=left, note=note)
+
+    def with_mean_of_statistics(self, stage: Stage) -> Stage:
+        """Add the comparison of BatchNorm's statistics with the mean of the workers' own."""
+        if not self.moved or not self.port.run.after:
+            return stage
+        own, after = [one.own_statistics for one in self.runs], [one.after[0] for one in self.runs]
+        return replace(
+            stage,
+            differences=[*stage.differences, *_combined(np.mean, own, after, self.moved)],
+            note="compared with the mean of the workers' own statistics",
+        )
+
+    def sum_of_gradients(self) -> Stage:
+        """Compare what the step's all-reduce returned with the sum of what it took."""
+        sent, received = [one.sent for one in self.runs], [one.received for one in self.runs]
+        if not all(any(array.any() for array in one.values()) for one in sent):
+            note = "the step's all-reduce was not given all gradients in one call"
+            return Stage(SUM, note=note)
+        return Stage(SUM, _combined(np.sum, sent, received, [*sent[0]]))
+
+
+def merged(stage: Stage, others: Iterable[Stage | None]) -> Stage:
+    """Return the stage of rank 0 with what ranks 1, 2, … have different."""
+    differences = [*stage.differences]
+    for rank, other in enumerate(others, 1):
+        new = [one for one in (other.differences if other else ()) if one not in differences]
+        differences += [replace(one, id=replace(one.id, worker=rank)) for one in new]
+    return replace(stage, differences=differences)
+
+
+def _combined(
+    combine: Any, given: Sequence[Arrays], had: Sequence[Arrays], names: Sequence[str]
+) -> list[Difference]:
+    """Compare the arrays that each worker has (`had`) with the sum or mean (`combine`) of all
+    workers' arrays `given`.
+    """
+    right = {
+        name: combine([one[name] for one in given], axis=0, dtype=np.float64) for name in names
+    }
+    pairs = [(name, rank) for name in names for rank in range(len(had))]
+    exact = within(EXACT)
+    return [
+        exact.compare(ArrayId(name, worker=rank), had[rank][name], right[name])
+        for name, rank in pairs
+    ]
