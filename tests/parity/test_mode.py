@@ -15,6 +15,7 @@ from resnet_fn.parity.record.mindspore_side import record_net
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.plan import Task
+from resnet_fn.parity.trace.stages import ArrayId
 from small_nets import SGD, Ours, Theirs, cell, ladder_of, t
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -77,7 +78,7 @@ def test_both_modes_compute_the_same_and_a_trace_keeps_its_mode(tmp_path):
     net, task = Ours(nn.Dense(8, 8), nn.ReLU()), Task(SGD, BATCHES, accumulate=2)
     one = record_net(net, task, probes=False, loss=ops.cross_entropy)
     last = Tensor(one.run.train_outputs[0]["logits"]), Tensor(BATCHES[0][1][2:], mindspore.int32)
-    assert one.losses_alone["2 samples, outputs × 1"] == pytest.approx(
+    assert one.losses_alone[ArrayId(samples=2, factor=1)] == pytest.approx(
         ops.cross_entropy(*last).item()
     )
     with run_in("pynative"):
