@@ -49,18 +49,18 @@ def compare_recordings(
         )
     source = source or _LiveSource(theirs)
     evidence = Evidence(source.tie_widths)
-    found = verdict(ours, theirs, names, evidence, initialisation)
-    while found.request:
-        evidence = dataclasses.replace(evidence, earlier=found)
-        evidence = _answered(evidence, found.request, source)
-        found = verdict(ours, theirs, names, evidence, initialisation)
-    stage = found.first_computed
+    result = verdict(ours, theirs, names, evidence, initialisation)
+    while result.request:
+        evidence = dataclasses.replace(evidence, earlier=result)
+        evidence = _answered(evidence, result.request, source)
+        result = verdict(ours, theirs, names, evidence, initialisation)
+    stage = result.first_computed
     if stage is None:
-        return found
+        return result
     # later stages differ because this stage does
-    reference = dataclasses.replace(theirs, rounding=found.rounding)
-    case = StageCase(stage, found.layers, ours, reference, names)
-    return found.with_causes(attempt(worker_causes, case) or explain(case, search))
+    reference = dataclasses.replace(theirs, rounding=result.rounding)
+    case = StageCase(stage, result.layers, ours, reference, names)
+    return result.with_causes(attempt(worker_causes, case) or explain(case, search))
 
 
 def _answered(evidence: Evidence, request: Request, source: Source) -> Evidence:

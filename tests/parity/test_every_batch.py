@@ -98,10 +98,13 @@ def test_each_batch_has_its_loss_and_gradients_of_the_first_weights(clip_norm):
         (item,) = [
             one
             for one in stage_of(ladder, "loss, later batches").differences
-            if one.name == f"loss of batch {number}"
+            if title_of(one.id) == f"loss of batch {number}"
         ]
         assert item.ours == pytest.approx(loss.item(), rel=1e-6)
-        named = {one.name: one for one in stage_of(ladder, "gradients, later batches").differences}
+        named = {
+            title_of(one.id): one
+            for one in stage_of(ladder, "gradients, later batches").differences
+        }
         item = named[f"head.bias of batch {number}"]
         assert item.ours == pytest.approx(float(module.head.bias.grad[item.place]), rel=1e-5)
 

@@ -16,6 +16,7 @@ from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.trace.folder import load_recording, save_recording
+from resnet_fn.parity.trace.stages import ArrayId
 from small_nets import SGD, Ours, Theirs, cell, ladder_of, t
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -78,7 +79,7 @@ def test_both_modes_compute_the_same_and_a_trace_keeps_its_mode(tmp_path):
     net, task = Ours(nn.Dense(8, 8), nn.ReLU()), plan_of(SGD, BATCHES, accumulate=2)
     one = record(MindSporeSide(net, task, loss=ops.cross_entropy), probes=False).trace
     last = Tensor(one.run.train_outputs[0]["logits"]), Tensor(BATCHES[0][1][2:], mindspore.int32)
-    assert one.losses_alone["2 samples, outputs × 1"] == pytest.approx(
+    assert one.losses_alone[ArrayId(samples=2, factor=1)] == pytest.approx(
         ops.cross_entropy(*last).item()
     )
     with run_in("pynative"):

@@ -14,7 +14,7 @@ from resnet_fn.parity.ladder import compare_recordings
 from resnet_fn.parity.pair.matching import match, side_of
 from resnet_fn.parity.record.dropouts import drops_of
 from resnet_fn.parity.replay import compare_step
-from resnet_fn.parity.show.titles import doubt_of
+from resnet_fn.parity.show.titles import doubt_of, title_of_stage
 from resnet_fn.parity.trace.data import Drop
 from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.layer import Layer
@@ -95,7 +95,7 @@ def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(
     net, module = nn.SequentialCell(Ported(share)), torch.nn.Sequential(Block())
     ladder = compare_step(net, module, BATCHES, RECIPE, mode="pynative", **options)
     assert (ladder.first_stage, ladder.first_layer, ladder.agrees) == (None, None, False)
-    names = [stage.name for stage in ladder.undecided]
+    names = [title_of_stage(stage) for stage in ladder.undecided]
     before = ["dropout"] if way == "layer" else []
     after = [] if way == "loss" else ["train layers"]
     expected = [*before, "train forward", *after, "loss", "loss alone", "gradients"]

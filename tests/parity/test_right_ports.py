@@ -872,7 +872,7 @@ def test_both_sides_draw_in_evaluation():
 
     ladder = ladder_of(ours(construct, nn.Sigmoid()), theirs(forward, t.Sigmoid()), vectors())
     assert ladder.first_stage is None, table(ladder)
-    assert {"eval forward", "loss"} <= {stage.name for stage in ladder.undecided}
+    assert {"eval forward", "loss"} <= {title_of_stage(stage) for stage in ladder.undecided}
     assert "dropout" not in table(ladder)
 
 

@@ -17,6 +17,7 @@ from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.trace.data import Drop, Run, Trace
 from resnet_fn.parity.trace.folder import hash_of_manifest, load_recording, save_recording
 from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import Arrays
 from resnet_fn.recipes import recipe
 
@@ -96,8 +97,8 @@ def recording() -> Trace:
         drops=[Drop("a", 0.1, True, 1.25, (4, 1))],
         file="net.py, SHA-256 0a",
         builds=[arrays(*names), arrays(*names)],
-        optimizer_alone={"update 1": arrays(*names), "update 100": arrays("file")},
-        losses_alone={"1 samples, outputs × 10": 0.5},
+        optimizer_alone={1: arrays(*names), 100: arrays("file")},
+        losses_alone={ArrayId(samples=1, factor=10): 0.5},
         optimizer_settings={"eps": {"file": 1e-8}},
     )
 

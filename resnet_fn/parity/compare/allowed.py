@@ -97,7 +97,7 @@ class Allowed(NamedTuple):
 def larger_bound(tolerance: float, roundings: Mapping[str, float], reason: str = "") -> Allowed:
     """Return what a tolerance, and the largest of several roundings by reason, allow.
 
-    `reason` says where the tolerance comes from, if it is not the stage's.
+    `reason` names the tolerance's rule, if it is not the stage's tolerance.
     """
     why, rounding = max(roundings.items(), key=lambda one: one[1])
     if ROUNDING_FACTOR * rounding <= tolerance:

@@ -67,25 +67,27 @@ def coverage_of(
     shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
     for finding in probed.findings:
         shown.setdefault(finding.layer, set()).add(finding.probe)
-    executions = [
-        {one.title: one.name for mode in side.layers.values() for one in mode}
-        for side in (ours, theirs)
-    ]
-    mine, others = ({*side.values()} for side in executions)
-    compared = {executions[0].get(one.name, one.name) for one in layers} & names.layers.keys()
+    here, there = _layer_names(ours), _layer_names(theirs)
+    mine = {*here.values()}
+    others = {*there.values()}
+    known = names.layers.keys()
+    compared = {here.get(one.name, one.name) for one in layers} & known
     probes = sum(map(len, shown.values()))
-    batches, norms, clip = theirs.task.batches, theirs.run.norms, theirs.task.clip_norm
-    first = next(iter(named_leaves(batches[0][0], "").values()), np.zeros(()))
-    many = f"{len(batches)} batch{'es' * (len(batches) > 1)} of {list(first.shape)}"
-    owners = {name.rpartition(".")[0] for name in theirs.run.start} - {""}
-    never = {name for name in owners if not any(f"{name}.".startswith(f"{one}.") for one in others)}
+    many = _words_of_batches(theirs)
+    norms = theirs.run.norms
+    clip = theirs.task.clip_norm
+    never = _never_called(theirs, others)
     acted = sum(norm > clip for norm in norms) if clip else 0
     lines = [*_of_layers(theirs, names, shown)]
-    lines += [f"without gradient: {few(sorted(without_gradient))}"] if without_gradient else []
-    lines += [f"never called: {few(sorted(never))}"] if never else []
-    lines += [f"clipping: it acts in 0 of {len(norms)} updates"] if clip and not acted else []
+    if without_gradient:
+        lines.append(f"without gradient: {few(sorted(without_gradient))}")
+    if never:
+        lines.append(f"never called: {few(never)}")
+    if clip and not acted:
+        lines.append(f"clipping: it acts in 0 of {len(norms)} updates")
     lines += _probes_left_out(ours, theirs, names, probed)
-    lines += [] if probes else ["other inputs: there are no probes"]
+    if not probes:
+        lines.append("other inputs: there are no probes")
     facts = {
         "batches": many,
         "probes": {name or "the net": sorted(titles) for name, titles in shown.items()},
@@ -93,15 +95,39 @@ def coverage_of(
         "layers compared": len(compared),
         "layers here": len(mine),
         "layers in the reference": len(others),
-        "without counterpart here": sorted(mine - names.layers.keys()),
+        "without counterpart here": sorted(mine - known),
         "without counterpart in the reference": sorted(others - set(names.layers.values())),
-        "never called": sorted(never),
+        "never called": never,
         "without gradient": sorted(without_gradient),
         "clipping": f"in {acted} of {len(norms)} updates" if clip else "none",
         "not compared": NOT_COMPARED,
     }
     of_layers = f"; {len(compared)} of {len(mine)} layers compared" if mine else ""
     return Coverage(f"for {many} and {probes} probes{of_layers}", lines, facts)
+
+
+def _layer_names(trace: Trace) -> dict[str, str]:
+    """Map the title of each execution of a layer to the layer's name."""
+    executions = itertools.chain(*trace.layers.values())
+    return {one.title: one.name for one in executions}
+
+
+def _words_of_batches(trace: Trace) -> str:
+    batches = trace.task.batches
+    leaves = named_leaves(batches[0][0], "")
+    first = next(iter(leaves.values()), np.zeros(()))
+    plural = "es" if len(batches) > 1 else ""
+    return f"{len(batches)} batch{plural} of {list(first.shape)}"
+
+
+def _never_called(trace: Trace, called: Collection[str]) -> list[str]:
+    """Return the layers with parameters in which no recorded layer ran."""
+    never = []
+    for owner in {name.rpartition(".")[0] for name in trace.run.start} - {""}:
+        inside = [one for one in called if f"{owner}.".startswith(f"{one}.")]
+        if not inside:
+            never.append(owner)
+    return sorted(never)
 
 
 def _of_layers(theirs: Trace, names: NameMap, shown: Mapping[str, set[str]]) -> Iterator[str]:
@@ -139,19 +165,21 @@ def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
     """Yield one line for each limit of a layer if no input is beyond it, for example "act (ReLU6):
     nothing above 6".
     """
-    layer, inputs = (
-        executions[0],
-        [one.input for one in executions if one.input is not None and one.input.size],
-    )
-    low, high = _LIMITS.get(layer.kind, (layer.settings.get("min"), layer.settings.get("max")))
+    layer = executions[0]
+    inputs = [one.input for one in executions if one.input is not None and one.input.size]
+    clipping = layer.settings.get("min"), layer.settings.get("max")
+    low, high = _LIMITS.get(layer.kind, clipping)
     if low is None or high is None or not inputs:
         return
-    ends = [end for x in inputs for end in (float(x.min()), float(x.max()))]
-    ends += [end * FACTORS[probe] for end in ends for probe in probes & FACTORS.keys()]
+    ends = [float(x.min()) for x in inputs]
+    ends += [float(x.max()) for x in inputs]
+    factors = [FACTORS[probe] for probe in probes & FACTORS.keys()]
+    ends += [end * factor for end in ends for factor in factors]
+    where = f"{layer.name} ({layer.class_name})"
     if min(ends) >= low:
-        yield f"{layer.name} ({layer.class_name}): nothing below {low:g}"
+        yield f"{where}: nothing below {low:g}"
     if max(ends) <= high:
-        yield f"{layer.name} ({layer.class_name}): nothing above {high:g}"
+        yield f"{where}: nothing above {high:g}"
 
 
 def _of_inputs(theirs: Trace, probes: set[str]) -> Iterator[str]:
@@ -160,40 +188,50 @@ def _of_inputs(theirs: Trace, probes: set[str]) -> Iterator[str]:
     """
     batches = theirs.task.batches
     for name, leaf in named_leaves(batches[0][0], "inputs").items():
-        every = np.stack([named_leaves(inputs, "inputs")[name] for inputs, _ in batches])
-        if is_mask(name, leaf) and np.ptp(every.astype(np.float64)) == 0 and MASKS not in probes:
+        every = np.stack(_of_all_batches(theirs, name))
+        if is_mask(name, leaf) and _is_constant(every) and MASKS not in probes:
             yield f"{name}: always {every.flat[0]}"
         if _symmetric(every):
             yield f"{name}: always symmetric"
-    yield from (
-        f"{name}: symmetric"
-        for name in theirs.constants
-        if _symmetric(theirs.run.start.get(name, np.zeros(0)))
-    )
+    start = theirs.run.start
+    for name in theirs.constants:
+        if name in start and _symmetric(start[name]):
+            yield f"{name}: symmetric"
+    yield from _missing_classes(theirs)
+
+
+def _missing_classes(theirs: Trace) -> Iterator[str]:
+    """Yield a line for labels that lack classes of the first output."""
+    batches = theirs.task.batches
     outputs = next(iter(theirs.run.eval_outputs.values()), np.zeros(()))
     for name, leaf in named_leaves(batches[0][1], "labels").items():
-        places = [
-            axis
-            for axis in (-1, 1)
-            if outputs.ndim > 1 and np.delete(outputs.shape, axis).tolist() == [*leaf.shape]
-        ]
-        if leaf.dtype.kind in "iu" and places:
-            drawn = np.unique([named_leaves(labels, "labels")[name] for _, labels in batches])
-            missing = sorted({*range(outputs.shape[places[0]])} - {*drawn.tolist()})
-            if missing:
-                yield (
-                    f"{name}: of {outputs.shape[places[0]]} classes, no label is "
-                    f"{few(list(map(str, missing)))}"
-                )
+        axes = [axis for axis in (-1, 1) if outputs.ndim > 1]
+        shape = [*leaf.shape]
+        places = [axis for axis in axes if np.delete(outputs.shape, axis).tolist() == shape]
+        if leaf.dtype.kind not in "iu" or not places:
+            continue
+        classes = outputs.shape[places[0]]
+        drawn = np.unique([named_leaves(labels, "labels")[name] for _, labels in batches])
+        missing = sorted({*range(classes)} - {*drawn.tolist()})
+        if missing:
+            words = few(list(map(str, missing)))
+            yield f"{name}: of {classes} classes, no label is {words}"
 
 
 def _symmetric(array: np.ndarray) -> bool:
-    square = array.ndim > 1 and array.shape[-1] == array.shape[-2] > 1
-    return (
-        square
-        and bool((array == array.swapaxes(-1, -2)).all())
-        and bool(np.ptp(array.astype(np.float64)))
-    )
+    """Return whether square matrices are symmetric, and not constant."""
+    if array.ndim < 2 or not array.shape[-1] == array.shape[-2] > 1:
+        return False
+    transposed = array.swapaxes(-1, -2)
+    return bool((array == transposed).all()) and not _is_constant(array)
+
+
+def _is_constant(array: np.ndarray) -> bool:
+    return not np.ptp(array.astype(np.float64))
+
+
+def _of_all_batches(trace: Trace, name: str) -> list[np.ndarray]:
+    return [named_leaves(inputs, "inputs")[name] for inputs, _ in trace.task.batches]
 
 
 def _rows(
@@ -206,13 +244,14 @@ def _rows(
     for layer in theirs.layers["eval"]:
         if layer.kind != "embedding" or layer.call or layer.input is None or not layer.parameters:
             continue
-        looked_up, rows = [layer.input], layer.parameters[0][1][0]
+        looked_up = [layer.input]
+        rows = layer.parameters[0][1][0]
         for name, leaf in named_leaves(theirs.task.batches[0][0], "inputs").items():
             if leaf.shape == layer.input.shape and (leaf == layer.input).all():
-                looked_up += [
-                    named_leaves(inputs, "inputs")[name] for inputs, _ in theirs.task.batches
-                ]
-        count = len(np.unique(np.concatenate([one.ravel() for one in looked_up])))
+                looked_up += _of_all_batches(theirs, name)
+        ids = np.concatenate([one.ravel() for one in looked_up])
+        count = len(np.unique(ids))
         titles = by_theirs.get(layer.name, set()) | shown.get(NET, set())
+        # one probe for each input that is looked up
         if count < rows and not any(one.startswith(IDS) for one in titles):
             yield f"{layer.name}: {rows - count} of {rows} rows are never looked up"

@@ -32,21 +32,27 @@ def dropout_stage(ours: Trace, theirs: Trace, names: Mapping[str, str]) -> Stage
         missing = "one trace does not contain the net's dropout; record that trace again"
         return Stage(DROPOUT, undecided=missing if ours.drops or theirs.drops else "")
     idle = [_idle_probabilities(side.drops or ()) for side in (ours, theirs)]
-    differences, shares = list[Difference](), list[str]()
-    by_share, masks = list[str](), list[str]()
+    differences: list[Difference] = []
+    shares: list[str] = []
+    by_share: list[str] = []
+    masks: list[str] = []
+    none = Drop("", 0.0, True)
     for own, other in pair_drops(ours.dropping, theirs.dropping, names):
-        x, y = (one or Drop("", 0.0, True) for one in (own, other))
-        (a, b), title = (x.share, y.share), x.title or y.title
-        # the side with 0 may drop as much in a function
-        if 0 in (a, b) and idle[a > 0][round(a or b, 6)]:
-            idle[a > 0][round(a or b, 6)] -= 1
-            a = b = a or b
+        x = own or none
+        y = other or none
+        a = x.share
+        b = y.share
+        title = x.title or y.title
+        if 0 in (a, b):  # the side with 0 may drop as much in a function
+            larger = a or b
+            left = idle[a > 0]
+            if left[round(larger, 6)]:
+                left[round(larger, 6)] -= 1
+                a = b = larger
         item = within(SETTINGS).compare(title, a, b)
         differences.append(item)
         if item.verdict == DIFFERS:
-            keeps = f": nn.Dropout({b:g}) keeps {b:g} in MindSpore; write nn.Dropout(p={b:g})"
-            inverted = keeps if math.isclose(a, 1 - b) else ""
-            shares.append(f"{title}: p={a:g} here, {b:g} in the reference{inverted}")
+            shares.append(f"{title}: {_difference_of_shares(a, b)}")
         elif not x.scale or not y.scale:
             by_share.append(title)
         elif words := _difference_of_masks(x, y):
@@ -64,6 +70,14 @@ def _idle_probabilities(drops: Sequence[Drop]) -> Counter[float]:
     return Counter(round(one.share, 6) for one in drops if one.once is None)
 
 
+def _difference_of_shares(ours: float, theirs: float) -> str:
+    words = f"p={ours:g} here, {theirs:g} in the reference"
+    if math.isclose(ours, 1 - theirs):
+        keeps = f"nn.Dropout({theirs:g}) keeps {theirs:g} in MindSpore"
+        words += f": {keeps}; write nn.Dropout(p={theirs:g})"
+    return words
+
+
 def _difference_of_masks(ours: Drop, theirs: Drop) -> str:
     if math.prod(ours.shape) != math.prod(theirs.shape):
         return f"drops {_words(ours.shape)} here, {_words(theirs.shape)} in the reference"
@@ -75,13 +89,21 @@ def _difference_of_masks(ours: Drop, theirs: Drop) -> str:
 
 def _may_be_functions(ours: Trace, theirs: Trace, differences: Sequence[Difference]) -> bool:
     """Return whether function calls may apply what one side's layers do not drop."""
-    every = (*(ours.drops or ()), *(theirs.drops or ()))
-    functions = ours.random_train or theirs.random_train or any(one.once is False for one in every)
+    functions: list[object] = [ours.random_train, theirs.random_train]
+    for side in (ours, theirs):
+        functions += [one.once is False for one in side.drops or ()]
     wrong = [item for item in differences if item.verdict == DIFFERS]
-    return bool(functions and wrong) and all(0 in (item.ours, item.theirs) for item in wrong)
+    if not wrong or not any(functions):
+        return False
+    return all(0 in (item.ours, item.theirs) for item in wrong)
 
 
 def _words(shape: tuple[int, ...]) -> str:
     """Describe what a mask of this shape drops, for example "channels (a mask [4, 8, 1, 1])"."""
-    kind = "elements" if 1 not in shape[1:] else "samples" if set(shape[1:]) == {1} else "channels"
+    axes = set(shape[1:])
+    kind = "channels"
+    if 1 not in axes:
+        kind = "elements"
+    elif axes == {1}:
+        kind = "samples"
     return f"{kind} (a mask {list(shape)})"

@@ -65,7 +65,8 @@ def initial_stage(
     their distribution. If an array joins several parts, `seams` maps its name to the first row of
     each part after the first part.
     """
-    differences, hints = list[Difference](), list[str]()
+    differences: list[Difference] = []
+    hints: list[str] = []
     for name in theirs[0]:
         builds = [
             np.stack([build[name] for build in side], -1).astype(np.float64)
@@ -79,8 +80,13 @@ def initial_stage(
 
 def _words_of(array: ArrayId) -> str:
     """Return the name of an array or of a part of it."""
-    rows = f" rows {array.rows[0]}:{array.rows[1]}" if array.rows else ""
-    return array.name + rows + (f" row {array.row}" if array.row is not None else "")
+    words = array.name
+    if array.rows:
+        start, stop = array.rows
+        words += f" rows {start}:{stop}"
+    if array.row is not None:
+        words += f" row {array.row}"
+    return words
 
 
 class _Rows(NamedTuple):
@@ -95,16 +101,16 @@ def _compare_builds(
     name: str, a: np.ndarray, b: np.ndarray, cuts: Sequence[int]
 ) -> tuple[list[Difference], list[str]]:
     """Compare one array. `a` and `b` have all builds of each side: [rows, …, builds]."""
-    differences, hints, several = list[Difference](), list[str](), a.shape[-1] > 1
+    differences: list[Difference] = []
+    hints: list[str] = []
+    several = a.shape[-1] > 1
     fixed = [(side == side[..., :1]).all(-1) & several for side in (a, b)]
     both = fixed[0] & fixed[1]
     if both.mean() > CHANCE:
-        x, y = (np.where(both, side[..., 0], 0.0) for side in (a, b))
-        unit = 2.0**-23 * float(np.abs(y).max(initial=0.0))
-        same = np.where(np.abs(x - y) <= unit, y, x)
-        item = difference(ArrayId(name, moment="each build"), same, y)
+        item = _compare_constants(name, both, a[..., 0], b[..., 0])
         differences.append(item)
-        hints += [f"{name}: not random: {item.values()}"] * (item.verdict == DIFFERS)
+        if item.verdict == DIFFERS:
+            hints.append(f"{name}: not random: {item.values()}")
     if both.all():
         return differences, hints
     if fixed[0].all() or fixed[1].all():  # equal builds are one draw, not several
@@ -123,9 +129,22 @@ def _compare_builds(
     return differences, hints
 
 
+def _compare_constants(
+    name: str, where: np.ndarray, ours: np.ndarray, theirs: np.ndarray
+) -> Difference:
+    """Compare the elements that are equal in all builds, up to a unit in the last place."""
+    x = np.where(where, ours, 0.0)
+    y = np.where(where, theirs, 0.0)
+    largest = float(np.abs(y).max(initial=0.0))
+    unit = 2.0**-23 * largest
+    same = np.where(np.abs(x - y) <= unit, y, x)
+    return difference(ArrayId(name, moment="each build"), same, y)
+
+
 def _compare_rows(part: _Rows, several: bool) -> tuple[list[Difference], list[str]]:
     """Compare whether rows are orthogonal, and the moments of their numbers."""
-    differences, hints = list[Difference](), list[str]()
+    differences: list[Difference] = []
+    hints: list[str] = []
     if several:
         array = dataclasses.replace(part.id, moment="orthogonal")
         item = difference(array, _is_orthogonal(part.ours), _is_orthogonal(part.theirs))
@@ -147,10 +166,13 @@ def _blocks(
 ) -> Iterator[tuple[ArrayId, slice]]:
     yield ArrayId(name), slice(None)
     rows = shape[0] if shape else 0
-    equal = [
-        range(0, rows + 1, rows // count) for count in _BLOCKS if rows > count and rows % count == 0
-    ]
-    for ends in [[0, *seams, rows]] if seams else equal:
+    cuts: list[Sequence[int]] = []
+    if seams:
+        cuts.append([0, *seams, rows])
+    else:
+        counts = [count for count in _BLOCKS if rows > count and rows % count == 0]
+        cuts += [range(0, rows + 1, rows // count) for count in counts]
+    for ends in cuts:
         for start, end in itertools.pairwise(ends):
             yield ArrayId(name, rows=(start, end)), slice(start, end)
 
@@ -163,12 +185,15 @@ def _is_orthogonal(array: np.ndarray) -> bool:
     if array.ndim < 3:
         return False
     matrix = array[..., 0].reshape(len(array), -1)
-    matrix = matrix if len(matrix) <= matrix.shape[1] else matrix.T
+    if len(matrix) > matrix.shape[1]:
+        matrix = matrix.T
+    count = len(matrix)
     sizes = np.linalg.norm(matrix, axis=1, keepdims=True)
-    if not 2 <= len(matrix) <= _LARGE or not sizes.all():
+    if not 2 <= count <= _LARGE or not sizes.all():
         return False
-    cosines = (matrix / sizes) @ (matrix / sizes).T
-    return bool(np.abs(cosines - np.eye(len(matrix))).max() < ORTHOGONAL)
+    units = matrix / sizes
+    cosines = units @ units.T
+    return bool(np.abs(cosines - np.eye(count)).max() < ORTHOGONAL)
 
 
 def _constant_rows(part: _Rows) -> list[_Rows]:
@@ -198,12 +223,18 @@ def _words(values: np.ndarray) -> str:
 
 def _moments(part: _Rows) -> list[Difference]:
     """Compare constants by value, and random numbers by mean, standard deviation and kurtosis."""
-    a, b = part.ours.ravel(), part.theirs.ravel()
-    count, spread_a, spread_b = len(b), float(a.std()), float(b.std())
-    mean_a, mean_b, largest = float(a.mean()), float(b.mean()), max(spread_a, spread_b)
+    a = part.ours.ravel()
+    b = part.theirs.ravel()
+    count = len(b)
+    spread_a = float(a.std())
+    spread_b = float(b.std())
+    mean_a = float(a.mean())
+    mean_b = float(b.mean())
+    largest = max(spread_a, spread_b)
 
     def compared(moment: str, x: float, y: float, scale: float, tolerance: float) -> Difference:
-        array, apart = dataclasses.replace(part.id, moment=moment), abs(x - y)
+        array = dataclasses.replace(part.id, moment=moment)
+        apart = abs(x - y)
         why = "standard errors" if spread_a and spread_b else "constants"
         return Difference(array, apart, apart / scale, math.nan, x, y, (), 0.0, tolerance, why)
 

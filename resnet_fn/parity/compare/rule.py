@@ -1,6 +1,4 @@
-"""What each rule of the comparison has: a rule compares one stage, and is the only place that knows
-how.
-"""
+"""The base of all rules: a rule compares one stage, and only that rule contains how."""
 
 import dataclasses
 from typing import Any

@@ -93,17 +93,17 @@ def compare_stages(sides: Sides, known: Mapping[StageId, Stage] | None = None) -
     """
     workers = Workers(sides.port)
     others = [sides.of_worker(worker) for worker in sides.port.workers[1:]]
-    found = []
+    result = []
     for rule in RULES:
         if known is not None and not rule.rounded:
-            found += [known[rule.id]] if rule.id in known else []
+            result += [known[rule.id]] if rule.id in known else []
             continue
         stage = rule.stage(sides)
         if stage is None:
             continue
         if sides.port.workers and rule.each_worker:
             stage = rule.with_workers(merged(stage, map(rule.stage, others)), workers)
-        found.append(
+        result.append(
             undecided_if_random(stage, sides.port, sides.reference) if rule.trains else stage
         )
-    return found
+    return result

@@ -62,7 +62,7 @@ def with_note(stage: Stage, note: str) -> Stage:
 
 
 def without_undecided(stage: Stage) -> Stage:
-    """Return the stage without its undecided arrays, whose number its note tells."""
+    """Return the stage without its undecided arrays. Its note has their number."""
     decided = [item for item in stage.differences if item.verdict != UNDECIDED]
     lost = len(stage.differences) - len(decided)
     if not lost:

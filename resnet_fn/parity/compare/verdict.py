@@ -145,27 +145,27 @@ def verdict(
         A verdict. If it has a request, call again with the answer and with this verdict as
         `earlier`.
     """
-    found, request = evidence.earlier, evidence.earlier and evidence.earlier.request
-    if found is None:
-        found = _first_verdict(port, reference, names, initialisation)
-        width = _wanted_width(found, evidence.tie_widths)
+    result, request = evidence.earlier, evidence.earlier and evidence.earlier.request
+    if result is None:
+        result = _first_verdict(port, reference, names, initialisation)
+        width = _wanted_width(result, evidence.tie_widths)
         if width is not None:
-            return dataclasses.replace(found, request=Request(tie_width=width))
+            return dataclasses.replace(result, request=Request(tie_width=width))
     elif request and request.tie_width is not None:
-        found = _with_flipped_ties(found, port, reference, evidence.flipped, initialisation)
-    compared = found.compared_probes
+        result = _with_flipped_ties(result, port, reference, evidence.flipped, initialisation)
+    compared = result.compared_probes
     if compared is None:
-        found = dataclasses.replace(found, beyond=_beyond_rounding(found))
-        evaluation = next(stage for stage in found.stages if stage.id == EVAL_FORWARD)
+        result = dataclasses.replace(result, beyond=_beyond_rounding(result))
+        evaluation = next(stage for stage in result.stages if stage.id == EVAL_FORWARD)
         forward = evaluation.verdict != DIFFERS
         try:
             compared = compare_probes(port, reference, names.layers, forward)
         except Exception as error:
-            return _without_probes(found, error)
+            return _without_probes(result, error)
         if asked := compared.asked:
             request = Request(probes=asked)
-            return dataclasses.replace(found, compared_probes=compared, request=request)
-    return _with_probes(found, port, reference, compared, evidence)
+            return dataclasses.replace(result, compared_probes=compared, request=request)
+    return _with_probes(result, port, reference, compared, evidence)
 
 
 def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation: bool) -> Verdict:
@@ -219,70 +219,70 @@ def _changes(sides: Sides) -> list[str]:
     return lines
 
 
-def _wanted_width(found: Verdict, widths: Sequence[float]) -> float | None:
+def _wanted_width(result: Verdict, widths: Sequence[float]) -> float | None:
     """Return the width of the ties that may explain gradients that differ, or None.
 
     The cause may be ReLU inputs whose sign float32 cannot decide. The rounding of float16 includes
     these inputs.
     """
-    same_layers = found.first_layer is None and found.first_gradient is not None
-    if not (same_layers and widths and found.precision == "float32"):
+    same_layers = result.first_layer is None and result.first_gradient is not None
+    if not (same_layers and widths and result.precision == "float32"):
         return None
-    outputs = [layer.output for layer in found.layers if layer.mode == "train"]
+    outputs = [layer.output for layer in result.layers if layer.mode == "train"]
     needed = allowed.tie_width(outputs)
     return next((width for width in widths if width >= needed), max(widths))
 
 
 def _with_flipped_ties(
-    found: Verdict,
+    result: Verdict,
     port: Trace,
     reference: Trace,
     flipped: tuple[Rounding, int] | None,
     initialisation: bool,
 ) -> Verdict:
     """Return the verdict by the rounding that includes flipped ties, if it is known."""
-    found = dataclasses.replace(found, request=None)
+    result = dataclasses.replace(result, request=None)
     if flipped is None:
-        return found
+        return result
     rounding = allowed.with_flipped_ties(reference.rounding, flipped[0])
-    order = order_of(port, found.names)
-    sides = sides_of(port, reference, found.names, rounding, order, found.layers, initialisation)
-    stages = compare_stages(sides, {stage.id: stage for stage in found.stages})
-    return dataclasses.replace(found, stages=stages, ties=flipped[1], rounding=rounding)
+    order = order_of(port, result.names)
+    sides = sides_of(port, reference, result.names, rounding, order, result.layers, initialisation)
+    stages = compare_stages(sides, {stage.id: stage for stage in result.stages})
+    return dataclasses.replace(result, stages=stages, ties=flipped[1], rounding=rounding)
 
 
-def _beyond_rounding(found: Verdict) -> list[Difference]:
+def _beyond_rounding(result: Verdict) -> list[Difference]:
     """Return the arrays within their tolerance that rounding does not explain, worst first."""
-    if not found.rounding or found.precision != "float32":
+    if not result.rounding or result.precision != "float32":
         return []
     named = {rule.id for rule in RULES if rule.names_beyond}
-    items = [one for stage in found.stages if stage.id in named for one in stage.differences]
+    items = [one for stage in result.stages if stage.id in named for one in stage.differences]
     return sorted((one for one in items if one.beyond), key=lambda one: -one.beyond)
 
 
 def _with_probes(
-    found: Verdict,
+    result: Verdict,
     port: Trace,
     reference: Trace,
     compared: ComparedProbes,
     evidence: Evidence,
 ) -> Verdict:
     """Return the final verdict, with what probes show and the comparison covers."""
-    found = dataclasses.replace(found, request=None, compared_probes=None)
+    result = dataclasses.replace(result, request=None, compared_probes=None)
     if evidence.not_measured:  # then the tolerance alone decides
         left_out = {**compared.left_out, "the rounding of probes": evidence.not_measured}
         compared = compared._replace(left_out=left_out)
     try:
         probed = judge_probes(compared, evidence.probes or {})
-        found = dataclasses.replace(found, probed=probed)
-        idle = sides_of(port, reference, found.names, {}, ()).without_gradient
-        coverage = coverage_of(port, reference, found.names, found.layers, probed, idle)
+        result = dataclasses.replace(result, probed=probed)
+        idle = sides_of(port, reference, result.names, {}, ()).without_gradient
+        coverage = coverage_of(port, reference, result.names, result.layers, probed, idle)
     except Exception as error:
-        return _without_probes(found, error)
-    return dataclasses.replace(found, coverage=coverage)
+        return _without_probes(result, error)
+    return dataclasses.replace(result, coverage=coverage)
 
 
-def _without_probes(found: Verdict, error: Exception) -> Verdict:
+def _without_probes(result: Verdict, error: Exception) -> Verdict:
     """Return the verdict, which does not need probes, with a line about an error."""
     line = f"probes and coverage failed ({type(error).__name__}: {first_line(error)})"
-    return dataclasses.replace(found, changed=[*found.changed, line])
+    return dataclasses.replace(result, changed=[*result.changed, line])

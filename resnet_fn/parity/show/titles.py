@@ -1,48 +1,73 @@
 """The words of stages and arrays: the only place where an id becomes text."""
 
-from collections.abc import Callable
-
 from resnet_fn.parity.compare.isolated import words_of_case
 from resnet_fn.parity.compare.optimizer_settings import UPDATED
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.stages import EVERY_LATER, FIRST, ArrayId, StageId
 
-_STAGES: dict[str, Callable[[StageId], str]] = {
-    stages.EVAL_FORWARD.name: lambda stage: f"{stage.mode} forward",
-    stages.EVAL_LAYERS.name: lambda stage: f"{stage.mode} layers",
-    stages.CHANGE.name: lambda stage: "change by update 1",
-    stages.STATISTICS.name: lambda stage: "BatchNorm statistics after update 1",
-    stages.LAST.name: lambda stage: f"weights after update {stage.update}",
-    stages.CHANGED_BUFFERS.name: lambda stage: "eval forward after the updates",
-    stages.AVERAGE.name: lambda stage: "averaged weights after the last update",
+_STAGES = {
+    stages.CHANGE.name: "change by update 1",
+    stages.STATISTICS.name: "BatchNorm statistics after update 1",
+    stages.CHANGED_BUFFERS.name: "eval forward after the updates",
+    stages.AVERAGE.name: "averaged weights after the last update",
 }
+
+_OF_MODE = (stages.EVAL_FORWARD.name, stages.EVAL_LAYERS.name)
+
+_MOMENTS = {"orthogonal": ": orthogonal", "each build": " in each build"}
 
 
 def title_of_stage(stage: StageId | Stage) -> str:
     """Return the title of a stage, for example "gradients, later batches"."""
-    stage = stage.id if isinstance(stage, Stage) else stage
-    title = _STAGES[stage.name](stage) if stage.name in _STAGES else stage.name
-    title += ", later batches" if stage.batch == EVERY_LATER else ""
-    return title + (", with dropout" if stage.masked else "")
+    if isinstance(stage, Stage):
+        return title_of_stage(stage.id)
+    title = _STAGES.get(stage.name, stage.name)
+    if stage.name in _OF_MODE:
+        title = f"{stage.mode} {stage.name}"
+    if stage.update:
+        title = f"weights after update {stage.update}"
+    if stage.batch == EVERY_LATER:
+        title += ", later batches"
+    if stage.masked:
+        title += ", with dropout"
+    return title
 
 
 def title_of(array: ArrayId) -> str:
     """Return the name of an array, for example "conv.weight of rank 1"."""
-    title = words_of_case(array) if array.samples else array.name
+    title = array.name
+    if array.samples:
+        title = words_of_case(array)
     if array.setting == UPDATED:
         title = f"whether {title} is updated"
     elif array.setting:
         title = f"{array.setting} of {title}"
-    if array.update:
-        title += f"{' of ' * bool(title)}update {array.update}"
-    title += f" rows {array.rows[0]}:{array.rows[1]}" if array.rows else ""
-    title += f" row {array.row}" if array.row is not None else ""
+    if array.update and title:
+        title += f" of update {array.update}"
+    elif array.update:
+        title = f"update {array.update}"
+    title += _part(array)
+    if array.alone:
+        title += f", update {array.alone}"
+    if array.batch != FIRST:
+        title += f" of batch {array.batch}"
+    if array.worker is not None:
+        title += f" of rank {array.worker}"
+    return title
+
+
+def _part(array: ArrayId) -> str:
+    """Return which part of an initial array is meant, and which of its moments."""
+    words = ""
+    if array.rows:
+        start, stop = array.rows
+        words += f" rows {start}:{stop}"
+    if array.row is not None:
+        words += f" row {array.row}"
     if array.moment:
-        title += {"orthogonal": ":", "each build": " in"}.get(array.moment, "") + f" {array.moment}"
-    title += f", update {array.alone}" if array.alone else ""
-    title += f" of batch {array.batch}" if array.batch != FIRST else ""
-    return title + (f" of rank {array.worker}" if array.worker is not None else "")
+        words += _MOMENTS.get(array.moment, f" {array.moment}")
+    return words
 
 
 def doubt_of(stage: Stage) -> str:

@@ -6,10 +6,18 @@ import numpy as np
 
 NET = ""  # the name of the whole net among the names of layers
 
-FACTORS = {"0.01·x": 0.01, "−x": -1.0, "10·x": 10.0}
+FACTORS = {
+    "0.01·x": 0.01,
+    "−x": -1.0,
+    "10·x": 10.0,
+}
 
 # probe → (times, plus): an image size or sequence length n becomes times · n + plus
-SIZES = {"sizes − 1": (1, -1), "sizes + 1": (1, 1), "sizes × 2": (2, 0)}
+SIZES = {
+    "sizes − 1": (1, -1),
+    "sizes + 1": (1, 1),
+    "sizes × 2": (2, 0),
+}
 
 IDS, MASKS = "every id once", "masks inverted"
 
@@ -22,5 +30,8 @@ def is_mask(name: str, leaf: np.ndarray) -> bool:
     """Return whether an input is a mask: an array of bool, of integers 0 and 1, or with "mask" in
     the name.
     """
-    ones = leaf.size and leaf.dtype.kind in "iu" and bool(np.isin(leaf, (0, 1)).all())
-    return leaf.dtype == bool or "mask" in name or bool(ones)
+    if leaf.dtype == bool or "mask" in name:
+        return True
+    if not leaf.size or leaf.dtype.kind not in "iu":
+        return False
+    return bool(np.isin(leaf, (0, 1)).all())

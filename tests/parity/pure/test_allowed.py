@@ -1,0 +1,44 @@
+"""Each bound of the ladder names the place of its evidence, which exists."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.parity.compare import allowed
+from resnet_fn.parity.trace import limits
+
+DOCS = Path(__file__).parents[3]
+
+
+def constants(module: object) -> list[tuple[str, str]]:
+    """The constants of a module, each with the text below it."""
+    body = ast.parse(Path(module.__file__).read_text(encoding="utf-8")).body
+    found = []
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.Assign):
+            text = ""
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                text = str(after.value.value)
+            found.append((ast.unparse(node.targets[0]), text))
+    return found
+
+
+CONSTANTS = [
+    pytest.param(text, id=name) for one in (allowed, limits) for name, text in constants(one)
+]
+
+
+def test_there_are_constants():
+    assert len(CONSTANTS) > 20
+
+
+@pytest.mark.parametrize("text", CONSTANTS)
+def test_a_bound_names_a_heading_that_exists(text):
+    places = re.findall(r"(docs/\w+\.md)#([\w-]+)", text)
+    assert places, text
+    for page, anchor in places:
+        words = (DOCS / page).read_text(encoding="utf-8")
+        titles = re.findall(r"^#+ (.+)", words, re.M)
+        assert anchor in [re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in titles]

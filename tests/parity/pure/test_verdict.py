@@ -1,0 +1,244 @@
+"""The verdict as a function of two traces made by hand: neither PyTorch nor MindSpore is needed."""
+
+import dataclasses
+import math
+from functools import partialmethod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.compare.allowed import Allowed
+from resnet_fn.parity.compare.rules import RULES
+from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
+from resnet_fn.parity.compare.verdict import Evidence, Request, verdict
+from resnet_fn.parity.pair.name_map import NameMap, whole_array
+from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.trace.data import Drop, Probe, Run, Trace
+from resnet_fn.parity.trace.derived import MEASURED
+from resnet_fn.parity.trace.difference import DIFFERS, Difference, difference
+from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.limits import ROUNDING_FACTOR
+from resnet_fn.parity.trace.source import StoredSource
+from resnet_fn.parity.trace.stages import CHANGE, GRADIENTS, UNTRAINED, WEIGHTS, ArrayId, StageId
+
+SHAPES = {"conv.weight": (4, 3, 3, 3), "head.weight": (5, 4), "head.bias": (5,)}
+STATISTICS = {"norm.moving_mean": (4,), "norm.moving_variance": (4,)}
+NAMES = NameMap(
+    "names", {name: whole_array(name) for name in {**SHAPES, **STATISTICS}}, {"conv": "conv"}, ()
+)
+WHOLE = 1e-6  # the rounding of each array of the reference
+
+
+def run(seed: int, updates: int = 3, **fields: Any) -> Run:
+    rng = np.random.default_rng(seed)
+
+    def arrays(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+        return {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+
+    gradients, last = arrays(SHAPES), arrays({**SHAPES, **STATISTICS})
+    return Run(
+        eval_outputs=arrays({"logits": (2, 5)}),
+        start=arrays({**SHAPES, **STATISTICS}),
+        rates=[0.1, 0.2, 0.4][:updates],
+        after=[arrays({**SHAPES, **STATISTICS}) for _ in range(updates)],
+        train_outputs=[arrays({"logits": (2, 5)}) for _ in range(updates)],
+        losses=[float(loss) for loss in rng.uniform(1, 2, updates)],
+        norms=[float(norm) for norm in rng.uniform(1, 2, updates)],
+        gradients=gradients,
+        clipped={name: 0.5 * array for name, array in gradients.items()},
+        average=last,
+        last_outputs=arrays({"logits": (2, 5)}),
+        **fields,
+    )
+
+
+def trace(seed: int, optimizer: str = "sgd") -> Trace:
+    """A recording of one worker that draws nothing and is finite."""
+    rng = np.random.default_rng(seed)
+    batches = [
+        (rng.standard_normal((2, 3, 6, 6)).astype(np.float32), np.arange(2, dtype=np.int32))
+        for _ in range(3)
+    ]
+    recipe = Recipe(optimizer=optimizer, nesterov=False, clip_norm=0.5)
+    main = run(seed, later=[run(seed + 1), run(seed + 2)], dropped=[run(seed + 3, 1)])
+    layer = Layer(
+        "conv", 0, "conv", "Conv", {}, batches[0][0], rng.standard_normal((2, 4)), (), True
+    )
+    initial = {name: rng.standard_normal(shape) for name, shape in {**SHAPES, **STATISTICS}.items()}
+    return Trace(
+        "PyTorch",
+        plan_of(recipe, batches),
+        initial,
+        {"eval": [layer], "train": [layer], "dropout": []},
+        main,
+        rounding=known_rounding(main),
+        trainable=[*SHAPES],
+        constants=[],
+        drops=[Drop("conv", 0.2, True, 1.25, (2, 4))],
+        probes={"": {"−x": Probe({"logits": rng.standard_normal((2, 5))}, "")}},
+        builds=[
+            {name: rng.standard_normal(shape) for name, shape in SHAPES.items()} for _ in range(3)
+        ],
+        optimizer_alone={
+            update: {name: rng.standard_normal(shape) for name, shape in SHAPES.items()}
+            for update in (1, 100)
+        },
+        losses_alone={ArrayId(samples=2, factor=factor): 0.5 * factor for factor in (1, 10)},
+        optimizer_settings={
+            "learning rate": dict.fromkeys(SHAPES, 0.1),
+            "eps": dict.fromkeys(SHAPES, 1e-8),
+        },
+    )
+
+
+def known_rounding(one: Run) -> dict[StageId, dict[Any, float]]:
+    known = {stage: dict.fromkeys(values(one), WHOLE) for stage, values in MEASURED.items()}
+    for index, later in enumerate(one.later):
+        for stage, values in MEASURED.items():
+            known[dataclasses.replace(stage, batch=index + 2)] = dict.fromkeys(values(later), WHOLE)
+    for dropped in one.dropped:
+        for stage, values in MEASURED.items():
+            known[dataclasses.replace(stage, masked=True)] = dict.fromkeys(values(dropped), WHOLE)
+    return known
+
+
+def sides(port: Trace, reference: Trace) -> Sides:
+    order = order_of(port, NAMES)
+    return sides_of(port, reference, NAMES, reference.rounding, order)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_trace_agrees_with_itself_with_no_difference(seed, optimizer):
+    one, two = trace(seed, optimizer), trace(seed, optimizer)
+    found, again = (verdict(side, side, NAMES) for side in (one, two))
+    assert found.agrees
+    assert found.request is None
+    items = [item for stage in found.stages for item in stage.differences]
+    assert len(items) > 80
+    assert {item.relative for item in items} == {0.0}
+    assert {item.max_abs for item in items} == {0.0}
+    assert repr(found) == repr(again)
+
+
+class Moves:
+    """Takes the place of `Allowed.compare`, and moves the port's array in one of the calls."""
+
+    def __init__(self, number: int | None = None) -> None:
+        self.number, self.calls = number, list[tuple[ArrayId, Allowed]]()
+
+    def __call__(self, bound: Allowed, array: ArrayId | str, ours: Any, theirs: Any) -> Difference:
+        self.calls.append((array if isinstance(array, ArrayId) else ArrayId(array), bound))
+        if len(self.calls) - 1 == self.number:
+            b = np.asarray(theirs, np.float64)
+            by = 10 * max(bound.tolerance, ROUNDING_FACTOR * bound.rounding) or 1e-9
+            step = b if b.any() else np.ones_like(b) / max(1, b.size) ** 0.5
+            ours = b + by * step
+        return difference(array, ours, theirs, *bound)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_an_array_ten_bounds_away_differs(optimizer, monkeypatch):
+    """Each array of each rule, moved in the pair that the rule gets, except arrays that are only
+    rounding.
+    """
+    one, moved = trace(7, optimizer), 0
+    for rule in RULES:
+        still = Moves()
+        monkeypatch.setattr(Allowed, "compare", partialmethod(still))
+        rule.stage(sides(one, one))
+        for number, (array, bound) in enumerate(still.calls):
+            if not math.isfinite(bound.rounding) or bound.why.startswith("only rounding"):
+                continue
+            if rule.id == UNTRAINED:  # a table that differs is looked at again
+                continue
+            monkeypatch.setattr(Allowed, "compare", partialmethod(Moves(number)))
+            stage = rule.stage(sides(one, one))
+            assert stage.verdict == DIFFERS, (rule.id, array, bound)
+            assert stage.first.id.name == array.name
+            moved += 1
+    assert moved >= 80
+
+
+def test_a_table_further_than_units_in_the_last_place_differs():
+    for units, verdict_of_stage in ((2, "ok"), (100, "DIFFERS")):
+        port, reference = trace(7), trace(7)
+        table = np.ones(4, np.float32)
+        for side, array in ((port, table + units * np.spacing(table)), (reference, table)):
+            side.initial["norm.moving_mean"] = array
+        found = verdict(port, reference, NAMES)
+        stage = next(one for one in found.stages if one.id == UNTRAINED)
+        assert stage.verdict == verdict_of_stage
+
+
+@pytest.mark.parametrize("why", ["float64", "median", "unit of the weight", "tolerance", "equal"])
+def test_a_row_says_which_rule_gives_its_bound(why):
+    one = trace(7)
+    if why == "unit of the weight":
+        one.run.start["conv.weight"] *= 1e5  # its last place is 1 % of its change
+        one.run.after[0]["conv.weight"] += one.run.start["conv.weight"]
+    elif why != "tolerance":
+        one.rounding[GRADIENTS] = {"conv.weight": 1e-3, "head.weight": 5e-5, "head.bias": 8e-5}
+    found = verdict(one, one, NAMES)
+    whys = {(stage.id, item.name): item.why for stage in found.stages for item in stage.differences}
+    place = {
+        "float64": (GRADIENTS, "conv.weight"),
+        "median": (GRADIENTS, "head.weight"),
+        "unit of the weight": (CHANGE, "conv.weight"),
+        "tolerance": (GRADIENTS, "conv.weight"),
+        "equal": (WEIGHTS, "conv.weight"),
+    }
+    assert whys[place[why]] == why
+
+
+def other_gradients() -> Trace:
+    """A port with the same layers, whose gradients are 1 % away."""
+    port = trace(7)
+    port.run.gradients = {name: 1.01 * array for name, array in port.run.gradients.items()}
+    return port
+
+
+def test_gradients_that_differ_alone_request_flipped_ties():
+    port, reference = other_gradients(), trace(7)
+    evidence = Evidence(tie_widths=(1e-5, 1e-4))
+    found = verdict(port, reference, NAMES, evidence)
+    assert found.request == Request(tie_width=1e-5)
+    wide = {stage: dict.fromkeys(errors, 1e-2) for stage, errors in reference.rounding.items()}
+    answered = dataclasses.replace(evidence, earlier=found, flipped=(wide, 3))
+    final = verdict(port, reference, NAMES, answered)
+    assert (final.request, final.ties, final.first_gradient) == (None, 3, None)
+    unknown = verdict(port, reference, NAMES, dataclasses.replace(evidence, earlier=found))
+    assert (unknown.request, unknown.ties) == (None, 0)
+    assert unknown.first_gradient.name == "head.bias"
+    assert verdict(port, reference, NAMES).request is None  # without widths
+
+
+def test_flipped_ties_are_not_requested_if_a_layer_differs():
+    port = other_gradients()
+    layer = port.layers["eval"][0]
+    port.layers["eval"] = [dataclasses.replace(layer, output=1.01 * layer.output)]
+    assert verdict(port, trace(7), NAMES, Evidence(tie_widths=(1e-5,))).request is None
+
+
+@pytest.mark.parametrize(("rounding", "findings"), [(1e-3, 0), (1e-6, 1), (None, 1)])
+def test_a_probe_that_differs_requests_its_rounding(rounding, findings):
+    port, reference = trace(7), trace(7)
+    port.probes[""]["−x"].outputs["logits"] *= 1 + 2e-3
+    found = verdict(port, reference, NAMES)
+    assert found.request == Request(probes={"": ["−x"]})
+    answer = {"": {"−x": {"logits": rounding}}}
+    known = {"probes": answer} if rounding else {"not_measured": "not measured"}
+    final = verdict(port, reference, NAMES, Evidence(earlier=found, **known))
+    assert (final.request, len(final.probed.findings)) == (None, findings)
+    assert ("the rounding of probes" in final.probed.left_out) == (rounding is None)
+    assert final.agrees
+
+
+def test_a_stored_source_answers_from_what_was_stored():
+    one = trace(7)
+    one.probes[""]["−x"].rounding["logits"] = 1e-3
+    source = StoredSource(one)
+    assert source.probe_rounding({"": ["−x"]}) == {"": {"−x": {"logits": 1e-3}}}
+    assert (source.tie_widths, source.flipped_ties(1e-5), source.run(None)) == ((), None, None)
