@@ -1,9 +1,10 @@
 """Define the commands of the parity ladder, which compares a net with a PyTorch net."""
 
+import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.shares import save_share
 from resnet_fn.parity.sides import Sides
 from resnet_fn.parity.tasks import load_functions, plan_asked_for, returned
-from resnet_fn.parity.trace.data import Trace, Wanted
+from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.source import Recorded, Source, StoredSource
 from resnet_fn.parity.trace.tree import leaves
 from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.extras import import_extra
@@ -155,17 +157,18 @@ def record(arguments: Sequence[str]) -> int:
     plan = like.task if like else plan_asked_for(asked)
     sides = Sides(asked, functions, plan)
     if asked.net:
-        recording = sides.record_port(like)
+        recorded = sides.record_port(like)
     else:
         torch = import_extra("torch", "recording a reference")
         keep_freed()
         torch.set_num_threads(asked.threads or torch.get_num_threads())
-        recording = sides.record_reference()
+        recorded = sides.record_reference()
+    recording = recorded.trace
     if own:
         path = Path(own.rpartition(":")[0])
         recording.file = f"{path.name}, SHA-256 {sha256_of_file(path)}"
     workers = join(asked.device) if asked.net else Workers()
-    size = save_share(recording, Path(parsed.out), asked.layers, workers)
+    size = save_share(recorded, Path(parsed.out), asked.layers, workers)
     if not workers.is_main:
         return 0
     print(
@@ -205,10 +208,12 @@ def replay_trace(arguments: Sequence[str]) -> int:
     asked = flags.asked_in(parsed)
     functions = load_functions(asked)
     began = time.perf_counter()
-    reference = _with_search(load_recording(Path(parsed.trace)), asked)
+    reference = load_recording(Path(parsed.trace))
+    source = _source_of(reference, asked)
     sides = Sides(asked, functions, reference.task)
     sides.start_mindspore()
-    ladder = sides.replay(reference, next(iter(reference.run.eval_outputs.values())).shape[-1])
+    recorded = Recorded(reference, source)
+    ladder = sides.replay(recorded, next(iter(reference.run.eval_outputs.values())).shape[-1])
     print(
         f"trace of {reference.framework}: {parsed.trace}"
         + f" ({reference.file})" * bool(reference.file)
@@ -253,9 +258,8 @@ def compare(arguments: Sequence[str]) -> int:
             f"compare: the traces must be of the same net, but {'; '.join(names.problems[:3])}"
         )
     initialisation = Sides(asked, {}, theirs.task).initialisation
-    ladder = compare_recordings(
-        ours, _with_search(theirs, asked), names, initialisation, search=not asked.quick
-    )
+    source = _source_of(theirs, asked)
+    ladder = compare_recordings(ours, theirs, names, initialisation, not asked.quick, source)
     return _finish(
         asked,
         ladder,
@@ -266,13 +270,10 @@ def compare(arguments: Sequence[str]) -> int:
     )
 
 
-def _with_search(reference: Trace, asked: Asked) -> Trace:
-    """Return `reference`.
-
-    If --reference is set, the copy has a function that searches its torch module for causes.
-    """
+def _source_of(reference: Trace, asked: Asked) -> Source:
+    """Return what a trace can still be asked: of its torch module, too, if --reference names it."""
     if not (place := asked.searched):
-        return reference
+        return StoredSource(reference)
     path, recorded = Path(place.rpartition(":")[0]), reference.file.partition(",")[0]
     other = recorded and path.is_file() and not reference.file.endswith(sha256_of_file(path))
     cli.raise_usage_errors(
@@ -295,17 +296,18 @@ def _with_search(reference: Trace, asked: Asked) -> Trace:
     torch = import_extra("torch", "the search for causes")
     build = load_function(place, "--reference")
 
-    def search(wanted: Wanted) -> list[str]:
-        from resnet_fn.parity.explain.torch_search import searcher_of
+    @contextlib.contextmanager
+    def built() -> Iterator[Any]:
         from resnet_fn.runtime.cpus import cpu_count
 
         torch.set_num_threads(max(1, cpu_count() // 2))  # as in `live`
         torch.manual_seed(reference.task.seed)  # as in `record`
         with imports_beside(place):
-            made = returned("--reference", place, build(), torch.nn.Module, "a torch Module")
-            return searcher_of(reference, made)(wanted)
+            yield returned("--reference", place, build(), torch.nn.Module, "a torch Module")
 
-    return dataclasses.replace(reference, search=search)
+    from resnet_fn.parity.explain.torch_search import ModuleSource
+
+    return ModuleSource(reference, built)
 
 
 def _check_same_task(ours: Trace, theirs: Trace) -> None:

@@ -9,20 +9,9 @@ from resnet_fn.parity.explain.causes import StageCase, explain
 from resnet_fn.parity.explain.rank_causes import worker_causes
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.probes import Asked
-from resnet_fn.parity.trace.source import ProbeRounding, Source, StoredSource
+from resnet_fn.parity.trace.source import Source, StoredSource
 
 Ladder = Verdict  # the public result of a comparison
-
-
-class _LiveSource(StoredSource):
-    """The source of a trace that still has its functions."""
-
-    def probe_rounding(self, asked: Asked) -> ProbeRounding | None:
-        """Measure the rounding, which is stored beside each probe."""
-        if self.trace.measure_probes:
-            self.trace.measure_probes(asked)  # type: ignore[arg-type]
-        return super().probe_rounding(asked)
 
 
 def compare_recordings(
@@ -40,14 +29,14 @@ def compare_recordings(
         names: the pairing of our parameters and layers with the reference's.
         initialisation: whether to compare the initial parameters.
         search: whether to search for the causes of a difference.
-        source: what the reference can still be asked.
+        source: what the reference can still be asked; by default what its trace has.
     """
     if theirs.workers and not ours.workers:
         raise ValueError(
             "reference: several workers recorded this trace; give a trace of one worker as the "
             "reference"
         )
-    source = source or _LiveSource(theirs)
+    source = source or StoredSource(theirs)
     evidence = Evidence(source.tie_widths)
     result = verdict(ours, theirs, names, evidence, initialisation)
     while result.request:
@@ -59,7 +48,7 @@ def compare_recordings(
         return result
     # later stages differ because this stage does
     reference = dataclasses.replace(theirs, rounding=result.rounding)
-    case = StageCase(stage, result.layers, ours, reference, names)
+    case = StageCase(stage, result.layers, ours, reference, names, source)
     return result.with_causes(attempt(worker_causes, case) or explain(case, search))
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from mindspore import nn
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.answers import answering
 from resnet_fn.parity.compare.inputs import inputs_stage
 from resnet_fn.parity.compare.notes import unmatched_notes
 from resnet_fn.parity.compare.stage import Stage
@@ -24,6 +23,7 @@ from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
+from resnet_fn.parity.trace.source import Recorded, StoredSource
 from resnet_fn.parity.trace.stages import WEIGHTS
 from resnet_fn.parity.trace.tree import Batch
 
@@ -31,7 +31,7 @@ _RATE = 0.01  # small enough that a small batch does not make training chaotic
 
 
 def replay(
-    reference: Trace,
+    recorded: Recorded,
     net: nn.Cell,
     *,
     mode: str = "graph",
@@ -41,7 +41,7 @@ def replay(
     quick: bool = False,
     **ours: Any,
 ) -> Ladder:
-    """Copy the reference's weights into a net, repeat the reference's updates, and compare stage by
+    """Copy the recorded reference's weights into a net, repeat the reference's updates, and compare stage by
     stage.
 
     `mode` is "graph", or "pynative" to compile nothing. `corrections` pairs parameters and layers
@@ -51,6 +51,7 @@ def replay(
     `initialisation` is False, initial parameters are not compared. `build` makes the net again, to
     compare the initial parameters of several nets. Afterwards, the net has the reference's weights.
     """
+    reference, source = recorded
     task = reference.task
     for name, own in (("loss", task.loss.custom), ("optimizer", task.optimizer.custom)):
         if own and ours.get(name) is None:
@@ -69,8 +70,8 @@ def replay(
             )
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
         like = like_of(reference, names, ours.get("optimizer") is not None)
-        recorded = record(side, like, bool(reference.probes) and not quick)
-    return compare_recordings(recorded.trace, reference, names, initialisation, search=not quick)
+        port = record(side, like, bool(reference.probes) and not quick).trace
+    return compare_recordings(port, reference, names, initialisation, not quick, source)
 
 
 def names_of(
@@ -146,7 +147,7 @@ def compare_step(
     )
     side = TorchSide(reference, task, reference_loss, reference_optimizer)
     recorded = record(side, probes=not quick)
-    return replay(answering(recorded), net, quick=quick, **ours)
+    return replay(recorded, net, quick=quick, **ours)
 
 
 def assert_parity(
@@ -182,7 +183,8 @@ def assert_parity(
             raise ValueError(
                 "batches, recipe: a trace has its own batches and recipe; leave both out"
             )
-        ladder = replay(load_recording(Path(reference)), net, **options)
+        trace = load_recording(Path(reference))
+        ladder = replay(Recorded(trace, StoredSource(trace)), net, **options)
     else:
         if batches is None:
             raise ValueError(

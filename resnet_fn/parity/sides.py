@@ -4,11 +4,11 @@ import dataclasses
 from functools import partial
 from typing import Any
 
-from resnet_fn.parity.answers import answering
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.tasks import returned
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.runtime.user_files import imports_beside
 from resnet_fn.runtime.workers import Workers
 
@@ -74,7 +74,7 @@ class Sides:
         mindspore.set_seed(self.plan.seed + 1)  # MindSpore takes 0 for "no seed"
         return workers
 
-    def record_reference(self) -> Trace:
+    def record_reference(self) -> Recorded:
         """Record the reference in PyTorch."""
         import torch
 
@@ -86,9 +86,9 @@ class Sides:
         with imports_beside(self.asked.reference, self.asked.loss, self.asked.optimizer):
             net = self.reference_net()
             side = TorchSide(net, self.plan, own("loss"), own("optimizer"), build)
-            return answering(record(side, probes=self.asked.with_probes))
+            return record(side, probes=self.asked.with_probes)
 
-    def record_port(self, like: Trace | None) -> Trace:
+    def record_port(self, like: Trace | None) -> Recorded:
         """Record the net in MindSpore, with the weights and weight decays of the recording `like`,
         if it is given.
         """
@@ -112,7 +112,7 @@ class Sides:
             options |= {"loss": own.get("loss"), "build": build if self.initialisation else None}
             side = MindSporeSide(net, self.plan, **options)
             if like is None:
-                return record(side, probes=self.asked.with_probes).trace
+                return record(side, probes=self.asked.with_probes)
             names = names_of(side, like)
             if names.problems:
                 differences = "; ".join(names.problems[:3])
@@ -120,9 +120,9 @@ class Sides:
                     f"--like: {self.asked.like} must be a trace of this net, but {differences}"
                 )
             theirs = like_of(like, names, make_optimizer is not None)
-            return record(side, theirs, self.asked.with_probes).trace
+            return record(side, theirs, self.asked.with_probes)
 
-    def replay(self, reference: Trace, classes: int) -> Any:
+    def replay(self, reference: Recorded, classes: int) -> Any:
         """Compare the net in MindSpore with a recording of the reference. Returns a `Ladder`."""
         from resnet_fn.parity.replay import replay
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.parity.answers import answering
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.record.record import record
@@ -21,6 +20,7 @@ from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.tree import Batch
 from resnet_fn.recipes import recipe
 from resnet_fn.update.gradients import global_norm
@@ -36,9 +36,14 @@ ADAMW = dataclasses.replace(
 )
 
 
+def record_live(*given: Any, probes: bool = True, **options: Any) -> Recorded:
+    """The reference's trace, and what it answers as long as the module lives."""
+    return record(TorchSide(*given, **options), probes=probes)
+
+
 def record_reference(*given: Any, probes: bool = True, **options: Any) -> Trace:
-    """The reference's trace, which answers as long as the module lives."""
-    return answering(record(TorchSide(*given, **options), probes=probes))
+    """The reference's trace."""
+    return record_live(*given, probes=probes, **options).trace
 
 
 def draw(*shape: int) -> np.ndarray:

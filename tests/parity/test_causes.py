@@ -17,6 +17,7 @@ from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Run, Trace
+from resnet_fn.parity.trace.source import StoredSource
 from resnet_fn.parity.trace.stages import CHANGE, GRADIENTS, RATE
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
 from resnet_fn.update.loss import make_loss
@@ -106,7 +107,7 @@ def recorded(names, stage, ours, theirs):
         for one in (ours, theirs)
     ]
     pairs = NameMap("names", {name: whole_array(name) for name in names}, {}, ())
-    return causes.StageCase(Stage(stage), [], *sides, pairs)
+    return causes.StageCase(Stage(stage), [], *sides, pairs, StoredSource(sides[1]))
 
 
 def test_without_a_gradient_in_common_there_is_no_factor():

@@ -28,7 +28,7 @@ class Broken:
 
 @pytest.mark.parametrize("stage", causes.STAGE_CAUSES, ids=title_of_stage)
 def test_each_search_at_a_stage_may_fail(stage):
-    case = causes.StageCase(Stage(stage), Broken(), Broken(), Broken(), Broken())
+    case = causes.StageCase(Stage(stage), Broken(), Broken(), Broken(), Broken(), Broken())
     hints = causes.explain(case)
     assert len(hints) == 2  # of the search, and of what is computed
     assert all("Error" in hint for hint in hints)

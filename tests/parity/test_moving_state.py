@@ -13,6 +13,7 @@ from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording, save_recording
+from resnet_fn.parity.trace.source import Recorded, StoredSource
 from small_nets import (
     SGD,
     Ours,
@@ -116,7 +117,14 @@ def test_weights_are_the_reference_s_and_statistics_each_side_s(tmp_path):
     def stage(recording: Trace, momentum: float) -> Stage:
         net = Ours(nn.BatchNorm1d(8, momentum=momentum))
         return stage_of(
-            replay(recording, net, initialisation=False, quick=True, mode="pynative"), STAGE
+            replay(
+                Recorded(recording, StoredSource(recording)),
+                net,
+                initialisation=False,
+                quick=True,
+                mode="pynative",
+            ),
+            STAGE,
         )
 
     recording = record_reference(Theirs(t.BatchNorm1d(8)), plan_of(SGD, BATCHES), probes=False)

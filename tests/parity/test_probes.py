@@ -21,8 +21,9 @@ from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.replay import names_of, replay
 from resnet_fn.parity.show.table import table
-from resnet_fn.parity.trace.data import Probe
+from resnet_fn.parity.trace.data import Probe, Trace
 from resnet_fn.parity.trace.folder import load_recording, save_recording
+from resnet_fn.parity.trace.source import Recorded, StoredSource
 from small_nets import (
     SGD,
     Ours,
@@ -32,6 +33,7 @@ from small_nets import (
     ladder_of,
     module,
     ours,
+    record_live,
     record_reference,
     stage_of,
     t,
@@ -231,9 +233,14 @@ def test_kernels_of_mindspore_are_named_and_not_accused():
     assert any("part" in line and "10·x" in line for line in ladder.probed.kernels)
 
 
+def stored(trace: Trace) -> Recorded:
+    return Recorded(trace, StoredSource(trace))
+
+
 def test_a_trace_has_the_answers(tmp_path, capsys):
     task = plan_of(SGD, [(np.abs(draw(4, 8)), np.array([0, 1, 2, 0], np.int32))])
-    save_recording(record_reference(Theirs(t.LeakyReLU(0.1)), task), tmp_path / "theirs")
+    live = record_live(Theirs(t.LeakyReLU(0.1)), task)
+    save_recording(live.trace, tmp_path / "theirs", source=live.source)
     reference, net = load_recording(tmp_path / "theirs"), Ours(nn.ReLU())
     side = MindSporeSide(net, reference.task)
     names = names_of(side, reference)
@@ -241,7 +248,7 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
     port = load_recording(tmp_path / "ours")
     found = [
         (one.layer, one.probe)
-        for one in replay(reference, net, initialisation=False).probed.findings
+        for one in replay(stored(reference), net, initialisation=False).probed.findings
     ]
     assert found == [("part", "−x"), ("", "−x")]
     assert found == [
@@ -271,20 +278,23 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
 
 
 def test_rounding_that_cannot_be_measured_leaves_findings_by_tolerance(tmp_path):
-    def fails(asked: Any) -> None:
-        raise RuntimeError("no float64")
+    from resnet_fn.parity.record.torch_source import TorchSource
 
-    reference = record_reference(
+    class Fails(TorchSource):
+        def probe_rounding(self, asked: Any) -> Any:
+            raise RuntimeError("no float64")
+
+    reference = record_live(
         Theirs(t.LeakyReLU(0.1)), plan_of(SGD, [(np.abs(draw(4, 8)), np.zeros(4, np.int32))])
     )
-    reference.measure_probes = fails
+    reference.source.__class__ = Fails
     ladder = replay(reference, Ours(nn.ReLU()), initialisation=False, mode="pynative")
     assert [one.layer for one in ladder.probed.findings] == ["part", ""]
     assert (
         "not measured (RuntimeError: no float64)"
         in ladder.probed.left_out["the rounding of probes"]
     )
-    save_recording(reference, tmp_path / "theirs")
+    save_recording(reference.trace, tmp_path / "theirs", source=reference.source)
     saved = load_recording(tmp_path / "theirs")
     assert saved.probes == {}
     assert (

@@ -21,6 +21,7 @@ from resnet_fn.parity.trace.data import Trace, Wanted
 from resnet_fn.parity.trace.derived import flat
 from resnet_fn.parity.trace.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.trace.layout import layout
+from resnet_fn.parity.trace.source import Source
 from resnet_fn.parity.trace.stages import StageId
 from resnet_fn.parity.trace.tree import Arrays, named_leaves
 
@@ -34,6 +35,7 @@ class StageCase:
     ours: Trace
     theirs: Trace
     names: NameMap
+    source: Source  # what the reference can still be asked
 
     def differing(self) -> list[str]:
         """Return the names of the arrays that differ, of any worker, each once."""
@@ -67,9 +69,13 @@ _FORWARD = {
 
 
 def _searched(case: StageCase) -> list[str]:
-    if case.theirs.search is None or _not_searched(case) is not None:
+    if not case.source.can_run or _not_searched(case) is not None:
         return []
-    return case.theirs.search(_wanted(case, _FORWARD.get(case.stage.id, case.stage.id)))
+    from resnet_fn.parity.explain.torch_search import make_searcher  # imports torch
+
+    wanted = _wanted(case, _FORWARD.get(case.stage.id, case.stage.id))
+    lines: list[str] = case.source.run(lambda rerun: make_searcher(rerun)(wanted))
+    return lines
 
 
 def _not_searched(case: StageCase) -> list[str] | None:
@@ -90,7 +96,7 @@ def _not_searched(case: StageCase) -> list[str] | None:
             "no cause is searched for in the loss and gradients of micro-batches; compare with "
             "--accumulate 1"
         ]
-    if theirs.search is None and theirs.file:
+    if not case.source.can_run and theirs.file:
         return [
             f"for a cause, add --reference {theirs.file.partition(',')[0]}:FUNCTION, the file that "
             "was recorded"

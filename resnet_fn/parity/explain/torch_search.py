@@ -1,5 +1,8 @@
 """Search a torch module for causes."""
 
+import dataclasses
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from resnet_fn.parity.record.torch_source import Rerun
 from resnet_fn.parity.record.torch_step import load
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.difference import relative_error
+from resnet_fn.parity.trace.source import StoredSource
 
 
 def make_searcher(rerun: Rerun) -> Searcher:
@@ -26,11 +30,28 @@ def make_searcher(rerun: Rerun) -> Searcher:
     return Searcher(rerun.module, rerun.forward, rerun.backward)
 
 
-def searcher_of(recording: Trace, module: torch.nn.Module) -> Searcher:
-    """Return a `Searcher` for a copy of `module`.
+@dataclasses.dataclass(frozen=True)
+class ModuleSource(StoredSource):
+    """The source of a trace from a folder, with the module that was recorded."""
 
-    Raises ValueError if the copy does not give the recorded outputs.
-    """
+    # makes the module; its file can import files beside it until the context ends
+    built: Callable[[], AbstractContextManager[torch.nn.Module]]
+
+    @property
+    def can_run(self) -> bool:
+        """Whether there is a module."""
+        return True
+
+    def run(self, edits: Callable[[Rerun], Any]) -> Any:
+        """Return what `edits` returns for a module that is built for it.
+
+        Raises ValueError if the module does not compute the recorded outputs.
+        """
+        with self.built() as module:
+            return edits(_rerun_of(self.trace, module))
+
+
+def _rerun_of(recording: Trace, module: torch.nn.Module) -> Rerun:
     task, trace = recording.task, recording.run
     initialise(module, task.batches[0][0])
     with without_dropout(module.named_modules()):
@@ -46,10 +67,10 @@ def searcher_of(recording: Trace, module: torch.nn.Module) -> Searcher:
             "file"
         )
     if task.loss.custom:
-        return make_searcher(Rerun(reference, task, _no_loss))
+        return Rerun(reference, task, _no_loss)
     outputs = first_call(reference, task.first[0], True)
     loss = loss_of_logits("the reference", outputs, recipe_loss(task.loss))
-    return make_searcher(Rerun(reference, task, loss))
+    return Rerun(reference, task, loss)
 
 
 def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:

@@ -105,11 +105,13 @@ class TorchSource:
             measure(measured, self._probes, asked, noisy, SPREADS)
         return measured
 
+    @property
+    def can_run(self) -> bool:
+        """Whether the module can run again: not in half precision."""
+        return self._rerun is not None
+
     def run(self, edits: Callable[[Rerun], Any]) -> Any:
-        """Return what `edits` returns for the module that can run again, or None in half
-        precision.
-        """
-        if self._rerun is None:
-            return None
+        """Return what `edits` returns for the module, which can run again."""
+        assert self._rerun is not None
         self._rerun.put_back()  # an earlier search may have ended anywhere
         return edits(self._rerun)

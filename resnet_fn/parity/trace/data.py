@@ -1,7 +1,7 @@
 """The data that is recorded of one side of the comparison."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -84,11 +84,6 @@ class Run:
     own_losses: list[float] = field(default_factory=list)
 
 
-# Width of a tie → a function that returns the reference's changes with flipped ties, and the number
-# of ties. There are several widths, because the other side's errors are not known yet.
-Flipped = Mapping[float, Callable[[], tuple[Rounding, int]]]
-
-
 class Wanted(NamedTuple):
     """The port's arrays, which a search for causes tries to compute with the reference's module."""
 
@@ -113,10 +108,8 @@ class Trace:
     run: Run  # the numbers that were computed
     # errors against float64 or under noise; {}: unknown
     rounding: Rounding = field(default_factory=dict)
-    # errors with flipped ties, by width; {}: unknown
-    flipped: Flipped = field(default_factory=dict)
-    # for causes, a line each; None: there is no module
-    search: Callable[[Wanted], list[str]] | None = None
+    # width of a tie → the errors with flipped ties, and their number; {}: not stored
+    flipped: dict[float, tuple[Rounding, int]] = field(default_factory=dict)
     # parameters that are one array, by name
     tied: list[tuple[str, ...]] = field(default_factory=list)
     # the parameters that an update changes, by name
@@ -133,8 +126,6 @@ class Trace:
     random_train: str = ""
     drops: list[Drop] | None = None  # the net's dropouts (`drops_of`); None: not recorded
     probes: Probes = field(default_factory=dict)  # results on other inputs; {}: not computed
-    # measures the rounding of the asked probes, by layer; None if the rounding is known
-    measure_probes: Callable[[Mapping[str, Sequence[str]]], None] | None = None
     # limits of the reference's functions that no number reaches
     limits: list[str] = field(default_factory=list)
     file: str = ""  # the user's file, "net.py, SHA-256 …"; empty for a net of this package

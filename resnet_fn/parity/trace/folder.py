@@ -7,7 +7,6 @@ manifest's other entries. Several workers write a folder each (rank-0, rank-1, â
 """
 
 import dataclasses
-import functools
 import json
 import math
 import zipfile
@@ -22,6 +21,7 @@ from resnet_fn.parity.trace.data import Drop, Probe, Probes, Run, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
 from resnet_fn.parity.trace.ranks import merge
+from resnet_fn.parity.trace.source import Source
 from resnet_fn.parity.trace.stages import ArrayId, StageId
 from resnet_fn.runtime.disk import sha256, sha256_of_file
 
@@ -59,10 +59,13 @@ _MALFORMED = (
 )
 
 
-def save_recording(recording: Trace, folder: Path, layers: str = "all") -> int:
+def save_recording(
+    recording: Trace, folder: Path, layers: str = "all", source: Source | None = None
+) -> int:
     """Write a recording into a new or empty folder, and return the folder's size in bytes.
 
-    If `layers` is "none", the inputs and outputs of layers are left out.
+    If `layers` is "none", the inputs and outputs of layers are left out. All answers of a live
+    `source` are stored, too.
     """
     if layers == "none":
         bare: dict[str, Any] = {"input": None, "output": None}
@@ -73,20 +76,10 @@ def save_recording(recording: Trace, folder: Path, layers: str = "all") -> int:
         # others need outputs
         of_net: Probes = {name: one for name, one in recording.probes.items() if not name}
         recording = dataclasses.replace(recording, layers=kept, probes=of_net)
-    widths: Any = [(width, flip()) for width, flip in recording.flipped.items()]
-    if recording.measure_probes:
-        try:
-            recording.measure_probes({name: list(one) for name, one in recording.probes.items()})
-        except Exception as error:
-            why = f"{type(error).__name__}: {first_line(error)}"
-            recording.notes.append(
-                f"the rounding of the probes cannot be measured ({why}), so the trace has no probes"
-            )
-            recording = dataclasses.replace(recording, probes={})
+    if source is not None:
+        recording = _with_answers(recording, source)
     arrays: dict[int, tuple[int, np.ndarray]] = {}
-    packed = _pack(
-        dataclasses.replace(recording, flipped=widths, search=None, measure_probes=None), arrays
-    )
+    packed = _pack(recording, arrays)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -102,6 +95,31 @@ def save_recording(recording: Trace, folder: Path, layers: str = "all") -> int:
             f"out: {folder} cannot be written ({error.strerror}); give another folder"
         ) from None
     return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _with_answers(recording: Trace, source: Source) -> Trace:
+    """Return a trace with all answers of a live source."""
+    flips = {width: source.flipped_ties(width) for width in source.tie_widths}
+    flipped = {width: flip for width, flip in flips.items() if flip is not None}
+    if not recording.probes:
+        return dataclasses.replace(recording, flipped=flipped)
+    asked = {layer: list(probes) for layer, probes in recording.probes.items()}
+    probes: Probes = {}
+    notes = recording.notes
+    try:
+        measured = source.probe_rounding(asked) or {}
+        probes = {
+            layer: {
+                title: dataclasses.replace(probe, rounding=dict(measured[layer][title]))
+                for title, probe in given.items()
+            }
+            for layer, given in recording.probes.items()
+        }
+    except Exception as error:
+        why = f"{type(error).__name__}: {first_line(error)}"
+        words = f"the rounding of the probes cannot be measured ({why})"
+        notes = [*notes, f"{words}, so the trace has no probes"]
+    return dataclasses.replace(recording, flipped=flipped, probes=probes, notes=notes)
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
@@ -197,9 +215,8 @@ def load_recording(folder: Path) -> Trace:
     try:
         _check_members(stored)
         with np.load(stored, allow_pickle=False) as file:
-            recording = _unpack(manifest["recording"], {name: file[name] for name in file.files})
-        flipped = {width: functools.partial(tuple, known) for width, known in recording.flipped}
-        return dataclasses.replace(recording, flipped=flipped)
+            trace: Trace = _unpack(manifest["recording"], {name: file[name] for name in file.files})
+            return trace
     except _MALFORMED as error:
         cause = first_line(error)
         raise ValueError(

@@ -1,6 +1,6 @@
 """What a side's trace can still be asked."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -30,9 +30,13 @@ class Source(Protocol):
     def probe_rounding(self, asked: Asked) -> ProbeRounding | None:
         """Return the rounding of each output of these probes. May raise any error."""
 
-    def run(self, edits: Any) -> Any:
-        """Return what the search for causes needs to run the module with other calls, or None if
-        there is no module.
+    @property
+    def can_run(self) -> bool:
+        """Whether there is a module that `run` can run again."""
+
+    def run(self, edits: Callable[[Any], Any]) -> Any:
+        """Return what `edits` returns for an object that runs the module again, perhaps with other
+        calls.
         """
 
 
@@ -49,7 +53,7 @@ class StoredSource:
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
         """Return the stored answer."""
-        return self.trace.flipped[width]() if width in self.trace.flipped else None
+        return self.trace.flipped.get(width)
 
     def probe_rounding(self, asked: Asked) -> ProbeRounding | None:
         """Return the rounding that was stored beside each probe."""
@@ -59,8 +63,14 @@ class StoredSource:
             for layer, titles in asked.items()
         }
 
-    def run(self, edits: Any) -> Any:
-        """Return None: a folder has no module."""
+    @property
+    def can_run(self) -> bool:
+        """Whether there is a module: a folder has none."""
+        return False
+
+    def run(self, edits: Callable[[Any], Any]) -> Any:
+        """Raise an error: there is no module."""
+        raise LookupError("a trace without its module cannot be run again")
 
 
 class Recorded(NamedTuple):

@@ -241,4 +241,4 @@ def test_a_stored_source_answers_from_what_was_stored():
     one.probes[""]["−x"].rounding["logits"] = 1e-3
     source = StoredSource(one)
     assert source.probe_rounding({"": ["−x"]}) == {"": {"−x": {"logits": 1e-3}}}
-    assert (source.tie_widths, source.flipped_ties(1e-5), source.run(None)) == ((), None, None)
+    assert (source.tie_widths, source.flipped_ties(1e-5), source.can_run) == ((), None, False)
