@@ -69,30 +69,8 @@ def compute_probes(
             norms = [norm(leaf) for leaf in named_leaves(given, "").values()]
             probe = _probe(partial(compute, given), given, caller, norms)
             probes[NET] |= {title: probe} if probe else {}
-    calls: dict[str, tuple[Any, Tree]] = {}
-
-    def hook_of(name: str) -> Callable[..., None]:
-        def before(layer: Any, inputs: Any, named: Any) -> None:
-            # an input that cannot be copied: a cache, which would grow
-            with contextlib.suppress(TypeError):
-                given = (tuple(inputs), dict(named))
-                calls[name] = calls.get(name) or (
-                    layer,
-                    _mapped(lambda leaf: np.array(caller.array(leaf)), given),
-                )
-
-        return before
-
     chosen = [(name, layer) for name, layer in layers if asked is None or name in asked]
-    with contextlib.ExitStack() as hooks:
-        for name, layer in chosen:
-            hooks.callback(layer.register_forward_pre_hook(hook_of(name), with_kwargs=True).remove)
-        try:
-            if chosen:
-                run(_few_samples(inputs, 1))
-        except Exception:  # the net takes no other number of samples
-            calls.clear()
-            run(inputs)
+    calls = _first_calls(chosen, run, inputs, caller)
     recorded, held = {one.name: one for one in executions if not one.call}, 0
     for name, (layer, given) in calls.items():
         arrays = [leaf for _, leaf in leaves(given) if isinstance(leaf, np.ndarray)]
@@ -124,6 +102,36 @@ def compute_probes(
                 held += sum(value.size for value in probe.outputs.values()) if probe else 0
                 probes.setdefault(name, {}).update({title: probe} if probe else {})
     return probes
+
+
+def _first_calls(
+    layers: Sequence[tuple[str, Any]], run: Callable[[Tree], Any], inputs: Tree, caller: Caller
+) -> dict[str, tuple[Any, Tree]]:
+    """Run the net, and return each layer with copies of the inputs of its first call."""
+    calls: dict[str, tuple[Any, Tree]] = {}
+
+    def hook_of(name: str) -> Callable[..., None]:
+        def before(layer: Any, inputs: Any, named: Any) -> None:
+            # an input that cannot be copied: a cache, which would grow
+            with contextlib.suppress(TypeError):
+                given = (tuple(inputs), dict(named))
+                calls[name] = calls.get(name) or (
+                    layer,
+                    _mapped(lambda leaf: np.array(caller.array(leaf)), given),
+                )
+
+        return before
+
+    with contextlib.ExitStack() as hooks:
+        for name, layer in layers:
+            hooks.callback(layer.register_forward_pre_hook(hook_of(name), with_kwargs=True).remove)
+        try:
+            if layers:
+                run(_few_samples(inputs, 1))
+        except Exception:  # the net takes no other number of samples
+            calls.clear()
+            run(inputs)
+    return calls
 
 
 def _few_samples(inputs: Tree, least: int) -> Tree:

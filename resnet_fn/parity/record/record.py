@@ -28,10 +28,10 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     False, the net is not run on changed inputs. Afterwards, the net has the weights from before the
     first update.
 
-    The order of the measurements is part of the result: each may draw random numbers, and a net may
-    count its calls.
+    The order of the measurements is part of the result, since each may draw random numbers. The two
+    orders differ because the port is trained itself, but copies of the reference.
     """
-    plan = side.plan
+    plan, of_port, random_train, answers = side.plan, not side.is_reference, "", Probes()
     with side.session():
         initial = side.state()
         side.start(like)
@@ -42,22 +42,26 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         with side.without_dropout() as dropped:
             random = is_random(lambda: _trained(side), side.draws)
             layers = {mode: side.layers(mode) for mode in ("eval", "train")}
-            again = side.layers_again() if random else None
-            # The port is trained itself. Updates that are not compiled may change attributes of its
-            # layers, so its probes come first.
-            answers = _probes(side, layers) if probed and not side.is_reference else {}
+            again = side.layers_again() if random and of_port else None
+            if probed and of_port:  # updates that are not compiled may change a cell's attributes
+                answers = _probes(side, layers)
         drops = drops_of(dropped, layers["train"], side.dropping_layer)
         masks = _masks(side, drops, layers["train"], like)
-        random_train = "" if again is None else cut_random(layers["train"], again)
+        if again is not None:
+            random_train = cut_random(layers["train"], again)
         # before the updates, which leave the port's optimizer with state
         settings, alone = side.optimizer_settings(), side.optimizer_alone(like)
         with side.masked(masks):
+            if masks and not of_port:
+                layers["dropout"] = side.layers("dropout")
             run = side.updates(like)
             losses = _losses_alone(side, run, like)
-            if masks:  # after the updates: until their end, compiled masks are ones
+            if masks and of_port:  # until the end of the updates, compiled masks are ones
                 layers["dropout"] = side.layers("dropout")
-        rounding = side.rounding(run)
-        if probed and side.is_reference:  # last: until here, their outputs would fill the memory
+        rounding = side.rounding(run)  # of the reference: float64 and noise
+        if random and not of_port:
+            random_train = cut_random(layers["train"], side.layers_again())
+        if probed and not of_port:  # last: their outputs may fill the memory
             answers = _probes(side, layers)
         trace = Trace(
             side.framework,

@@ -165,8 +165,7 @@ class TorchSide:
 
     def layers_again(self) -> list[Layer]:
         """Return the executions of layers in training mode, with other random numbers."""
-        with torch.random.fork_rng():  # what follows draws the same numbers as without this run
-            return layers_of(self._reference, self.plan.first[0], True)
+        return layers_of(self._reference, self.plan.first[0], True)
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
         """Run a copy and its layers on probes, because a layer may store its inputs."""
@@ -179,7 +178,8 @@ class TorchSide:
 
     def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
         """Return the changes by the optimizer of a copy on random weights and gradients."""
-        return optimizer_alone(self._reference, self.plan, self._make_optimizer)
+        with torch.random.fork_rng():  # an optimizer may draw random numbers
+            return optimizer_alone(self._reference, self.plan, self._make_optimizer)
 
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:

@@ -1,0 +1,130 @@
+"""What `record` promises of either side: the weights stay, and each field of a trace is filled."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from mindspore import nn
+
+from resnet_fn.parity.pair.like import like_of
+from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.record.mindspore_side import MindSporeSide
+from resnet_fn.parity.record.record import record
+from resnet_fn.parity.replay import names_of
+from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.made_up import made_up
+from resnet_fn.parity.trace.source import Recorded
+from small_nets import ADAMW, Ours, Theirs, draw, t, torch
+
+pytestmark = pytest.mark.usefixtures("device")
+
+BATCHES = [(draw(4, 8), np.array([0, 1, 2, 0], np.int32)) for _ in range(2)]
+RECIPE = dataclasses.replace(ADAMW, clip_norm=0.1, ema=0.9, ema_warmup=False)
+FILLED_ELSEWHERE = {"file", "workers", "flipped", "search", "measure_probes"}
+OF_REFERENCE = {"rounding", "limits"}
+OF_CUSTOM_FUNCTIONS = {"losses_alone", "optimizer_alone", "optimizer_settings"}
+OF_ODD_NETS = {"tied", "constants", "random_train", "random_eval"}
+
+
+def reference() -> Any:
+    class Limited(Theirs):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x).clamp(max=1e3)
+
+    return Limited(t.BatchNorm1d(8), t.Dropout(0.5))
+
+
+def port() -> Ours:
+    return Ours(nn.BatchNorm1d(8), nn.Dropout(p=0.5))
+
+
+def values_of(net: nn.Cell) -> dict[str, np.ndarray]:
+    return {name: one.numpy().copy() for name, one in net.parameters_and_names()}
+
+
+@pytest.fixture(scope="module")
+def recorded() -> tuple[Recorded, Recorded, Any, nn.Cell]:
+    """The reference's and the port's recording, their names, and the port."""
+    from resnet_fn.parity.record.torch_side import TorchSide
+
+    module, net, plan = reference(), port(), plan_of(RECIPE, BATCHES)
+    before = {name: one.clone() for name, one in module.state_dict().items()}
+    theirs = record(TorchSide(module, plan, build=reference))
+    for name, one in module.state_dict().items():
+        assert torch.equal(one, before[name]), name
+    side = MindSporeSide(net, theirs.trace.task, build=port)
+    names = names_of(side, theirs.trace)
+    ours = record(side, like_of(theirs.trace, names, False))
+    return theirs, ours, names, net
+
+
+def test_the_port_keeps_the_weights_it_began_with(recorded):
+    theirs, ours, names, net = recorded
+    start = names.rename(theirs.trace.run.start)
+    values = values_of(net)
+    assert start.keys() == values.keys() == ours.trace.run.start.keys()
+    for name, value in values.items():
+        np.testing.assert_array_equal(value, start[name])
+        np.testing.assert_array_equal(value, ours.trace.run.start[name])
+    assert any((one != start[name]).any() for name, one in ours.trace.run.after[0].items())
+
+
+def test_a_recorded_net_without_reference_keeps_its_weights():
+    net, plan = port(), plan_of(RECIPE, BATCHES)
+    before = values_of(net)
+    record(MindSporeSide(net, plan), probes=False)
+    for name, value in values_of(net).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize("of_reference", [True, False])
+def test_record_fills_every_field(recorded, of_reference):
+    trace = recorded[0 if of_reference else 1].trace
+    empty = FILLED_ELSEWHERE | OF_ODD_NETS
+    empty |= set() if of_reference else OF_REFERENCE | OF_CUSTOM_FUNCTIONS
+    for field in dataclasses.fields(Trace):
+        if field.name not in empty:
+            assert getattr(trace, field.name), field.name
+    assert trace.layers.keys() == {"eval", "train", "dropout"}
+    for name in ("later", "dropped", "average", "last_outputs", "clipped"):
+        assert getattr(trace.run, name), name
+
+
+def test_losses_and_optimizers_of_the_user_run_alone(recorded):
+    net = port()
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    side = MindSporeSide(
+        net, recorded[0].trace.task, loss=nn.CrossEntropyLoss(), optimizer=optimizer
+    )
+    like = like_of(recorded[0].trace, names_of(side, recorded[0].trace), True)
+    trace = record(side, like, probes=False).trace
+    assert all(getattr(trace, name) for name in OF_CUSTOM_FUNCTIONS)
+    assert trace.probes == {}
+
+
+def test_what_a_port_takes_over_has_its_names(recorded):
+    theirs, _, names, _ = recorded
+    like = like_of(theirs.trace, names, True)
+    shapes = {name: one.shape for name, one in theirs.trace.run.gradients.items()}
+    weights, gradients = made_up(shapes)
+    np.testing.assert_array_equal(like.weights["part.0.gamma"], weights["part.0.weight"])
+    np.testing.assert_array_equal(like.gradients["part.0.gamma"], gradients["part.0.weight"])
+    np.testing.assert_array_equal(
+        like.last["part.0.gamma"], theirs.trace.run.after[-1]["part.0.weight"]
+    )
+    assert "part.0.moving_mean" in like.start
+    assert "part.0.moving_mean" not in like.last
+    assert like.decays["head.weight"] == ADAMW.weight_decay
+    assert like.decays["part.0.gamma"] == 0
+    assert like_of(theirs.trace, names, False).weights == {}
+
+
+def test_masks_of_the_port_are_the_reference_s(recorded):
+    theirs, ours, _, _ = recorded
+    kept = [
+        next(one for one in side.trace.layers["dropout"] if one.kind == "dropout").output
+        for side in (theirs, ours)
+    ]
+    np.testing.assert_allclose(kept[1], kept[0], rtol=1e-5, atol=1e-6)
+    assert 0 < (kept[0] == 0).sum() < kept[0].size
