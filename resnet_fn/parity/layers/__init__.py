@@ -1,1 +1,0 @@
-"""Describe layers as plain data, and compare arrays. Only `cells` and `masked` need MindSpore."""
