@@ -87,6 +87,7 @@ class MindSporeStepper:
         self._micro_batches = max(1, plan.accumulate // workers.size)
         self._sharing = dict[str, Any]()  # further arguments of the step of one of several workers
         self._reduced: tuple[Callable[[], Arrays], Callable[[], Arrays]] | None = None
+        self.shows_gradients = not plan.clip_norm
         self._updates = True  # whether the optimizer runs on this device
 
     def state(self) -> Arrays:
@@ -175,7 +176,7 @@ class MindSporeStepper:
         sent, received = (one() for one in self._reduced) if self._reduced else ({}, {})
         return dataclasses.replace(
             step,
-            gradients=None if self._unclipped else clipped,
+            gradients=clipped if self.shows_gradients else {},
             clipped=clipped,
             sent=sent,
             received=received,

@@ -24,9 +24,14 @@ def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]
     settings: Settings = {}
     for group in groups:
         trained = [names[id(one)] for one in group["params"] if id(one) in names]
-        numbers = {**group, **dict(zip(("beta1", "beta2"), group.get("betas", ()), strict=False))}
-        for key in [key for key in numbers if key in _WORDS]:
-            settings.setdefault(_WORDS[key], {}).update(dict.fromkeys(trained, float(numbers[key])))
+        betas = zip(("beta1", "beta2"), group.get("betas", ()), strict=False)
+        for key, value in {**group, **dict(betas)}.items():
+            if key not in _WORDS:
+                continue
+            number = float(value)
+            of_parameter = settings.setdefault(_WORDS[key], {})
+            for name in trained:
+                of_parameter[name] = number
     return settings
 
 
@@ -48,9 +53,8 @@ def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
         # Without groups, MindSpore does not decay parameters named gamma and beta.
         pairs = zip(of_each(optimizer.weight_decay), optimizer.decay_flags, strict=True)
         values[DECAY] = (decay if applies else 0.0 for decay, applies in pairs)
-    others = [
-        key for key in _WORDS if key not in ("lr", "weight_decay") and hasattr(optimizer, key)
-    ]
-    values |= {_WORDS[key]: of_each(getattr(optimizer, key)) for key in others}
+    for key, word in _WORDS.items():
+        if key not in ("lr", "weight_decay") and hasattr(optimizer, key):
+            values[word] = of_each(getattr(optimizer, key))
     order = [names[id(parameter)] for parameter in optimizer.parameters]
     return {word: dict(zip(order, numbers, strict=True)) for word, numbers in values.items()}

@@ -24,10 +24,9 @@ def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> b
     `drawn` returns the state of the random generator.
     """
     before, first = drawn(), call()
-    moved = not np.array_equal(before, drawn())
-    return any(
-        is_apart(first, call(), _DRAWN if moved else _RANDOM) for _ in range(_CALLS if moved else 1)
-    )
+    if np.array_equal(before, drawn()):
+        return is_apart(first, call(), _RANDOM)
+    return any(is_apart(first, call(), _DRAWN) for _ in range(_CALLS))
 
 
 def is_apart(first: Arrays, others: Arrays, limit: float = _DRAWN) -> bool:
@@ -43,10 +42,13 @@ def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
     others = {layer.title: layer for layer in again}
 
     def repeats(layer: Layer, what: str) -> bool:
-        value, other = getattr(layer, what), others.get(layer.title)
-        return other is not None and (
-            value is None or not relative_error(value, getattr(other, what)) > _DRAWN
-        )
+        other = others.get(layer.title)
+        if other is None:
+            return False
+        value = getattr(layer, what)
+        if value is None:
+            return True
+        return not relative_error(value, getattr(other, what)) > _DRAWN
 
     changed = [index for index, layer in enumerate(layers) if not repeats(layer, "output")]
     drawing = [layers[index] for index in changed if repeats(layers[index], "input")]

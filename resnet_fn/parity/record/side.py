@@ -26,10 +26,11 @@ class Step:
     norm: float  # the global norm of the gradients before clipping
     outputs: Arrays  # of the last micro-batch
     made: bool = True  # whether the weights were updated: the optimizer may have no kernel
-    # the mean over micro-batches before clipping; None: the step clips inside compiled code
-    gradients: Arrays | None = None
+    # the mean over micro-batches before clipping, if `Stepper.shows_gradients`
+    gradients: Arrays = field(default_factory=dict)
     clipped: Arrays = field(default_factory=dict)
-    parts: Sequence[Arrays] = ()  # the gradients of each micro-batch, if there are several
+    # the gradients of each micro-batch, if there are several
+    parts: list[Arrays] = field(default_factory=list)
     # the gradients that the all-reduce of several workers took and returned
     sent: Arrays = field(default_factory=dict)
     received: Arrays = field(default_factory=dict)
@@ -37,6 +38,9 @@ class Step:
 
 class Stepper(Protocol):
     """Trains a net for a few updates. It is built once: compiling takes longer than the updates."""
+
+    # whether an update shows gradients before clipping; else compiled code clips them
+    shows_gradients: bool
 
     def evaluate(self, inputs: Tree) -> Arrays:
         """Return the outputs in evaluation mode."""

@@ -241,7 +241,7 @@ class TorchSide:
         weights = {name: run.after[-1][name] for name in run.gradients}  # both sides get these
         try:
             with Noise(0):
-                moved, _ = record_updates(
+                moved = record_updates(
                     self._stepper(self._rounded), self.plan, self.plan.rates, weights
                 )
             trainable = self.roles()["trainable"]

@@ -40,6 +40,8 @@ class TorchStepper:
         masked: the reference with dropout masks, or None.
     """
 
+    shows_gradients = True
+
     def __init__(
         self,
         module: torch.nn.Module,
@@ -50,7 +52,9 @@ class TorchStepper:
         masked: torch.nn.Module | None = None,
     ) -> None:
         self._given = (plan, loss, make_optimizer, precision)
-        self._reference, self._masked, self._plan = module, masked, plan
+        self._reference = module
+        self._masked = masked
+        self._plan = plan
         self._run = TorchRun(module, plan, loss, precision)
         self._optimizer, self._set_rate = optimizer_of(self._run.module, plan, make_optimizer)
         self._average = Average(self._run.module, plan.average) if plan.average else None
@@ -70,13 +74,14 @@ class TorchStepper:
 
     def update(self, index: int, rate: float) -> Step:
         """Make an update with the batch of this index, and return what it computed."""
-        run, module = self._run, self._run.module
+        run = self._run
+        module = run.module
         if index == 0:
             self._buffers = {name: one.clone() for name, one in module.named_buffers()}
         self._set_rate(rate)
         self._optimizer.zero_grad()
         value, outputs, parts = run.backward(self._plan.batches[index])
-        gradients = run.gradients() if index == 0 else None
+        gradients = run.gradients() if index == 0 else {}
         limit = self._plan.clip_norm or float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(list(run.parameters.values()), limit))
         clipped = run.gradients() if index == 0 else {}
@@ -114,8 +119,7 @@ class TorchStepper:
         if self._masked is None:
             return []
         stepper = TorchStepper(self._masked, *self._given)
-        run, _ = record_updates(stepper, self._plan, self._plan.rates, {}, updates=1)
-        return [run]
+        return [record_updates(stepper, self._plan, self._plan.rates, {}, updates=1)]
 
 
 def load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
@@ -133,7 +137,9 @@ def on_batch(
     run = TorchRun(module, task, loss, precision)
     trace = Run(run.evaluate(batch[0]), start=start, rates=[])
     value, outputs, _ = run.backward(batch)
-    trace.losses, trace.train_outputs, trace.gradients = [value], [outputs], run.gradients()
+    trace.losses = [value]
+    trace.train_outputs = [outputs]
+    trace.gradients = run.gradients()
     return trace
 
 
@@ -141,7 +147,9 @@ class TorchRun:
     """Runs a copy of a module, in one precision, on the batches of a task."""
 
     def __init__(self, module: torch.nn.Module, task: Plan, loss: Loss, precision: str) -> None:
-        self.task, self.loss, self.dtype = task, loss, _DTYPES[precision]
+        self.task = task
+        self.loss = loss
+        self.dtype = _DTYPES[precision]
         self.module = copied(module).to(self.dtype)
         self.parameters = {
             name: one for name, one in self.module.named_parameters() if one.requires_grad
@@ -167,7 +175,9 @@ class TorchRun:
         instead.
         """
         self.module.train()
-        total, parts, count = 0.0, list[Arrays](), self.task.accumulate
+        total = 0.0
+        parts: list[Arrays] = []
+        count = self.task.accumulate
         before = self.gradients()
         for inputs, labels in split(tuple(batch), count):
             with self.autocast():
@@ -180,9 +190,8 @@ class TorchRun:
             total += float(value.detach()) / count
             if count > 1:
                 now = self.gradients()
-                parts.append(
-                    {name: (now[name] - before[name]) * (count / self.scale) for name in now}
-                )
+                factor = count / self.scale
+                parts.append({name: (now[name] - before[name]) * factor for name in now})
                 before = now
         for parameter in self.parameters.values():
             if self.scale != 1.0 and parameter.grad is not None:
@@ -219,11 +228,11 @@ def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree
         before = first.get(name)
         if name.rpartition(".")[2] in STATISTICS or before is None or before.shape != value.shape:
             continue
-        counts = (
-            value.numel() == 1 and value.dtype != torch.bool and float(value - before).is_integer()
-        )
-        if counts or torch.equal(before, value):
+        if torch.equal(before, value):
             continue
+        is_number = value.numel() == 1 and value.dtype != torch.bool
+        if is_number and float(value - before).is_integer():
+            continue  # it counts
         modes = {"evaluation": False, "training": True}.items()
         changes[name] = next(
             (mode for mode, train in modes if is_apart(outputs(train), outputs(train, name))), ""
@@ -239,8 +248,9 @@ def optimizer_of(
         make_optimizer(module) if make_optimizer else recipe_optimizer(task.optimizer, module)
     )
     # Each group keeps the ratio of its rate to the largest group's rate.
-    largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
-    shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
+    groups = optimizer.param_groups
+    largest = max(group["lr"] for group in groups) or 1.0
+    shares = [group["lr"] / largest if make_optimizer else 1.0 for group in groups]
 
     def set_rate(rate: float) -> None:
         for group, share in zip(optimizer.param_groups, shares, strict=True):
@@ -273,9 +283,8 @@ def optimizer_alone(
     parameters = {
         name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
     }
-    weights, gradients = made_up(
-        {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-    )
+    shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+    weights, gradients = made_up(shapes)
     for name, parameter in parameters.items():
         parameter.data.copy_(torch.from_numpy(weights[name]))
     optimizer, set_rate = optimizer_of(module, task, make_optimizer)

@@ -12,24 +12,24 @@ def record_run(stepper: Stepper, plan: Plan, rates: list[float], last: Arrays) -
     `rates` are the learning rates. `last` are the weights with which other state is compared after
     the updates; {}: the side's own.
     """
-    run, known = record_updates(stepper, plan, rates, last)
+    run = record_updates(stepper, plan, rates, last)
     # The following steps come after the updates, since a user's step may count its calls.
-    if not known:
+    if not stepper.shows_gradients:
         run.gradients = stepper.on_batch(0, run.start).gradients
-    run.later = [stepper.on_batch(index, run.start) for index in range(1, len(plan.batches))]
+    further = range(1, len(plan.batches))
+    run.later = [stepper.on_batch(index, run.start) for index in further]
     run.dropped = stepper.with_masks(run.start)
     return run
 
 
 def record_updates(
     stepper: Stepper, plan: Plan, rates: list[float], last: Arrays, updates: int | None = None
-) -> tuple[Run, bool]:
-    """Make one update with each of `rates`, or the first `updates` of them.
-
-    Returns what was computed, and whether the gradients before clipping are part of it.
-    """
+) -> Run:
+    """Make one update with each of `rates`, or the first `updates` of them."""
     outputs = stepper.evaluate(plan.batches[0][0])
-    run, known = Run(outputs, start=stepper.state(), rates=rates), True
+    start = stepper.state()
+    run = Run(outputs, start, rates)
+    last_compared = min(LATER, len(plan.batches)) - 1
     run.own_losses, run.own_statistics = stepper.alone()
     for index, rate in enumerate(rates[:updates]):
         step = stepper.update(index, rate)
@@ -37,16 +37,18 @@ def record_updates(
         run.norms.append(step.norm)
         run.train_outputs.append(step.outputs)
         if index == 0:
-            known, run.gradients = step.gradients is not None, step.gradients or {}
-            run.clipped, run.parts = step.clipped, list(step.parts)
-            run.sent, run.received = step.sent, step.received
+            run.gradients = step.gradients
+            run.clipped = step.clipped
+            run.parts = step.parts
+            run.sent = step.sent
+            run.received = step.received
         if not step.made:
             break
         if index < LATER:
             run.after.append(stepper.state())
-        if index + 1 == min(LATER, len(plan.batches)):
+        if index == last_compared:
             # with equal weights, outputs show differences in other state
             run.last_outputs = stepper.last_outputs(last, run.after[-1])
             run.moved = stepper.moved()
     run.average = stepper.average()
-    return run, known
+    return run
