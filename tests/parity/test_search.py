@@ -19,6 +19,7 @@ from resnet_fn.parity.explain.calls import Calls  # noqa: E402
 from resnet_fn.parity.explain.changes import changes  # noqa: E402
 from resnet_fn.parity.explain.search import Searcher  # noqa: E402
 from resnet_fn.parity.trace.data import Wanted  # noqa: E402
+from resnet_fn.parity.trace.stages import EVAL_FORWARD, GRADIENTS, LOSS  # noqa: E402
 from small_nets import BATCHES, SGD, Theirs, ladder_of, ours, t, vector, write_net  # noqa: E402
 
 F = torch.nn.functional
@@ -74,7 +75,7 @@ def found(reference, port, shape=TOKENS, seconds=20.0, seed=0):
     with torch.no_grad():
         results = {"logits": (ours.eval()(x).double().numpy(), 1e-7)}
     return searcher(theirs, x, seconds)(
-        Wanted("eval forward", {}, results, lambda value: {"logits": value})
+        Wanted(EVAL_FORWARD, {}, results, lambda value: {"logits": value})
     )
 
 
@@ -226,14 +227,14 @@ def test_gradients_and_losses_are_searched():
         "norm.weight": torch.zeros(8),
         "norm.bias": torch.zeros(8),
     }
-    given = {**wanted("gradients", values).results}
+    given = {**wanted(GRADIENTS, values).results}
 
     def convert(got):
         return {name: got[name].expand(array.shape) for name, (array, _) in given.items()}
 
-    (line,) = searcher(theirs, x)(Wanted("gradients", {}, given, convert))
+    (line,) = searcher(theirs, x)(Wanted(GRADIENTS, {}, given, convert))
     assert "no gradient to argument 1 of " in line
-    smoothed = wanted("loss", searcher(theirs, x, label_smoothing=0.1).backward())
+    smoothed = wanted(LOSS, searcher(theirs, x, label_smoothing=0.1).backward())
     (line,) = searcher(theirs, x)(smoothed)
     assert "label smoothing 0.1 for 0 " in line
 
@@ -260,7 +261,7 @@ def test_causes_are_kept_when_what_comes_after_them_fails():
     with torch.no_grad():
         layers = {"norm": (ours.eval().norm(ours.fc(x) / 9).double().numpy(), 1e-7)}
     cause, failed = searcher(theirs, x)(
-        Wanted("eval forward", layers, {"logits": (x.numpy(), 1e-7)}, fails)
+        Wanted(EVAL_FORWARD, layers, {"logits": (x.numpy(), 1e-7)}, fails)
     )
     assert "eps 0.01 for 1e-05 here" in cause
     assert failed == "the search for further causes failed (KeyError: 'logits')"

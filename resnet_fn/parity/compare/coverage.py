@@ -29,9 +29,18 @@ _MOST = 6  # the most items in the printed line
 
 # The two limits of each activation. Inputs below the first or above the second are computed by
 # another formula.
-_LIMITS: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("relu", "leakyrelu", "prelu", "elu", "celu", "selu"), (0.0, -math.inf)),
-    **{"relu6": (0.0, 6.0), "hardswish": (-3.0, 3.0), "hardsigmoid": (-3.0, 3.0)},
+_POSITIVE = (0.0, -math.inf)
+
+_LIMITS = {
+    "relu": _POSITIVE,
+    "leakyrelu": _POSITIVE,
+    "prelu": _POSITIVE,
+    "elu": _POSITIVE,
+    "celu": _POSITIVE,
+    "selu": _POSITIVE,
+    "relu6": (0.0, 6.0),
+    "hardswish": (-3.0, 3.0),
+    "hardsigmoid": (-3.0, 3.0),
 }
 
 
@@ -46,10 +55,14 @@ class Coverage:
     @property
     def line(self) -> str:
         """One line with the first items of `not_exercised`, or an empty string."""
-        items, more = [*self.not_exercised], len(self.not_exercised) - _MOST + 1
-        if more > 1:
-            items = [*items[: _MOST - 1], f"{more} more (--json has all)"]
-        return f"not exercised: {'; '.join(items)}" if items else ""
+        items = [*self.not_exercised]
+        if not items:
+            return ""
+        if len(items) > _MOST:
+            kept = _MOST - 1
+            more = len(items) - kept
+            items = [*items[:kept], f"{more} more (--json has all)"]
+        return f"not exercised: {'; '.join(items)}"
 
 
 def coverage_of(
@@ -77,7 +90,11 @@ def coverage_of(
     norms = theirs.run.norms
     clip = theirs.task.clip_norm
     never = _never_called(theirs, others)
-    acted = sum(norm > clip for norm in norms) if clip else 0
+    clipping = "none"
+    acted = 0
+    if clip:
+        acted = sum(norm > clip for norm in norms)
+        clipping = f"in {acted} of {len(norms)} updates"
     lines = [*_of_layers(theirs, names, shown)]
     if without_gradient:
         lines.append(f"without gradient: {few(sorted(without_gradient))}")
@@ -99,11 +116,13 @@ def coverage_of(
         "without counterpart in the reference": sorted(others - set(names.layers.values())),
         "never called": never,
         "without gradient": sorted(without_gradient),
-        "clipping": f"in {acted} of {len(norms)} updates" if clip else "none",
+        "clipping": clipping,
         "not compared": NOT_COMPARED,
     }
-    of_layers = f"; {len(compared)} of {len(mine)} layers compared" if mine else ""
-    return Coverage(f"for {many} and {probes} probes{of_layers}", lines, facts)
+    words = f"for {many} and {probes} probes"
+    if mine:
+        words += f"; {len(compared)} of {len(mine)} layers compared"
+    return Coverage(words, lines, facts)
 
 
 def _layer_names(trace: Trace) -> dict[str, str]:
@@ -123,9 +142,10 @@ def _words_of_batches(trace: Trace) -> str:
 def _never_called(trace: Trace, called: Collection[str]) -> list[str]:
     """Return the layers with parameters in which no recorded layer ran."""
     never = []
-    for owner in {name.rpartition(".")[0] for name in trace.run.start} - {""}:
-        inside = [one for one in called if f"{owner}.".startswith(f"{one}.")]
-        if not inside:
+    prefixes = tuple(f"{one}." for one in called)
+    for owner in {name.rpartition(".")[0] for name in trace.run.start}:
+        path = f"{owner}."
+        if owner and not path.startswith(prefixes):
             never.append(owner)
     return sorted(never)
 
@@ -150,8 +170,9 @@ def _probes_left_out(ours: Trace, theirs: Trace, names: NameMap, probed: Probed)
     left: dict[str, list[str]] = {}
     for title, why in probed.left_out.items():
         left.setdefault(why, []).append(title)
-    yield from (f"{', '.join(titles)}: {why}" for why, titles in left.items())
-    here = ((names.layers.get(name), one) for name, one in ours.probes.items())
+    for why, titles in left.items():
+        yield f"{', '.join(titles)}: {why}"
+    here = [(names.layers.get(name), one) for name, one in ours.probes.items()]
     large = {
         name
         for name, probes in (*theirs.probes.items(), *here)
@@ -166,7 +187,8 @@ def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
     nothing above 6".
     """
     layer = executions[0]
-    inputs = [one.input for one in executions if one.input is not None and one.input.size]
+    given = [one.input for one in executions if one.input is not None]
+    inputs = [x for x in given if x.size]
     clipping = layer.settings.get("min"), layer.settings.get("max")
     low, high = _LIMITS.get(layer.kind, clipping)
     if low is None or high is None or not inputs:
@@ -205,22 +227,34 @@ def _missing_classes(theirs: Trace) -> Iterator[str]:
     batches = theirs.task.batches
     outputs = next(iter(theirs.run.eval_outputs.values()), np.zeros(()))
     for name, leaf in named_leaves(batches[0][1], "labels").items():
-        axes = [axis for axis in (-1, 1) if outputs.ndim > 1]
-        shape = [*leaf.shape]
-        places = [axis for axis in axes if np.delete(outputs.shape, axis).tolist() == shape]
-        if leaf.dtype.kind not in "iu" or not places:
+        classes = _classes(outputs.shape, leaf.shape)
+        if leaf.dtype.kind not in "iu" or not classes:
             continue
-        classes = outputs.shape[places[0]]
-        drawn = np.unique([named_leaves(labels, "labels")[name] for _, labels in batches])
-        missing = sorted({*range(classes)} - {*drawn.tolist()})
+        every = [named_leaves(labels, "labels")[name] for _, labels in batches]
+        drawn = np.unique(every).tolist()
+        missing = sorted({*range(classes)} - {*drawn})
         if missing:
             words = few(list(map(str, missing)))
             yield f"{name}: of {classes} classes, no label is {words}"
 
 
+def _classes(outputs: tuple[int, ...], labels: tuple[int, ...]) -> int:
+    """Return the size of the outputs' axis of classes, the last or second one; 0: there is none."""
+    if len(outputs) < 2:
+        return 0
+    for axis in (-1, 1):
+        others = np.delete(outputs, axis)
+        if others.tolist() == [*labels]:
+            return outputs[axis]
+    return 0
+
+
 def _symmetric(array: np.ndarray) -> bool:
     """Return whether square matrices are symmetric, and not constant."""
-    if array.ndim < 2 or not array.shape[-1] == array.shape[-2] > 1:
+    if array.ndim < 2:
+        return False
+    rows, columns = array.shape[-2:]
+    if rows != columns or rows < 2:
         return False
     transposed = array.swapaxes(-1, -2)
     return bool((array == transposed).all()) and not _is_constant(array)
@@ -241,8 +275,11 @@ def _rows(
 
     `shown` has probes by our layers' names, `by_theirs` by the reference's.
     """
+    of_net = shown.get(NET, set())
     for layer in theirs.layers["eval"]:
-        if layer.kind != "embedding" or layer.call or layer.input is None or not layer.parameters:
+        if layer.kind != "embedding" or layer.call:
+            continue
+        if layer.input is None or not layer.parameters:
             continue
         looked_up = [layer.input]
         rows = layer.parameters[0][1][0]
@@ -251,7 +288,8 @@ def _rows(
                 looked_up += _of_all_batches(theirs, name)
         ids = np.concatenate([one.ravel() for one in looked_up])
         count = len(np.unique(ids))
-        titles = by_theirs.get(layer.name, set()) | shown.get(NET, set())
+        titles = by_theirs.get(layer.name, set()) | of_net
         # one probe for each input that is looked up
-        if count < rows and not any(one.startswith(IDS) for one in titles):
+        every_id = any(one.startswith(IDS) for one in titles)
+        if count < rows and not every_id:
             yield f"{layer.name}: {rows - count} of {rows} rows are never looked up"

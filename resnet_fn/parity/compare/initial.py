@@ -11,15 +11,17 @@ import numpy as np
 from resnet_fn.parity.compare.allowed import (
     CHANCE,
     CONSTANTS,
+    EQUAL,
     ORTHOGONAL,
     deviation_of_draws,
     kurtosis_of_draws,
     mean_of_draws,
+    within,
 )
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.trace.difference import DIFFERS, Difference, difference
+from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.stages import INITIALISATION, ArrayId
 from resnet_fn.parity.trace.tree import Arrays
 
@@ -138,7 +140,7 @@ def _compare_constants(
     largest = float(np.abs(y).max(initial=0.0))
     unit = 2.0**-23 * largest
     same = np.where(np.abs(x - y) <= unit, y, x)
-    return difference(ArrayId(name, moment="each build"), same, y)
+    return within(EQUAL).compare(ArrayId(name, moment="each build"), same, y)
 
 
 def _compare_rows(part: _Rows, several: bool) -> tuple[list[Difference], list[str]]:
@@ -147,7 +149,8 @@ def _compare_rows(part: _Rows, several: bool) -> tuple[list[Difference], list[st
     hints: list[str] = []
     if several:
         array = dataclasses.replace(part.id, moment="orthogonal")
-        item = difference(array, _is_orthogonal(part.ours), _is_orthogonal(part.theirs))
+        orthogonal = _is_orthogonal(part.ours), _is_orthogonal(part.theirs)
+        item = within(EQUAL).compare(array, *orthogonal)
         differences.append(item)
         if item.verdict == DIFFERS:
             where = "here and not in the reference" if item.ours else "in the reference only"
