@@ -27,6 +27,7 @@ from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Masks, make_masks
 from resnet_fn.models.parts import group_of
 from resnet_fn.recipes import chosen
+from resnet_fn.run.own_net import watch_first_update
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
@@ -209,6 +210,22 @@ def build_run(
     )
     metric = accuracy_by_class if recipe.multi_label else accuracy
     jit = mindspore.jit if options.mode == "graph" else None
+    train_step = make_train_step(
+        net,
+        own_loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
+        optimizer,
+        state=state,
+        metric=metric if dataset.classes else no_metric,
+        workers=with_all_reduce(workers),
+        plan=StepPlan(
+            recipe.clip_norm,
+            options.accumulate,
+            dataset.input if options.feed == "uint8" else None,
+        ),
+        jit=jit,
+    )
+    if own:
+        train_step = watch_first_update(train_step, net, workers, compiled=jit is not None)
     return Run(
         recipe=recipe,
         options=options,
@@ -217,21 +234,7 @@ def build_run(
         dataset=dataset,
         feed=feed,
         state=state,
-        train_step=make_train_step(
-            net,
-            own_loss
-            or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
-            optimizer,
-            state=state,
-            metric=metric if dataset.classes else no_metric,
-            workers=with_all_reduce(workers),
-            plan=StepPlan(
-                recipe.clip_norm,
-                options.accumulate,
-                dataset.input if options.feed == "uint8" else None,
-            ),
-            jit=jit,
-        ),
+        train_step=train_step,
         eval_step=make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit, own_loss),
         masks=masks,
         schedule=make_schedule(recipe, feed.updates_per_epoch),
