@@ -10,7 +10,7 @@ from mindspore import nn
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.parameters import assign, copy_arrays
 from resnet_fn.config.fields import OWN, check_names
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.rules import NOT_OF_FIT
@@ -196,8 +196,8 @@ def _report(
             write_report(
                 Evaluation(trained, own.dataset, scores, how, workers), result.run / "report"
             )
-        except ValueError as error:
-            _warn(str(error), workers)
+        except Exception as error:
+            _warn(first_line(error), workers)
     finally:
         assign(state, last)
 

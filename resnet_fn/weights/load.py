@@ -253,13 +253,19 @@ def start_from(
     source: WeightFile,
     recipe: Recipe,
     classes: Sequence[str],
+    chosen: Collection[str] = (),
 ) -> list[str]:
     """Load weights into a net before training, and return lines that describe the weights.
 
     The last layer of the net is not changed if the weights are for other classes, or if the recipe
-    sets `reset_head`.
+    sets `reset_head`. Raises ValueError if the weights replace all parameters and `initialisation`
+    is in `chosen`, the user's settings.
     """
     other = other_classes(source, classes)
+    is_usual = recipe.initialisation == Recipe.__dataclass_fields__["initialisation"].default
+    if "initialisation" in chosen and not (is_usual or other or recipe.reset_head):
+        why = "has no effect, because the weights replace all parameters"
+        raise ValueError(f"initialisation: {recipe.initialisation!r} {why}; leave it out")
     try:
         load_weights(net, source, recipe.reset_head or bool(other))
     except WeightsError as error:
