@@ -8,14 +8,17 @@ if __name__ == "__main__":
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from resnet_fn.checkpoint.run_folder import settings_of
+from resnet_fn.checkpoint.run_folder import RunFolder, settings_of
 from resnet_fn.config import cli
+from resnet_fn.config.fields import expand_home
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import draft_of_run
+from resnet_fn.config.settings import Draft
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console
 
@@ -69,8 +72,17 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         fix = f"give --dataset imagefolder --data-dir {name}"
         raise cli.UsageError(f"--dataset: {name!r} is a folder; {fix}")
     with cli.usage_errors():
-        file = base.complete(**given)
+        file = base._replace(resumes=_resumes(base, given)).complete(**given)
     return file.make(Recipe), file.make(RunOptions), file.notes
+
+
+def _resumes(base: Draft, given: Mapping[str, Any]) -> bool:
+    """Return whether these settings resume a run (`find_start` finds its checkpoint)."""
+    resume, out_dir = (given.get(name, base.values[name].value) for name in ("resume", "out_dir"))
+    if resume in ("auto", "never"):
+        folder = RunFolder(Path(expand_home(out_dir)))
+        return resume == "auto" and bool(out_dir) and bool(folder.updates())
+    return True
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:

@@ -32,6 +32,7 @@ GUARDED = {
 FIRST = "our calls give by position what stays first; the other arguments are models.layers'"
 ISINSTANCE = "named for isinstance alone"
 KEPT = {
+    "Cell.state_dict": "positional arguments only",
     "mindspore.export": "AIR only; we write MINDIR and ONNX",
     "mindspore.jit": "the backend GE and infer_boost only",
     "mindspore.load_checkpoint": "prefixes only",

@@ -2,8 +2,8 @@
 checkpoints/step-00000440.
 
 The folder of a checkpoint contains these files:
-    - weights.safetensors: weights and BatchNorm statistics, float32 in this package's nets, under
-      the net's own names.
+    - weights.safetensors: weights, BatchNorm statistics and buffers, float32 in this package's
+      nets, under the net's own names.
     - training.safetensors: state of the optimizer, the loss scaler and the moving average.
     - state.json: progress of the run, and values that a resume compares (`save` in run/resume.py).
     - manifest.json: number of the format, sizes of the files, hashes of state.json, of headers and
@@ -17,7 +17,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,8 @@ from resnet_fn.runtime.disk import sha256, sync_folder, write_synced
 
 if TYPE_CHECKING:
     from mindspore import Parameter
+
+    from resnet_fn.models.untrained import Buffer
 
 MANIFEST = "manifest.json"
 FORMAT = 2  # format of the files and of the entries in state.json; other formats are rejected
@@ -46,7 +48,8 @@ class Checkpoint:
     """The contents of a checkpoint folder whose hashes are correct."""
 
     path: Path
-    weights: dict[str, np.ndarray]  # weights and BatchNorm statistics of the net, by name
+    # weights, BatchNorm statistics and buffers of the net, by name
+    weights: dict[str, np.ndarray]
     # state of the optimizer, the loss scaler and the moving average, by name
     training: dict[str, np.ndarray]
     state: dict[str, Any]  # contents of state.json; see `save` in run/resume.py
@@ -54,22 +57,26 @@ class Checkpoint:
 
 def save_checkpoint(
     folder: Path,
-    weights: "Sequence[Parameter]",
+    weights: "Sequence[Parameter | Buffer]",
     training: "Sequence[Parameter]",
     state: Mapping[str, Any],
+    infinite: Collection[str] = (),
 ) -> Path:
     """Write a checkpoint folder completely or not at all. Return the folder's path when the files
     are on the disk.
 
     Args:
         folder: Path of the folder, `…/step-NNNNNNNN`. An existing folder is replaced.
-        weights: Parameters of the net, as in `TrainState.weights`.
+        weights: Parameters and buffers of the net, as in `TrainState.of_net`.
         training: Parameters of the optimizer, the loss scaler and the moving average, as in
             `TrainState.training`.
         state: Other values to save, of JSON types, for example {"update": 10}.
+        infinite: Names of Parameters and buffers that may contain infinity, as in
+            `TrainState.infinite`.
 
     Raises:
-        CheckpointError: If `weights` or `training` contain NaN or infinity. Nothing is saved.
+        CheckpointError: If `weights` or `training` contain NaN, or infinity outside `infinite`.
+            Nothing is saved.
         OSError: If the folder cannot be written. If writing fails, an existing folder is not
             replaced.
     """
@@ -78,11 +85,15 @@ def save_checkpoint(
     weights_now, training_now = (
         {p.name: p.numpy() for p in parameters} for parameters in (weights, training)
     )
-    return write_checkpoint(folder, weights_now, training_now, state)
+    return write_checkpoint(folder, weights_now, training_now, state, infinite)
 
 
 def write_checkpoint(
-    folder: Path, weights: Arrays, training: Arrays, state: Mapping[str, Any]
+    folder: Path,
+    weights: Arrays,
+    training: Arrays,
+    state: Mapping[str, Any],
+    infinite: Collection[str] = (),
 ) -> Path:
     """Write arrays as `save_checkpoint` does.
 
@@ -94,7 +105,7 @@ def write_checkpoint(
     try:
         temporary.mkdir(parents=True)
         try:
-            files = write_tensor_files(temporary, {WEIGHTS: weights, TRAINING: training})
+            files = write_tensor_files(temporary, {WEIGHTS: weights, TRAINING: training}, infinite)
         except ValueError as error:
             raise CheckpointError(
                 f"{folder} was not saved, because {error}; lower the learning rate"

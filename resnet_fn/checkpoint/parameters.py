@@ -1,21 +1,25 @@
 """These functions copy MindSpore Parameters to NumPy arrays and back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from resnet_fn.checkpoint.folder import Arrays, Checkpoint, CheckpointError
+from resnet_fn.checkpoint.tensor_file import bad_values
 from resnet_fn.config.hints import few
 
 if TYPE_CHECKING:
     from mindspore import Parameter
 
+    from resnet_fn.models.untrained import Buffer
     from resnet_fn.update.state import TrainState
+
+    Variables = Sequence[Parameter | Buffer]
 
 
 def copy_arrays(
-    parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] | None = None
+    parameters: "Variables", into: dict[str, np.ndarray] | None = None
 ) -> dict[str, np.ndarray]:
     """Copy Parameters to arrays by name.
 
@@ -46,13 +50,15 @@ def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, li
     return {kind: names for kind, names in faults.items() if names}
 
 
-def check_finite(arrays: Arrays, source: object) -> None:
-    """Raise ValueError if a value is NaN or infinite.
+def check_finite(arrays: Arrays, source: object, infinite: Collection[str] = ()) -> None:
+    """Raise ValueError if a value is NaN, or is infinite in an array that is not named in
+    `infinite`.
 
     A net with NaN or infinite weights may have finite outputs.
     """
     bad = {
-        name: array.size - int(np.isfinite(array).sum()) for name, array in sorted(arrays.items())
+        name: int(bad_values(array, name in infinite).sum())
+        for name, array in sorted(arrays.items())
     }
     counts = [
         f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count
@@ -62,11 +68,26 @@ def check_finite(arrays: Arrays, source: object) -> None:
         raise ValueError(f"{source} contains NaN or infinity ({few(counts)}); {fix}")
 
 
-def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
-    """Copy `arrays` into `parameters`.
+def saved_variables(variables: "Variables", arrays: Arrays) -> "Variables":
+    """Return `variables` without the buffers that `arrays` lack."""
+    from mindspore import Parameter
 
-    If names or shapes in the two differ, raise CheckpointError and copy nothing.
+    return [one for one in variables if isinstance(one, Parameter) or one.name in arrays]
+
+
+def missing_buffers(variables: "Variables", arrays: Arrays) -> str:
+    """Return a note on buffers in `variables` that `arrays` lack, or ""."""
+    present = {one.name for one in saved_variables(variables, arrays)}
+    names = [one.name for one in variables if one.name not in present]
+    return f"has no values of the buffers {few(names)}, which keep their values" if names else ""
+
+
+def assign_all(parameters: "Variables", arrays: Arrays, source: object) -> None:
+    """Copy `arrays` into `parameters`, which may contain buffers that `arrays` lack.
+
+    If other names or shapes in the two differ, raise CheckpointError and copy nothing.
     """
+    parameters = saved_variables(parameters, arrays)
     if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
         differences = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
         raise CheckpointError(
@@ -76,23 +97,27 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
 
 
 def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
-    """Copy a checkpoint into the Parameters of `state`. Compiled functions use the new values.
+    """Copy a checkpoint into the Parameters and buffers of `state`. Compiled functions use the new
+    values of Parameters.
 
     Raises:
         CheckpointError: If the names or shapes in the checkpoint differ from `state`.
-        ValueError: If the checkpoint contains NaN or infinity.
+        ValueError: If the checkpoint contains NaN, or infinity where `state` had none at first.
     """
-    check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
-    assign_all(state.weights, checkpoint.weights, checkpoint.path)
+    check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path, state.infinite)
+    assign_all(state.of_net, checkpoint.weights, checkpoint.path)
     assign_all(state.training, checkpoint.training, checkpoint.path)
 
 
-def assign(parameters: "Sequence[Parameter]", arrays: Arrays) -> None:
-    """Copy arrays into the Parameters of the same names. Compiled functions use the new values."""
+def assign(parameters: "Variables", arrays: Arrays) -> None:
+    """Copy arrays into the Parameters and buffers of the same names. Compiled functions use the new
+    values of Parameters.
+    """
     # here, so that checkpoints can be written and verified without MindSpore
-    from mindspore import Tensor, ops
+    from mindspore import Parameter, Tensor, ops
 
     write = ops.Assign()
     for parameter in parameters:
+        target = parameter if isinstance(parameter, Parameter) else parameter.tensor
         # Compiled functions do not see values that `set_data` or `load_param_into_net` sets.
-        write(parameter, Tensor(np.array(arrays[parameter.name])).astype(parameter.dtype))
+        write(target, Tensor(np.array(arrays[parameter.name])).astype(parameter.dtype))

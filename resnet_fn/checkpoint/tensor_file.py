@@ -12,8 +12,9 @@ or hash them. To save a ResNet-50 with momentum, the package's writer and a sepa
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,18 +114,19 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def write_tensor_files(
-    folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]
+    folder: Path, files: Mapping[str, Mapping[str, np.ndarray]], infinite: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
     """Write and sync new safetensors files, and return sizes and hashes.
 
-    Raise ValueError if a value is not finite.
+    Raise ValueError if a value is NaN, or is infinite in an array that is not named in `infinite`.
     """
     headers = {name: _header(arrays) for name, arrays in files.items()}
     # Two threads hash, so that hashing ends before the disk does. One thread is only about as fast
     # as write().
     with ThreadPoolExecutor(2) as hashers:
         described = {
-            name: hashers.map(_describe, arrays, arrays.values()) for name, arrays in files.items()
+            name: hashers.map(partial(_describe, infinite), arrays, arrays.values())
+            for name, arrays in files.items()
         }
         for name, arrays in files.items():
             with open(folder / name, "xb") as file:
@@ -162,14 +164,22 @@ def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.nd
     return {name: arrays[name] for name in expected["tensors"]}
 
 
+def check_dtype(name: str, dtype: object) -> None:
+    """Raise ValueError if a safetensors file of this module cannot store arrays of `dtype`."""
+    if str(dtype) not in _CODES:
+        raise ValueError(f"{name}: dtype {dtype} cannot be stored; use one of {', '.join(_CODES)}")
+
+
+def bad_values(array: np.ndarray, may_be_infinite: bool = False) -> np.ndarray:
+    """Return an array of bools that marks NaN, and infinity unless it is allowed."""
+    return np.isnan(array) if may_be_infinite else ~np.isfinite(array)
+
+
 def _header(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
     entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
     for name, array in arrays.items():
-        if str(array.dtype) not in _CODES:
-            raise ValueError(
-                f"{name}: dtype {array.dtype} cannot be stored; use one of {', '.join(_CODES)}"
-            )
+        check_dtype(name, array.dtype)
         end = offset + array.nbytes
         entries[name] = {
             "dtype": _CODES[str(array.dtype)],
@@ -186,12 +196,12 @@ def _bytes(array: np.ndarray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
+def _describe(infinite: Collection[str], name: str, array: np.ndarray) -> dict[str, Any]:
     digest, flat = hashlib.sha256(), array.reshape(-1)
     # each chunk is still in the cache when `isfinite` reads it
     for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK]
         digest.update(_bytes(part))
-        if array.dtype.kind == "f" and not np.isfinite(part).all():
+        if array.dtype.kind == "f" and bad_values(part, name in infinite).any():
             raise ValueError(f"{name} contains NaN or infinity")
     return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest.hexdigest()}

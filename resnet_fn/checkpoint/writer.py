@@ -20,14 +20,15 @@ class CheckpointWriter:
 
     def __init__(self, state: TrainState | None) -> None:
         # None: this rank saves nothing
-        self._parameters = (state.weights, state.training) if state else ((), ())
+        self._parameters = (state.of_net, state.training) if state else ((), ())
+        self._infinite = state.infinite if state else frozenset()
         # allocates memory before training
         self._copies = [copy_arrays(parameters) for parameters in self._parameters]
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._saves: list[Future[dict[str, Any]]] = []  # saves that `poll` has not returned yet
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Wait for earlier saves, and copy the Parameters.
+        """Wait for earlier saves, and copy the Parameters and buffers.
 
         In the background, write the copies and then call `then`.
         """
@@ -74,6 +75,6 @@ class CheckpointWriter:
         began = time.perf_counter()
         weights, training = self._copies
         with saving(folder, folder.parent.parent):
-            write_checkpoint(folder, weights, training, state)
+            write_checkpoint(folder, weights, training, state, self._infinite)
             then()
         return {**event, "write_seconds": time.perf_counter() - began}

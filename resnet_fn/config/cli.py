@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
+from resnet_fn.config.fields import YES_NO_AUTO, expand_home, explain, flag_name
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
 from resnet_fn.config.hints import closest, closest_flag, first_line
 from resnet_fn.config.packages import how_to_install, versions_line
@@ -71,7 +71,9 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, command: str, description: str, epilog: str = "", usage: str = "") -> None:
         super().__init__(
             prog=as_typed(f"python -m resnet_fn.{command}"),
-            usage=as_typed(" ".join(f"python -m resnet_fn.{command} {usage} [flags]".split())),
+            usage=as_typed(
+                " ".join(f"python -m resnet_fn.{command} {usage} [flags]".split())
+            ).replace("%", "%%"),
             description=as_typed(description),
             epilog=as_typed(epilog),
             allow_abbrev=False,
@@ -109,11 +111,21 @@ class Parser(argparse.ArgumentParser):
             raise UsageError("; ".join(wrong))
         return parsed
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Replace ~, which a shell leaves in `--flag=~/…` and in quotes, and parse the flags."""
+        words = sys.argv[1:] if args is None else args
+        return super().parse_known_args([_expand_home_in(word) for word in words], namespace)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Reject a value that is none of the flag's choices. ArgumentParser calls this method."""
         if action.choices is not None and value not in action.choices:
             hint = advice_on_value(action.dest, str(value)) or closest(str(value), action.choices)
             raise argparse.ArgumentError(action, f"{value!r} is unknown; {hint}")
+
+
+def _expand_home_in(word: str) -> str:
+    flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+    return f"{flag}{equals}{expand_home(value)}" if value.startswith("~") else word
 
 
 def hint_for_flag(word: str, flags: Collection[str]) -> str:
@@ -248,6 +260,7 @@ def add_fields(
             if not shown or name in shown
             else argparse.SUPPRESS
         )
+        text = text.replace("%", "%%")  # ArgumentParser replaces %(default)s and the like
         groups[title].add_argument(f"--{flag_name(name)}", **options, help=text)
         for alias in field.metadata["aliases"]:
             parser.add_argument(f"--{alias}", **options, help=argparse.SUPPRESS)

@@ -11,6 +11,7 @@ The field makes the flags `--learning-rate` and `--lr` with the help "peak learn
 
 import dataclasses
 import math
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -87,6 +88,14 @@ def as_declared(field: Any, value: Any) -> Any:
     if field.metadata["choices"] == YES_NO_AUTO and isinstance(value, bool):
         return "yes" if value else "no"
     return value
+
+
+def expand_home(path: str) -> str:
+    """Replace ~ at the start of a path by the home folder, as a shell does.
+
+    A path that exists as it is written stays unchanged.
+    """
+    return path if os.path.lexists(path) else os.path.expanduser(path)
 
 
 def fault(field: Any, value: Any) -> str:

@@ -22,7 +22,8 @@ class Rule(NamedTuple):
     keep: bool = False  # raise an error instead of switching the setting off
     # value for the setting that `holds` reads, if its source is weaker; otherwise an error
     instead: Any = None
-    of_stored: bool = True  # whether stored runs, too, must obey the rule, which may be newer
+    # whether stored runs, and commands that resume one, must obey the rule, too, which may be newer
+    of_stored: bool = True
 
 
 KEEP = True  # value for `Rule.keep`
@@ -30,6 +31,7 @@ KEEP = True  # value for `Rule.keep`
 OF_FILES = ("imagefolder", "mindrecord")
 _ADAM = ("adam", "adamw", "lamb")  # optimizers that average the squares of the gradients
 _FILES = "is for data sets of image files; leave it out"
+_UNPACKED = "needs --dataset imagefolder; pack has checked MindRecord's images, so leave it out"
 _IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net of this package"
 
 
@@ -148,6 +150,13 @@ RULES = (
         _FILES,
     ),
     Rule("eval_resize interpolation", lambda dataset: dataset in OF_FILES, _FILES),
+    Rule(
+        "on_bad_sample",
+        lambda dataset, on_bad_sample: dataset != "mindrecord" or on_bad_sample == "error",
+        _UNPACKED,
+        of_stored=False,
+    ),
+    Rule("check_files", lambda dataset: dataset != "mindrecord", _UNPACKED, of_stored=False),
     # images
     Rule(
         "max_shift max_rotation",
@@ -190,6 +199,12 @@ RULES = (
     Rule("label_threshold", lambda loss: loss != "cross_entropy", "needs --loss bce or focal"),
     # net and weights
     Rule("sync_batchnorm zero_init_residual", lambda norm: norm == "batch", "needs --norm batch"),
+    Rule(
+        "zero_init_residual",
+        lambda weights: not weights,
+        "is for random first weights, which --weights replaces; leave it out",
+        of_stored=False,
+    ),
     Rule("which reset_head", lambda weights: weights, "needs weights; give --weights FILE"),
     Rule(
         "train_only",
@@ -282,5 +297,11 @@ RULES = (
         "fast_math",
         lambda device: device == "Ascend",
         "needs --device Ascend; leave it out on a CPU",
+    ),
+    Rule(
+        "threads",
+        lambda device: device == "CPU",
+        "is for kernels on a CPU; leave it out on a card",
+        of_stored=False,
     ),
 )

@@ -12,7 +12,14 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from resnet_fn.config.fields import as_declared, check_names, explain, fault, show_value
+from resnet_fn.config.fields import (
+    as_declared,
+    check_names,
+    expand_home,
+    explain,
+    fault,
+    show_value,
+)
 from resnet_fn.config.rules import RULES
 
 _Settings = TypeVar("_Settings", bound="Settings")
@@ -38,6 +45,13 @@ class Value(NamedTuple):
     source: Source = Source.RECIPE  # where the value comes from
     place: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
 
+    def as_declared(self) -> "Value":
+        """Return this value with the type of its field. In the user's paths, ~ is replaced."""
+        value = as_declared(self.field, self.value)
+        if self.source >= Source.FILE and isinstance(value, str):
+            value = expand_home(value)
+        return self._replace(value=value)
+
     @property
     def off(self) -> Any:
         """Return the value that the setting gets when a rule drops it."""
@@ -62,6 +76,7 @@ class Draft(NamedTuple):
     # Pairs (setting, error text) for invalid settings, and for settings of a file or flag without
     # effect.
     faults: tuple[tuple[str, str], ...] = ()
+    resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
 
     def with_flags(self, given: Mapping[str, Any]) -> "Draft":
         """Return a draft with the flags `given`.
@@ -73,10 +88,7 @@ class Draft(NamedTuple):
             for name, value in given.items()
         }
         values = {**self.values, **flags}
-        values = {
-            name: value._replace(value=as_declared(value.field, value.value))
-            for name, value in values.items()
-        }
+        values = {name: value.as_declared() for name, value in values.items()}
         notes = list(self.notes)
         faults = [
             (name, text)
@@ -91,12 +103,15 @@ class Draft(NamedTuple):
             # also skipped if a setting is invalid or missing
             if len(plain) < len(reads) or rule.holds(**plain):
                 continue
-            of_user = any(values[name].source is not Source.RECIPE for name in reads)
-            if not (rule.of_stored or of_user):
+            names = rule.fields.split()
+            of_user = any(
+                values[name].source is not Source.RECIPE for name in {*reads, *names} & valid
+            )
+            if not rule.of_stored and (self.resumes or not of_user):
                 continue
             text = rule.text.format(**plain)
             reason = text.partition(";")[0]
-            for name in [name for name in rule.fields.split() if name in on]:
+            for name in [name for name in names if name in on]:
                 mine = values[name]
                 other = max(
                     (read for read in reads if read != name), key=lambda read: values[read].source
@@ -123,6 +138,7 @@ class Draft(NamedTuple):
             values,
             tuple(notes),
             tuple((name, places.get(name, "") + text) for name, text in faults),
+            self.resumes,
         )
 
     def complete(self, **given: Any) -> "Draft":

@@ -24,6 +24,7 @@ from resnet_fn.evaluation.describe_input import describe_preprocessing
 from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.evaluation.picture import open_picture
 from resnet_fn.models import build_net
+from resnet_fn.models.untrained import saved_state
 from resnet_fn.recipes import chosen
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
@@ -189,7 +190,7 @@ def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = N
             f"{checkpoint.path}: contains no EMA weights; leave out --ema, or train with --ema "
             "0.999"
         )
-    assign_all(tuple(net.get_parameters()), {**checkpoint.weights, **averages}, checkpoint.path)
+    assign_all(saved_state(net), {**checkpoint.weights, **averages}, checkpoint.path)
     return bool(averages)
 
 

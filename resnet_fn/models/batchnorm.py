@@ -5,11 +5,16 @@ CPU kernel.
 from collections.abc import Callable
 from typing import Any
 
-from mindspore import Parameter, Tensor, nn, ops
+import mindspore
+from mindspore import Parameter, Tensor, mint, nn, ops
 
 from resnet_fn.models.positions import broadcast_hw, total
 
 _assign, _sum = ops.Assign(), ops.ReduceSum(keep_dims=True)
+BATCHNORMS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    *(mint.nn.BatchNorm1d, mint.nn.BatchNorm2d, mint.nn.BatchNorm3d, mint.nn.SyncBatchNorm),
+)
 # names in nn and mint.nn
 _STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
@@ -64,14 +69,27 @@ def is_statistic(path: str) -> bool:
 
 
 def batchnorm_statistics(net: nn.Cell) -> tuple[Parameter, ...]:
-    """Return the moving means and variances, float32 [channels], of a net's BatchNorms that are not
-    frozen.
+    """Return the moving means and variances of a net's BatchNorms that are not frozen.
+
+    A cell of another class counts as a BatchNorm if it has float32 [channels] Parameters with the
+    names of BatchNorm's statistics that are not trained.
     """
-    cells = (
-        cell
-        for _, cell in net.cells_and_names()
+    cells = [cell for _, cell in net.cells_and_names()]
+    frozen = {
+        id(parameter)
+        for cell in cells
         if getattr(cell, "use_batch_statistics", None) is False
-    )
-    frozen = {id(parameter) for cell in cells for parameter in cell.get_parameters(expand=False)}
-    statistics = (parameter for path, parameter in net.parameters_and_names() if is_statistic(path))
-    return tuple(parameter for parameter in statistics if id(parameter) not in frozen)
+        for parameter in cell.get_parameters(expand=False)
+    }
+    statistics = {
+        id(parameter): parameter
+        for cell in cells
+        for leaf, parameter in cell.parameters_and_names(expand=False)
+        if leaf in _STATISTICS and (isinstance(cell, BATCHNORMS) or _is_like_theirs(parameter))
+    }
+    return tuple(parameter for key, parameter in statistics.items() if key not in frozen)
+
+
+def _is_like_theirs(parameter: Parameter) -> bool:
+    is_vector = parameter.dtype == mindspore.float32 and len(parameter.shape) == 1
+    return is_vector and not parameter.requires_grad

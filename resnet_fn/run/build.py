@@ -27,6 +27,7 @@ from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Masks, make_masks
 from resnet_fn.models.parts import group_of
 from resnet_fn.recipes import chosen
+from resnet_fn.run.own_net import watch_first_update
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
@@ -38,7 +39,7 @@ from resnet_fn.update.groups import describe_rates, parameter_groups, shown_fact
 from resnet_fn.update.loss import Loss, make_loss
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_fast_optimizer
-from resnet_fn.update.schedule import Schedule, make_schedule
+from resnet_fn.update.schedule import Schedule, check_lengths, make_schedule
 from resnet_fn.update.state import TrainState, make_state
 from resnet_fn.update.step import (
     StepPlan,
@@ -162,7 +163,8 @@ def build_run(
     `own.loss`, if any, replaces the recipe's loss.
     """
     # options that have no effect are an error
-    draft_of(recipe, RunOptions()).complete(**typed_in(options))
+    draft = draft_of(recipe, RunOptions())._replace(resumes=bool(checkpoint))
+    draft.complete(**typed_in(options))
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
     source = None
@@ -182,6 +184,8 @@ def build_run(
     own_loss = own.loss if own else None
     feed = make_feed(dataset, recipe, workers, options.feed)
     total = recipe.epochs * feed.updates_per_epoch
+    typed = () if checkpoint else chosen(recipe)
+    too_short = check_lengths(recipe, feed.updates_per_epoch, typed)
     blank = blank_batch(
         dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed
     )
@@ -192,7 +196,7 @@ def build_run(
     net = own.net if own else build_net(recipe, dataset.input)
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
-    first = start_from(net, source, recipe, dataset.classes) if source else []
+    first = start_from(net, source, recipe, dataset.classes, chosen(recipe)) if source else []
     if recipe.dataset == "imagefolder" and not (source or checkpoint):
         first = describe_random_start(recipe.model, len(dataset.train))
     masks = make_masks(recipe, net, workers)
@@ -209,6 +213,22 @@ def build_run(
     )
     metric = accuracy_by_class if recipe.multi_label else accuracy
     jit = mindspore.jit if options.mode == "graph" else None
+    train_step = make_train_step(
+        net,
+        own_loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
+        optimizer,
+        state=state,
+        metric=metric if dataset.classes else no_metric,
+        workers=with_all_reduce(workers),
+        plan=StepPlan(
+            recipe.clip_norm,
+            options.accumulate,
+            dataset.input if options.feed == "uint8" else None,
+        ),
+        jit=jit,
+    )
+    if own:
+        train_step = watch_first_update(train_step, net, workers, compiled=jit is not None)
     return Run(
         recipe=recipe,
         options=options,
@@ -217,21 +237,7 @@ def build_run(
         dataset=dataset,
         feed=feed,
         state=state,
-        train_step=make_train_step(
-            net,
-            own_loss
-            or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
-            optimizer,
-            state=state,
-            metric=metric if dataset.classes else no_metric,
-            workers=with_all_reduce(workers),
-            plan=StepPlan(
-                recipe.clip_norm,
-                options.accumulate,
-                dataset.input if options.feed == "uint8" else None,
-            ),
-            jit=jit,
-        ),
+        train_step=train_step,
         eval_step=make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit, own_loss),
         masks=masks,
         schedule=make_schedule(recipe, feed.updates_per_epoch),
@@ -240,7 +246,7 @@ def build_run(
         class_weights=weights,
         class_balance=balance,
         validation_set=identify(dataset.test),
-        notes=[*first, *dataset.notes, *filter(None, lines)],
+        notes=[*first, *dataset.notes, *too_short, *filter(None, lines)],
         stop_request=stop_request,
         prefetcher=Prefetcher(feed, total, blank),
         writer=CheckpointWriter(state if workers.is_main else None),

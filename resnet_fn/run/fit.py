@@ -10,7 +10,7 @@ from mindspore import nn
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.parameters import assign, copy_arrays
 from resnet_fn.config.fields import OWN, check_names
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.rules import NOT_OF_FIT
@@ -28,9 +28,11 @@ from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.evaluate import Evaluation, keeps_all_classes
 from resnet_fn.evaluation.loaded_net import LoadedNet, assign_checkpoint
 from resnet_fn.evaluation.scoring import score
+from resnet_fn.models.untrained import saved_state
 from resnet_fn.report.writer import write_report
 from resnet_fn.run import loop
 from resnet_fn.run.build import Own
+from resnet_fn.run.own_net import check_saveable
 from resnet_fn.run.trial import check_loss, check_net, in_float32, try_call
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, gather_texts
@@ -87,6 +89,7 @@ def fit(
             call with two samples before the first update. For other errors, see `train`.
     """
     check_net(net)
+    check_saveable(net)
     check_loss(loss)
     splits = check_arrays(train, validation)
     recipe, options = _read_settings(splits[0], loss, settings)
@@ -173,8 +176,8 @@ def _report(
     # All ranks score, or none: a machine that does not share the disk has no checkpoint.
     if faults := [text for text in gather_texts(fault, workers) if text]:
         return _warn(faults[0], workers)
-    parameters = tuple(own.net.get_parameters())
-    last = copy_arrays(parameters)
+    state = saved_state(own.net)
+    last = copy_arrays(state)
     try:
         averaged = assign_checkpoint(own.net, checkpoint)
         trained = LoadedNet(own.net, recipe, own.dataset.input, checkpoint, averaged)
@@ -193,10 +196,10 @@ def _report(
             write_report(
                 Evaluation(trained, own.dataset, scores, how, workers), result.run / "report"
             )
-        except ValueError as error:
-            _warn(str(error), workers)
+        except Exception as error:
+            _warn(first_line(error), workers)
     finally:
-        assign(parameters, last)
+        assign(state, last)
 
 
 def _warn(fault: str, workers: Workers) -> None:

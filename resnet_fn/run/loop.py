@@ -137,7 +137,7 @@ def train(
         if checkpoint:
             restore(run, checkpoint)
         start = run.progress.update
-        check_state(workers, (*run.state.weights, *run.state.training), run.class_weights)
+        check_state(workers, (*run.state.of_net, *run.state.training), run.class_weights)
         run.folder = folder.reserve(workers, is_new=not (options.out_dir or checkpoint))
         if workers.is_main:
             run.folder.create(lock)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkpoint
-from resnet_fn.checkpoint.parameters import restore_state
+from resnet_fn.checkpoint.parameters import missing_buffers, restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
 from resnet_fn.config.fields import BALANCED, OWN, show_value, to_dict
 from resnet_fn.config.options import RunOptions
@@ -253,6 +253,8 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     run.notes += validation_notes(saved.get("validation"), run.validation_set)
     run.notes += epochs_notes(saved["update"], saved["recipe"]["epochs"], run)
     run.notes += layout_notes(saved["parallel_layout"], parallel_layout(run.options, run.workers))
+    if note := missing_buffers(run.state.of_net, checkpoint.weights):
+        run.notes.append(f"warning: the checkpoint {note}")
     restore_state(run.state, checkpoint)
     setting = run.recipe.class_weights
     if setting not in ("", BALANCED) and saved["class_weights"] != list(run.class_weights):

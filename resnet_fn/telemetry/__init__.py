@@ -17,7 +17,7 @@ def read_log(log: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(log.read_bytes().splitlines(keepends=True), 1):
         try:
             event = json.loads(line)
-            if event["update"] >= 0:
+            if event["update"] >= 0 and event["event"]:
                 events.append(event)
         except (ValueError, KeyError, TypeError):
             if line.endswith(b"\n"):

@@ -7,18 +7,13 @@ from typing import Any
 from mindspore import Parameter, Tensor, mint, nn
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.models.batchnorm import BATCHNORMS
 from resnet_fn.models.parts import HEAD, group_of, layer_numbers
 
 _NORM_LAYERS = (
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.LayerNorm, nn.GroupNorm),
-    *(
-        nn.InstanceNorm1d,
-        nn.InstanceNorm2d,
-        nn.InstanceNorm3d,
-        mint.nn.LayerNorm,
-        mint.nn.GroupNorm,
-    ),
-    *(mint.nn.BatchNorm1d, mint.nn.BatchNorm2d, mint.nn.BatchNorm3d, mint.nn.SyncBatchNorm),
+    *BATCHNORMS,
+    *(nn.LayerNorm, nn.GroupNorm, mint.nn.LayerNorm, mint.nn.GroupNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
 )
 
 # Parameters in the order of the gradients. Each is alone or in a tuple: (parameter, weight decay[,

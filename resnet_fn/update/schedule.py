@@ -1,7 +1,7 @@
 """These functions compute the learning rate of an update on the host."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from resnet_fn.config.recipe import Recipe
 
@@ -71,6 +71,25 @@ def _check(step: int, total: int, warmup: int) -> None:
         raise ValueError(
             f"warmup: {warmup} updates do not fit into a run of {total} updates; give 0 to {total}"
         )
+
+
+def check_lengths(
+    recipe: Recipe, updates_per_epoch: float, chosen: Collection[str] = ()
+) -> list[str]:
+    """Return notes on settings in epochs that are too short for one update.
+
+    Raises ValueError if such a setting is in `chosen`, the user's settings.
+    """
+    notes = []
+    for name in ("warmup_epochs", "ema_start"):
+        epochs = getattr(recipe, name)
+        if epochs and not round(epochs * updates_per_epoch):
+            text = f"less than half an update, of {updates_per_epoch:g} an epoch"
+            if name in chosen:
+                fix = f"give {math.ceil(1e4 / updates_per_epoch) / 1e4:g} or more, or leave it out"
+                raise ValueError(f"{name}: {epochs:g} is {text}; {fix}")
+            notes.append(f"{name} {epochs:g} has no effect: it is {text}")
+    return notes
 
 
 def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:

@@ -9,6 +9,7 @@ from mindspore.common.initializer import initializer
 
 from resnet_fn.config.hints import few
 from resnet_fn.models.batchnorm import batchnorm_statistics
+from resnet_fn.models.untrained import Buffer, names_with_infinity, persistent_buffers
 from resnet_fn.update.average import MovingAverage
 from resnet_fn.update.gradients import Gradients, Parameters
 from resnet_fn.update.loss_scale import DynamicLossScaler
@@ -55,6 +56,15 @@ class TrainState:
     scaler: DynamicLossScaler  # the loss scaler, which has four scalar Parameters
     # the moving average of the weights, which is evaluated if there is one
     average: MovingAverage | None = None
+    buffers: tuple[Buffer, ...] = ()  # the net's buffers, except those with persistent=False
+    # Names of weights and buffers that are not trained and contain infinity at first, such as an
+    # attention mask. Only these may contain infinity in a checkpoint.
+    infinite: frozenset[str] = frozenset()
+
+    @property
+    def of_net(self) -> tuple[Parameter | Buffer, ...]:
+        """Return the weights and the buffers, which a checkpoint keeps in one file."""
+        return (*self.weights, *self.buffers)
 
     @property
     def training(self) -> tuple[Parameter, ...]:
@@ -86,6 +96,8 @@ def make_state(
         optimizer=tuple(optimizer.state),
         scaler=scaler or DynamicLossScaler.off(),
         average=average,
+        buffers=persistent_buffers(net),
+        infinite=names_with_infinity(net),
     )
 
 

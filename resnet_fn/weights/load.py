@@ -12,7 +12,12 @@ from typing import Any
 from mindspore import nn
 
 from resnet_fn.checkpoint.folder import MANIFEST, WEIGHTS, Checkpoint
-from resnet_fn.checkpoint.parameters import assign, check_finite
+from resnet_fn.checkpoint.parameters import (
+    assign,
+    check_finite,
+    missing_buffers,
+    saved_variables,
+)
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.checkpoint.tensor_file import read_metadata
 from resnet_fn.config.fields import OWN
@@ -21,6 +26,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import MODELS, create_model
 from resnet_fn.models.attention import GatherExcite
 from resnet_fn.models.parts import HEAD
+from resnet_fn.models.untrained import names_with_infinity, saved_state
 from resnet_fn.update.average import averages_of
 from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
@@ -156,7 +162,8 @@ def _checkpoint_around(path: Path) -> tuple[str, ...]:
 def load_weights(
     net: nn.Cell, file: File | WeightFile, reset_head: bool = False, allow_non_finite: bool = False
 ) -> None:
-    """Load weights and BatchNorm statistics from a file into a net, completely or not at all.
+    """Load weights, BatchNorm statistics and buffers from a file into a net, completely or not at
+    all. Buffers that the file lacks keep their values.
 
     Prints a warning to stderr if `net` may give other outputs than the net that the weights were
     saved from.
@@ -171,21 +178,21 @@ def load_weights(
     Raises:
         WeightsError: If an array is missing, unexpected or of another shape, or if our nets cannot
             use the weights.
-        ValueError: If the file cannot be read, or if an array contains NaN or infinity.
+        ValueError: If the file cannot be read, or if an array contains NaN or infinity. Infinity is
+            accepted where the net has it and does not train, as in an attention mask.
     """
     source = file if isinstance(file, WeightFile) else read_weights(file)
     left_out = (f"{HEAD}.",) if reset_head else ()
-    parameters = {parameter.name: parameter for parameter in net.get_parameters()}
-    parameters = {name: p for name, p in parameters.items() if not name.startswith(left_out)}
     arrays = {name: array for name, array in source.arrays.items() if not name.startswith(left_out)}
-    check_fit(
-        {name: parameter.shape for name, parameter in parameters.items()}, arrays, str(source.path)
-    )
+    state = [one for one in saved_state(net) if not one.name.startswith(left_out)]
+    present = saved_variables(state, arrays)
+    check_fit({one.name: one.shape for one in present}, arrays, str(source.path))
     if not allow_non_finite:
-        check_finite(arrays, source.path)
-    for warning in filter(None, (source.warning, _other_function(net, source.model))):
+        check_finite(arrays, source.path, names_with_infinity(net))
+    warnings = (source.warning, _other_function(net, source.model), missing_buffers(state, arrays))
+    for warning in filter(None, warnings):
         print(f"warning: {source.path}: {warning}", file=sys.stderr, flush=True)
-    assign(tuple(parameters.values()), arrays)
+    assign(present, arrays)
 
 
 def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
@@ -246,13 +253,19 @@ def start_from(
     source: WeightFile,
     recipe: Recipe,
     classes: Sequence[str],
+    chosen: Collection[str] = (),
 ) -> list[str]:
     """Load weights into a net before training, and return lines that describe the weights.
 
     The last layer of the net is not changed if the weights are for other classes, or if the recipe
-    sets `reset_head`.
+    sets `reset_head`. Raises ValueError if the weights replace all parameters and `initialisation`
+    is in `chosen`, the user's settings.
     """
     other = other_classes(source, classes)
+    is_usual = recipe.initialisation == Recipe.__dataclass_fields__["initialisation"].default
+    if "initialisation" in chosen and not (is_usual or other or recipe.reset_head):
+        why = "has no effect, because the weights replace all parameters"
+        raise ValueError(f"initialisation: {recipe.initialisation!r} {why}; leave it out")
     try:
         load_weights(net, source, recipe.reset_head or bool(other))
     except WeightsError as error:

@@ -89,3 +89,32 @@ def test_a_path_that_is_not_there_names_the_nearest():
     assert near_path(whole, "x") == "did you mean runs/first/checkpoints/step-00000066?"
     assert near_path("rums", "x") == "did you mean runs?"
     assert near_path("/quite/elsewhere", "give a folder") == "give a folder"
+
+
+def test_a_tilde_is_the_home_folder(monkeypatch):
+    """As in a shell, which leaves it in `--flag=~/x` and in quotes; but not if it is there."""
+    monkeypatch.setenv("HOME", "/home/me")
+    for words in (
+        ["--out-dir=~/run", "--resume", "~/old"],
+        ["--output", "~/run", "--resume=~/old"],
+    ):
+        options = parse(["--recipe", "digits", *words])[1]
+        assert (options.out_dir, options.resume) == ("/home/me/run", "/home/me/old")
+    Path("mine.toml").write_text('data_dir = "~/data"\ndataset = "cifar10"\n')
+    assert parse(["--recipe", "mine.toml"])[1].data_dir == "/home/me/data"
+    assert Recipe(weights="~/a.pth").weights == "/home/me/a.pth"
+    parser = cli.Parser("predict", "", "")
+    parser.add_argument("images", nargs="+")
+    assert parser.parse(["~/a.png", "b~.png"]).images == ["/home/me/a.png", "b~.png"]
+    Path("~/run").mkdir(parents=True)  # of an older version
+    assert parse(["--out-dir=~/run"])[1].out_dir == "~/run"
+
+
+def test_a_percent_sign_in_a_value_is_shown(monkeypatch, capsys):
+    monkeypatch.setenv("RESNET_FN_FORM", "/opt/50%s/resnet_fn ")
+    Path("mine.toml").write_text('weights = "100%s.pth"\n')
+    with pytest.raises(SystemExit):
+        parse(["--recipe", "mine.toml", "--help"])
+    printed = capsys.readouterr().out
+    assert "100%s.pth" in printed
+    assert "usage: /opt/50%s/resnet_fn train" in printed

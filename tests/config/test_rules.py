@@ -1,5 +1,7 @@
 import dataclasses
 import inspect
+import json
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +11,10 @@ from resnet_fn.config.cli import UsageError
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
-from resnet_fn.config.settings import changed
+from resnet_fn.config.settings import changed, unchecked
 from resnet_fn.train import parse
+
+RECIPE = Recipe()  # of the fixture `checkpoint`
 
 
 def test_the_table_reads_from_top_to_bottom():
@@ -35,7 +39,9 @@ WITHOUT_EFFECT = (
     "--trust-coefficient 0.1 --optimizer lars --weight-decay 0|--head-lr-factor 2 --freeze stem,fc|"
     "--head-lr-factor 2 --train-only layer?|--ema-start 20 --ema 0.9|--mix-off-epochs 20 --mixup "
     "0.2|"
-    "--fast-math|--which best|--monitor map|--val-list x|--train-list x"
+    "--fast-math|--which best|--monitor map|--val-list x|--train-list x|"
+    "--on-bad-sample skip --dataset mindrecord|--check-files --dataset mindrecord|"
+    "--zero-init-residual --weights x|--threads 2 --device Ascend"
 )
 
 
@@ -115,6 +121,31 @@ def test_a_stored_run_with_balanced_weights_and_sampling_is_read():
     stored = recipe_from_dict(both)
     assert (stored.class_weights, stored.sampling) == ("balanced", "balanced")
     assert changed(stored, epochs=30).class_weights == "balanced"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options"),
+    [
+        ({"dataset": "mindrecord", "on_bad_sample": "skip"}, {"check_files": "yes"}),
+        ({"weights": "x", "zero_init_residual": True}, {"device": "Ascend", "threads": 2}),
+    ],
+)
+def test_a_stored_run_resumes_with_settings_without_effect(recipe, options, checkpoint):
+    """By its folder, and by the command that began it; a new run is rejected."""
+    stored = unchecked(Recipe, recipe)
+    checkpoint("run", 1, recipe=stored)
+    config = {"recipe": to_dict(stored), "options": to_dict(unchecked(RunOptions, options))}
+    Path("run/config.json").write_text(json.dumps(config))
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in (recipe | options).items()]
+    words = [word.removesuffix("=True").removesuffix("=yes") for word in words]
+    for resumed in (["--resume", "run"], ["--resume", "run", *words], ["--out-dir", "run", *words]):
+        again, how, notes = parse(resumed)
+        assert {name: getattr(again, name) for name in recipe} == recipe
+        assert {name: getattr(how, name) for name in options} == options
+        assert not [note for note in notes if note.split()[0] in recipe | options]
+    for words_of_new in (words, [*words, "--out-dir", "new"]):
+        with pytest.raises(UsageError, match="leave it out"):
+            parse(words_of_new)
 
 
 def test_no_rule_reads_a_value_that_cannot_be():

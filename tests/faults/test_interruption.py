@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -263,6 +264,23 @@ def test_ctrl_c_in_a_script_saves_and_the_script_goes_on(
     assert process.returncode == 0, output
     newest = RunFolder(run).newest().state["update"]
     assert re.search(rf"^stopped by ({numbers}) after {newest}$", output, re.M), output
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_script_of_the_quick_start(launcher, tmp_path):
+    """Before its first evaluation, with a checkpoint and without a traceback."""
+    page = (Path(__file__).parents[2] / "docs/quickstart.md").read_text()
+    script = re.search(r"<!-- run: file mine.py -->\n```python\n(.+?)```", page, re.S)[1]
+    run = tmp_path / "run"
+    settings = f"epochs=50, eval_every=50, checkpoint_every=1, out_dir={str(run)!r}"
+    script = script.replace("epochs=5", settings).replace(', out_dir="runs/mine"', "")
+    (tmp_path / "mine.py").write_text(script)
+    process = popen([sys.executable, str(tmp_path / "mine.py")])
+    launcher.wait_for_update(run, process)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode in (130, 143), output
+    assert "Traceback" not in output
 
 
 def test_ctrl_c_ends_the_reading_of_flags(installed):

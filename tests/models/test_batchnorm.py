@@ -5,10 +5,10 @@ samples twice.
 import mindspore
 import numpy as np
 import pytest
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, mint, nn, ops
 
 from resnet_fn.models import create_model
-from resnet_fn.models.batchnorm import BatchNorm2d, synchronise
+from resnet_fn.models.batchnorm import BatchNorm2d, batchnorm_statistics, synchronise
 from resnet_fn.models.parts import freeze
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -60,6 +60,26 @@ def test_evaluation_normalises_with_the_moving_statistics():
     x = Tensor(np.float32([[[[3.0]], [[5.0]]]]))
     cell.set_train(False)
     np.testing.assert_allclose(cell(x).asnumpy(), x.asnumpy(), rtol=1e-4)  # mean 0, variance 1
+
+
+class Like(nn.Cell):
+    """A cell of another class, with Parameters named as BatchNorm's statistics."""
+
+    def __init__(self, shape, dtype=mindspore.float32, trained=False):
+        super().__init__()
+        mean = Tensor(np.zeros(shape), dtype)
+        self.running_mean = Parameter(mean, name="running_mean", requires_grad=trained)
+
+
+def test_statistics_are_known_by_class_and_kind():
+    cells = (nn.BatchNorm1d(3), mint.nn.BatchNorm2d(3), Like(3), Like((1, 3, 1, 1)))
+    others = (Like(3, mindspore.int32), Like(3, trained=True), nn.BatchNorm2d(3))
+    others[-1].use_batch_statistics = False
+    names = [
+        parameter.name for parameter in batchnorm_statistics(nn.SequentialCell(*cells, *others))
+    ]
+    expected = ["0.moving_mean", "0.moving_variance", "1.running_mean", "1.running_var"]
+    assert names == [*expected, "2.running_mean"]
 
 
 def test_all_of_a_net_are_synchronised_but_frozen_ones_which_keep_their_statistics():

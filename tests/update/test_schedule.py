@@ -3,7 +3,7 @@ import math
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.update.schedule import cosine_warmup, make_schedule
+from resnet_fn.update.schedule import check_lengths, cosine_warmup, make_schedule
 
 
 def test_cosine_corners():
@@ -55,3 +55,13 @@ def test_a_whole_recipe_fits_into_a_few_updates():
     recipe = Recipe(schedule="cosine", epochs=90, warmup_epochs=30.0, learning_rate=0.4)
     rates = [make_schedule(recipe, 6 / 90)(update) for update in range(6)]
     assert rates == [cosine_warmup(update, total=6, warmup=2, peak=0.4) for update in range(6)]
+
+
+@pytest.mark.parametrize("name", ["warmup_epochs", "ema_start"])
+def test_less_than_half_an_update_is_an_error_if_typed(name, raises_line, says):
+    recipe = Recipe(ema=0.9, **{name: 0.04})  # of 10 updates an epoch: 0.4 updates
+    assert check_lengths(recipe, 15) == []
+    (note,) = check_lengths(recipe, 10)
+    says(note, f"{name} 0.04", "no effect", "of 10 an epoch")
+    with raises_line(f"{name}: 0.04", "of 10 an epoch", "give 0.1 or more"):
+        check_lengths(recipe, 10, chosen=(name,))

@@ -212,6 +212,20 @@ def test_training_keeps_its_own_last_layer_where_the_classes_differ(written, tmp
     assert start("abc") == ", without a last layer: the last layer is new"
 
 
+def test_an_initialisation_that_weights_replace_is_rejected(written, raises_line):
+    written("a.safetensors")  # of 3 classes
+    recipe = Recipe(model="resnet8", weights="a.safetensors", initialisation="torch")
+
+    def start(classes, chosen=("initialisation",)):
+        net = create_model("resnet8", num_classes=len(classes))
+        return start_from(net, read_weights("a.safetensors"), recipe, classes, chosen)
+
+    with raises_line("initialisation: 'torch'", "no effect", "leave it out"):
+        start("abc")
+    assert "the last layer is new" in start("abcde")[0]
+    assert "the last layer is kept" in start("abc", chosen=())[0]
+
+
 def test_a_last_layer_of_several_parts_makes_room(written):
     """As MoCo's nets have them, and nets with `fc = nn.Sequential(...)`."""
 

@@ -1,0 +1,219 @@
+"""What a net holds besides its trained weights: buffers, frozen Parameters, attributes."""
+
+import shutil
+from pathlib import Path
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.checkpoint.folder import load_checkpoint, write_checkpoint
+from resnet_fn.run.fit import fit
+from resnet_fn.weights.load import load_weights
+
+pytestmark = pytest.mark.usefixtures("device")
+
+X = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(np.int64)
+SETTINGS = {"batch_size": 16, "epochs": 2, "learning_rate": 0.01, "progress": False}
+SETTINGS |= {"checkpoint_every": 3, "keep_last": 9}
+
+
+class Counting(nn.Cell):
+    """Counts its training calls in a buffer, which scales the outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(3, 2)
+        self.register_buffer("calls", Tensor(np.zeros(1, np.float32)))
+
+    def construct(self, x):
+        if self.training:
+            self.calls.copy_(self.calls + 1.0)
+        return self.dense(x) * (1.0 + 0.1 * self.calls)
+
+
+class Masked(nn.Cell):
+    """Adds a constant to the inputs' products, of which some are -infinity."""
+
+    def __init__(self, mask=-np.inf, dtype=mindspore.float32, weight=0.0):
+        super().__init__()
+        self.dense = nn.Dense(3, 2)
+        self.dense.bias.set_data(Tensor([weight, 0], mindspore.float32))
+        self.mask = Parameter(Tensor([0.0, mask, 0.0], dtype), name="mask", requires_grad=False)
+
+    def construct(self, x):
+        return self.dense(ops.softmax(x + self.mask.astype(mindspore.float32)))
+
+
+def train(net, out_dir, **changes):
+    """Uncompiled, which is quicker, unless `changes` has a mode."""
+    settings = {**SETTINGS, "out_dir": out_dir, "mode": "pynative", **changes}
+    return fit(net, (X, Y), (X, Y), **settings)
+
+
+def cut(whole, run):
+    """Copy a run as it was after update 3, within its first epoch."""
+    shutil.copytree(whole, run)
+    for path in Path(run, "checkpoints").iterdir():
+        if path.name > "step-00000003":
+            shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory, device):
+    """A whole run of `Counting`, not to be changed."""
+    mindspore.set_seed(1)
+    return train(Counting(), str(tmp_path_factory.mktemp("run") / "run"))
+
+
+def test_a_buffer_is_saved_and_resumed(counted, last_state):
+    cut(counted.run, "cut")
+    net = Counting()
+    train(net, "cut")
+    assert net.calls.numpy() == 8
+    assert last_state("cut") == last_state(counted.run)
+    load_weights(net, "cut/checkpoints/step-00000003")
+    assert net.calls.numpy() == 3
+
+
+def test_a_checkpoint_without_the_buffer_resumes(counted, capsys):
+    """Version f4bba1ad saved no buffers."""
+    cut(counted.run, "cut")
+    old = load_checkpoint(Path("cut/checkpoints/step-00000003"))
+    del old.weights["calls"]
+    write_checkpoint(old.path, old.weights, old.training, old.state)
+    net = Counting()
+    train(net, "cut")
+    assert "the checkpoint has no values of the buffers calls" in capsys.readouterr().out
+    assert net.calls.numpy() == 8 - 3
+
+
+def test_a_mask_with_infinity_is_saved_and_resumed(last_state):
+    mindspore.set_seed(1)
+    whole = train(Masked(), "whole")
+    cut(whole.run, "cut")
+    train(Masked(), "cut")
+    assert last_state("cut") == last_state("whole")
+    net = Masked()
+    load_weights(net, "whole")
+    assert net.mask.numpy()[1] == -np.inf
+
+
+def test_infinity_that_the_net_lacks_is_rejected(raises_line):
+    train(Masked(), "run", epochs=1)
+    with raises_line("step-00000004", "1 of 3 values of mask", "give other weights"):
+        load_weights(Masked(0.0), "run")
+
+
+@pytest.mark.parametrize(
+    ("net", "parts"),
+    [
+        (lambda: Masked(dtype=mindspore.complex64), ("net: mask: dtype complex64", "use one of")),
+        (lambda: Masked(dtype=mindspore.bfloat16), ("net: mask: dtype bfloat16", "use one of")),
+        (lambda: Masked(np.nan), ("net: mask contains NaN", "give finite")),
+        (lambda: Masked(weight=-np.inf), ("net: dense.bias contains", "give finite")),
+    ],
+)
+def test_what_no_checkpoint_can_hold_is_rejected(net, parts, raises_line):
+    with raises_line(*parts):
+        train(net(), "run")
+    assert not Path("run").exists()
+
+
+def test_two_parameters_of_one_name_are_rejected(raises_line):
+    net = nn.SequentialCell(nn.Dense(3, 3), nn.Dense(3, 2))
+    net[1].bias.name = "0.bias"
+    with raises_line("net: several", "the name 0.bias", "give each"):
+        train(net, "run")
+
+
+class Remembering(nn.Cell):
+    """Counts in an attribute, keeps the latest batch in another, and never changes a third."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.calls, self.latest, self.still = nn.Dense(3, 2), 0, Tensor([0.0]), 5
+
+    def construct(self, x):
+        if self.training:
+            self.calls, self.latest = self.calls + 1, x
+        return self.dense(x)
+
+
+def test_attributes_that_change_in_training_are_named(capsys):
+    train(Remembering(), "run", epochs=1)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "attributes" in line]
+    assert "calls, latest change" in line
+    assert "make each a Parameter" in line
+
+
+def test_a_buffer_that_a_compiled_function_moves_is_named(capsys):
+    train(Counting(), "run", epochs=1, mode="graph")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "buffers" in line]
+    assert "buffers calls change" in line
+    assert "mode='pynative'" in line
+
+
+class FromScratch(nn.Cell):
+    """BatchNorm as textbooks write it."""
+
+    def __init__(self, channels):
+        super().__init__()
+        ones, zeros = (np.full((1, channels, 1, 1), value, np.float32) for value in (1, 0))
+        self.gamma = Parameter(Tensor(ones), name="gamma")
+        self.moving_mean = Parameter(Tensor(zeros), name="moving_mean", requires_grad=False)
+        self.moving_var = Parameter(Tensor(ones), name="moving_var", requires_grad=False)
+
+    def construct(self, x):
+        mean, variance = self.moving_mean, self.moving_var
+        if self.training:
+            mean = x.mean((0, 2, 3), keep_dims=True)
+            variance = ops.square(x - mean).mean((0, 2, 3), keep_dims=True)
+            ops.assign(self.moving_mean, 0.9 * self.moving_mean + 0.1 * mean)
+            ops.assign(self.moving_var, 0.9 * self.moving_var + 0.1 * variance)
+        return self.gamma * (x - mean) / ops.sqrt(variance + 1e-5)
+
+
+def test_a_batchnorm_from_scratch_moves_by_its_formula():
+    x = np.random.default_rng(0).normal(size=(16, 2, 4, 4)).astype(np.float32)
+    net = nn.SequentialCell(
+        FromScratch(2), nn.Conv2d(2, 3, 1), FromScratch(3), nn.Flatten(), nn.Dense(48, 2)
+    )
+    pair = x, np.arange(16) % 2
+    settings = {"epochs": 2, "batch_size": 16, "mode": "pynative", "progress": False}
+    fit(net, pair, pair, **settings, out_dir="run")
+    after_two = (1 - 0.9**2) * x.mean((0, 2, 3)), 0.9**2 + (1 - 0.9**2) * x.var((0, 2, 3))
+    for parameter, expected in zip((net[0].moving_mean, net[0].moving_var), after_two, strict=True):
+        np.testing.assert_allclose(parameter.numpy().ravel(), expected, rtol=1e-5)
+
+
+def test_foreign_lines_in_the_log_cost_nothing(capsys):
+    train(Counting(), "run", epochs=1)
+    with open("run/metrics.jsonl", "a") as log:
+        log.write('{"update": 4, "note": "mine"}\n{"event": "eval", "update": 4, "loss": {}}\n')
+    again = train(Counting(), "run", epochs=1)
+    assert (again.updates, len(again.history["train"])) == (4, 4)
+    printed = capsys.readouterr().err
+    assert "metrics.jsonl: line" in printed
+    assert "warning: no report of the run" in printed
+
+
+@pytest.mark.slow
+def test_state_that_differs_between_workers_is_an_error(start_msrun, claim):
+    driver = str(Path(__file__).parent / "drivers/moving_state.py")
+    process = start_msrun(2, "--join", "True", "--master_port", claim, "python", driver, "run")
+    assert process.wait(timeout=300) != 0
+    for rank in range(2):
+        log = Path(f"logs/worker_{rank}.log").read_text()
+        assert "rank 1: 0.moving_var after the first update" in log
+        assert "use nn.BatchNorm2d" in log
+    assert not list(Path("run/checkpoints").glob("step-*"))
+
+
+@pytest.fixture
+def claim():
+    from resnet_fn.runtime.msrun import claim_port
+
+    return str(claim_port("127.0.0.1", 0))
