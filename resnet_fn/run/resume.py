@@ -35,6 +35,7 @@ def save(run: Run) -> None:
     """Write a checkpoint on rank 0 in the background, and then remove checkpoints that are no
     longer kept.
     """
+    run.saved = run.progress.update
     if not run.workers.is_main:
         return
     progress, options = run.progress, run.options
@@ -265,6 +266,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         name: math.nan if value is None else value for name, value in saved["last"].items()
     }
     run.progress = progress = Progress(saved["update"], saved["best"], last, saved["without_gain"])
+    run.saved = progress.update
     # the best checkpoint is missing, so take this one
     if last and progress.is_evaluated and not progress.best:
         progress.update_best(run.recipe.monitor, last)
