@@ -86,9 +86,9 @@ def train(
     The run is evaluated after each `recipe.eval_every`-th epoch, and after the last one.
     `checkpoint_every` decides when a checkpoint is saved. Under msrun every worker calls this
     function with the same arguments, and all return the same metrics. If a worker gets SIGTERM,
-    SIGINT or SIGHUP, the run saves a checkpoint and ends, after the current or the next update or
-    after an evaluation's current batch. Before the first update or evaluation, a signal ends the
-    process.
+    SIGINT, SIGHUP, SIGUSR1 or SIGUSR2, the run saves a checkpoint and ends, after the current or
+    the next update or after an evaluation's current batch. Before the first update or evaluation, a
+    signal ends the process.
 
     `save` in run/resume.py writes a checkpoint. Besides values for reports, a checkpoint contains
     these parts:
