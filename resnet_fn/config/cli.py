@@ -326,9 +326,6 @@ def run(
     if isinstance(sys.stdout, io.TextIOWrapper):
         # file names can have characters that the terminal lacks
         sys.stdout.reconfigure(errors="backslashreplace")
-    if os.getpid() == 1:  # of a container: the kernel gives it only signals that have a handler
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, exit_at_once)
     # warnings about odd metadata, which do not change the pixels
     warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
@@ -348,11 +345,6 @@ def run(
         code, message = 1, one_line(error)
     print(f"{command}: error: {as_typed(message)}", file=sys.stderr, flush=True)
     sys.exit(code)
-
-
-def exit_at_once(number: int, _: object) -> NoReturn:
-    """End the process. This is the handler of signals in process 1 of a container."""
-    os._exit(128 + number)  # an exception here could crash a module that is being imported
 
 
 def one_line(error: Exception) -> str:
