@@ -46,11 +46,12 @@ import traceback
 import types
 
 from resnet_fn.runtime.parent import die_with_parent, msrun_command
-from resnet_fn.runtime.process import prepare_environment
+from resnet_fn.runtime.process import let_signals_end_process_1, prepare_environment
 
 # MindSpore reads these variables while its library loads, so this stands before all imports of
 # MindSpore.
 prepare_environment()
+let_signals_end_process_1()
 # A worker must end when the msrun process that started it ends.
 _parent = os.getppid()
 if msrun_command():

@@ -60,7 +60,11 @@ def main(arguments: Sequence[str]) -> int:
         help="image size [pixels]; 0: the recipe's",
     )
     group.add_argument(
-        "--batch-size", type=int, default=256, metavar="N", help="samples per batch; default 256"
+        "--batch-size",
+        type=int,
+        default=256,
+        metavar="N",
+        help="samples read at a time; at most 64 are computed; default 256",
     )
     folder = "folder of the data set, or of other images in class folders; default: as in training"
     group.add_argument("--data-dir", default="", metavar="PATH", help=folder)

@@ -94,10 +94,13 @@ def write_checkpoint(
     training: Arrays,
     state: Mapping[str, Any],
     infinite: Collection[str] = (),
+    links: bool = False,
 ) -> Path:
     """Write arrays as `save_checkpoint` does.
 
-    The arrays must not change during the call. Any thread may call this.
+    The arrays must not change during the call. Any thread may call this. With `links`, the existing
+    checkpoint `folder` contains the same arrays, and its files are linked instead of written anew,
+    if the file system has hard links.
     """
     folder = Path(folder)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
@@ -105,7 +108,10 @@ def write_checkpoint(
     try:
         temporary.mkdir(parents=True)
         try:
-            files = write_tensor_files(temporary, {WEIGHTS: weights, TRAINING: training}, infinite)
+            files = _link_tensor_files(folder, temporary) if links else {}
+            if not files:
+                arrays = {WEIGHTS: weights, TRAINING: training}
+                files = write_tensor_files(temporary, arrays, infinite)
         except ValueError as error:
             raise CheckpointError(
                 f"{folder} was not saved, because {error}; lower the learning rate"
@@ -113,7 +119,7 @@ def write_checkpoint(
         text = (json.dumps(state, indent=1, allow_nan=False) + "\n").encode()
         write_synced(temporary / _STATE, text)
         files[_STATE] = {"size": len(text), "sha256": sha256(text)}
-        body = {"format": FORMAT, "files": files}
+        body: dict[str, Any] = {"format": FORMAT, "files": files}
         # The manifest has a checksum too, so that a flipped bit in it does not look like damage to
         # another file.
         body["sha256"] = sha256(json.dumps(body, sort_keys=True).encode())
@@ -132,6 +138,24 @@ def write_checkpoint(
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return folder
+
+
+def _link_tensor_files(saved: Path, folder: Path) -> dict[str, Any]:
+    """Link the tensor files of the checkpoint `saved` into `folder`.
+
+    Returns:
+        Their entries in the manifest, or {} if they cannot be linked.
+    """
+    names = (WEIGHTS, TRAINING)
+    try:
+        files = _read_manifest(saved)["files"]
+        for name in names:
+            os.link(saved / name, folder / name)
+    except (OSError, ValueError):  # no hard links, or the earlier save has failed
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        return {}
+    return {name: files[name] for name in names}
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:

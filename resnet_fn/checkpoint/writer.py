@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +25,39 @@ class CheckpointWriter:
         self._infinite = state.infinite if state else frozenset()
         # allocates memory before training
         self._copies = [copy_arrays(parameters) for parameters in self._parameters]
+        self._folder: Path | None = None  # the newest save, which has the values of `_copies`
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._saves: list[Future[dict[str, Any]]] = []  # saves that `poll` has not returned yet
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
         """Wait for earlier saves, and copy the Parameters and buffers.
 
-        In the background, write the copies and then call `then`.
+        In the background, write the copies and then call `then`. If `folder` is the newest save and
+        no Parameter has changed since, only `state` is written anew.
         """
         began = time.perf_counter()
-        self.wait()
-        self._copies = [
-            copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)
-        ]
+        is_same = folder == self._folder and self._are_copied()
+        if not is_same:
+            self.wait()
+            self._copies = [
+                copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)
+            ]
+            self._folder = folder
         event = {
             "event": "checkpoint",
             "update": state["update"],
             "stall_seconds": time.perf_counter() - began,
         }
-        self._saves.append(self._thread.submit(self._write, folder, dict(state), then, event))
+        write = partial(self._write, folder, dict(state), then, event, is_same)
+        self._saves.append(self._thread.submit(write))
+
+    def _are_copied(self) -> bool:
+        """Return whether all Parameters are bitwise equal to the copies."""
+        return all(
+            parameter.numpy().tobytes() == copies[parameter.name].tobytes()
+            for parameters, copies in zip(self._parameters, self._copies, strict=True)
+            for parameter in parameters
+        )
 
     def poll(self) -> list[dict[str, Any]]:
         """Return a metrics.jsonl event for each save that ended since the last call, or raise a
@@ -52,9 +67,9 @@ class CheckpointWriter:
         self._saves = [save for save in self._saves if save not in done]
         return [save.result() for save in done]
 
-    def wait(self) -> None:
-        """Wait until all saves have ended, and raise the error of a failed save."""
-        for save in self._saves:
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until all saves have ended, or for `seconds`. Raise the error of a failed save."""
+        for save in wait(self._saves, seconds).done:
             save.result()
 
     def __enter__(self) -> "CheckpointWriter":
@@ -71,10 +86,13 @@ class CheckpointWriter:
         state: Mapping[str, Any],
         then: Callable[[], None],
         event: dict[str, Any],
+        is_same: bool,
     ) -> dict[str, Any]:
         began = time.perf_counter()
         weights, training = self._copies
         with saving(folder, folder.parent.parent):
-            write_checkpoint(folder, weights, training, state, self._infinite)
+            write_checkpoint(
+                folder, weights, training, state, self._infinite, links=is_same
+            )
             then()
         return {**event, "write_seconds": time.perf_counter() - began}

@@ -355,12 +355,13 @@ def run(
     except Exception as error:
         if "--debug" in arguments:
             traceback.print_exc()
-        code, message = 1, _one_line(error)
+        code, message = 1, one_line(error)
     print(f"{command}: error: {as_typed(message)}", file=sys.stderr, flush=True)
     sys.exit(code)
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """Return the text of an error that a command prints, without line breaks."""
     if isinstance(error, OSError) and error.strerror:  # str(error) would start with "[Errno 28]"
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, ValueError | OSError) and str(error).strip():

@@ -58,7 +58,10 @@ class RunOptions(Settings):
         0, "CPU kernel threads per worker, at least 2; 0: worker's CPU share", "threads", at_least=0
     )
     eval_batch_size: int = _compute(
-        256, "batch size in evaluation, per worker", "samples", at_least=1
+        256,
+        "samples read at a time in evaluation, per worker; at most 64 are computed",
+        "samples",
+        at_least=1,
     )
     log_every: int = _record(1, "interval between log entries", "updates", at_least=1)
     norms_every: int = _record(

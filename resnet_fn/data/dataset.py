@@ -11,24 +11,11 @@ import numpy as np
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.order import Batch
-from resnet_fn.runtime.workers import Workers, gather_texts
+from resnet_fn.runtime.workers import Workers
 
 
 class BadSampleError(ValueError):
     """This error is raised if a sample cannot be read or decoded."""
-
-
-def describe_bad_samples(error: BadSampleError | None, workers: Workers) -> str:
-    """Join the errors of all ranks into one text.
-
-    Every rank must call this function, also a rank without an error.
-    """
-    texts = gather_texts(str(error or ""), workers)
-    return "; ".join(
-        f"rank {rank}: {text}" if workers.size > 1 else text
-        for rank, text in enumerate(texts)
-        if text
-    )
 
 
 class Samples(Protocol):

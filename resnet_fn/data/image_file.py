@@ -1,5 +1,6 @@
 """This module opens an image file's bytes with PIL, in the formats of photographs only."""
 
+import errno
 import functools
 import io
 import struct
@@ -32,6 +33,36 @@ _OTHERS = (
     (0, b"<", "a web page", "download the image again"),
     (0, b"version https://git-lfs", "a pointer of Git LFS", "run git lfs pull"),
 )
+# Errors of the operating system that belong to a path. Others, such as EMFILE, ENOMEM, EIO or
+# ESTALE, come from a limit, the disk or the network, and can pass.
+_OF_A_PATH = (
+    *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
+    *(errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV, errno.EINVAL),
+)
+
+
+def is_files_fault(error: Exception) -> bool:
+    """Return whether an error while a file is read or decoded is the file's own fault.
+
+    A lack of memory, descriptors or threads and errors of the disk or network are not.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _OF_A_PATH
+    if isinstance(error, MemoryError | ImportError):
+        return False
+    # Pillow's decoders report a lack of memory as an OSError without a number.
+    return "out of memory" not in str(error)
+
+
+def not_of_the_file(error: OSError, path: str) -> OSError:
+    """Return the error for a file that cannot be read for a reason outside of the file."""
+    fix = "free some and start the command again"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        fix = "raise the limit (ulimit -n), and start the command again"
+    elif error.errno != errno.ENOMEM:
+        fix = "check the disk or network, and start the command again"
+    text = f"{error.strerror}, which is not the fault of this file; {fix}"
+    return OSError(error.errno, text, path)
 
 
 @functools.cache

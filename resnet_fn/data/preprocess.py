@@ -9,7 +9,7 @@ import numpy as np
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import colour
-from resnet_fn.data.image_file import open_image
+from resnet_fn.data.image_file import is_files_fault, open_image
 from resnet_fn.data.order import Streams
 
 # if a resized image had more pixels than this, only its crop is computed
@@ -18,15 +18,14 @@ _MOST_RESIZED = 50_000_000
 
 @contextlib.contextmanager
 def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[None]:
-    """Replace an exception of the `with` block by the error `undecodable(index)`.
-
-    MemoryError is not replaced.
+    """Replace an exception of the `with` block by the error `undecodable(index)` if it is the
+    sample's own fault.
     """
     try:
         yield
-    except MemoryError:  # not the sample's fault
-        raise
     except Exception as error:
+        if not is_files_fault(error):
+            raise
         raise undecodable(index) from error
 
 

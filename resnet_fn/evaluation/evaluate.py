@@ -78,8 +78,9 @@ def evaluate_in_detail(
 
     Args:
         checkpoint, which, ema, image_size, device, threads, allow_non_finite: see `load_run`.
-        batch_size: approximate number of samples that a worker reads at a time. Scores do not
-            depend on the batch size.
+        batch_size: approximate number of samples that a worker reads at a time. From 64 on, scores
+            do not depend on the batch size. Below 64, the net also computes this many samples at a
+            time, which needs less memory. Then the last bits of the scores can differ.
         tta: "flip" averages the logits of each image and its mirror image. "none" scores only the
             image.
         data_dir: folder of the data set, or a folder with other images in class folders, which are

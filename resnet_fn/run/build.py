@@ -126,6 +126,7 @@ class Run:
     pace: Pace = dataclasses.field(default_factory=Pace)
     # updates done, best and last evaluation
     progress: Progress = dataclasses.field(default_factory=Progress)
+    saved: int = 0  # update of the newest checkpoint that was saved or loaded
 
     @property
     def evaluation_is_due(self) -> bool:

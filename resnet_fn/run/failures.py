@@ -1,95 +1,138 @@
-"""These functions end a run with an error, after bad samples, a failed evaluation or numbers that
-are not finite.
+"""These functions end a run with an error, after a batch that could not be prepared, a failed
+evaluation or numbers that are not finite.
 """
 
+import contextlib
+import io
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
+from resnet_fn.checkpoint.folder import CheckpointError
+from resnet_fn.config.cli import one_line
 from resnet_fn.config.hints import few
-from resnet_fn.data.dataset import BadSampleError, describe_bad_samples
+from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.order import Batch
+from resnet_fn.data.worker_errors import WorkerError, error_of_all
 from resnet_fn.run.build import Run
 from resnet_fn.run.resume import save
-from resnet_fn.runtime.workers import barrier, gather_texts
+from resnet_fn.runtime.workers import broadcast_text, gather_texts
+
+_SHARED = (BadSampleError, WorkerError)  # errors that every rank raises
 
 
 class NotFiniteError(ValueError):
     """Raised when training ends because numbers in an update are not finite."""
 
 
-def stop_bad_sample(run: Run, error: BadSampleError | None) -> None:
-    """End the run because a rank could not read a sample. Save a checkpoint if at least one update
-    is done.
+def stop_without_batch(run: Run, error: Exception | None) -> NoReturn:
+    """End the run because a rank could not prepare its batch. Save a checkpoint if at least one
+    update is done.
 
-    Every rank calls this function. `error` is the exception on this rank, or None if this rank read
-    all samples.
+    Every rank calls this function. `error` is the exception on this rank, or None if this rank has
+    its batch.
     """
-    update, workers = run.progress.update, run.workers
-    bad_samples = describe_bad_samples(error, workers)
-    if update:
-        save(run)
-    finish_log(run)
-    checkpoint = (
-        f"the checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
-    )
-    fix = "to resume with a repaired file, give --allow-other-data"
-    raise BadSampleError(
-        f"update {update + 1}: {bad_samples}; the update was not applied; {checkpoint}; {fix}"
-    )
+    error = error_of_all(error, run.workers)
+    saved = save_and_wait(run)
+    fix = "; to resume with a repaired file, give --allow-other-data"
+    after = f"the update was not applied; {saved}{fix * isinstance(error, BadSampleError)}"
+    _raise(run, error, f"update {run.progress.update + 1}", after)
 
 
 def stop_evaluation(run: Run, error: Exception) -> NoReturn:
-    """Save a checkpoint, and raise the error of a failed evaluation.
+    """Save a checkpoint if there is none of this update, and raise the error of a failed
+    evaluation.
 
     A resumed run begins with this evaluation.
     """
-    save(run)
-    if not isinstance(error, BadSampleError):
-        run.writer.wait()  # no collective, because other ranks may have no error
-        raise error
-    finish_log(run)
-    after = f"after update {run.progress.update}"
-    raise BadSampleError(f"evaluation {after}: {error}; the checkpoint {after} is saved") from None
+    if run.workers.size > 1 and not isinstance(error, _SHARED):
+        raise error  # the other ranks may have no error, so they cannot be waited for
+    saved = save_and_wait(run)
+    _raise(run, error, f"evaluation after update {run.progress.update}", saved)
 
 
-def finish_log(run: Run) -> None:
-    """Wait until the checkpoint and the log are written. Every rank waits for all other ranks."""
-    run.writer.wait()
-    run.telemetry.checkpointed(run.writer.poll())
-    run.telemetry.flush()
-    barrier(run.workers)  # because the first rank that raises an error ends all other ranks
+def save_and_wait(run: Run) -> str:
+    """Save a checkpoint if updates were made since the last one, and wait until it and the log are
+    written. Every rank must call this function.
+
+    Returns:
+        What became of the checkpoint, the same text on every rank, for an error message.
+    """
+    update = run.progress.update
+    saved = f"the checkpoint after update {update} is saved"
+    if not update:
+        saved = "there is no checkpoint yet"
+    return finish_files(run, saves=update > run.saved) or saved
 
 
-def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
+def finish_files(run: Run, saves: bool = False) -> str:
+    """Wait until checkpoints and the log are written, on every rank. Save a checkpoint first if
+    `saves` is True.
+
+    Returns:
+        The error of rank 0, which writes these files, or "". An error is returned because the error
+        that ends the run must be raised.
+    """
+    fault = ""
+    try:
+        if saves:
+            save(run)
+        run.writer.wait()
+        run.telemetry.checkpointed(run.writer.poll())
+        run.telemetry.flush()
+    except (OSError, CheckpointError) as error:
+        fault = one_line(error)
+    # The other ranks wait here, because the first rank that raises an error ends all ranks.
+    return broadcast_text(fault, run.workers)
+
+
+def _raise(run: Run, error: Exception, where: str, after: str) -> NoReturn:
+    """Raise an error of all ranks, with the texts `where` and `after` in its message or printed."""
+    if isinstance(error, _SHARED):
+        raise type(error)(f"{where}: {error}; {after}") from error.__cause__
+    run.telemetry.say(f"{where}: failed; {after}")
+    raise error
+
+
+def stop_not_finite(
+    run: Run,
+    batch: Batch,
+    not_finite: np.ndarray,
+    skipped_in_row: int,
+    write_error: Exception | None = None,
+) -> NoReturn:
     """End the run and save no checkpoint, because numbers of an update are not finite. Every rank
     calls this function.
 
     `not_finite` is an array [workers], with 1 for each rank that found its loss, gradients or
     BatchNorm statistics not finite. Each rank with a 1 saves its batch to a file not-finite-….npz.
-    If there is no 1, every rank saves its batch.
+    If there is no 1, every rank saves its batch. `write_error` is an error of the log or an earlier
+    checkpoint.
     """
     folder, workers, update = run.folder, run.workers, run.progress.update
     indices = run.feed.indices(update - 1)
     suspects = np.flatnonzero(not_finite if not_finite.any() else np.ones_like(not_finite))
-    files = [f"not-finite-{update:08d}-rank-{rank}.npz" for rank in range(workers.size)]
     samples = gather_texts(
         f"rank {workers.rank}, samples {suspect_samples(batch[0], indices)}", workers
     )
+    files = [f"not-finite-{update:08d}-rank-{rank}.npz" for rank in range(workers.size)]
+    fault = ""
     if workers.rank in suspects:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        np.savez(
-            folder.path / files[workers.rank], images=batch[0], labels=batch[1], indices=indices
-        )
-    finish_log(run)
+        fault = _keep_batch(folder.path / files[workers.rank], batch, indices)
+    faults = gather_texts(fault, workers)
+    kept = [files[rank] for rank in suspects if not faults[rank]]
+    lost = [f"{files[rank]} ({faults[rank]})" for rank in suspects if faults[rank]]
+    batch_files = [f"the batch is kept in {folder.path}: {', '.join(kept)}"] if kept else []
+    batch_files += [f"the batch cannot be kept: {', '.join(lost)}"] if lost else []
+    other_fault = finish_files(run)
+    if write_error is not None:
+        other_fault = one_line(write_error)
     overflows = f"{skipped_in_row} updates in a row were skipped, in spite of loss scaling; " * (
         skipped_in_row > 1
     )
     ranks = "a rank or in the ranks' sum: " * (not not_finite.any()) + "; ".join(
         samples[rank] for rank in suspects
-    )
-    batch_files = (
-        f"the batch is kept in {folder.path}: {', '.join(files[rank] for rank in suspects)}"
     )
     good = folder.updates()
     checkpoint = (
@@ -97,13 +140,26 @@ def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_r
         if good
         else "there is no checkpoint yet"
     )
-    fault = (
-        f"{overflows}loss or gradients are not finite on {ranks}; {batch_files}; the update "
-        "was not applied"
-    )
     raise NotFiniteError(
-        f"update {update}: {fault}; {checkpoint}; fix the data or lower the learning rate"
+        f"update {update}: {overflows}loss or gradients are not finite on {ranks}; "
+        f"{'; '.join(batch_files)}; the update was not applied; {checkpoint}; fix the data or "
+        "lower the learning rate" + f"; also: {other_fault}" * bool(other_fault)
     )
+
+
+def _keep_batch(file: Path, batch: Batch, indices: np.ndarray) -> str:
+    """Save a batch as an .npz file. Return what prevented it, or ""."""
+    # in memory first, because zipfile cannot close a file on a full disk without an error
+    npz = io.BytesIO()
+    np.savez(npz, images=batch[0], labels=batch[1], indices=indices)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(npz.getbuffer())
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+        return error.strerror or str(error)
+    return ""
 
 
 def suspect_samples(images: np.ndarray, indices: np.ndarray) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.checkpoint.folder import CheckpointError
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.fields import OWN
 from resnet_fn.config.options import RunOptions
@@ -27,7 +28,7 @@ from resnet_fn.evaluation.task import all_metrics
 from resnet_fn.recipes import load_recipe
 from resnet_fn.run.build import Own, Run, build_run
 from resnet_fn.run.console import clock, epoch_lines, header
-from resnet_fn.run.failures import stop_bad_sample, stop_evaluation, stop_not_finite
+from resnet_fn.run.failures import stop_evaluation, stop_not_finite, stop_without_batch
 from resnet_fn.run.resume import find_start, restore, resumed_recipe, save, save_is_due
 from resnet_fn.runtime import process
 from resnet_fn.runtime.lock import FolderLock
@@ -38,6 +39,9 @@ from resnet_fn.telemetry.telemetry import Telemetry
 from resnet_fn.update.average import averaged
 from resnet_fn.update.exchange import make_flags
 from resnet_fn.update.step import StepResult
+
+# share of an epoch's time for which its evaluation waits until the checkpoint is on the disk
+MOST_WAITING = 0.005
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +86,9 @@ def train(
     The run is evaluated after each `recipe.eval_every`-th epoch, and after the last one.
     `checkpoint_every` decides when a checkpoint is saved. Under msrun every worker calls this
     function with the same arguments, and all return the same metrics. If a worker gets SIGTERM,
-    SIGINT or SIGHUP, the run saves a checkpoint and ends, after the current or the next update or
-    after an evaluation's current batch. Before the first update or evaluation, a signal ends the
-    process.
+    SIGINT, SIGHUP, SIGUSR1 or SIGUSR2, the run saves a checkpoint and ends, after the current or
+    the next update or after an evaluation's current batch. Before the first update or evaluation, a
+    signal ends the process.
 
     `save` in run/resume.py writes a checkpoint. Besides values for reports, a checkpoint contains
     these parts:
@@ -146,7 +150,14 @@ def train(
             )
             write_bad_files(run.folder.path, run.dataset)
             write_split(run.folder.path, run.dataset, is_new=not checkpoint)
-            run.telemetry = Telemetry(run.folder.path, run.recipe, options, start, run.total)
+            run.telemetry = Telemetry(
+                run.folder.path,
+                run.recipe,
+                options,
+                start,
+                run.total,
+                is_evaluated=run.progress.is_evaluated,
+            )
         # These are closed from right to left: the prefetcher reads the feed, and the log learns of
         # a save that failed.
         with (
@@ -179,6 +190,7 @@ def run_epochs(run: Run) -> int:
         # This comes first because a resumed run may have stopped at the end of an epoch, before its
         # evaluation.
         if run.evaluation_is_due:
+            save_before_evaluation(run)
             if stopped := evaluate_epoch(run):
                 break
             end_epoch(run)
@@ -188,7 +200,8 @@ def run_epochs(run: Run) -> int:
         if not stopped and not run.evaluation_is_due:
             end_epoch(run)
     if stopped:
-        save(run)
+        if progress.update > run.saved:
+            save(run)
         if progress.update % run.feed.updates_per_epoch == 0 and not run.evaluation_is_due:
             log.say(epoch_lines(run))  # a resume begins with the next epoch
         log.say(f"{signal.Signals(stopped).name}: stopping after update {progress.update}")
@@ -201,6 +214,21 @@ def run_epochs(run: Run) -> int:
     run.writer.wait()
     log.checkpointed(run.writer.poll())
     return stopped
+
+
+def save_before_evaluation(run: Run) -> None:
+    """Save an epoch before its evaluation, which may end the process, for example for memory.
+
+    `end_epoch` saves again, with the evaluation. If the end of this epoch may need no checkpoint,
+    only the run's first evaluation is preceded by a save.
+    """
+    progress = run.progress
+    is_first = progress.last is None
+    is_due = save_is_due(progress, run.options.checkpoint_every, run.is_over)
+    if progress.update > run.saved and (is_first or is_due):
+        epoch_seconds = time.perf_counter() - run.pace.began
+        save(run)
+        run.writer.wait(None if is_first else MOST_WAITING * epoch_seconds)
 
 
 def end_epoch(run: Run) -> None:
@@ -231,7 +259,7 @@ def train_epoch(run: Run) -> int:
         batch, (images, labels), data_seconds, error = run.prefetcher.get(update)
         run.prefetcher.start(update + 1)  # in a thread, while the device computes
         run.norms.before(update + 1)
-        # The flags carry one number for each of SIGNALS. If the batch could not be read, it is
+        # The flags carry one number for each of SIGNALS. If the batch could not be prepared, it is
         # blank and "withheld": this rank takes part in the update as the others do, and no rank
         # applies it.
         flags = make_flags(run.stop_request.stop_flags(), withheld=error is not None)
@@ -242,16 +270,23 @@ def train_epoch(run: Run) -> int:
         # the report is the same on all workers
         report, skipped_in_row = done.report, int(done.scaler[2])
         if report.withheld:
-            stop_bad_sample(run, error)
+            stop_without_batch(run, error)
         progress.update = update + 1
         seconds, began = time.perf_counter() - began, time.perf_counter()
         run.pace.add(float(report.loss), float(report.metric), seconds, applied=not skipped_in_row)
         if update == 0 and run.recipe.dataset != OWN:
             pictures = like_float_feed(batch[0], run.dataset.input)
             run.telemetry.first_batch(pictures, batch[1], run.dataset.classes)
-        log_update(run, done, epoch, learning_rate, seconds, data_seconds)
+        write_error = None
+        try:
+            log_update(run, done, epoch, learning_rate, seconds, data_seconds)
+        except (OSError, CheckpointError) as failed:
+            write_error = failed
+        # This error comes first, because the other ranks raise it, too.
         if skipped_in_row >= allowed_skips:
-            stop_not_finite(run, batch, report.not_finite, skipped_in_row)
+            stop_not_finite(run, batch, report.not_finite, skipped_in_row, write_error)
+        if write_error is not None:
+            raise write_error
         if signal_number := agreed_signal(report.flags):
             return signal_number
         # After the last update of an epoch, `run_epochs` evaluates first if an evaluation is due.

@@ -10,7 +10,6 @@ import mindspore
 import numpy as np
 from mindspore import Tensor
 
-from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.order import Batch
 from resnet_fn.update.ascend import on_ascend
@@ -22,13 +21,13 @@ class Prepared(NamedTuple):
     batch: Batch  # images and labels as arrays, which must not be written while the step computes
     tensors: tuple[Tensor, ...]  # images and labels as tensors
     seconds: float  # time to prepare the batch
-    error: BadSampleError | None = None  # the error if the batch could not be read and is blank
+    error: Exception | None = None  # the error if the batch could not be prepared and is blank
 
 
 class Prefetcher:
     """Prepares the next batch of a feed in a thread.
 
-    A batch that cannot be read is replaced by the batch `blank`.
+    A batch that cannot be prepared is replaced by the batch `blank`.
     """
 
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
@@ -62,10 +61,14 @@ class Prefetcher:
         began, error = time.perf_counter(), None
         try:
             batch = self._feed.batch(update)
-        except BadSampleError as bad:
-            batch, error = self._blank, bad
-        tensors = tuple(to_device(array, self._card) for array in batch)
+            tensors = self._tensors(batch)
+        except Exception as raised:  # a bad sample, but also a lack of memory, threads, files …
+            batch, error = self._blank, raised
+            tensors = self._tensors(batch)
         return Prepared(batch, tensors, time.perf_counter() - began, error)
+
+    def _tensors(self, batch: Batch) -> tuple[Tensor, ...]:
+        return tuple(to_device(array, self._card) for array in batch)
 
 
 def to_device(array: np.ndarray, card: bool = False) -> Any:

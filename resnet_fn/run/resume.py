@@ -22,6 +22,7 @@ from resnet_fn.config.recipe import PREPARATION, Recipe, recipe_from_dict
 from resnet_fn.config.settings import changed
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.input_spec import renamed
+from resnet_fn.evaluation.scoring import BLOCK, block_size
 from resnet_fn.recipes import chosen
 from resnet_fn.run.build import Progress, Run
 from resnet_fn.runtime.disk import finite_or_null
@@ -30,11 +31,14 @@ from resnet_fn.runtime.process import EXACT_THREADS, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
 from resnet_fn.weights.preparation import typed_preparation
 
+_BLOCK = "samples at a time in evaluation"  # name in `parallel_layout`
+
 
 def save(run: Run) -> None:
     """Write a checkpoint on rank 0 in the background, and then remove checkpoints that are no
     longer kept.
     """
+    run.saved = run.progress.update
     if not run.workers.is_main:
         return
     progress, options = run.progress, run.options
@@ -267,10 +271,23 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         name: math.nan if value is None else value for name, value in saved["last"].items()
     }
     run.progress = progress = Progress(saved["update"], saved["best"], last, saved["without_gain"])
+    run.saved = progress.update
+    run.notes += evaluation_notes(run)
     # the best checkpoint is missing, so take this one
     if last and progress.is_evaluated and not progress.best:
         progress.update_best(run.recipe.monitor, last)
         progress.without_gain = saved["without_gain"]  # this number already counts the evaluation
+
+
+def evaluation_notes(run: Run) -> list[str]:
+    """Return a note if the run begins with an evaluation, which the earlier process did not end."""
+    if not run.evaluation_is_due:
+        return []
+    smaller = max(1, block_size(run.options.eval_batch_size) // 4)
+    return [
+        f"the evaluation after update {run.progress.update} comes first; if it ran out of memory "
+        f"before, give --eval-batch-size {smaller}"
+    ]
 
 
 def epochs_notes(update: int, then: int, run: Run) -> list[str]:
@@ -361,7 +378,12 @@ def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
         "fast-math": "on" if options.fast_math else "off",
         **kernel_environment(),
     }
-    return {"workers": workers.size, "micro-batches": options.accumulate, **kernels}
+    return {
+        "workers": workers.size,
+        "micro-batches": options.accumulate,
+        _BLOCK: block_size(options.eval_batch_size),
+        **kernels,
+    }
 
 
 def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -370,8 +392,12 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     Return notes on differences and on more than `EXACT_THREADS` threads.
     """
     notes = []
+    then = {_BLOCK: BLOCK, **then}  # older versions computed 64 samples at a time
     for name in (name for name in now if now[name] != then[name]):
         setting, effect = f"{name} {now[name]}", "some bits of the results may differ"
+        if name == _BLOCK:
+            setting = f"{now[name]} {name}"
+            effect = "some bits of the evaluations may differ"
         if name in ("workers", "micro-batches"):
             setting = f"{now[name]} {name}"
             effect = (

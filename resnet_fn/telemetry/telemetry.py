@@ -60,18 +60,29 @@ class Telemetry:
     """
 
     def __init__(
-        self, folder: Path, recipe: Recipe, options: RunOptions, start: int, total: int
+        self,
+        folder: Path,
+        recipe: Recipe,
+        options: RunOptions,
+        start: int,
+        total: int,
+        is_evaluated: bool = True,
     ) -> None:
-        """Open the log of a run of `total` updates, of which `start` are done."""
+        """Open the log of a run of `total` updates, of which `start` are done.
+
+        An earlier log keeps the events up to update `start`. Without `is_evaluated`, the run
+        repeats the evaluation of this update, and its earlier event is removed.
+        """
         self._folder = folder
         log = folder / "metrics.jsonl"
-        if log.exists():  # it keeps the events up to update `start`
-            replace_text(
-                log,
-                "".join(
-                    json.dumps(event) + "\n" for event in read_log(log) if event["update"] <= start
-                ),
+        if log.exists():
+            kept = (
+                json.dumps(event) + "\n"
+                for event in read_log(log)
+                if event["update"] < start
+                or (event["update"] == start and (is_evaluated or event.get("event") != "eval"))
             )
+            replace_text(log, "".join(kept))
         self._log = open(log, "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         self._board = Board(folder, recipe, options, start)
         self._left = total - start

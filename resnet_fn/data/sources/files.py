@@ -18,6 +18,7 @@ import numpy as np
 
 from resnet_fn.config.hints import few
 from resnet_fn.data.dataset import BadSampleError
+from resnet_fn.data.image_file import is_files_fault, not_of_the_file
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, naming
@@ -68,7 +69,7 @@ def is_left_out(name: str) -> bool:
 
 def list_folders(place: str | Path) -> list[str]:
     """Return the sorted names of the folders in `place`, or [] if `place` is no folder."""
-    if not os.path.isdir(place):
+    if not Path(place).is_dir():  # raises other errors, such as EIO, unlike os.path.isdir
         return []
     names = (entry.name for entry in os.scandir(place) if entry.is_dir())
     return sorted(name for name in names if not is_left_out(name))
@@ -76,7 +77,7 @@ def list_folders(place: str | Path) -> list[str]:
 
 def list_loose_images(place: str | Path) -> list[str]:
     """Return the sorted names of the images directly in `place`, or [] if `place` is no folder."""
-    if not os.path.isdir(place):
+    if not Path(place).is_dir():
         return []
     return sorted(name for name in os.listdir(place) if is_image(name) and not is_left_out(name))
 
@@ -229,11 +230,14 @@ class FileSplit(EncodedSplit):
     def read(self, index: int) -> bytes:
         """Return the bytes of a sample's file.
 
-        Raises BadSampleError if the file is unreadable or its size changed.
+        Raises BadSampleError if the file is unreadable or its size changed, and OSError if the disk
+        or a limit prevents reading.
         """
         try:
             data = read_regular(self.path(index))
         except OSError as error:
+            if not is_files_fault(error):
+                raise not_of_the_file(error, self.path(index)) from None
             raise BadSampleError(
                 f"{self.path(index)}: cannot be read ({error.strerror}); {_FIX}"
             ) from None

@@ -9,6 +9,7 @@ import numpy as np
 
 from resnet_fn.config.hints import few
 from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.image_file import is_files_fault, not_of_the_file
 from resnet_fn.data.sources.contents import (
     Contents,
     all_as_text,
@@ -107,7 +108,9 @@ def _compare(
             if size == recorded.partition(" ")[0]:
                 return recorded
             data = read_regular(path)
-        except OSError:
+        except OSError as error:
+            if not is_files_fault(error):
+                raise not_of_the_file(error, path) from None
             return ""  # `check_files` reports the file
         return as_text(len(data), fingerprint(data))
 

@@ -16,7 +16,14 @@ from tqdm import tqdm
 from resnet_fn.config.hints import few
 from resnet_fn.data.agreement import require_alike
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.image_file import DAMAGED, NO_IMAGE, describe_unopened, open_image
+from resnet_fn.data.image_file import (
+    DAMAGED,
+    NO_IMAGE,
+    describe_unopened,
+    is_files_fault,
+    not_of_the_file,
+    open_image,
+)
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
 from resnet_fn.data.sources.contents import UNKNOWN, Fingerprint, fingerprint
 from resnet_fn.data.sources.duplicates import describe_duplicates
@@ -33,6 +40,8 @@ from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 # by default, files are decoded if both splits together have at most this many
 MOST_CHECKED = 20_000
 MOST_PIXELS = 178_956_970  # PIL's own limit
+# no decoder needs more memory than this
+_BYTES_PER_PIXEL, _LEAST_MEMORY = 16, 128 << 20
 BAD_FILES = "bad_files.txt"
 # a thread gets this many files at once, because handing over single files takes long
 _AT_A_TIME = 32
@@ -47,7 +56,10 @@ class Examined(NamedTuple):
 
 
 def examine(path: str, decode: bool = True) -> Examined:
-    """Return a file's size, fault and fingerprint. Without `decode`, the file is not read."""
+    """Return a file's size, fault and fingerprint. Without `decode`, the file is not read.
+
+    Raises OSError or MemoryError if the disk or a limit prevents reading or decoding.
+    """
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -58,6 +70,8 @@ def examine(path: str, decode: bool = True) -> Examined:
         with open(path, "rb", buffering=0) as file:
             data = file.read()
     except OSError as error:
+        if not is_files_fault(error):
+            raise not_of_the_file(error, path) from None
         return Examined(0, "missing" if isinstance(error, FileNotFoundError) else "unreadable")
     return Examined(len(data), _examine_bytes(data, path), fingerprint(data))
 
@@ -73,18 +87,29 @@ def _examine_bytes(data: bytes, path: str) -> str:
     except UnidentifiedImageError:
         hint = how_to_convert([path])
         return f"{NO_IMAGE} ({hint})" if hint else describe_unopened(data)
-    except Exception:
-        return DAMAGED
-    if image.width * image.height > MOST_PIXELS:
+    except Exception as error:
+        return _damage(error)
+    pixels = image.width * image.height
+    if pixels > MOST_PIXELS:
         return too_large
     if has_no_white(image):
         return NO_WHITE
     try:
         image.draft("RGB", (1, 1))  # decode every 8x8 block of a JPEG to one pixel
         image.load()
-    except Exception:
-        return DAMAGED
+    except Exception as error:
+        return _damage(error, pixels)
     return ""
+
+
+def _damage(error: Exception, pixels: int = 0) -> str:
+    """Return the fault of a file that cannot be decoded, or raise an error that is not its own."""
+    if not is_files_fault(error):
+        raise error
+    # Decoders of JPEG 2000, WebP and progressive JPEG report a lack of memory as damage. Then this
+    # raises MemoryError.
+    np.empty(max(_BYTES_PER_PIXEL * pixels, _LEAST_MEMORY), np.uint8)
+    return DAMAGED
 
 
 def scan_files(
@@ -222,12 +247,12 @@ def write_bad_files(folder: Path, dataset: DataSet) -> None:
 
 
 def read_bad_files(folder: Path) -> tuple[str, ...] | None:
-    """Return the lines of bad_files.txt in `folder`, or None if the file cannot be read."""
+    """Return the lines of bad_files.txt in `folder`, or None if there is no such file."""
     try:
         return tuple(
             (folder / BAD_FILES)
             .read_text(encoding="utf-8", errors="surrogateescape")
             .split("\n")[:-1]
         )
-    except OSError:
+    except FileNotFoundError:
         return None
