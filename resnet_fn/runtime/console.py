@@ -11,10 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.runtime.parent import msrun_command
-
-# in a worker's environment: the words of the launcher's command, as JSON
-LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"
+from resnet_fn.runtime.parent import LAUNCHED_BY, msrun_command
 
 
 class _Lossy:
