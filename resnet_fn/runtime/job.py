@@ -91,6 +91,8 @@ def _program(pid: int) -> str:
 def end_workers(workers: Iterable[JobProcess], number: int, reason: str) -> None:
     """Write a line to stderr of each of these workers, and send them a signal."""
     for worker in workers:
-        with contextlib.suppress(OSError):  # it has ended
-            Path(f"/proc/{worker.pid}/fd/2").open("a", encoding="utf-8").write(f"{reason}\n")
+        # it may have ended
+        with contextlib.suppress(OSError), open(f"/proc/{worker.pid}/fd/2", "ab") as log:
+            log.write(f"{reason}\n".encode("utf-8", "backslashreplace"))
+        with contextlib.suppress(ProcessLookupError):
             os.kill(worker.pid, number)
