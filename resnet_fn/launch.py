@@ -166,8 +166,8 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
     if silent := re.findall(r"The node: (\d+) is timed out", log):
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
         why = (
-            "the worker or its machine hangs or has died; set MS_NODE_TIMEOUT=SECONDS to wait "
-            "longer"
+            "the worker or its machine hangs or has died, or a clock was set forward; set "
+            "MS_NODE_TIMEOUT=SECONDS to wait longer"
         )
         print(f"launch: no heartbeat of worker {who} for {seconds} s: {why}", file=sys.stderr)
         # MindSpore may have ended the other workers with SIGTERM

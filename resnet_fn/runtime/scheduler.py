@@ -116,8 +116,8 @@ def _wait_for_loss(signals: int) -> None:
             socket.create_connection(_address(), timeout=_CONNECT).close()
             answered = time.monotonic()
     host, port = _address()
-    os.write(
-        2,
-        f"error: msrun's scheduler at {host}, port {port} does not answer; check that machine\n".encode(),
-    )
+    scheduler = f"msrun's scheduler at {host}, port {port}"
+    causes = "a lost machine or worker, or a clock that was set forward"
+    fix = f"check that machine and its scheduler.log ({causes})"
+    os.write(2, f"error: {scheduler} does not answer; {fix}\n".encode())
     os._exit(1)
