@@ -103,6 +103,16 @@ def set_once(setting: Callable[[Any], None], value: object) -> bool:
         return False
 
 
+def kernel_choices() -> dict[str, str]:
+    """Return the environment variables that choose CPU kernels.
+
+    All workers need the same values: each worker computes the norm and the optimizer itself, so
+    that their weights would drift apart. Returns {} on a card.
+    """
+    names = _CHOOSE_KERNELS if started.get("device") == "CPU" else ()
+    return {name: os.environ.get(name, "not set") for name in names}
+
+
 def kernel_environment() -> dict[str, Any]:
     """Return settings that can change rounding, such as device and thread count.
 
