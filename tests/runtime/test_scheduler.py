@@ -12,8 +12,8 @@ JOIN = (
     "workers.join()"
 )
 WORKER = [sys.executable, "-c", "import time; time.sleep(100)"]
-# a scheduler that ends 3 s, not 60 s, after all have left
-UNUSED = "from resnet_fn.runtime import scheduler; scheduler._UNUSED = 3; " + JOIN
+# a scheduler that ends 2 s, not 60 s, after all have left
+UNUSED = "from resnet_fn.runtime import scheduler; scheduler._UNUSED = 2; " + JOIN
 # waits for what it has started, as msrun does with --join True
 WAITS = (
     "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[sys.argv.index('python') + "
@@ -91,11 +91,11 @@ def test_a_scheduler_without_workers_ends_by_itself(start, wait_until, says):
     scheduler = start([sys.executable, "-c", UNUSED], stderr=subprocess.PIPE, text=True)
     wait_until(lambda: listens(start.port))
     with socket.create_connection(("127.0.0.1", start.port)):  # as a worker of another machine
-        time.sleep(5)
+        time.sleep(3.5)
         assert scheduler.poll() is None
     wait_until(lambda: scheduler.poll() is not None, 10)
     wait_until(lambda: not listens(start.port))
-    says(scheduler.stderr.read(), "no worker has connected for 3 s", "--local_worker_num")
+    says(scheduler.stderr.read(), "no worker has connected for 2 s", "--local_worker_num")
 
 
 def test_a_scheduler_waits_for_local_workers_and_msrun(start, wait_until):
@@ -104,7 +104,7 @@ def test_a_scheduler_waits_for_local_workers_and_msrun(start, wait_until):
     scheduler = start([sys.executable, "-c", UNUSED])
     msrun = start([sys.executable, "-c", WAITS, "--join", "True", "python", "-c", UNUSED], port=1)
     wait_until(lambda: listens(start.port) and listens(start.other_port))
-    time.sleep(5)
+    time.sleep(3.5)
     assert (scheduler.poll(), msrun.poll()) == (None, None)
     worker.kill()
     worker.wait()
