@@ -17,6 +17,8 @@ from resnet_fn.config import cli
 from resnet_fn.config.foreign_flags import advice_on_flag
 from resnet_fn.runtime import console
 from resnet_fn.runtime.msrun import WorkerProcesses, claim_port, describe_exit
+from resnet_fn.runtime.parent import LAUNCHED_BY
+from resnet_fn.runtime.port import port_error
 from resnet_fn.runtime.signals import SIGNALS, heeded
 
 _EXAMPLES = """examples:
@@ -164,8 +166,8 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
     if silent := re.findall(r"The node: (\d+) is timed out", log):
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
         why = (
-            "the worker or its machine hangs or has died; set MS_NODE_TIMEOUT=SECONDS to wait "
-            "longer"
+            "the worker or its machine hangs or has died, or a clock was set forward; set "
+            "MS_NODE_TIMEOUT=SECONDS to wait longer"
         )
         print(f"launch: no heartbeat of worker {who} for {seconds} s: {why}", file=sys.stderr)
         # MindSpore may have ended the other workers with SIGTERM
@@ -195,10 +197,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             port = claim_port(given.master_addr, port)
         except OSError as error:
-            address = f"master port {port} at {given.master_addr}"
-            raise ValueError(
-                f"{address} cannot be used ({error.strerror}); give another --master-port"
-            ) from None
+            raise port_error(given.master_addr, port, error, "--master-port") from None
     flags = ["--worker_num", given.workers, "--local_worker_num", local]
     flags += ["--master_addr", given.master_addr, "--master_port", port]
     flags += ["--node_rank", given.node_rank] if given.nnodes > 1 else []
@@ -217,7 +216,7 @@ def main(arguments: Sequence[str]) -> int:
         logs = Path(folder).absolute()
         logs.mkdir(parents=True, exist_ok=True)
         try:
-            processes.start(flags, ranks, command, logs, {console.LAUNCHED_BY: json.dumps(typed)})
+            processes.start(flags, ranks, command, logs, {LAUNCHED_BY: json.dumps(typed)})
             has_scheduler = "scheduler" in processes.running.values()
             watch(processes, logs / f"worker_{ranks[0]}.log", signals)
             return exit_code(processes.ended, logs, has_scheduler)

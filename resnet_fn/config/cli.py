@@ -357,6 +357,7 @@ def run(
             traceback.print_exc()
         code, message = 1, one_line(error)
     print(f"{command}: error: {as_typed(message)}", file=sys.stderr, flush=True)
+    sys.last_value = SystemExit(code)  # for exit handlers, as after an uncaught exception
     sys.exit(code)
 
 

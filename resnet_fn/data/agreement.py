@@ -19,6 +19,7 @@ from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.disk import sha256
+from resnet_fn.runtime.process import kernel_choices
 from resnet_fn.runtime.workers import Workers, gather_texts
 
 _DIGITS = 12  # number of hexadecimal digits of a SHA-256 in messages
@@ -53,13 +54,14 @@ def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None
 
 
 def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
-    """Raise ValueError if code, package versions, `more` or shared settings of `configs` differ
-    between workers.
+    """Raise ValueError if code, package versions, the choice of CPU kernels, `more` or shared
+    settings of `configs` differ between workers.
     """
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}
     values |= {name: installed(name) for name in ("mindspore", "numpy", "pillow")}
+    values |= kernel_choices()
     for config in configs:
         fields = [field for field in dataclasses.fields(config) if not field.metadata["per_worker"]]
         values |= {field.name: getattr(config, field.name) for field in fields}

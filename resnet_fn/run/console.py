@@ -18,7 +18,7 @@ from resnet_fn.evaluation.task import task_of
 from resnet_fn.models.batchnorm import is_statistic
 from resnet_fn.recipes import differences
 from resnet_fn.run.build import Run
-from resnet_fn.runtime.console import printable, wrapped
+from resnet_fn.runtime.console import background_note, printable, wrapped
 from resnet_fn.runtime.process import kernel_threads
 
 # titles of the metrics' columns
@@ -62,6 +62,7 @@ def header(run: Run, start: Path | None) -> list[str]:
         f"an epoch{left_out}",
         f"device      {options.device}{threads}, {_count(run.workers.size, 'worker')}",
         f"run folder  {run.folder.path}",
+        *([f"background  {background}"] if (background := background_note()) else []),
         *run.notes,
         *recipe.notes,
         *([f"resuming after update {progress.update} from {start}"] if start else []),

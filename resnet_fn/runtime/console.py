@@ -4,6 +4,7 @@ typed command.
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import textwrap
@@ -11,10 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.runtime.parent import msrun_command
-
-# in a worker's environment: the words of the launcher's command, as JSON
-LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"
+from resnet_fn.runtime.parent import LAUNCHED_BY, msrun_command, starter_waits
 
 
 class _Lossy:
@@ -98,6 +96,19 @@ def typed_command() -> list[str]:
     start = next((place for place, word in enumerate(words, 1) if Path(word).name == "msrun"), 0)
     flags = ["--worker_num", count, "--local_worker_num", count, "--join", "True"]
     return ["msrun", *(words[start:] if start else [*flags, *sys.orig_argv])]
+
+
+def background_note() -> str:
+    """Describe how to follow and end a run that msrun has left in the background.
+
+    Returns "" if msrun or the launcher waits for this run.
+    """
+    # msrun sets MS_TOPO_TIMEOUT; a pod of Kubernetes may have MS_ROLE without msrun
+    if "MS_TOPO_TIMEOUT" not in os.environ or LAUNCHED_BY in os.environ or starter_waits():
+        return ""
+    log = shlex.quote(os.readlink("/proc/self/fd/1"))
+    follow = f"tail -f {log} shows it, kill {os.getpid()} ends it with a checkpoint"
+    return f"msrun has returned and this run goes on; {follow}; with --join True, msrun waits"
 
 
 def printable(name: str) -> str:

@@ -6,13 +6,12 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 
-_JOB = ("MS_ROLE", "MS_SCHED_HOST", "MS_SCHED_PORT")  # equal in all workers of a job
+from resnet_fn.runtime.job import job_processes, place_of
+
 _counted: set[int] = set()  # CPUs that this process could use before `keep_to_one_cpu`
-# variables that differ between a job's workers; child processes inherit them
-_PLACE = ("MS_NODE_ID", "DEVICE_ID")
 
 
 def processor() -> str:
@@ -92,11 +91,7 @@ def keep_to_one_cpu() -> None:
         _counted.update(cpus)
         for thread in os.listdir("/proc/self/task"):  # all-reduce already has threads
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(int(thread), own.get(_place(os.environ), cpus))
-
-
-def _place(environment: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(environment.get(name, "") for name in _PLACE)
+                os.sched_setaffinity(int(thread), own.get(place_of(os.environ), cpus))
 
 
 def local_workers() -> dict[tuple[str, ...], set[int]]:
@@ -105,14 +100,8 @@ def local_workers() -> dict[tuple[str, ...], set[int]]:
     """
     if "MS_ROLE" not in os.environ:  # msrun did not start this process
         return {}
-    job = {name: os.environ.get(name) for name in _JOB}
     masks: dict[tuple[str, ...], set[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # the process is another user's, or ended
-            words = (entry.partition("=") for entry in os.fsdecode(path.read_bytes()).split("\0"))
-            environment = {name: value for name, _, value in words}
-            if all(environment.get(name) == value for name, value in job.items()):
-                masks.setdefault(_place(environment), set()).update(
-                    os.sched_getaffinity(int(path.parent.name))
-                )
+    for process in job_processes(os.environ["MS_ROLE"]):
+        with contextlib.suppress(OSError):  # the process ended
+            masks.setdefault(process.place, set()).update(os.sched_getaffinity(process.pid))
     return masks

@@ -3,11 +3,11 @@
 import contextlib
 import ctypes
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -68,20 +68,26 @@ class WorkerProcesses:
 
         `variables` are added to the environment.
         """
-        # msrun looks for `python` on PATH: it must find this one.
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-        msrun = shutil.which("msrun", path=path)
-        if msrun is None:
-            raise ValueError("msrun is not on PATH; run pip install mindspore")
         become = ("python", Path(parent.__file__).absolute(), os.getpid(), *command)
-        words = [str(word) for word in (msrun, *flags, "--log_dir", logs, *become)]
+        msrun = (sys.executable, "-m", "mindspore.parallel.cluster.run")
+        words = [str(word) for word in (*msrun, *flags, "--log_dir", logs, *become)]
         # Without `--join True`, msrun ends when the workers run. This process then becomes the
         # parent of the workers.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        # The workers get their own session, so that Ctrl-C reaches them only once, through this
-        # process.
-        environment = {**os.environ, **variables, "PATH": path}
-        done = subprocess.run(words, env=environment, capture_output=True, start_new_session=True)
+        with tempfile.TemporaryDirectory() as folder:
+            # msrun looks for `python` on PATH, which may be missing or another one
+            Path(folder, "python").symlink_to(sys.executable)
+            path = os.pathsep.join(
+                (folder, str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+            )
+            # The workers get their own session, so that Ctrl-C reaches them only once, through
+            # this process.
+            done = subprocess.run(
+                words,
+                env={**os.environ, **variables, "PATH": path},
+                capture_output=True,
+                start_new_session=True,
+            )
         started = self._children()
         if done.returncode or len(started) < len(ranks):
             last_line = "".join(done.stderr.decode(errors="replace").splitlines()[-1:])

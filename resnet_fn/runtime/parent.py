@@ -1,4 +1,6 @@
-"""This module ends a worker with a signal when msrun or the launcher dies."""
+"""These functions find the process that started this one, and end a worker when msrun or the
+launcher dies.
+"""
 
 import contextlib
 import ctypes
@@ -9,7 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+# in a worker's environment: the words of the launcher's command, as JSON
+LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h; it holds across exec
+_started_by = os.getppid()
 
 
 def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
@@ -21,27 +26,56 @@ def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
         os.kill(os.getpid(), number)
 
 
-def msrun_command() -> list[str]:
-    """Return the parent's command line if the parent is msrun with `--join True`, which waits for
-    workers, else [].
+def msrun_command(process: int | None = None) -> list[str]:
+    """Return the command line of the parent of `process`, by default this process, if it is msrun
+    with `--join True`, which waits for workers, else [].
     """
-    words: list[str] = []
-    with contextlib.suppress(OSError):  # no /proc: not Linux
-        words = os.fsdecode(Path(f"/proc/{os.getppid()}/cmdline").read_bytes()).split("\0")[:-1]
+    starter = os.getppid() if process is None else parent_of(process)
+    words = command_line(starter)
     joins = re.search(r" --join[ =](True|1) ", " ".join(words))
     return words if "MS_ROLE" in os.environ and joins else []
 
 
+def starter_waits(process: int | None = None) -> bool:
+    """Return whether the launcher, or msrun with `--join True`, waits for `process`, by default
+    this process.
+
+    If nobody waits, nobody ends a job's other workers when one has failed.
+    """
+    starter = os.getppid() if process is None else parent_of(process)
+    launched = LAUNCHED_BY in os.environ and starter == _started_by
+    return launched or bool(msrun_command(process))
+
+
+def command_line(process: int) -> list[str]:
+    """Return the words of a process's command, or [] if the process has ended."""
+    with contextlib.suppress(OSError):  # no /proc: not Linux
+        return os.fsdecode(Path(f"/proc/{process}/cmdline").read_bytes()).split("\0")[:-1]
+    return []
+
+
+def parent_of(process: int) -> int:
+    """Return the process id of the parent of `process`, or 0 if `process` has ended."""
+    return _parent_and_start(process)[0]
+
+
+def start_of(process: int) -> int:
+    """Return when `process` started, in the kernel's clock ticks, or 0 if it has ended."""
+    return _parent_and_start(process)[1]
+
+
+def _parent_and_start(process: int) -> tuple[int, int]:
+    with contextlib.suppress(OSError):  # the process ended
+        text = Path(f"/proc/{process}/stat").read_text(errors="replace")
+        fields = text.rpartition(")")[2].split()  # from the third field, see proc(5)
+        return int(fields[1]), int(fields[19])
+    return 0, 0
+
+
 def children(parent: int) -> list[int]:
     """Return the process ids of the children of process `parent`, oldest first."""
-    processes = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # the process ended
-            # from the third field, see proc(5)
-            fields = path.read_text(errors="replace").rpartition(")")[2].split()
-            if int(fields[1]) == parent:
-                processes.append((int(fields[19]), int(path.parent.name)))
-    return [pid for _, pid in sorted(processes)]
+    processes = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return sorted((pid for pid in processes if parent_of(pid) == parent), key=start_of)
 
 
 # python parent.py PID COMMAND…: run COMMAND, which gets SIGTERM when process PID dies

@@ -18,6 +18,7 @@ from resnet_fn.config.packages import installed
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.cpus import cpu_share, keep_to_one_cpu, processor
 from resnet_fn.runtime.launchers import check_launcher
+from resnet_fn.runtime.thread_setting import threads_set_before
 
 if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
@@ -28,6 +29,7 @@ EXACT_THREADS = 4
 # Environment variables that choose oneDNN's instruction set and the precision of products.
 _CHOOSE_KERNELS = ("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE")
 started: dict[str, Any] = {}  # what `start` has set; MindSpore does not report all of it
+_asked_threads = 0  # the number of CPU threads with which `start` was called
 
 
 def prepare_environment() -> None:
@@ -94,17 +96,21 @@ def _has_avx512() -> bool:
 
 
 def kernel_threads(threads: int) -> int:
-    """Return `threads`, or the default number of CPU kernel threads if `threads` is 0."""
-    return threads or started.get("threads") or cpu_share()
+    """Return the number of CPU kernel threads.
+
+    Before `start`, this is `threads`, or the default number if `threads` is 0.
+    """
+    return started.get("threads") or threads or cpu_share()
 
 
-def set_once(setting: Callable[[Any], None], value: object) -> None:
+def set_once(setting: Callable[[Any], None], value: object) -> bool:
     """Call the MindSpore function `setting`, which accepts one call per process.
 
-    Warn if it was called before.
+    If it was called before, warn and return False.
     """
     try:
         setting(value)
+        return True
     except RuntimeError as error:
         if "repeatedly" not in str(error):
             raise
@@ -113,6 +119,17 @@ def set_once(setting: Callable[[Any], None], value: object) -> None:
             f"is kept, not {value}"
         )
         print(line, file=sys.stderr, flush=True)
+        return False
+
+
+def kernel_choices() -> dict[str, str]:
+    """Return the environment variables that choose CPU kernels.
+
+    All workers need the same values: each worker computes the norm and the optimizer itself, so
+    that their weights would drift apart. Returns {} on a card.
+    """
+    names = _CHOOSE_KERNELS if started.get("device") == "CPU" else ()
+    return {name: os.environ.get(name, "not set") for name in names}
 
 
 def kernel_environment() -> dict[str, Any]:
@@ -131,18 +148,18 @@ def kernel_environment() -> dict[str, Any]:
     }
 
 
-def use_exact_kernels() -> None:
+def use_exact_kernels() -> bool:
     """Make an Ascend card compute reproducibly and in float32.
 
-    Call this before `communication.init`.
+    Call this before `communication.init`. Returns False if the script had set HF32 before.
     """
     import mindspore
     from mindspore.device_context.ascend import op_precision
 
     set_once(mindspore.set_deterministic, True)
     # convolutions round to HF32 by default, matrix products do not
-    set_once(op_precision.conv_allow_hf32, False)
-    set_once(op_precision.matmul_allow_hf32, False)
+    of_convolutions = set_once(op_precision.conv_allow_hf32, False)
+    return set_once(op_precision.matmul_allow_hf32, False) and of_convolutions
 
 
 def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
@@ -176,6 +193,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
 
 def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
     """Do what `start` does, also in one of several processes that need not join."""
+    global _asked_threads
     check_value(RunOptions, "threads", threads)
     device = device or started.get("device", "CPU")
     gives_wrong_values = "makes compiled functions return wrong values in the second run"
@@ -195,7 +213,8 @@ def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Wor
             f"{device}"
         )
     if "device" in started:
-        if device == "CPU" and threads not in (0, current := started["threads"]):
+        current = started.get("threads", 0)
+        if device == "CPU" and threads not in (0, current, _asked_threads):
             raise ValueError(
                 f"threads: this process already uses {current}; leave threads out, or start a new "
                 "process"
@@ -219,11 +238,17 @@ def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Wor
         join(device)  # workers can be counted only when all have started
         if threads <= 1:
             keep_to_one_cpu()
-        started.update(threads=kernel_threads(threads), cpus=len(os.sched_getaffinity(0)))
-        set_once(op_tuning.threads_num, started["threads"])  # read when the first operation runs
-    elif not fast_math:
-        use_exact_kernels()
-    started.update(device=device, HF32="as it comes" if fast_math and device != "CPU" else "off")
+        # MindSpore reads the number when the first operation runs
+        wanted = current = kernel_threads(threads)
+        if not set_once(op_tuning.threads_num, wanted):
+            current = threads_set_before()
+        if not current:
+            number = "its number cannot be read; remove that call, and give threads here"
+            raise ValueError(f"threads: this script has called threads_num, and {number}")
+        _asked_threads = wanted
+        started.update(threads=current, cpus=len(os.sched_getaffinity(0)))
+    exact = device == "CPU" or (not fast_math and use_exact_kernels())
+    started.update(device=device, HF32="off" if exact else "as it comes")
     return join(device)
 
 

@@ -6,16 +6,18 @@ import signal
 import socket
 import threading
 import time
-from pathlib import Path
 
+from resnet_fn.runtime.job import end_workers, running_workers, workers_of
 from resnet_fn.runtime.msrun import claim_port, shell_code
-from resnet_fn.runtime.parent import children, die_with_parent, msrun_command
+from resnet_fn.runtime.parent import die_with_parent, starter_waits
+from resnet_fn.runtime.port import has_connections, port_error
 from resnet_fn.runtime.signals import SIGNALS, heeded, in_main_thread
 
 _PATIENCE = 20.0  # seconds, as long as MindSpore itself tries to reconnect to a lost scheduler
 _CONNECT = 5.0
 # seconds in which MindSpore's scheduler should notice that all workers have ended
 _AFTER_WORKERS = 10.0
+_UNUSED = 60.0  # seconds without a worker, after which a scheduler that msrun left behind ends
 
 
 def _address() -> tuple[str, int]:
@@ -23,19 +25,15 @@ def _address() -> tuple[str, int]:
 
 
 def check_port() -> None:
-    """Raise ValueError and end msrun's workers if the scheduler's port cannot be used."""
-    (host, port), parent = _address(), os.getppid()
+    """Raise ValueError and end this job's workers if the scheduler's port cannot be used."""
+    host, port = _address()
     try:
         claim_port(host, port)
     except OSError as error:
-        if msrun_command():  # this ends the workers, which would wait 600 s
-            for pid in set(children(parent)) - {os.getpid()}:
-                os.kill(pid, signal.SIGTERM)
-        # If a job fails, msrun shows the scheduler's lines that contain the word Error.
-        cause = f"{type(error).__name__}: {error.strerror}"
-        raise ValueError(
-            f"master port {port} at {host} cannot be used ({cause}); give another --master_port"
-        ) from None
+        problem = port_error(host, port, error, "--master_port")
+        # the workers would wait 600 s
+        end_workers(workers_of(os.getpid()), signal.SIGTERM, f"error: {problem}")
+        raise problem from None
 
 
 def wait_for_workers_then_exit() -> None:
@@ -64,7 +62,7 @@ def wait_for_workers_then_exit() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     needed = time.monotonic()
     while not (end := os.waitpid(child, os.WNOHANG))[0]:
-        if not asked or _has_workers():
+        if not asked or running_workers():
             needed = time.monotonic()
         elif time.monotonic() > needed + _AFTER_WORKERS:
             os._exit(128 + asked[0])  # the child ends with this process
@@ -72,15 +70,28 @@ def wait_for_workers_then_exit() -> None:
     os._exit(shell_code(end[1]))
 
 
-def _has_workers() -> bool:
-    program = os.readlink("/proc/self/exe")
-    job = {f"{name}={os.environ.get(name)}".encode() for name in ("MS_SCHED_HOST", "MS_SCHED_PORT")}
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
-            theirs = {*job, b"MS_ROLE=MS_WORKER"} <= set(path.read_bytes().split(b"\0"))
-            if theirs and os.readlink(path.with_name("exe")) == program:  # not msrun's `tail`
-                return True
-    return False
+def end_unused_scheduler() -> None:
+    """Fork a process that ends this scheduler when its job cannot start any more.
+
+    msrun leaves a scheduler without workers if, for example, `--local_worker_num` is missing. The
+    scheduler would use the port for 600 s.
+    """
+    scheduler = os.getpid()
+    if not in_main_thread() or os.fork():
+        return
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    die_with_parent(scheduler, signal.SIGKILL)
+    used = time.monotonic()
+    while time.monotonic() < used + _UNUSED:
+        time.sleep(1)
+        if starter_waits(scheduler) or has_connections(_address()[1]) or running_workers():
+            used = time.monotonic()
+    reason = f"error: no worker has connected for {_UNUSED:.0f} s, and msrun has ended"
+    fix = "give msrun --local_worker_num N, too, for N workers on this machine"
+    os.write(2, f"{reason}; {fix}\n".encode())
+    os.kill(scheduler, signal.SIGKILL)
+    os._exit(1)
 
 
 def end_with_scheduler() -> None:
@@ -105,8 +116,8 @@ def _wait_for_loss(signals: int) -> None:
             socket.create_connection(_address(), timeout=_CONNECT).close()
             answered = time.monotonic()
     host, port = _address()
-    os.write(
-        2,
-        f"error: msrun's scheduler at {host}, port {port} does not answer; check that machine\n".encode(),
-    )
+    scheduler = f"msrun's scheduler at {host}, port {port}"
+    causes = "a lost machine or worker, or a clock that was set forward"
+    fix = f"check that machine and its scheduler.log ({causes})"
+    os.write(2, f"error: {scheduler} does not answer; {fix}\n".encode())
     os._exit(1)

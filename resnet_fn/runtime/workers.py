@@ -53,15 +53,19 @@ def _join(device: str) -> Workers:
         raise ValueError(f"MS_ROLE: {role!r} is unknown; {closest(role, roles)}")
     from mindspore import communication
 
-    from resnet_fn.runtime import scheduler
+    from resnet_fn.runtime import failed_worker, scheduler
 
     if os.environ["MS_ROLE"] == "MS_SCHED":
         scheduler.check_port()
+        scheduler.end_unused_scheduler()
         if device == "CPU":  # a card's driver may have threads already
             scheduler.wait_for_workers_then_exit()
     communication.init({"CPU": "mccl", "Ascend": "hccl"}[device])
     scheduler.end_with_scheduler()
-    return Workers(communication.get_rank(), communication.get_group_size())
+    workers = Workers(communication.get_rank(), communication.get_group_size())
+    if workers.size > 1:
+        failed_worker.end_job_after_error()
+    return workers
 
 
 def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:

@@ -79,10 +79,11 @@ class Launcher:
         assert process.returncode == code, output
         return output
 
-    def start_msrun(self, folder, port):
-        """Start msrun as README does."""
-        words = ["python", "-m", "resnet_fn.train", *RUN, "--out-dir", str(folder)]
-        return self.msrun(2, "--join", "True", "--master_port", str(port), *words)
+    def start_msrun(self, folder, port, *words, join=True):
+        """Start msrun as README does, or in the background; `words`: in place of resnet_fn.train."""
+        command = ["python", *(words or ("-m", "resnet_fn.train")), *RUN, "--out-dir", str(folder)]
+        waits = ["--join", "True"] if join else []
+        return self.msrun(2, *waits, "--master_port", str(port), *command)
 
     def workers_of(self, folder):
         """The pids of the training processes themselves, the scheduler's too."""

@@ -155,7 +155,7 @@ def test_two_workers_through_every_fault_and_on(
     assert [event["update"] for event in events(run, "train")] == list(range(1, 23))
 
 
-def test_a_taken_port_is_named_at_once(launcher, tmp_path):
+def test_a_taken_port_is_named_at_once(launcher, tmp_path, says):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -163,9 +163,12 @@ def test_a_taken_port_is_named_at_once(launcher, tmp_path):
         began = time.monotonic()
         output = launcher.finish(tmp_path / "run", options=["--master-port", str(port)], code=1)
     assert time.monotonic() - began < 2
-    assert output == (
-        f"launch: error: master port {port} at 127.0.0.1 cannot be used (Address already in use); "
-        "give another --master-port\n"
+    says(
+        output,
+        f"launch: error: master port {port} at 127.0.0.1 cannot be used",
+        f"process {os.getpid()}",
+        "give another --master-port",
+        f"kill {os.getpid()}",
     )
 
 
@@ -187,6 +190,22 @@ def test_an_earlier_jobs_scheduler_log_is_none_of_this_jobs(launcher, tmp_path):
         tmp_path / "run", "python", "-c", "", options=[*options, "--log-dir", "logs"]
     )
     assert "launch: no heartbeat" not in output
+
+
+@pytest.mark.slow
+def test_workers_end_if_the_launcher_was_killed_and_a_save_fails(launcher, tmp_path):
+    """The rank that could not save does not leave the other in an all-reduce for ten minutes."""
+    run = tmp_path / "run"
+    process = launcher.start(
+        run, "python", FAULTY, "error-in-save", "0", options=["--log-dir", "logs"]
+    )
+    launcher.wait_for_update(run, process)
+    process.kill()
+    process.communicate()
+    launcher.wait_for_nobody(run, seconds=40)
+    logs = [Path(f"logs/worker_{rank}.log").read_text() for rank in range(2)]
+    assert "train: error: " in logs[0]
+    assert "worker 0 has failed" in logs[1]
 
 
 STARTER = """
@@ -264,6 +283,7 @@ def test_a_worker_that_stands_still_is_named_and_waited_for_as_long_as_asked(lau
     )
     words = "launch: no heartbeat of worker 1 for 10 s: "
     assert [patience for patience, output in outputs.items() if words in output] == ["10"], outputs
+    assert "a clock was set forward" in outputs["10"]
     assert not launcher.processes(tmp_path)
 
 

@@ -13,6 +13,8 @@ import pytest
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.runtime.msrun import claim_port
 
+FAULTY = str(Path(__file__).parent / "drivers" / "faulty_worker.py")
+
 
 @pytest.mark.slow
 @pytest.mark.alone  # whose other tests need the unbroken run, too
@@ -63,7 +65,36 @@ def test_a_taken_port_is_shown_on_the_screen(launcher, tmp_path):
         f"train: error: master port {port} at 127.0.0.1 cannot be used"
         in Path("msrun.txt").read_text()
     )
+    assert f"process {os.getpid()}" in Path("logs/worker_0.log").read_text()
     launcher.wait_for_nobody(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_without_local_worker_num_no_scheduler_stays(launcher, start_msrun, tmp_path):
+    """msrun fails after it has started the scheduler, which used the port for 600 s."""
+    port = claim_port("127.0.0.1", 0)
+    words = ["python", "-m", "resnet_fn.train", "--out-dir", str(tmp_path / "run")]
+    msrun = start_msrun(2, "--local_worker_num", "8", "--master_port", str(port), *words)
+    assert msrun.wait(timeout=60) == 1
+    assert "exceeded local worker number: 8" in Path("msrun.txt").read_text()
+    assert launcher.processes(tmp_path / "run")
+    launcher.wait_for_nobody(tmp_path / "run", seconds=120)
+    assert claim_port("127.0.0.1", port) == port
+    assert "--local_worker_num" in Path("logs/scheduler.log").read_text()
+
+
+@pytest.mark.slow
+def test_a_failed_worker_ends_a_job_in_the_background(launcher, tmp_path):
+    """Without --join True, msrun does not end the other worker."""
+    run, port = tmp_path / "run", claim_port("127.0.0.1", 0)
+    msrun = launcher.start_msrun(run, port, FAULTY, "error-in-evaluation", "1", join=False)
+    assert msrun.wait(timeout=60) == 0
+    launcher.wait_until(lambda: "epoch" in Path("logs/worker_0.log").read_text(), 200)
+    launcher.wait_for_nobody(run, seconds=60)
+    logs = [Path(f"logs/worker_{rank}.log").read_text() for rank in range(2)]
+    assert "background  msrun has returned" in logs[0]
+    assert "worker 1 has failed" in logs[0]
+    assert "Input/output error" in logs[1]
 
 
 def end_tails():

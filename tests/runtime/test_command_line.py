@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from resnet_fn.runtime.console import LAUNCHED_BY
 
 TYPED = (
@@ -60,3 +62,24 @@ def test_the_launchers_command_counts_for_its_workers_alone():
     launcher = [sys.executable, "-m", "resnet_fn.launch", "--workers", "3", "--"]
     assert typed(*COMMAND, **WORKER, **{LAUNCHED_BY: json.dumps(launcher)}) == launcher
     assert typed(*COMMAND, **{LAUNCHED_BY: json.dumps(launcher)}) == [*COMMAND]
+
+
+NOTE = "import os; from resnet_fn.runtime.console import background_note; print(background_note())"
+
+
+@pytest.mark.parametrize("join", ["", "False", "True"])
+def test_a_run_that_msrun_left_says_how_to_follow_it(join, says):
+    """As the first lines of its log. With --join True, msrun shows the log itself."""
+    Path("msrun").write_text(MSRUN)
+    words = [*(["--join", join] if join else []), "python", "-c", NOTE]
+    variables = {**os.environ, **WORKER, "MS_TOPO_TIMEOUT": "600"}
+    with open("worker_0.log", "w") as log:
+        subprocess.run(
+            [sys.executable, "msrun", *words], stdout=log, env=variables, check=True, timeout=60
+        )
+    text = Path("worker_0.log").read_text()
+    if join == "True":
+        assert text == "\n"
+        return
+    log = Path("worker_0.log").resolve()
+    says(text, "msrun has returned", f"tail -f {log}", "kill ", "--join True")

@@ -1,8 +1,13 @@
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
+import mindspore
 import pytest
 
+import resnet_fn
 from resnet_fn.runtime.msrun import claim_port
 
 
@@ -38,6 +43,21 @@ def test_all_is_well_when_all_workers_are_and_orphans_are_ended(tmp_path, python
     assert [Path(f"logs/worker_{rank}.log").read_text() for rank in range(3)] == [
         f"I am {r}\n" for r in range(3)
     ]
+
+
+def test_the_launcher_needs_no_python_on_path(tmp_path):
+    """As where only python3.11 is installed, and called by its path."""
+    python = tmp_path / "bin" / "python3.11"
+    python.parent.mkdir()
+    python.symlink_to(os.path.realpath(sys.executable))
+    places = [str(Path(module.__file__).parents[1]) for module in (resnet_fn, mindspore)]
+    environment = {**os.environ, "PATH": "nowhere", "PYTHONPATH": os.pathsep.join(places)}
+    words = ["-m", "resnet_fn.launch", "--workers", "2", "--", "python", "-c"]
+    code = "import sys; print(sys.executable)"
+    done = subprocess.run(
+        [python, *words, code], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (f"{python}\n", "", 0)
 
 
 def test_an_msrun_that_fails_is_quoted(python, says):

@@ -72,6 +72,22 @@ def test_what_was_set_already_stays_with_a_line(python):
     assert "set_deterministic" in deterministic
 
 
+def test_threads_that_a_script_set_before_are_read(python):
+    """They are what MindSpore computes with, so they are recorded in place of what is asked for."""
+    code = (
+        "import mindspore\n"
+        "from mindspore.device_context.cpu import op_tuning\n"
+        "op_tuning.threads_num({})\n"
+        "import resnet_fn\n"
+        "from resnet_fn.runtime import process, thread_setting\n"
+        "for _ in range(2): resnet_fn.start(threads=1)\n"
+        "print(process.kernel_environment()['thread count'], process.kernel_threads(1), "
+        "thread_setting.threads_set_before())"
+    )
+    for threads in (7, 300):
+        assert python("-c", code.format(threads)).stdout == f"{threads} {threads} {threads}\n"
+
+
 def test_exact_kernels_are_asked_for_before_the_collectives_start(python):
     """What a card needs for equal bits, as far as a CPU shows it: MindSpore's own record of what
     was asked for.

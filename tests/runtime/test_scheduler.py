@@ -5,9 +5,6 @@ import subprocess
 import sys
 import time
 
-import pytest
-
-from resnet_fn.runtime.msrun import claim_port
 from resnet_fn.runtime.parent import children
 
 JOIN = (
@@ -15,32 +12,13 @@ JOIN = (
     "workers.join()"
 )
 WORKER = [sys.executable, "-c", "import time; time.sleep(100)"]
-
-
-@pytest.fixture
-def start():
-    """start(command, role, **variables) starts a process of a job on the port start.port."""
-    started = []
-
-    def run(command, role="MS_SCHED", **variables):
-        job = {
-            "MS_WORKER_NUM": "1",
-            "MS_SCHED_HOST": "127.0.0.1",
-            "MS_SCHED_PORT": str(run.port),
-            "MS_ROLE": role,
-        }
-        started.append(
-            subprocess.Popen(
-                command, env={**os.environ, **job, **variables}, stderr=subprocess.DEVNULL
-            )
-        )
-        return started[-1]
-
-    run.port = claim_port("127.0.0.1", 0)
-    yield run
-    for process in started:
-        process.kill()
-        process.wait()
+# a scheduler that ends 2 s, not 60 s, after all have left
+UNUSED = "from resnet_fn.runtime import scheduler; scheduler._UNUSED = 2; " + JOIN
+# waits for what it has started, as msrun does with --join True
+WAITS = (
+    "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[sys.argv.index('python') + "
+    "1 :]])"
+)
 
 
 def listens(port):
@@ -53,7 +31,7 @@ def test_a_signal_does_not_end_it_before_the_workers_of_its_job(start, wait_unti
     s.
     """
     scheduler, worker = start([sys.executable, "-c", JOIN]), start(WORKER, "MS_WORKER")
-    start(WORKER, "MS_WORKER", MS_SCHED_PORT="1")  # of another job
+    start(WORKER, "MS_WORKER", port=1)  # of another job
     start(["sleep", "100"], "MS_WORKER")  # as msrun's `tail` processes
     wait_until(lambda: listens(start.port))
     for pid in (scheduler.pid, *children(scheduler.pid)):
@@ -106,3 +84,32 @@ def test_outside_the_main_thread_it_is_as_mindspore_has_it(python):
     )
     done = python("-c", code, seconds=60)
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_a_scheduler_without_workers_ends_by_itself(start, wait_until, says):
+    """As msrun leaves it if it fails after the scheduler's start."""
+    scheduler = start([sys.executable, "-c", UNUSED], stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: listens(start.port))
+    with socket.create_connection(("127.0.0.1", start.port)):  # as a worker of another machine
+        time.sleep(3.5)
+        assert scheduler.poll() is None
+    wait_until(lambda: scheduler.poll() is not None, 10)
+    wait_until(lambda: not listens(start.port))
+    says(scheduler.stderr.read(), "no worker has connected for 2 s", "--local_worker_num")
+
+
+def test_a_scheduler_waits_for_local_workers_and_msrun(start, wait_until):
+    """For workers that still import, and while msrun waits for its processes."""
+    worker = start(WORKER, "MS_WORKER")
+    scheduler = start([sys.executable, "-c", UNUSED])
+    msrun = start([sys.executable, "-c", WAITS, "--join", "True", "python", "-c", UNUSED], port=1)
+    wait_until(lambda: listens(start.port) and listens(start.other_port))
+    time.sleep(3.5)
+    assert (scheduler.poll(), msrun.poll()) == (None, None)
+    worker.kill()
+    worker.wait()
+    wait_until(lambda: scheduler.poll() is not None, 10)
+    assert listens(start.other_port)
+    for child in children(msrun.pid):
+        os.kill(child, signal.SIGKILL)
+    wait_until(lambda: not listens(start.other_port))

@@ -2,8 +2,8 @@
 
 nan-batch: rank RANK's images of update 8 hold a NaN. die-in-save: it is killed half-way through a
 checkpoint. die-in-step: it is killed while the others wait for it in an all-reduce.
-term-in-evaluation: it alone gets a SIGTERM while it evaluates. error-in-evaluation: something else
-than a sample fails there. The faults are in this file alone.
+error-in-save: no checkpoint can be saved once the launcher was killed. term-in-evaluation: it alone gets a SIGTERM
+while it evaluates. error-in-evaluation: something else than a sample fails there. The faults are in this file alone.
 """
 
 import errno
@@ -20,6 +20,7 @@ from resnet_fn.evaluation import scoring
 from resnet_fn.train import main
 
 FAULT, RANK, *FLAGS = sys.argv[1:]
+STARTED_BY = os.getppid()
 batch, rename, eval_batches = MemoryFeed.batch, checkpoint.Path.rename, scoring.eval_batches
 
 
@@ -34,9 +35,16 @@ def faulty_batch(self, update):
     return images, labels
 
 
+def launcher_is_gone():
+    """Whether this run's launcher has been killed: then this process has another parent."""
+    return os.getppid() != STARTED_BY
+
+
 def dying_rename(path, target):
     if FAULT == "die-in-save" and "step-00000007" in path.name:
         os.kill(os.getpid(), signal.SIGKILL)
+    if FAULT == "error-in-save" and launcher_is_gone():
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
     return rename(path, target)
 
 

@@ -1,0 +1,53 @@
+"""This module ends a job's other workers when one has failed and nobody waits for them."""
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import time
+
+from resnet_fn.runtime.job import JobProcess, end_workers, job_processes, place_of, running_workers
+from resnet_fn.runtime.parent import starter_waits
+
+_FOR_OTHERS = 3.0  # seconds for the other workers to print their own errors
+
+
+def end_job_after_error() -> None:
+    """Let an error that ends this worker end the job's other workers, too.
+
+    Otherwise they would wait for this worker in an all-reduce for MS_CPU_COMM_OP_TIMEOUT seconds,
+    and note signals only after that.
+    """
+    atexit.register(_end_job)
+
+
+def _end_job() -> None:
+    error = getattr(sys, "last_value", None)  # of an uncaught exception, or from `cli.run`
+    if error is None:
+        return
+    if not starter_waits():  # msrun or the launcher would end the others
+        _end_others()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    # A regular exit would tell the scheduler that all is well. So it misses this worker's
+    # heartbeat, and ends the job on other machines.
+    os._exit(int(error.code or 0) if isinstance(error, SystemExit) else 1)
+
+
+def _end_others() -> None:
+    deadline = time.monotonic() + _FOR_OTHERS
+    while _others() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    rank = os.environ.get("RANK_ID", "?")
+    reason = f"error: worker {rank} has failed (see its log), so this worker was ended"
+    end_workers(_others(), signal.SIGKILL, reason)
+    for scheduler in job_processes("MS_SCHED"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(scheduler.pid, signal.SIGTERM)
+
+
+def _others() -> list[JobProcess]:
+    """Return the workers on this machine, without this one and the processes that it started."""
+    return [worker for worker in running_workers() if worker.place != place_of(os.environ)]

@@ -1,0 +1,64 @@
+import os
+import socket
+import sys
+
+import pytest
+
+from resnet_fn.runtime.msrun import claim_port
+from resnet_fn.runtime.port import has_connections, port_error
+
+LISTENS = "import socket, time; taken = socket.create_server(('127.0.0.1', {})); time.sleep(100)"
+SLEEPS = [sys.executable, "-c", "import time; time.sleep(100)"]
+
+
+def error_at(port):
+    with pytest.raises(OSError, match="Address already in use") as caught:
+        claim_port("127.0.0.1", port)
+    return port_error("127.0.0.1", port, caught.value, "--master_port")
+
+
+def is_taken(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_the_process_that_uses_a_port_is_named(start, wait_until, says):
+    other = start([sys.executable, "-c", LISTENS.format(start.port)], "")
+    wait_until(lambda: is_taken(start.port))
+    says(
+        error_at(start.port),
+        f"master port {start.port} at 127.0.0.1 cannot be used",
+        f"process {other.pid}, {sys.executable} -c",
+        "give another --master_port",
+        f"kill {other.pid}",
+    )
+
+
+def test_the_scheduler_of_another_job_ends_with_its_workers(start, wait_until, says):
+    """A signal to a worker, not to the scheduler, ends a job with a checkpoint."""
+    scheduler = start([sys.executable, "-c", LISTENS.format(start.port)])
+    wait_until(lambda: is_taken(start.port))
+    named = f"the scheduler of another job, process {scheduler.pid}"
+    says(error_at(start.port), named, f"kill {scheduler.pid}")
+    worker = start(SLEEPS, "MS_WORKER")
+    start(SLEEPS, "MS_WORKER", port=1)
+    wait_until(lambda: f"kill {worker.pid}" in str(error_at(start.port)))
+
+
+def test_an_open_connection_is_seen(start, wait_until):
+    port = start.port
+    with socket.create_server(("127.0.0.1", port)):
+        assert not has_connections(port)
+        with socket.create_connection(("127.0.0.1", port)):
+            assert has_connections(port)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_of_another_users_process_the_user_is_named(start, wait_until, says, python):
+    start([sys.executable, "-c", LISTENS.format(start.port)], "")
+    wait_until(lambda: is_taken(start.port))
+    code = (
+        "import os, sys; from resnet_fn.runtime.port import port_error; os.setuid(65534)\n"
+        "print(port_error('127.0.0.1', int(sys.argv[1]), OSError(98, 'in use'), '--port'))"
+    )
+    says(python("-c", code, start.port).stdout, "by a process of user root); give another --port")
