@@ -9,6 +9,7 @@ from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import how_to_install
+from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime.disk import finite_or_null
@@ -140,8 +141,8 @@ def main(arguments: Sequence[str]) -> int:
     if join().is_main:
         classes = dataset.classes
         metrics = all_metrics(scores, dataset.test.labels, len(classes))
-        sys.stderr.writelines(f"{note}\n" for note in dataset.notes)
-        print(f"{describe_scores(metrics, classes)} of {metrics['count']} {describe_test(dataset)}")
+        say(*dataset.notes, stream=sys.stderr)
+        say(f"{describe_scores(metrics, classes)} of {metrics['count']} {describe_test(dataset)}")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))
         if parsed.json:
@@ -149,7 +150,7 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.report:
             fix = how_to_install("matplotlib")
             without = "" if available() else f" (tables only; for plots, {fix})"
-            print(f"report: {Path(parsed.report, 'report.html')}{without}")
+            say(f"report: {Path(parsed.report, 'report.html')}{without}")
     return 0
 
 

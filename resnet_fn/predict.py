@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from resnet_fn.config import cli
+from resnet_fn.config.printing import printable, say
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.task import TOP
 from resnet_fn.runtime.disk import replace_file
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
         count, bad = _write(results, parsed, classes, max(map(len, known), default=0))
     if parsed.csv:
         order = ", the least certain first" if doubt else ""
-        print(f"{count - bad} predictions in {parsed.csv}{order}")
+        say(f"{count - bad} predictions in {parsed.csv}{order}")
     if not count:
         raise ValueError(f"{images[0]}: names no images; write the path of an image in each line")
     if bad:
@@ -148,7 +149,9 @@ def _write(
             elif parsed.json:
                 _print(json.dumps(result), sys.stdout)
             elif "top" in result:
-                _print(f"{result['file']:{width}}   {_classes(result['top'])}", sys.stdout)
+                _print(
+                    f"{printable(result['file']):{width}}   {_classes(result['top'])}", sys.stdout
+                )
     return count, bad
 
 
@@ -171,8 +174,8 @@ def _classes(rows: Sequence[dict[str, Any]]) -> str:
 
 def _print(line: str, stream: TextIO) -> None:
     """Print a line above the progress bar."""
-    tqdm.write(line, stream)
-    stream.flush()
+    with tqdm.external_write_mode(stream):
+        say(line, stream=stream)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
+from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.contents import CONTENTS, VALIDATION
 from resnet_fn.data.sources.kept import EarlierRun
@@ -74,11 +74,7 @@ class RunFolder:
             try:
                 return load_checkpoint(self.checkpoint_path(update))
             except CheckpointError as error:
-                print(
-                    f"warning: {error}; trying the checkpoint before it",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                warn(f"{error}; trying the checkpoint before it")
         raise CheckpointError(
             f"{self.path}: all {len(updates)} checkpoints are damaged; start a new run"
         )

@@ -11,6 +11,7 @@ import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import first_line
+from resnet_fn.config.printing import say
 from resnet_fn.doctor import machine
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, barrier, sum_over_ranks
@@ -118,10 +119,10 @@ def on_all_ranks(findings: list[Finding], workers: Workers) -> list[Finding]:
     ]
 
 
-def line(finding: Finding) -> str:
+def lines_of(finding: Finding) -> list[str]:
     """Return a finding as two lines of text."""
     title = f"{'ok' if finding['ok'] else 'BROKEN':7} {finding['name']}"
-    return f"{title:20} {finding['found']}\n{'':20} {finding['means']}"
+    return [f"{title:20} {finding['found']}", f"{'':20} {finding['means']}"]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -163,16 +164,14 @@ def main(arguments: Sequence[str]) -> int:
             *resting_settings(parsed.net),
             *changing_calls(Path(parsed.net.rpartition(":")[0])),
         ]
-        print(
-            "\n".join(lines)
-            or f"{parsed.net}: nothing depends on a default that a later MindSpore changes"
-        )
+        nothing = f"{parsed.net}: nothing depends on a default that a later MindSpore changes"
+        say(*(lines or [nothing]))
         return 0
     if not out.is_dir():
         raise ValueError(f"out_dir: {out} is not a folder; create it, or give another folder")
     description = machine.describe_machine(parsed.device, parsed.threads, workers)
     if workers.is_main:
-        print("\n".join([*machine.lines(description), ""]), flush=True)
+        say(*machine.lines(description), "")
     try:
         with tempfile.TemporaryDirectory(prefix="doctor-", dir=out) as folder:
             local = [attempt(check) for check in checks(Path(folder), workers)]
@@ -184,7 +183,7 @@ def main(arguments: Sequence[str]) -> int:
     for finding in (
         findings if workers.is_main else [finding for finding in local if not finding["ok"]]
     ):
-        print(line(finding))
+        say(*lines_of(finding))
     broken = [finding["name"] for finding in findings if not finding["ok"]]
     barrier(workers)  # when the first worker exits with an error code, msrun ends the others
     if workers.is_main:
@@ -192,7 +191,7 @@ def main(arguments: Sequence[str]) -> int:
             written = {**description, "findings": findings, "broken": broken}
             cli.write_text(parsed.json, json.dumps(written, indent=1) + "\n")
         ok = len(findings) - len(broken)
-        print(f"\n{ok} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s", flush=True)
+        say("", f"{ok} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s")
     if broken:
         raise ValueError(f"broken: {', '.join(broken)}")
     return 0

@@ -1,12 +1,12 @@
 """These functions evaluate a checkpoint or a weight file on a validation set."""
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import DataSet
@@ -165,7 +165,6 @@ def evaluate_weights(
     if workers.is_main and (other := other_classes(source, dataset.classes)):
         changes = renamed(source.classes, dataset.classes)
         scored = f"{other}, {changes}; the net is scored with the data set's classes"
-        warning = f"warning: {source.path}: the last layer is {scored}"
-        print(warning, file=sys.stderr, flush=True)
+        warn(f"{source.path}: the last layer is {scored}")
     step = make_eval_step(trained.net, task_of(recipe.multi_label).needs_logits)
     return score(step, dataset, batch_size, workers), dataset

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from resnet_fn.config.hints import near_path
+from resnet_fn.config.printing import say
 from resnet_fn.data.sources.files import (
     ENDINGS,
     describe_left_out,
@@ -44,7 +45,7 @@ def find_images(paths: Iterable[str | Path]) -> list[str]:
     for path in map(Path, paths):
         if path.is_dir():
             inside, left_out = list_images(path)
-            sys.stderr.writelines(f"{line}\n" for line in describe_left_out(path, left_out))
+            say(*describe_left_out(path, left_out), stream=sys.stderr)
             if not inside:
                 fix = how_to_convert(left_out) or "give image files or their folder"
                 raise ValueError(f"{path}: contains no images ({', '.join(ENDINGS)}); {fix}")

@@ -13,6 +13,7 @@ from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import earlier_run, find_checkpoint
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe, check_buildable, recipe_from_dict
 from resnet_fn.config.settings import changed, unchecked
 from resnet_fn.data.dataset import DataSet
@@ -171,7 +172,7 @@ def load_weight_file(
     weights = read_weights(file, which)
     recipe, weights = suit_weights(recipe, weights, chosen(recipe))
     if data.get("workers", Workers()).is_main:
-        print(*describe_source(weights), sep="\n", flush=True)
+        say(*describe_source(weights))
     dataset = open_dataset(recipe, weights_of=earlier_run(file, recipe), **data)
     net = build_net(recipe, dataset.input)
     load_weights(net, weights, allow_non_finite=allow_non_finite)

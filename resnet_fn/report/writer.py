@@ -16,6 +16,7 @@ import numpy as np
 
 from resnet_fn.checkpoint.run_folder import run_of
 from resnet_fn.config.fields import to_dict
+from resnet_fn.config.printing import in_utf8
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
@@ -23,7 +24,6 @@ from resnet_fn.evaluation.task import summarise
 from resnet_fn.report import plots
 from resnet_fn.report.page import Pictures, page
 from resnet_fn.report.pictures import class_maps, heat_picture, sample_name, sample_pictures
-from resnet_fn.runtime.console import printable
 from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.telemetry import read_log
 
@@ -80,7 +80,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     """Return the contents of report.json, in which None replaces values that are not finite."""
     scores, trained, task = evaluation.scores, evaluation.trained, evaluation.scores.task
     classes, labels = (
-        [printable(name) for name in trained.input.classes],
+        [in_utf8(name) for name in trained.input.classes],
         evaluation.dataset.test.labels,
     )
     by_class = task.by_class(scores, labels, len(classes))
@@ -182,7 +182,7 @@ def predictions_csv(evaluation: Evaluation) -> str:
     """Return CSV text with a row for each validation sample, in the order of the data set."""
     scores, classes = (
         evaluation.scores,
-        [printable(name) for name in evaluation.trained.input.classes],
+        [in_utf8(name) for name in evaluation.trained.input.classes],
     )
     top, task = scores.top, scores.task
     assert top is not None

@@ -18,7 +18,7 @@ from resnet_fn.evaluation.task import task_of
 from resnet_fn.models.batchnorm import is_statistic
 from resnet_fn.recipes import differences
 from resnet_fn.run.build import Run
-from resnet_fn.runtime.console import printable, wrapped
+from resnet_fn.runtime.console import wrapped
 from resnet_fn.runtime.process import kernel_threads
 
 # titles of the metrics' columns
@@ -50,8 +50,7 @@ def header(run: Run, start: Path | None) -> list[str]:
     what = "samples" if recipe.dataset == OWN else "images"
     classes = f"{_count(len(dataset.classes), 'class', 'classes')}, " if dataset.classes else ""
     if recipe.of_files:
-        names = [printable(name) for name in dataset.classes]
-        classes = f"{_count(len(dataset.classes), 'class', 'classes')} ({few(names)}), "
+        classes = f"{_count(len(dataset.classes), 'class', 'classes')} ({few(dataset.classes)}), "
     left_out = f"; each epoch leaves out {rest:,} {what}" * bool(rest)
     lines = [
         f"net         {recipe.model}, {values:,} "
@@ -74,7 +73,7 @@ def header(run: Run, start: Path | None) -> list[str]:
             else f"all {run.total:,} updates are done"
         )
         lines.append(f"complete: {done}")
-    return [wrapped(line, indent=12) for line in lines]
+    return [part for line in lines for part in wrapped(line, indent=12)]
 
 
 def _images(run: Run, what: str) -> str:
@@ -92,9 +91,9 @@ def _images(run: Run, what: str) -> str:
     return f"{first} and {len(test):,} validation {what}{within[1]}"
 
 
-def epoch_lines(run: Run) -> str:
+def epoch_lines(run: Run) -> list[str]:
     """Return the table row of the epoch that has ended, and clear its losses and times in
-    `run.pace`.
+    `run.pace`. Above the first row are the titles.
     """
     recipe, progress, pace = run.recipe, run.progress, run.pace
     scores = progress.last if progress.last and progress.is_evaluated else {}
@@ -122,7 +121,7 @@ def epoch_lines(run: Run) -> str:
     if not pace.epochs:
         lines.insert(0, " ".join(title.rjust(width) for title, width, _ in rows))
     pace.begin(pace.epochs + 1)
-    return "\n".join(lines)
+    return lines
 
 
 def describe_best(monitor: str, best: Mapping[str, Any], last: Mapping[str, Any]) -> str:

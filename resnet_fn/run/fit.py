@@ -1,6 +1,5 @@
 """`fit` trains a caller's own net on arrays, with the same loop as `train`."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from resnet_fn.checkpoint.parameters import assign, copy_arrays
 from resnet_fn.config.fields import OWN, check_names
 from resnet_fn.config.hints import few
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.rules import NOT_OF_FIT
 from resnet_fn.data.agreement import check_data
@@ -201,4 +201,4 @@ def _report(
 
 def _warn(fault: str, workers: Workers) -> None:
     if workers.is_main:
-        print(f"warning: no report of the run: {fault}", file=sys.stderr, flush=True)
+        warn(f"no report of the run: {fault}")

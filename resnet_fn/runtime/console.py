@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.config.printing import printable
 from resnet_fn.runtime.parent import msrun_command
 
 # in a worker's environment: the words of the launcher's command, as JSON
@@ -53,15 +54,16 @@ def outlive_console() -> None:
         setattr(sys, name, _Lossy(getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")))  # noqa: SIM115
 
 
-def wrapped(text: str, indent: int) -> str:
-    """Wrap `text` to the terminal's width, with later lines indented.
+def wrapped(text: str, indent: int) -> list[str]:
+    """Return the lines of `text`, wrapped to the terminal's width, with later lines indented.
 
-    Without a terminal, return `text` unchanged.
+    Without a terminal, this is one line.
     """
-    if not sys.stdout.isatty():
-        return text
+    text = printable(text)
+    if not text or not sys.stdout.isatty():
+        return [text]
     width, later = shutil.get_terminal_size().columns, " " * indent
-    return textwrap.fill(
+    return textwrap.wrap(
         text, width, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
     )
 
@@ -70,6 +72,7 @@ def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
     """Return the lines of a table whose first column is aligned left and whose other columns are
     aligned right.
     """
+    rows = [list(map(printable, row)) for row in rows]
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [gap.join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
 
@@ -98,10 +101,3 @@ def typed_command() -> list[str]:
     start = next((place for place, word in enumerate(words, 1) if Path(word).name == "msrun"), 0)
     flags = ["--worker_num", count, "--local_worker_num", count, "--join", "True"]
     return ["msrun", *(words[start:] if start else [*flags, *sys.orig_argv])]
-
-
-def printable(name: str) -> str:
-    """Return a file's name in which bytes that are not UTF-8 are written as escapes, such as
-    "\\xff".
-    """
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -3,9 +3,10 @@ bar.
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
+
+from resnet_fn.config.printing import warn
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
@@ -21,9 +22,5 @@ def read_log(log: Path) -> list[dict[str, Any]]:
                 events.append(event)
         except (ValueError, KeyError, TypeError):
             if line.endswith(b"\n"):
-                print(
-                    f"warning: {log}: line {number} is damaged and was left out",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                warn(f"{log}: line {number} is damaged and was left out")
     return events

@@ -4,7 +4,6 @@ weight files.
 
 import dataclasses
 import json
-import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.checkpoint.tensor_file import read_metadata
 from resnet_fn.config.fields import OWN
 from resnet_fn.config.hints import closest, few
+from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import MODELS, create_model
 from resnet_fn.models.attention import GatherExcite
@@ -184,7 +184,7 @@ def load_weights(
     if not allow_non_finite:
         check_finite(arrays, source.path)
     for warning in filter(None, (source.warning, _other_function(net, source.model))):
-        print(f"warning: {source.path}: {warning}", file=sys.stderr, flush=True)
+        warn(f"{source.path}: {warning}")
     assign(tuple(parameters.values()), arrays)
 
 
@@ -206,7 +206,7 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
         raise WeightsError(f"{source.path}: {error}") from None
     # In other projects' styles, only the plain net has these parameters.
     if source.style == "ours" and not source.model and (unsure := ambiguity(model["name"])):
-        print(f"warning: {source.path}: {unsure}", file=sys.stderr, flush=True)
+        warn(f"{source.path}: {unsure}")
     stem = "" if model["stem"] == MODELS[model["name"]].stem else model["stem"]
     return dataclasses.replace(
         recipe, model=model["name"], stem=recipe.stem or stem, norm=model["norm"]
