@@ -13,6 +13,7 @@ from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime.disk import finite_or_null
+from resnet_fn.runtime.outputs import check_output, has_keys, write_output
 
 _OF_WEIGHTS = ("eval_size", "eval_resize", "interpolation", "mean", "std")  # settings for --weights
 _EXAMPLES = """examples:
@@ -118,13 +119,18 @@ def main(arguments: Sequence[str]) -> int:
         ),
     )
     with cli.usage_errors():
+        if parsed.json:
+            check_output("--json", parsed.json, has_keys(("loss", "count")))
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None
     from resnet_fn.evaluation.evaluate import describe_test, evaluate_in_detail, evaluate_weights
     from resnet_fn.evaluation.task import all_metrics, describe_scores
     from resnet_fn.report.plots import available
-    from resnet_fn.report.writer import write_report
+    from resnet_fn.report.writer import check_report, write_report
     from resnet_fn.runtime.workers import join
 
+    if parsed.report:
+        with cli.usage_errors():
+            check_report("--report", Path(parsed.report))
     how = {
         name: getattr(parsed, name)
         for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")
@@ -146,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))
         if parsed.json:
-            cli.write_text(parsed.json, json.dumps(finite_or_null(metrics)) + "\n")
+            write_output(parsed.json, json.dumps(finite_or_null(metrics)) + "\n")
         if parsed.report:
             fix = how_to_install("matplotlib")
             without = "" if available() else f" (tables only; for plots, {fix})"

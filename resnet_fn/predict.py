@@ -6,8 +6,7 @@ import csv
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from tqdm import tqdm
@@ -16,7 +15,7 @@ from resnet_fn.config import cli
 from resnet_fn.config.printing import printable, say
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.task import TOP
-from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.outputs import begins_with, check_output, replacing
 
 _EXAMPLES = """examples:
   python -m resnet_fn.predict runs/first seven.png
@@ -114,6 +113,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         ),
         (parsed.csv and parsed.json, "--csv cannot be used with --json; give one of them"),
     )
+    if parsed.csv:
+        with cli.usage_errors():
+            check_output("--csv", parsed.csv, begins_with("file,class,probability"))
     return parsed
 
 
@@ -135,7 +137,7 @@ def _write(
     from resnet_fn.evaluation.prediction_table import table_header, table_row
 
     count = bad = 0
-    with _replacing(parsed.csv) if parsed.csv else contextlib.nullcontext() as file:
+    with replacing(parsed.csv) if parsed.csv else contextlib.nullcontext() as file:
         table = csv.writer(file, lineterminator="\n") if file else None
         if table:
             table.writerow(table_header(classes))
@@ -153,19 +155,6 @@ def _write(
                     f"{printable(result['file']):{width}}   {_classes(result['top'])}", sys.stdout
                 )
     return count, bad
-
-
-@contextlib.contextmanager
-def _replacing(file: str) -> Iterator[TextIO]:
-    """Open a text file, which replaces `file` if the `with` block raises no error."""
-    path = Path(file)
-    is_device = path.exists() and not path.is_file()
-    with (
-        cli.naming(file),
-        contextlib.nullcontext(path) if is_device else replace_file(path) as place,
-        open(place, "w", encoding="utf-8", newline="") as opened,
-    ):
-        yield opened
 
 
 def _classes(rows: Sequence[dict[str, Any]]) -> str:

@@ -21,9 +21,11 @@ from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import warn
+from resnet_fn.config.reading import read_json
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.contents import CONTENTS, VALIDATION
 from resnet_fn.data.sources.kept import EarlierRun
+from resnet_fn.data.sources.scan import BAD_FILES
 from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_file
 from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.workers import Workers, broadcast_text
@@ -36,7 +38,7 @@ _LEFT_FILE = re.compile(
     r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|contents|bad_files)\.\w+"
 )
 # Files that a run writes first. Another program may also have written files of these names.
-_FILES = ("config.json", "recipe.toml", "metrics.jsonl", VALIDATION, CONTENTS)
+_FILES = ("config.json", "recipe.toml", "metrics.jsonl", VALIDATION, CONTENTS, BAD_FILES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,9 +155,8 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """Return the contents of config.json, or {} if the file is missing or no run wrote it."""
         try:
-            config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            # RecursionError: JSON that is nested too deeply
+            config = read_json(self.path / "config.json")
+        except (OSError, ValueError):
             return {}
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 

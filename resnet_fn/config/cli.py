@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
@@ -110,7 +110,7 @@ class Parser(argparse.ArgumentParser):
             raise UsageError("; ".join(wrong))
         return parsed
 
-    def _print_message(self, message: str, file: TextIO | None = None) -> None:
+    def _print_message(self, message: str, file: Any = None) -> None:
         """Print the help, which can contain values of a recipe file. ArgumentParser calls this."""
         say(*message.removesuffix("\n").split("\n"), stream=file)
 

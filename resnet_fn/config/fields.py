@@ -81,12 +81,19 @@ def as_declared(field: Any, value: Any) -> Any:
     """
     wanted = type(field.default)
     if wanted is float and type(value) is int:
-        return float(value)
+        return _as_float(value)
     if wanted is tuple and isinstance(value, list | tuple):
-        return tuple(float(number) if type(number) is int else number for number in value)
+        return tuple(_as_float(number) if type(number) is int else number for number in value)
     if field.metadata["choices"] == YES_NO_AUTO and isinstance(value, bool):
         return "yes" if value else "no"
     return value
+
+
+def _as_float(number: int) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # a number of 400 digits
+        return math.copysign(math.inf, number)
 
 
 def fault(field: Any, value: Any) -> str:

@@ -30,7 +30,7 @@ def printable(text: str) -> str:
 
     Control characters are written as escapes, such as "\\x1b" and "\\n".
     """
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), in_utf8(text))
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), in_utf8(text))
 
 
 def say(*lines: object, stream: TextIO | None = None) -> None:

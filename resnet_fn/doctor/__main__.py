@@ -14,6 +14,7 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.config.printing import say
 from resnet_fn.doctor import machine
 from resnet_fn.runtime import process
+from resnet_fn.runtime.outputs import check_output, has_keys, write_output
 from resnet_fn.runtime.workers import Workers, barrier, sum_over_ranks
 
 _EXAMPLES = """examples:
@@ -155,6 +156,9 @@ def main(arguments: Sequence[str]) -> int:
     cli.raise_usage_errors(
         (alone, "net: with FILE:NAME no tests run; leave out --json and --out-dir")
     )
+    if parsed.json:
+        with cli.usage_errors():
+            check_output("--json", parsed.json, has_keys(("findings", "broken")))
     began, out = time.perf_counter(), Path(parsed.out_dir or ".")
     workers = process.start(parsed.device, parsed.threads)
     if parsed.net:
@@ -189,7 +193,7 @@ def main(arguments: Sequence[str]) -> int:
     if workers.is_main:
         if parsed.json:
             written = {**description, "findings": findings, "broken": broken}
-            cli.write_text(parsed.json, json.dumps(written, indent=1) + "\n")
+            write_output(parsed.json, json.dumps(written, indent=1) + "\n")
         ok = len(findings) - len(broken)
         say("", f"{ok} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s")
     if broken:

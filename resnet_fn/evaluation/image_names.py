@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from resnet_fn.config.hints import near_path
 from resnet_fn.config.printing import say
+from resnet_fn.data.cells import from_cell
 from resnet_fn.data.sources.files import (
     ENDINGS,
     describe_left_out,
@@ -119,7 +120,7 @@ def _path_in(line: str, folder: str, is_first: bool) -> str:
     """Return the path with which a line of a list begins, or "" if the line names no image."""
     column = _SEPARATORS.split(line, 1)[0]
     ends = (column, line.rpartition(" ")[0], line.partition(" ")[0])
-    parts = [part.strip().strip('"') for part in (line, *ends)]
+    parts = [from_cell(part.strip().strip('"')) for part in (line, *ends)]
     for part in filter(None, (line, *parts)):
         for path in (part, part.replace("\\", "/")):  # as Windows writes
             for place in (path, os.path.join(folder, path)):

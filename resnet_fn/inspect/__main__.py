@@ -28,6 +28,7 @@ from resnet_fn.inspect.statistics import (
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime import process
 from resnet_fn.runtime.disk import finite_or_null
+from resnet_fn.runtime.outputs import check_output, has_keys, write_output
 
 _EXAMPLES = """examples:
   python -m resnet_fn.inspect runs/first                       statistics of every parameter
@@ -38,6 +39,8 @@ _EXAMPLES = """examples:
 """
 
 _OF_A_BATCH = ("recipe", "model", "stem", "data_dir", "batch_size")
+# The keys of what `--json` writes: about parameters, activations and gradients, or two checkpoints.
+_RESULTS = (["parameters"], ["activations"], ["gradients"], ["differences", "missing"])
 Write = Callable[[int, str, str, np.ndarray], None]  # a histogram: update, kind, name, values
 
 
@@ -47,6 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     """
     parsed = _parser().parse(arguments)
     how = _check(parsed)
+    if parsed.json:
+        with cli.usage_errors():
+            check_output("--json", parsed.json, has_keys(*_RESULTS))
     process.prepare(parsed.device, parsed.threads)
     from resnet_fn.telemetry.board import EventFile
 
@@ -69,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
             "the disk"
         )
     if parsed.json:
-        cli.write_text(
+        write_output(
             parsed.json, json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n"
         )
     return 0

@@ -1,6 +1,7 @@
 """`fit` trains a caller's own net on arrays, with the same loop as `train`."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import mindspore
@@ -28,7 +29,7 @@ from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.evaluate import Evaluation, keeps_all_classes
 from resnet_fn.evaluation.loaded_net import LoadedNet, assign_checkpoint
 from resnet_fn.evaluation.scoring import score
-from resnet_fn.report.writer import write_report
+from resnet_fn.report.writer import check_report, write_report
 from resnet_fn.run import loop
 from resnet_fn.run.build import Own
 from resnet_fn.run.trial import check_loss, check_net, in_float32, try_call
@@ -45,6 +46,8 @@ _OF_RECIPES = (
     "loss_scale_interval",
     "max_skips",
 )
+
+_REPORT = "report"  # folder in the run folder
 
 
 def fit(
@@ -92,6 +95,8 @@ def fit(
     recipe, options = _read_settings(splits[0], loss, settings)
     own_loss = None if isinstance(loss, str) else loss
     workers = process.start(options.device, options.threads, options.fast_math)
+    if options.out_dir and workers.is_main:
+        check_report("out_dir", Path(options.out_dir, _REPORT))
     classes = try_call(net, own_loss, splits[0], compiled=options.mode == "graph")
     if classes:
         check_labels(splits[0], len(classes), "train")
@@ -191,7 +196,7 @@ def _report(
         how = {"which": "best", "tta": "none", "ema": averaged, "image_size": 0}
         try:  # the run is complete: an error here must not lose its result
             write_report(
-                Evaluation(trained, own.dataset, scores, how, workers), result.run / "report"
+                Evaluation(trained, own.dataset, scores, how, workers), result.run / _REPORT
             )
         except ValueError as error:
             _warn(str(error), workers)

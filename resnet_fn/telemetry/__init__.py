@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.printing import warn
+from resnet_fn.config.reading import read_regular
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
@@ -15,12 +16,12 @@ def read_log(log: Path) -> list[dict[str, Any]]:
     Warn of damaged lines, but not of an incomplete last line.
     """
     events = []
-    for number, line in enumerate(log.read_bytes().splitlines(keepends=True), 1):
+    for number, line in enumerate(read_regular(log).splitlines(keepends=True), 1):
         try:
             event = json.loads(line)
-            if event["update"] >= 0:
+            if event["update"] >= 0 and isinstance(event["event"], str):
                 events.append(event)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             if line.endswith(b"\n"):
                 warn(f"{log}: line {number} is damaged and was left out")
     return events

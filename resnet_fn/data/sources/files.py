@@ -1,10 +1,8 @@
 """This module lists image files, reads them ahead in threads, and decodes them for evaluation."""
 
 import dataclasses
-import errno
 import importlib.util
 import os
-import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -17,7 +15,9 @@ from typing import NoReturn, TypeVar
 import numpy as np
 
 from resnet_fn.config.hints import few
+from resnet_fn.config.reading import read_regular
 from resnet_fn.data.dataset import BadSampleError
+from resnet_fn.data.image_file import MOST_BYTES
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, naming
@@ -50,7 +50,6 @@ _OF_SYSTEMS = (
     *("$recycle.bin", "recycler", "system volume information", "thumbs.db", "desktop.ini"),
     *("__macosx", "lost+found", "__pycache__"),
 )
-NOT_REGULAR = "not a regular file"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -149,16 +148,9 @@ def how_to_convert(names: Iterable[str]) -> str:
     return f"{counts} not read; convert with ImageMagick: {few(commands)}"
 
 
-def read_regular(path: str | Path) -> bytes:
-    """Read a file.
-
-    Raises OSError if `path` is not a regular file, because reading a FIFO or device might never
-    end.
-    """
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
-    with open(path, "rb") as file:
-        return file.read()
+def read_image(path: str | Path) -> bytes:
+    """Read an image file. Raises OSError as `read_regular`, also for more than `MOST_BYTES`."""
+    return read_regular(path, MOST_BYTES)
 
 
 class EncodedSplit:
@@ -232,7 +224,7 @@ class FileSplit(EncodedSplit):
         Raises BadSampleError if the file is unreadable or its size changed.
         """
         try:
-            data = read_regular(self.path(index))
+            data = read_image(self.path(index))
         except OSError as error:
             raise BadSampleError(
                 f"{self.path(index)}: cannot be read ({error.strerror}); {_FIX}"

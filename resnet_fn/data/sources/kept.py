@@ -18,7 +18,7 @@ from resnet_fn.data.sources.contents import (
     read_split,
     relative_names,
 )
-from resnet_fn.data.sources.files import FileSplit, read_ahead, read_regular
+from resnet_fn.data.sources.files import FileSplit, read_ahead, read_image
 
 
 class EarlierRun(NamedTuple):
@@ -106,7 +106,7 @@ def _compare(
                 return ""
             if size == recorded.partition(" ")[0]:
                 return recorded
-            data = read_regular(path)
+            data = read_image(path)
         except OSError:
             return ""  # `check_files` reports the file
         return as_text(len(data), fingerprint(data))
