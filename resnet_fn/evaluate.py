@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--tta", choices=("none", "flip"), default="none", help=tta)
     group.add_argument(
         "--image-size",
-        type=int,
+        type=cli.pixels,
         default=0,
         metavar="N",
         help="image size [pixels]; 0: the recipe's",
@@ -148,7 +148,7 @@ def main(arguments: Sequence[str]) -> int:
         classes = dataset.classes
         metrics = all_metrics(scores, dataset.test.labels, len(classes))
         say(*dataset.notes, stream=sys.stderr)
-        say(f"{describe_scores(metrics, classes)} of {metrics['count']} {describe_test(dataset)}")
+        say(f"{describe_scores(metrics, classes)} of {describe_test(dataset)}")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))
         if parsed.json:

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     group.add_argument(
         "--image-size",
-        type=int,
+        type=cli.pixels,
         default=0,
         metavar="N",
         help="image size [pixels]; 0: the recipe's",

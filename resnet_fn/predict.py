@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from resnet_fn.config import cli
+from resnet_fn.config.hints import counted
 from resnet_fn.config.printing import printable, say
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.task import TOP
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.evaluation.loaded_net import load_run
     from resnet_fn.evaluation.predict import predictions
 
+    _check_order(checkpoint, images)
     lists = {path for path in images if path == parsed.list or is_list(path)}
     names = [read_list(path) if path in lists else find_images([path]) for path in images]
     how = {name: getattr(parsed, name) for name in ("ema", "allow_non_finite", "device", "threads")}
@@ -73,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
         count, bad = _write(results, parsed, classes, max(map(len, known), default=0))
     if parsed.csv:
         order = ", the least certain first" if doubt else ""
-        say(f"{count - bad} predictions in {parsed.csv}{order}")
+        say(f"{counted(count - bad, 'prediction')} in {parsed.csv}{order}")
     if not count:
         raise ValueError(f"{images[0]}: names no images; write the path of an image in each line")
     if bad:
@@ -117,6 +119,18 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         with cli.usage_errors():
             check_output("--csv", parsed.csv, begins_with("file,class,probability"))
     return parsed
+
+
+def _check_order(checkpoint: str, images: Sequence[str]) -> None:
+    """Raise UsageError if a run stands after what is not a run."""
+    from resnet_fn.checkpoint.run_folder import holds_checkpoint
+
+    if holds_checkpoint(checkpoint):
+        return
+    for path in filter(holds_checkpoint, images):
+        raise cli.UsageError(
+            f"RUN: {checkpoint!r} is not a run, but {path!r} is; give RUN first: {path} {checkpoint}"
+        )
 
 
 def _certainty(result: dict[str, Any]) -> float:

@@ -248,6 +248,12 @@ def locate(path: Path) -> tuple[Path, bool]:
     return (run_of(path) if is_one else path), is_one
 
 
+def holds_checkpoint(path: str | Path) -> bool:
+    """Return whether `path` is a checkpoint or the folder of a run with checkpoints."""
+    folder, is_one = locate(Path(path))
+    return is_one or bool(RunFolder(folder).updates())
+
+
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
     """Load the checkpoint `path`, or the "last" or "best" checkpoint of the run folder `path`."""
     folder, is_one = locate(Path(path))

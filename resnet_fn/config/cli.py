@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from resnet_fn.config.fields import YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
-from resnet_fn.config.hints import closest, closest_flag, first_line
+from resnet_fn.config.hints import closest, closest_flag, first_line, one_side
 from resnet_fn.config.packages import how_to_install, versions_line
 from resnet_fn.config.printing import say
 
@@ -153,6 +153,15 @@ class _Versions(argparse.Action):
         """Print a line with the versions, as ArgumentParser asks for."""
         say(versions_line())
         raise SystemExit(0)
+
+
+def pixels(text: str) -> int:
+    """Return the size of an image. `add_argument` takes this function as `type`."""
+    try:
+        return int(text)
+    except ValueError:
+        fix = one_side(text) or "give a whole number"
+        raise argparse.ArgumentTypeError(f"{text!r} is invalid; {fix}") from None
 
 
 def _number(kind: type, expected: str, text: str) -> Any:

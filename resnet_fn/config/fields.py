@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from resnet_fn.config.foreign_flags import advice_on_setting, advice_on_value
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import closest, one_side
 
 # choices of a setting whose flags are --setting and --no-setting
 YES_NO_AUTO = ["auto", "yes", "no"]
@@ -113,6 +113,8 @@ def fault(field: Any, value: Any) -> str:
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         wrong = f"is not {names.get(wanted, 'a list of numbers')}"
         wrong += f"; {closest('', _shown(about['choices']))}" * bool(about["choices"])
+        if about["unit"] == "pixels" and (hint := one_side(value)):
+            wrong += f"; {hint}"
     elif about["choices"] and value not in (*about["choices"], field.default):
         hint = advice_on_value(field.name, value) or closest(value, _shown(about["choices"]))
         wrong = f"is unknown; {hint}"

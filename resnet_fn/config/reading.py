@@ -19,19 +19,24 @@ _LARGEST_TEXT = 1 << 30  # bytes; contents.json of 10 million files has 0.8 GB
 def read_regular(path: str | Path, at_most: int | None = None) -> bytes:
     """Read a file.
 
-    Raises OSError if `path` is not a regular file, has more than `at_most` bytes, or does not fit
-    into memory.
+    Raises OSError if `path` is not a regular file or has more than `at_most` bytes, and MemoryError
+    if it does not fit into memory.
     """
     size = _size_of_regular(path)
     if at_most is not None and size > at_most:
         raise OSError(errno.EFBIG, f"{size:,} bytes, of at most {at_most:,}", str(path))
+    check_memory(size, path)
     with open(path, "rb") as file:
-        try:
-            return file.read()
-        except MemoryError:
-            raise OSError(
-                errno.ENOMEM, f"{size:,} bytes do not fit into memory", str(path)
-            ) from None
+        return file.read()
+
+
+def check_memory(size: int, path: str | Path) -> None:
+    """Raise MemoryError if `size` bytes of a file are more than the machine's memory.
+
+    If the system promises more memory than there is, reading them would end the process.
+    """
+    if size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise MemoryError(f"{path}: {size:,} bytes do not fit into memory")
 
 
 def read_json(path: str | Path) -> Any:

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import closest, counted
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
@@ -123,11 +123,12 @@ def evaluate_in_detail(
 
 
 def describe_test(dataset: DataSet) -> str:
-    """Return what the split `test` holds, for example "images in pictures/test"."""
-    kind = "validation images" if dataset.validates else "images"
+    """Return what the split `test` holds, for example "8 images in pictures/test"."""
+    kind = "validation image" if dataset.validates and not dataset.input.val_list else "image"
+    number = counted(len(dataset.test), kind)
     if dataset.input.val_list:
-        return f"images of {dataset.input.val_list}"
-    return f"{kind} in {dataset.test.root}" if isinstance(dataset.test, FileSplit) else kind
+        return f"{number} of {dataset.input.val_list}"
+    return f"{number} in {dataset.test.root}" if isinstance(dataset.test, FileSplit) else number
 
 
 def keeps_all_classes(dataset: DataSet) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
+from resnet_fn.config.hints import counted
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, warn
 from resnet_fn.config.recipe import Recipe
@@ -197,7 +198,7 @@ def _parameters(file: str, which: str, write: Write) -> dict[str, Any]:
         write(source.update, "weights", name, array)
     values = sum(array.size for array in source.arrays.values())
     say(*statistics_table(rows, "parameter", dtype=True))
-    say(f"{len(rows)} arrays, {values:,} values")
+    say(f"{counted(len(rows), 'array')}, {counted(values, 'value')}")
     return {"parameters": [dataclasses.asdict(row) for row in rows]}
 
 
@@ -212,7 +213,8 @@ def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> di
     result: dict[str, Any] = {}
     if parsed.activations:
         count, rows = activations(loaded, dataset, limit, partial(write, update))
-        say(f"activations after update {update}, evaluation mode, {count} validation images")
+        images = counted(count, "validation image")
+        say(f"activations after update {update}, evaluation mode, {images}")
         say(*statistics_table(rows, "output of"))
         result["activations"] = [dataclasses.asdict(row) for row in rows]
     if parsed.gradients:

@@ -15,7 +15,7 @@ from resnet_fn.checkpoint.parameters import assign, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.checkpoint.tensor_file import read_metadata
 from resnet_fn.config.fields import OWN
-from resnet_fn.config.hints import closest, few
+from resnet_fn.config.hints import closest, counted, few
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import MODELS, create_model
@@ -26,7 +26,7 @@ from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
 from resnet_fn.weights.origin import antialiased_nets, find_origin, timm_name
 from resnet_fn.weights.preparation import Preparation, of_run, take_over
-from resnet_fn.weights.published import is_published_name, published_file
+from resnet_fn.weights.published import is_published_name, published_file, similar_names
 from resnet_fn.weights.recognise import (
     WeightsError,
     ambiguity,
@@ -75,6 +75,8 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
     path = published_file(str(file)) if is_published_name(str(file)) else Path(file)
     if path.is_dir():
         return _read_checkpoint(find_checkpoint(path, which))
+    if not path.exists() and (names := similar_names(str(file))):
+        raise ValueError(f"{file} is not a file; for published weights, give {few(names)}")
     read = read_arrays(path)
     if which != "last":
         raise ValueError(
@@ -261,7 +263,7 @@ def start_from(
         ) from None
     if new := other or ("as --reset-head wants" if recipe.reset_head else ""):
         return describe_source(source, f"{new}: the last layer is new")
-    unnamed = f"for {len(classes):,} classes without names"
+    unnamed = f"for {counted(len(classes), 'class', 'classes')} without names"
     known = "for the same classes" if source.classes else unnamed
     return describe_source(source, f"{known}: the last layer is kept")
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import counted, few
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.contents import (
     Contents,
@@ -137,7 +137,9 @@ def describe_changes(files: FileSplit, run: Path) -> list[str]:
         numbers = f"{len(missing)} of the {len(before)} validation images that {run} used"
         notes.append(f"warning: {numbers} are missing: {few(missing)}")
     if new:
-        notes.append(f"{len(new)} validation images are new since {run}: {few(new)}")
+        notes.append(
+            f"{counted(len(new), 'validation image is', 'validation images are')} new since {run}: {few(new)}"
+        )
     return notes
 
 

@@ -168,6 +168,8 @@ def _open_split(root: Path, name: str, shards: list[dict[str, Any]], threads: in
         raise ValueError(
             f"{root}: {name} has {got}, but the shards hold {samples} samples; pack the set again"
         )
+    if not all(isinstance(item, str) for item in names):
+        raise _unreadable(root / NAMES.format(name), ValueError("not a list of names"))
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
     return RecordSplit(files, labels, threads, tuple(names), digests.encode())
@@ -185,11 +187,11 @@ def _read_labels(root: Path, name: str, samples: int) -> np.ndarray:
     return labels
 
 
-def _read_names(root: Path, name: str) -> list[str]:
+def _read_names(root: Path, name: str) -> list[Any]:
     path = root / NAMES.format(name)
     try:
         names = read_json(path)
-        if not isinstance(names, list) or not all(isinstance(item, str) for item in names):
+        if not isinstance(names, list):
             raise ValueError("not a list of names")
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None

@@ -273,5 +273,5 @@ def test_a_folder_val_says_what_came_and_went(folder, make_photograph, encode):
     notes = open_dataset(recipe, run=RUN, trained_on=first.input, splits=("test",)).notes
     assert notes == (
         "warning: 1 of the 9 validation images that run used are missing: bee/00 ü.JPEG",
-        "1 validation images are new since run: bee/new.jpg",
+        "1 validation image is new since run: bee/new.jpg",
     )

@@ -115,7 +115,7 @@ def test_paths_may_have_spaces_and_classes_that_are_numbers_are_sorted_as_number
     (note,) = load("a.jpg x\nd.jpg y\n", "./a.jpg x\ne.jpg y\n").notes
     assert (
         note
-        == "warning: 1 images are in both lists, such as ./a.jpg, so the evaluation can be too good"
+        == "warning: 1 image is in both lists, such as ./a.jpg, so the evaluation can be too good"
     )
 
 
