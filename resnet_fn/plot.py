@@ -29,10 +29,12 @@ def read_events(run: Path) -> list[dict[str, Any]]:
     file = run / "metrics.jsonl"
     try:
         events = read_log(file)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"{run}: contains no metrics.jsonl; {near_run(run, 'give a run folder')}"
         ) from None
+    except OSError as error:
+        raise ValueError(f"{file}: cannot be read ({error.strerror}); give another run") from None
     if not events:
         raise ValueError(f"{file}: is still empty; wait for the first update")
     return events

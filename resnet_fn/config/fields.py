@@ -93,7 +93,7 @@ def _as_float(number: int) -> float:
     try:
         return float(number)
     except OverflowError:  # a number of 400 digits
-        return math.copysign(math.inf, number)
+        return math.inf if number > 0 else -math.inf
 
 
 def fault(field: Any, value: Any) -> str:

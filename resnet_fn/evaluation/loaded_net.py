@@ -130,11 +130,10 @@ def load_run(
     """
     process.prepare(device, threads)
     checkpoint = find_checkpoint(Path(source), which)
-    recipe = recipe_from_dict(checkpoint.state["recipe"])
+    recipe, spec = _describe(checkpoint)
     check_buildable(recipe)
     if precision:
         recipe = changed(recipe, precision=precision)
-    spec = InputSpec.from_dict(checkpoint.state["dataset"])
     if image_size:
         # With eval_resize 0 the recipe computes the shorter side from the new size. After a
         # preparation that came with weights, the crop keeps its share of an image, as in timm.
@@ -151,6 +150,20 @@ def load_run(
             checkpoint.path,
         )
     return LoadedNet(net.set_train(False), recipe, spec, checkpoint, averaged)
+
+
+def _describe(checkpoint: Checkpoint) -> tuple[Recipe, InputSpec]:
+    """Return the recipe and the net's input of a checkpoint, whose JSON may be a stranger's."""
+    try:
+        recipe = recipe_from_dict(checkpoint.state["recipe"])
+        return recipe, InputSpec.from_dict(checkpoint.state["dataset"])
+    except CheckpointError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        cause = f"no {error}" if isinstance(error, KeyError) else error
+        raise CheckpointError(
+            f"{checkpoint.path}: does not describe a net ({cause}); give a run of train"
+        ) from None
 
 
 def load_weight_file(

@@ -9,6 +9,8 @@ from typing import Any
 from resnet_fn.config.printing import warn
 from resnet_fn.config.reading import read_regular
 
+_LARGEST = 1 << 32  # bytes; a log of 10 million updates has 3 GB
+
 
 def read_log(log: Path) -> list[dict[str, Any]]:
     """Return the events of a metrics.jsonl file.
@@ -16,7 +18,7 @@ def read_log(log: Path) -> list[dict[str, Any]]:
     Warn of damaged lines, but not of an incomplete last line.
     """
     events = []
-    for number, line in enumerate(read_regular(log).splitlines(keepends=True), 1):
+    for number, line in enumerate(read_regular(log, _LARGEST).splitlines(keepends=True), 1):
         try:
             event = json.loads(line)
             if event["update"] >= 0 and isinstance(event["event"], str):

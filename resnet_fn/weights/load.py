@@ -93,8 +93,15 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
 def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
     averages = averages_of(checkpoint.training)
     arrays = {**checkpoint.weights, **averages}
-    state, model = checkpoint.state, checkpoint.state["recipe"]["model"]
-    classes = tuple(state["dataset"]["classes"])
+    state = checkpoint.state
+    try:
+        model, classes = str(state["recipe"]["model"]), tuple(state["dataset"]["classes"])
+        if not all(isinstance(name, str) for name in classes):
+            raise TypeError
+    except (KeyError, TypeError):
+        raise WeightsError(
+            f"{checkpoint.path}: does not describe a net; give a run of train or fit"
+        ) from None
     about = {"averaged": bool(averages), "update": state["update"], "classes": classes}
     about["preparation"] = of_run(str(checkpoint.path), state["dataset"], state["recipe"])
     if model == OWN:  # may be a model of this package, which `recognise_model` finds out
