@@ -23,9 +23,8 @@ from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import warn
 from resnet_fn.config.reading import read_json
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.contents import CONTENTS, VALIDATION
+from resnet_fn.data.sources.contents import BAD_FILES, CONTENTS, VALIDATION
 from resnet_fn.data.sources.kept import EarlierRun
-from resnet_fn.data.sources.scan import BAD_FILES
 from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_file
 from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.workers import Workers, broadcast_text

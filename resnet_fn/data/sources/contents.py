@@ -21,6 +21,7 @@ from resnet_fn.data.sources.names import Names
 from resnet_fn.runtime.disk import replace_text
 
 VALIDATION, CONTENTS = "validation.json", "contents.json"
+BAD_FILES = "bad_files.txt"  # the files that are left out, see scan.py
 _FORMAT = 1  # of contents.json
 _SAMPLED = 1024  # about as many bytes of a file are hashed
 

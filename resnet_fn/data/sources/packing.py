@@ -17,9 +17,10 @@ import numpy as np
 from resnet_fn.config.reading import read_json
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import open_upright
+from resnet_fn.data.sources.contents import BAD_FILES
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import FORMAT, INDEX, LABELS, NAMES
-from resnet_fn.data.sources.scan import BAD_FILES, write_bad_files
+from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
 
 _CHUNK = 256  # samples in memory at a time

@@ -26,7 +26,7 @@ from resnet_fn.data.image_file import (
     open_image,
 )
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
-from resnet_fn.data.sources.contents import UNKNOWN, Fingerprint, fingerprint
+from resnet_fn.data.sources.contents import BAD_FILES, UNKNOWN, Fingerprint, fingerprint
 from resnet_fn.data.sources.duplicates import describe_duplicates
 from resnet_fn.data.sources.files import (
     READERS,
@@ -39,7 +39,6 @@ from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 
 # by default, files are decoded if both splits together have at most this many
 MOST_CHECKED = 20_000
-BAD_FILES = "bad_files.txt"
 # a thread gets this many files at once, because handing over single files takes long
 _AT_A_TIME = 32
 
