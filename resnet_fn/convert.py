@@ -1,9 +1,9 @@
 """The command `convert` changes the parameter names and the file format of weights."""
 
-import sys
 from collections.abc import Sequence
 
 from resnet_fn.config import cli
+from resnet_fn.config.printing import say, warn
 from resnet_fn.weights.names import STYLES
 
 _EXAMPLES = """examples:
@@ -41,14 +41,13 @@ def main(arguments: Sequence[str]) -> int:
         **{name: value for name, value in vars(parsed).items() if name != "debug"}
     )
     for warning in result["warnings"]:
-        print(f"warning: {warning}", file=sys.stderr, flush=True)
-    print(
+        warn(warning)
+    say(
         f"{result['model']}: {result['tensors']} tensors from {result['from']} names to "
         f"{result['to']} names "
-        f"in {parsed.target}, read from {result['path']}"
+        f"in {parsed.target}, read from {result['path']}",
+        *result["notes"],
     )
-    for note in result["notes"]:
-        print(note)
     return 0
 
 

@@ -9,9 +9,11 @@ from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import how_to_install
+from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime.disk import finite_or_null
+from resnet_fn.runtime.outputs import check_output, has_keys, write_output
 
 _OF_WEIGHTS = ("eval_size", "eval_resize", "interpolation", "mean", "std")  # settings for --weights
 _EXAMPLES = """examples:
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--tta", choices=("none", "flip"), default="none", help=tta)
     group.add_argument(
         "--image-size",
-        type=int,
+        type=cli.pixels,
         default=0,
         metavar="N",
         help="image size [pixels]; 0: the recipe's",
@@ -121,13 +123,18 @@ def main(arguments: Sequence[str]) -> int:
         ),
     )
     with cli.usage_errors():
+        if parsed.json:
+            check_output("--json", parsed.json, has_keys(("loss", "count")))
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None
     from resnet_fn.evaluation.evaluate import describe_test, evaluate_in_detail, evaluate_weights
     from resnet_fn.evaluation.task import all_metrics, describe_scores
     from resnet_fn.report.plots import available
-    from resnet_fn.report.writer import write_report
+    from resnet_fn.report.writer import check_report, write_report
     from resnet_fn.runtime.workers import join
 
+    if parsed.report:
+        with cli.usage_errors():
+            check_report("--report", Path(parsed.report))
     how = {
         name: getattr(parsed, name)
         for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")
@@ -144,16 +151,16 @@ def main(arguments: Sequence[str]) -> int:
     if join().is_main:
         classes = dataset.classes
         metrics = all_metrics(scores, dataset.test.labels, len(classes))
-        sys.stderr.writelines(f"{note}\n" for note in dataset.notes)
-        print(f"{describe_scores(metrics, classes)} of {metrics['count']} {describe_test(dataset)}")
+        say(*dataset.notes, stream=sys.stderr)
+        say(f"{describe_scores(metrics, classes)} of {describe_test(dataset)}")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))
         if parsed.json:
-            cli.write_text(parsed.json, json.dumps(finite_or_null(metrics)) + "\n")
+            write_output(parsed.json, json.dumps(finite_or_null(metrics)) + "\n")
         if parsed.report:
             fix = how_to_install("matplotlib")
             without = "" if available() else f" (tables only; for plots, {fix})"
-            print(f"report: {Path(parsed.report, 'report.html')}{without}")
+            say(f"report: {Path(parsed.report, 'report.html')}{without}")
     return 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
+from resnet_fn.config.printing import say
 
 _EXAMPLES = """examples:
   python -m resnet_fn.export runs/first --format mindir --out digits.mindir
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     group.add_argument(
         "--image-size",
-        type=int,
+        type=cli.pixels,
         default=0,
         metavar="N",
         help="image size [pixels]; 0: the recipe's",
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     trained = load_run(checkpoint, parsed.which, **how)
     card = export(trained, parsed.out, int(parsed.batch) if fixed else 0, data_dir=parsed.data_dir)
     verified = card["verified"]
-    print(
+    say(
         f"{parsed.out}: {parsed.format}, input {card['input']['shape']}; verified on "
         f"{verified['images']} "
         f"{verified['compared_on']}, largest difference of a logit "

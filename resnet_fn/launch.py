@@ -15,6 +15,7 @@ from typing import Any
 
 from resnet_fn.config import cli
 from resnet_fn.config.foreign_flags import advice_on_flag
+from resnet_fn.config.printing import say
 from resnet_fn.runtime import console
 from resnet_fn.runtime.msrun import WorkerProcesses, claim_port, describe_exit
 from resnet_fn.runtime.parent import LAUNCHED_BY
@@ -169,7 +170,7 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
             "the worker or its machine hangs or has died, or a clock was set forward; set "
             "MS_NODE_TIMEOUT=SECONDS to wait longer"
         )
-        print(f"launch: no heartbeat of worker {who} for {seconds} s: {why}", file=sys.stderr)
+        say(f"launch: no heartbeat of worker {who} for {seconds} s: {why}", stream=sys.stderr)
         # MindSpore may have ended the other workers with SIGTERM
         return ended.get("scheduler") or 1
     if code and code - 128 not in SIGNALS:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
+from resnet_fn.config.printing import say
 
 _EXAMPLES = """examples:
   python -m resnet_fn.pack /data/imagenet /data/imagenet-records --shards 64
@@ -85,8 +86,7 @@ def main(arguments: Sequence[str]) -> int:
         recipe = Recipe(dataset="imagefolder", **settings)
     options = RunOptions(data_threads=threads, check_files="yes", progress=not parsed.no_progress)
     dataset = open_dataset(recipe, parsed.source, options=options)
-    for note in dataset.notes:
-        print(note)
+    say(*dataset.notes)
     images = len(dataset.train) + len(dataset.test)
     with tqdm(
         total=images, desc="packing", unit="image", disable=parsed.no_progress or None
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
         written = pack(
             dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads, bar.update
         )
-    print(
+    say(
         f"{images} images in {out} ({written} shards written and read back, the others existed); "
         "to train: "
         + cli.as_typed(f"python -m resnet_fn.train --dataset mindrecord --data-dir {out}")

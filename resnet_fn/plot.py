@@ -9,6 +9,7 @@ from typing import Any
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import few, near_run
+from resnet_fn.config.printing import say
 from resnet_fn.report.fonts import font_families, with_codes
 from resnet_fn.report.plots import PANELS, Events, draw_panel
 from resnet_fn.report.run_table import different_updates, group_runs, read_run, run_table
@@ -28,10 +29,12 @@ def read_events(run: Path) -> list[dict[str, Any]]:
     file = run / "metrics.jsonl"
     try:
         events = read_log(file)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"{run}: contains no metrics.jsonl; {near_run(run, 'give a run folder')}"
         ) from None
+    except OSError as error:
+        raise ValueError(f"{file}: cannot be read ({error.strerror}); give another run") from None
     if not events:
         raise ValueError(f"{file}: is still empty; wait for the first update")
     return events
@@ -114,13 +117,12 @@ def main(arguments: Sequence[str]) -> int:
         rows, warnings = run_table(
             {run: read_run(Path(run), events) for run, events in runs.items()}
         )
-        print("\n".join(rows))
+        say(*rows)
     else:
         lines, warnings = lines_of(runs)
         warnings += draw(lines, out)
-        print(f"curves of {', '.join(parsed.runs)}: {out}")
-    for warning in warnings:
-        print(warning, file=sys.stderr)
+        say(f"curves of {', '.join(parsed.runs)}: {out}")
+    say(*warnings, stream=sys.stderr)
     return 0
 
 

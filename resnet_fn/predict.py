@@ -6,16 +6,17 @@ import csv
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from tqdm import tqdm
 
 from resnet_fn.config import cli
+from resnet_fn.config.hints import counted
+from resnet_fn.config.printing import printable, say
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.task import TOP
-from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.outputs import begins_with, check_output, replacing
 
 _EXAMPLES = """examples:
   python -m resnet_fn.predict runs/first seven.png
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.evaluation.loaded_net import load_run
     from resnet_fn.evaluation.predict import predictions
 
+    _check_order(checkpoint, images)
     lists = {path for path in images if path == parsed.list or is_list(path)}
     names = [read_list(path) if path in lists else find_images([path]) for path in images]
     how = {name: getattr(parsed, name) for name in ("ema", "allow_non_finite", "device", "threads")}
@@ -73,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
         count, bad = _write(results, parsed, classes, max(map(len, known), default=0))
     if parsed.csv:
         order = ", the least certain first" if doubt else ""
-        print(f"{count - bad} predictions in {parsed.csv}{order}")
+        say(f"{counted(count - bad, 'prediction')} in {parsed.csv}{order}")
     if not count:
         raise ValueError(f"{images[0]}: names no images; write the path of an image in each line")
     if bad:
@@ -113,7 +115,22 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         ),
         (parsed.csv and parsed.json, "--csv cannot be used with --json; give one of them"),
     )
+    if parsed.csv:
+        with cli.usage_errors():
+            check_output("--csv", parsed.csv, begins_with("file,class,probability"))
     return parsed
+
+
+def _check_order(checkpoint: str, images: Sequence[str]) -> None:
+    """Raise UsageError if a run stands after what is not a run."""
+    from resnet_fn.checkpoint.run_folder import holds_checkpoint
+
+    if holds_checkpoint(checkpoint):
+        return
+    for path in filter(holds_checkpoint, images):
+        raise cli.UsageError(
+            f"RUN: {checkpoint!r} is not a run, but {path!r} is; give RUN first: {path} {checkpoint}"
+        )
 
 
 def _certainty(result: dict[str, Any]) -> float:
@@ -134,7 +151,7 @@ def _write(
     from resnet_fn.evaluation.prediction_table import table_header, table_row
 
     count = bad = 0
-    with _replacing(parsed.csv) if parsed.csv else contextlib.nullcontext() as file:
+    with replacing(parsed.csv) if parsed.csv else contextlib.nullcontext() as file:
         table = csv.writer(file, lineterminator="\n") if file else None
         if table:
             table.writerow(table_header(classes))
@@ -148,21 +165,10 @@ def _write(
             elif parsed.json:
                 _print(json.dumps(result), sys.stdout)
             elif "top" in result:
-                _print(f"{result['file']:{width}}   {_classes(result['top'])}", sys.stdout)
+                _print(
+                    f"{printable(result['file']):{width}}   {_classes(result['top'])}", sys.stdout
+                )
     return count, bad
-
-
-@contextlib.contextmanager
-def _replacing(file: str) -> Iterator[TextIO]:
-    """Open a text file, which replaces `file` if the `with` block raises no error."""
-    path = Path(file)
-    is_device = path.exists() and not path.is_file()
-    with (
-        cli.naming(file),
-        contextlib.nullcontext(path) if is_device else replace_file(path) as place,
-        open(place, "w", encoding="utf-8", newline="") as opened,
-    ):
-        yield opened
 
 
 def _classes(rows: Sequence[dict[str, Any]]) -> str:
@@ -171,8 +177,8 @@ def _classes(rows: Sequence[dict[str, Any]]) -> str:
 
 def _print(line: str, stream: TextIO) -> None:
     """Print a line above the progress bar."""
-    tqdm.write(line, stream)
-    stream.flush()
+    with tqdm.external_write_mode(stream):
+        say(line, stream=stream)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from resnet_fn.checkpoint.run_folder import RunFolder, settings_of
 from resnet_fn.config import cli
 from resnet_fn.config.fields import expand_home
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import draft_of_run
 from resnet_fn.config.settings import Draft
@@ -107,22 +108,16 @@ def main(arguments: Sequence[str]) -> int:
     result = train(recipe, options, left_out)
     if result.stopped:
         if join().is_main:
-            print(
-                "to go on:",
-                shlex.join([*command, *resume_flags(options, result.run)]),
-                sep="\n",
-                flush=True,
-            )
+            say("to go on:", shlex.join([*command, *resume_flags(options, result.run)]))
         return 128 + result.stopped  # SIGINT stays blocked, so that it cannot change the exit code
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if join().is_main and result.best and result.last:
         run = shlex.quote(str(result.run))
-        print(
+        say(
             describe_best(recipe.monitor, result.best, result.last),
             "to write a report, and to predict other images:",
             cli.as_typed(f"python -m resnet_fn.evaluate {run} --which best --report {run}/report"),
             cli.as_typed(f"python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best"),
-            sep="\n",
         )
     return 0
 

@@ -497,6 +497,39 @@ def make_cifar():
 
 
 @pytest.fixture
+def foreign() -> Iterator[Callable[[str, Path | str], Path]]:
+    """foreign(kind, path) makes a file that cannot be read in the usual way: "fifo", "device",
+    "sparse" (60 GB), "nested" (JSON), or "folder". A test that reads without end fails after 20 s.
+    """
+
+    def make(kind: str, path: Path | str) -> Path:
+        path = Path(path)
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "device":
+            path.symlink_to("/dev/zero")
+        elif kind == "sparse":
+            path.touch()
+            os.truncate(path, 60 << 30)
+        elif kind == "nested":
+            path.write_text("[" * 20_000)
+        else:
+            path.mkdir()
+        return path
+
+    def stop(*_: object) -> None:
+        pytest.fail("the test reads without end")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(20)
+    yield make
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
 def make_photograph():
     return photograph
 

@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,10 @@ from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
+from resnet_fn.config.printing import warn
+from resnet_fn.config.reading import read_json
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.contents import CONTENTS, VALIDATION
+from resnet_fn.data.sources.contents import BAD_FILES, CONTENTS, VALIDATION
 from resnet_fn.data.sources.kept import EarlierRun
 from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_file
 from resnet_fn.runtime.lock import FolderLock, was_locked
@@ -36,7 +37,7 @@ _LEFT_FILE = re.compile(
     r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|contents|bad_files)\.\w+"
 )
 # Files that a run writes first. Another program may also have written files of these names.
-_FILES = ("config.json", "recipe.toml", "metrics.jsonl", VALIDATION, CONTENTS)
+_FILES = ("config.json", "recipe.toml", "metrics.jsonl", VALIDATION, CONTENTS, BAD_FILES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,11 +75,7 @@ class RunFolder:
             try:
                 return load_checkpoint(self.checkpoint_path(update))
             except CheckpointError as error:
-                print(
-                    f"warning: {error}; trying the checkpoint before it",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                warn(f"{error}; trying the checkpoint before it")
         raise CheckpointError(
             f"{self.path}: all {len(updates)} checkpoints are damaged; start a new run"
         )
@@ -157,9 +154,8 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """Return the contents of config.json, or {} if the file is missing or no run wrote it."""
         try:
-            config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            # RecursionError: JSON that is nested too deeply
+            config = read_json(self.path / "config.json")
+        except (OSError, ValueError):
             return {}
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
@@ -249,6 +245,12 @@ def locate(path: Path) -> tuple[Path, bool]:
         path = path.parent if path.name == named.name else named.parent
     is_one = (path / MANIFEST).exists() or _STEP.fullmatch(path.resolve().name) is not None
     return (run_of(path) if is_one else path), is_one
+
+
+def holds_checkpoint(path: str | Path) -> bool:
+    """Return whether `path` is a checkpoint or the folder of a run with checkpoints."""
+    folder, is_one = locate(Path(path))
+    return is_one or bool(RunFolder(folder).updates())
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:

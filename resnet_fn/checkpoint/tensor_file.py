@@ -41,6 +41,7 @@ _DTYPES = {
     },
 }
 _CODES = {name: code for code, name in _DTYPES.items()}
+_LONGEST_HEADER = 100_000_000  # bytes, as in the safetensors package
 _CHUNK = 1 << 16  # number of elements that are hashed at a time
 
 
@@ -94,7 +95,7 @@ def read_header(path: Path) -> dict[str, Any]:
     """
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        text = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
+        text = file.read(length) if length <= _LONGEST_HEADER else b""
     try:
         header = json.loads(text)
     except (ValueError, RecursionError):
@@ -109,7 +110,8 @@ def read_metadata(path: Path) -> dict[str, str]:
 
     Only the header is read. Raises ValueError if `path` has no intact header.
     """
-    metadata = read_header(path).get("__metadata__") or {}
+    metadata = read_header(path).get("__metadata__")
+    metadata = metadata if isinstance(metadata, dict) else {}
     return {str(name): str(value) for name, value in metadata.items()}
 
 

@@ -91,8 +91,6 @@ class CheckpointWriter:
         began = time.perf_counter()
         weights, training = self._copies
         with saving(folder, folder.parent.parent):
-            write_checkpoint(
-                folder, weights, training, state, self._infinite, links=is_same
-            )
+            write_checkpoint(folder, weights, training, state, self._infinite, links=is_same)
             then()
         return {**event, "write_seconds": time.perf_counter() - began}

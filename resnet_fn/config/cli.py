@@ -17,8 +17,9 @@ from typing import Any, NoReturn
 
 from resnet_fn.config.fields import YES_NO_AUTO, expand_home, explain, flag_name
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
-from resnet_fn.config.hints import closest, closest_flag, first_line
+from resnet_fn.config.hints import closest, closest_flag, first_line, one_side
 from resnet_fn.config.packages import how_to_install, versions_line
+from resnet_fn.config.printing import say
 
 _YES_NO = ("true", "false", "yes", "no", "on", "off")
 FORM = "RESNET_FN_FORM"  # environment variable with what the user types before a command's name
@@ -116,6 +117,10 @@ class Parser(argparse.ArgumentParser):
         words = sys.argv[1:] if args is None else args
         return super().parse_known_args([_expand_home_in(word) for word in words], namespace)
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print the help, which can contain values of a recipe file. ArgumentParser calls this."""
+        say(*message.removesuffix("\n").split("\n"), stream=file)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Reject a value that is none of the flag's choices. ArgumentParser calls this method."""
         if action.choices is not None and value not in action.choices:
@@ -158,8 +163,17 @@ class _Versions(argparse.Action):
 
     def __call__(self, *_: Any) -> NoReturn:
         """Print a line with the versions, as ArgumentParser asks for."""
-        print(versions_line())
+        say(versions_line())
         raise SystemExit(0)
+
+
+def pixels(text: str) -> int:
+    """Return the size of an image. `add_argument` takes this function as `type`."""
+    try:
+        return int(text)
+    except ValueError:
+        fix = one_side(text) or "give a whole number"
+        raise argparse.ArgumentTypeError(f"{text!r} is invalid; {fix}") from None
 
 
 def _number(kind: type, expected: str, text: str) -> Any:
@@ -354,11 +368,17 @@ def run(
         code, message = 130, "interrupted"
     except Exception as error:
         if "--debug" in arguments:
-            traceback.print_exc()
+            say(*traceback.format_exc().rstrip().split("\n"), stream=sys.stderr)
         code, message = 1, one_line(error)
-    print(f"{command}: error: {as_typed(message)}", file=sys.stderr, flush=True)
+    say(f"{command}: error: {as_typed(message)}", stream=sys.stderr)
     sys.last_value = SystemExit(code)  # for exit handlers, as after an uncaught exception
     sys.exit(code)
+
+
+def _is_ours(error: Exception) -> bool:
+    """Return whether a module of this package raised an error."""
+    modules = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(modules) and modules[-1].startswith(("resnet_fn.", "__main__"))
 
 
 def one_line(error: Exception) -> str:
@@ -366,7 +386,8 @@ def one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:  # str(error) would start with "[Errno 28]"
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, ValueError | OSError) and str(error).strip():
-        return first_line(error)
+        # An error of this package is one line, although a file's name in it may have several.
+        return str(error) if _is_ours(error) else first_line(error)
     if isinstance(error, ModuleNotFoundError) and (fix := how_to_install(str(error.name))):
         return f"{str(error.name).partition('.')[0]} is not installed; {fix}"
     if "can't start new thread" in str(error):

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from resnet_fn.config.foreign_flags import advice_on_setting, advice_on_value
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import closest, one_side
 
 # choices of a setting whose flags are --setting and --no-setting
 YES_NO_AUTO = ["auto", "yes", "no"]
@@ -82,9 +82,9 @@ def as_declared(field: Any, value: Any) -> Any:
     """
     wanted = type(field.default)
     if wanted is float and type(value) is int:
-        return float(value)
+        return _as_float(value)
     if wanted is tuple and isinstance(value, list | tuple):
-        return tuple(float(number) if type(number) is int else number for number in value)
+        return tuple(_as_float(number) if type(number) is int else number for number in value)
     if field.metadata["choices"] == YES_NO_AUTO and isinstance(value, bool):
         return "yes" if value else "no"
     return value
@@ -96,6 +96,13 @@ def expand_home(path: str) -> str:
     A path that exists as it is written stays unchanged.
     """
     return path if os.path.lexists(path) else os.path.expanduser(path)
+
+
+def _as_float(number: int) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # a number of 400 digits
+        return math.inf if number > 0 else -math.inf
 
 
 def fault(field: Any, value: Any) -> str:
@@ -115,6 +122,8 @@ def fault(field: Any, value: Any) -> str:
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         wrong = f"is not {names.get(wanted, 'a list of numbers')}"
         wrong += f"; {closest('', _shown(about['choices']))}" * bool(about["choices"])
+        if about["unit"] == "pixels" and (hint := one_side(value)):
+            wrong += f"; {hint}"
     elif about["choices"] and value not in (*about["choices"], field.default):
         hint = advice_on_value(field.name, value) or closest(value, _shown(about["choices"]))
         wrong = f"is unknown; {hint}"

@@ -1,9 +1,11 @@
 """This module makes hints for error messages, for example the nearest valid name."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+_ADDRESS = re.compile("[a-z][a-z0-9]+:/", re.IGNORECASE)  # a Path has one slash
 _PACKAGES = ("torch", "mindspore", "tensorflow", "keras", "jax")  # those that `kind_of` names
 
 
@@ -33,10 +35,29 @@ def closest_flag(word: str, flags: Iterable[str]) -> str:
     )
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number and what it counts, such as "1 image" or "2,000 images"."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def one_side(value: object) -> str:
+    """Return a hint about a size given as width and height, such as "224x224" or [224, 224], or
+    "".
+    """
+    parts = list(value) if isinstance(value, list | tuple) else re.split("[x×*,]", str(value))
+    sides = [str(part).strip() for part in parts]
+    if len(sides) != 2 or not all(map(str.isdecimal, sides)):
+        return ""
+    square = f"give {sides[0]}" if sides[0] == sides[1] else "give one number"
+    return f"images are square, so {square}"
+
+
 def near_path(path: str | Path, otherwise: str) -> str:
     """Return a hint with existing paths that are nearest to a missing path, or `otherwise` if there
     are none.
     """
+    if _ADDRESS.match(str(path)):
+        return "it is an address, and nothing is downloaded; download it, and give its path"
     there = wrong = Path(path)
     while not there.exists() and there != there.parent:
         there, wrong = there.parent, there

@@ -17,11 +17,13 @@ from typing import Any
 from resnet_fn.config.fields import all_names, check_names, hint_for_setting, stored, to_dict
 from resnet_fn.config.hints import closest, near_path
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.reading import read_regular
 from resnet_fn.config.recipe import Recipe, stored_recipe
 from resnet_fn.config.settings import Draft, Source, Value, draft_of, unchecked
 
 ENDING = ".toml"
 FORMAT = 1  # the file's format, in the line `format`
+_LARGEST = 1 << 20  # bytes of a recipe file
 _FIELDS = {
     field.name: field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)
 }
@@ -100,7 +102,8 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
     3".
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
+        data = read_regular(path, _LARGEST)
+        text = data.decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
         settings = tomllib.loads(text + "\n")
     except FileNotFoundError:
         nearest = near_path(path, f"give a recipe's name, or a file that ends in {ENDING}")

@@ -10,6 +10,8 @@ from typing import Any
 # PIL has more formats, and runs Ghostscript for one of them (EPS), whatever the file's name is.
 # JPEG includes MPO.
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP", "PPM", "JPEG2000", "AVIF")
+MOST_PIXELS = 178_956_970  # PIL's own limit
+MOST_BYTES = 8 * MOST_PIXELS  # of a file: four channels of 16 bits, not compressed
 DAMAGED = "cut or damaged"
 NO_IMAGE = "not an image"
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -37,7 +39,7 @@ _OTHERS = (
 # ESTALE, come from a limit, the disk or the network, and can pass.
 _OF_A_PATH = (
     *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
-    *(errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV, errno.EINVAL),
+    *(errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV, errno.EINVAL, errno.EFBIG),
 )
 
 

@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from resnet_fn.config.hints import few, near_path
+from resnet_fn.config.reading import open_text_file
+from resnet_fn.data.cells import from_cell
 
 _MARKS = {  # UTF-32's mark begins with UTF-16's
     codecs.BOM_UTF8: "utf-8-sig",
@@ -24,6 +26,7 @@ _MARKS = {  # UTF-32's mark begins with UTF-16's
 }
 _DELIMITERS = ",;\t"
 _SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)  # names the delimiter for Excel
+_LONGEST = 1 << 20  # characters of a line
 _SHOWN = 60  # characters of a cell in a message
 _TYPE = "#TYPE "  # begins the first line of PowerShell's Export-Csv
 
@@ -39,7 +42,7 @@ CLASS = Column("class", ("label", "class", "labels", "classes"))
 
 
 class Row(NamedTuple):
-    """Holds the cells of a row, without spaces around them."""
+    """Holds the texts of a row's cells, without spaces around them."""
 
     line: int  # the line at which the row begins, counted from 1
     first: str
@@ -69,7 +72,7 @@ def read_table(
         ValueError: if the file cannot be read, or a line does not fit the header.
     """
     try:
-        file = open(path, "rb")  # noqa: SIM115 (closed below)
+        file = open_text_file(path)
     except FileNotFoundError:
         raise ValueError(f"{field}: {path} does not exist; {near_path(path, fix)}") from None
     except OSError as error:
@@ -83,10 +86,19 @@ def read_table(
         errors = "surrogateescape" if encoding.startswith("utf-8") else "strict"
         lines = io.TextIOWrapper(file, encoding, errors, newline="")
         try:
-            yield from _rows(path, lines, columns, more, is_whole)
+            yield from _rows(path, _bounded(field, path, lines), columns, more, is_whole)
         except UnicodeDecodeError as error:
             fault = f"{path} is no {encoding.upper()} ({error.reason})"
             raise ValueError(f"{field}: {fault}; save it as UTF-8") from None
+
+
+def _bounded(field: str, path: Path, lines: TextIO) -> Iterator[str]:
+    """Yield the lines of a file, of which a line may be as long as the file."""
+    while line := lines.readline(_LONGEST):
+        if len(line) == _LONGEST:
+            fault = f"{path} has a line of more than {_LONGEST:,} characters"
+            raise ValueError(f"{field}: {fault}; write a line for each row")
+        yield line
 
 
 def _rows(
@@ -153,7 +165,7 @@ def _csv_rows(path: Path, begin: int, reader: Any, places: Sequence[int]) -> Ite
             fault = f"has {len(cells)} cells, but the header has {width}"
             raise ValueError(f"{path} line {line}: {fault}; fix the line")
         elif any(cells):
-            yield Row(line, *(cells[place].strip() for place in places))
+            yield Row(line, *(from_cell(cells[place].strip()) for place in places))
         line = begin + reader.line_num  # a quoted cell may have several lines
 
 

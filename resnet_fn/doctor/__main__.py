@@ -11,8 +11,10 @@ import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import first_line
+from resnet_fn.config.printing import say
 from resnet_fn.doctor import machine
 from resnet_fn.runtime import process
+from resnet_fn.runtime.outputs import check_output, has_keys, write_output
 from resnet_fn.runtime.workers import Workers, barrier, sum_over_ranks
 
 _EXAMPLES = """examples:
@@ -118,10 +120,10 @@ def on_all_ranks(findings: list[Finding], workers: Workers) -> list[Finding]:
     ]
 
 
-def line(finding: Finding) -> str:
+def lines_of(finding: Finding) -> list[str]:
     """Return a finding as two lines of text."""
     title = f"{'ok' if finding['ok'] else 'BROKEN':7} {finding['name']}"
-    return f"{title:20} {finding['found']}\n{'':20} {finding['means']}"
+    return [f"{title:20} {finding['found']}", f"{'':20} {finding['means']}"]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -154,6 +156,9 @@ def main(arguments: Sequence[str]) -> int:
     cli.raise_usage_errors(
         (alone, "net: with FILE:NAME no tests run; leave out --json and --out-dir")
     )
+    if parsed.json:
+        with cli.usage_errors():
+            check_output("--json", parsed.json, has_keys(("findings", "broken")))
     began, out = time.perf_counter(), Path(parsed.out_dir or ".")
     workers = process.start(parsed.device, parsed.threads)
     if parsed.net:
@@ -163,16 +168,14 @@ def main(arguments: Sequence[str]) -> int:
             *resting_settings(parsed.net),
             *changing_calls(Path(parsed.net.rpartition(":")[0])),
         ]
-        print(
-            "\n".join(lines)
-            or f"{parsed.net}: nothing depends on a default that a later MindSpore changes"
-        )
+        nothing = f"{parsed.net}: nothing depends on a default that a later MindSpore changes"
+        say(*(lines or [nothing]))
         return 0
     if not out.is_dir():
         raise ValueError(f"out_dir: {out} is not a folder; create it, or give another folder")
     description = machine.describe_machine(parsed.device, parsed.threads, workers)
     if workers.is_main:
-        print("\n".join([*machine.lines(description), ""]), flush=True)
+        say(*machine.lines(description), "")
     try:
         with tempfile.TemporaryDirectory(prefix="doctor-", dir=out) as folder:
             local = [attempt(check) for check in checks(Path(folder), workers)]
@@ -184,15 +187,15 @@ def main(arguments: Sequence[str]) -> int:
     for finding in (
         findings if workers.is_main else [finding for finding in local if not finding["ok"]]
     ):
-        print(line(finding))
+        say(*lines_of(finding))
     broken = [finding["name"] for finding in findings if not finding["ok"]]
     barrier(workers)  # when the first worker exits with an error code, msrun ends the others
     if workers.is_main:
         if parsed.json:
             written = {**description, "findings": findings, "broken": broken}
-            cli.write_text(parsed.json, json.dumps(written, indent=1) + "\n")
+            write_output(parsed.json, json.dumps(written, indent=1) + "\n")
         ok = len(findings) - len(broken)
-        print(f"\n{ok} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s", flush=True)
+        say("", f"{ok} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s")
     if broken:
         raise ValueError(f"broken: {', '.join(broken)}")
     return 0

@@ -1,12 +1,12 @@
 """These functions evaluate a checkpoint or a weight file on a validation set."""
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import closest, counted
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import DataSet
@@ -124,11 +124,12 @@ def evaluate_in_detail(
 
 
 def describe_test(dataset: DataSet) -> str:
-    """Return what the split `test` holds, for example "images in pictures/test"."""
-    kind = "validation images" if dataset.validates else "images"
+    """Return what the split `test` holds, for example "8 images in pictures/test"."""
+    kind = "validation image" if dataset.validates and not dataset.input.val_list else "image"
+    number = counted(len(dataset.test), kind)
     if dataset.input.val_list:
-        return f"images of {dataset.input.val_list}"
-    return f"{kind} in {dataset.test.root}" if isinstance(dataset.test, FileSplit) else kind
+        return f"{number} of {dataset.input.val_list}"
+    return f"{number} in {dataset.test.root}" if isinstance(dataset.test, FileSplit) else number
 
 
 def keeps_all_classes(dataset: DataSet) -> bool:
@@ -166,7 +167,6 @@ def evaluate_weights(
     if workers.is_main and (other := other_classes(source, dataset.classes)):
         changes = renamed(source.classes, dataset.classes)
         scored = f"{other}, {changes}; the net is scored with the data set's classes"
-        warning = f"warning: {source.path}: the last layer is {scored}"
-        print(warning, file=sys.stderr, flush=True)
+        warn(f"{source.path}: the last layer is {scored}")
     step = make_eval_step(trained.net, task_of(recipe.multi_label).needs_logits)
     return score(step, dataset, batch_size, workers), dataset

@@ -24,12 +24,15 @@ from resnet_fn.models import build_net
 from resnet_fn.models.winograd import standard_operations
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
+from resnet_fn.runtime.outputs import check_output, has_keys
 
 _IMAGES = 128  # number of validation images on which a file is checked
 INPUT, OUTPUT = "images", "logits"  # names of a graph's input and output
 # Largest allowed difference of a logit for each precision, divided by the largest absolute logit
 # (at least 1).
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
+
+_IS_CARD = has_keys(("format", "preprocessing", "output"))  # of the description beside a file
 
 Forward = Callable[[np.ndarray], np.ndarray]
 
@@ -69,8 +72,8 @@ def export(
     Raises:
         ExportError: the exported file cannot be run, or its logits differ from the net's. No
             exported file is kept.
-        ValueError: `out` does not end in .mindir, .onnx or .safetensors, or `out` cannot be
-            written.
+        ValueError: `out` does not end in .mindir, .onnx or .safetensors, cannot be written, or
+            is a file that was not exported.
     """
     out = Path(out)
     kind = out.suffix.removeprefix(".")
@@ -80,6 +83,9 @@ def export(
             f"out: {out} ends in {ending!r}; give a file that ends in .mindir, .onnx or "
             ".safetensors"
         )
+    beside = out.with_name(out.name + ".json")
+    check_output("out", beside, _IS_CARD)
+    check_output("out", out, lambda _: _IS_CARD(beside))  # what it describes is ours
     trained = run if isinstance(run, LoadedNet) else load_run(run)
     compared_on = "validation images" if images is None else "given images"
     if images is None:
@@ -95,11 +101,11 @@ def export(
     card = describe_export(trained, kind, batch)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with replace_file(out.with_name(out.name + ".json")) as beside, replace_file(out) as file:
+        with replace_file(beside) as described, replace_file(out) as file:
             _WRITERS[kind](trained, file, card)
             card["verified"] = compare(trained, _READERS[kind](file, trained), images, batch)
             card["verified"]["compared_on"] = compared_on
-            beside.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+            described.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise ValueError(
             f"out: {out} cannot be written ({error.strerror or error}); give another file"

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from resnet_fn.config.hints import near_path
+from resnet_fn.config.printing import say
+from resnet_fn.config.reading import open_text_file
+from resnet_fn.data.cells import from_cell
 from resnet_fn.data.sources.files import (
     ENDINGS,
     describe_left_out,
@@ -27,6 +30,7 @@ _LIST_ENDINGS = (".txt", ".lst", ".list", ".csv", ".tsv")
 _SEPARATORS = re.compile("[\t,;]")  # between a path and what follows it, for example a class
 _HEADERS = ("path", "file", "filename", "image", "name")  # names of a list's first column
 
+_LONGEST = 1 << 20  # bytes of a line
 _BLOCK = 1 << 16  # number of bytes of a list that are read at a time, at most
 
 
@@ -44,7 +48,7 @@ def find_images(paths: Iterable[str | Path]) -> list[str]:
     for path in map(Path, paths):
         if path.is_dir():
             inside, left_out = list_images(path)
-            sys.stderr.writelines(f"{line}\n" for line in describe_left_out(path, left_out))
+            say(*describe_left_out(path, left_out), stream=sys.stderr)
             if not inside:
                 fix = how_to_convert(left_out) or "give image files or their folder"
                 raise ValueError(f"{path}: contains no images ({', '.join(ENDINGS)}); {fix}")
@@ -70,7 +74,7 @@ def read_list(file: str) -> Iterator[str]:
     if file == STDIN:
         return _names(contextlib.nullcontext(sys.stdin.buffer), STDIN)
     try:
-        opened = open(file, "rb")  # noqa: SIM115 (`_names` closes it)
+        opened = open_text_file(file)  # `_names` closes it
     except FileNotFoundError:
         fix = near_path(file, "give a list of images")
         raise ValueError(f"{file}: does not exist; {fix}") from None
@@ -87,17 +91,18 @@ def _names(opened: contextlib.AbstractContextManager[BinaryIO], file: str) -> It
     folder = os.path.dirname(file)
     try:
         with opened as source:
-            for number, line in enumerate(_decoded(source)):
+            for number, line in enumerate(_decoded(source, file)):
                 if name := _path_in(line, folder, is_first=number == 0):
                     yield name
     except OSError as error:
         raise _unreadable(file, error) from None
 
 
-def _decoded(source: Any) -> Iterator[str]:
+def _decoded(source: Any, file: str) -> Iterator[str]:
     """Yield the lines of a list in UTF-8 or UTF-16. In other lists, a file name keeps its bytes.
 
-    If the list begins as that of `find -print0`, only NUL bytes separate names.
+    If the list begins as that of `find -print0`, only NUL bytes separate names. Raises ValueError
+    for what may be no list and never end: a line without end, or nothing but NUL bytes.
     """
     # `read1` waits only for what another program writes next.
     blocks = iter(functools.partial(source.read1, _BLOCK), b"")
@@ -109,6 +114,8 @@ def _decoded(source: Any) -> Iterator[str]:
     rest = b""
     for block in itertools.chain([first.removeprefix(codecs.BOM_UTF8)], blocks):
         *lines, rest = (rest + block).split(end)
+        if len(rest) > _LONGEST or (end == b"\0" and b"" in lines):
+            raise ValueError(f"{file}: is no list of paths; give a text file with a path a line")
         for line in lines:
             yield os.fsdecode(line.removesuffix(before))
     yield os.fsdecode(rest)
@@ -118,7 +125,7 @@ def _path_in(line: str, folder: str, is_first: bool) -> str:
     """Return the path with which a line of a list begins, or "" if the line names no image."""
     column = _SEPARATORS.split(line, 1)[0]
     ends = (column, line.rpartition(" ")[0], line.partition(" ")[0])
-    parts = [part.strip().strip('"') for part in (line, *ends)]
+    parts = [from_cell(part.strip().strip('"')) for part in (line, *ends)]
     for part in filter(None, (line, *parts)):
         for path in (part, part.replace("\\", "/")):  # as Windows writes
             for place in (path, os.path.join(folder, path)):

@@ -13,6 +13,7 @@ from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import earlier_run, find_checkpoint
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe, check_buildable, recipe_from_dict
 from resnet_fn.config.settings import changed, unchecked
 from resnet_fn.data.dataset import DataSet
@@ -130,11 +131,10 @@ def load_run(
     """
     process.prepare(device, threads)
     checkpoint = find_checkpoint(Path(source), which)
-    recipe = recipe_from_dict(checkpoint.state["recipe"])
+    recipe, spec = _describe(checkpoint)
     check_buildable(recipe)
     if precision:
         recipe = changed(recipe, precision=precision)
-    spec = InputSpec.from_dict(checkpoint.state["dataset"])
     if image_size:
         # With eval_resize 0 the recipe computes the shorter side from the new size. After a
         # preparation that came with weights, the crop keeps its share of an image, as in timm.
@@ -151,6 +151,20 @@ def load_run(
             checkpoint.path,
         )
     return LoadedNet(net.set_train(False), recipe, spec, checkpoint, averaged)
+
+
+def _describe(checkpoint: Checkpoint) -> tuple[Recipe, InputSpec]:
+    """Return the recipe and the net's input of a checkpoint, whose JSON may be a stranger's."""
+    try:
+        recipe = recipe_from_dict(checkpoint.state["recipe"])
+        return recipe, InputSpec.from_dict(checkpoint.state["dataset"])
+    except CheckpointError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        cause = f"no {error}" if isinstance(error, KeyError) else error
+        raise CheckpointError(
+            f"{checkpoint.path}: does not describe a net ({cause}); give a run of train"
+        ) from None
 
 
 def load_weight_file(
@@ -172,7 +186,7 @@ def load_weight_file(
     weights = read_weights(file, which)
     recipe, weights = suit_weights(recipe, weights, chosen(recipe))
     if data.get("workers", Workers()).is_main:
-        print(*describe_source(weights), sep="\n", flush=True)
+        say(*describe_source(weights))
     dataset = open_dataset(recipe, weights_of=earlier_run(file, recipe), **data)
     net = build_net(recipe, dataset.input)
     load_weights(net, weights, allow_non_finite=allow_non_finite)

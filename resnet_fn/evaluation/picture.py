@@ -10,7 +10,7 @@ import numpy as np
 
 from resnet_fn.data.image_file import NO_IMAGE, describe_unopened
 from resnet_fn.data.preprocess import open_upright, upright
-from resnet_fn.data.sources.files import how_to_convert, read_regular
+from resnet_fn.data.sources.files import how_to_convert, read_image
 
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
 _FIX = "give a path, a PIL image, or uint8 [H, W, 3] (RGB, 0 to 255)"
@@ -37,7 +37,7 @@ def open_picture(image: Any, mode: str) -> Any:
     try:
         if not is_path:
             return upright(image, mode)
-        data = read_regular(image)
+        data = read_image(image)
         return open_upright(data, mode)
     except MemoryError:
         raise

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from resnet_fn.runtime.console import printable
+from resnet_fn.data.cells import to_cell
 
 
 def table_header(classes: int) -> list[str]:
@@ -22,4 +22,4 @@ def table_row(result: Mapping[str, Any], classes: int) -> list[str]:
         cells += [likely["class"], f"{likely['probability']:.6g}"]
     cells += [""] * (1 + 2 * classes - len(cells))
     cells.append(result.get("error", ""))
-    return [printable(cell) for cell in cells]
+    return [to_cell(cell) for cell in cells]

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,9 @@ import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
+from resnet_fn.config.hints import counted
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.printing import say, warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.inspect.statistics import (
     array_statistics,
@@ -28,6 +29,7 @@ from resnet_fn.inspect.statistics import (
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime import process
 from resnet_fn.runtime.disk import finite_or_null
+from resnet_fn.runtime.outputs import check_output, has_keys, write_output
 
 _EXAMPLES = """examples:
   python -m resnet_fn.inspect runs/first                       statistics of every parameter
@@ -38,6 +40,8 @@ _EXAMPLES = """examples:
 """
 
 _OF_A_BATCH = ("recipe", "model", "stem", "data_dir", "batch_size")
+# The keys of what `--json` writes: about parameters, activations and gradients, or two checkpoints.
+_RESULTS = (["parameters"], ["activations"], ["gradients"], ["differences", "missing"])
 Write = Callable[[int, str, str, np.ndarray], None]  # a histogram: update, kind, name, values
 
 
@@ -47,6 +51,9 @@ def main(arguments: Sequence[str]) -> int:
     """
     parsed = _parser().parse(arguments)
     how = _check(parsed)
+    if parsed.json:
+        with cli.usage_errors():
+            check_output("--json", parsed.json, has_keys(*_RESULTS))
     process.prepare(parsed.device, parsed.threads)
     from resnet_fn.telemetry.board import EventFile
 
@@ -57,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
             compared = compare_arrays(
                 *(_read(file, parsed.which).arrays for file in (parsed.checkpoint, parsed.other))
             )
-            print("\n".join(comparison_table(compared)))
+            say(*comparison_table(compared))
             result = dataclasses.asdict(compared)
         elif parsed.activations or parsed.gradients:
             result = _inside(parsed, how, write)
@@ -69,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
             "the disk"
         )
     if parsed.json:
-        cli.write_text(
+        write_output(
             parsed.json, json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n"
         )
     return 0
@@ -178,9 +185,9 @@ def _read(file: str, which: str) -> Any:
     )
     average = ", moving average of the weights" if source.averaged else ""
     first = f"{source.path}: {source.model + ', ' if source.model else ''}{names}{average}"
-    print(first, *source.notes, sep="\n")
+    say(first, *source.notes)
     if source.warning:
-        print(f"warning: {source.path}: {source.warning}", file=sys.stderr, flush=True)
+        warn(f"{source.path}: {source.warning}")
     return source
 
 
@@ -189,8 +196,9 @@ def _parameters(file: str, which: str, write: Write) -> dict[str, Any]:
     rows = [array_statistics(name, array) for name, array in source.arrays.items()]
     for name, array in source.arrays.items():
         write(source.update, "weights", name, array)
-    print("\n".join(statistics_table(rows, "parameter", dtype=True)))
-    print(f"{len(rows)} arrays, {sum(array.size for array in source.arrays.values()):,} values")
+    values = sum(array.size for array in source.arrays.values())
+    say(*statistics_table(rows, "parameter", dtype=True))
+    say(f"{counted(len(rows), 'array')}, {counted(values, 'value')}")
     return {"parameters": [dataclasses.asdict(row) for row in rows]}
 
 
@@ -200,29 +208,26 @@ def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> di
 
     loaded, dataset = open_net(parsed.checkpoint, **how)
     if loaded.checkpoint:
-        print(f"{loaded.checkpoint.path}: {loaded.recipe.model}")
+        say(f"{loaded.checkpoint.path}: {loaded.recipe.model}")
     limit, update = parsed.batch_size or 32, loaded.update
     result: dict[str, Any] = {}
     if parsed.activations:
         count, rows = activations(loaded, dataset, limit, partial(write, update))
-        print(f"activations after update {update}, evaluation mode, {count} validation images")
-        print("\n".join(statistics_table(rows, "output of")))
+        images = counted(count, "validation image")
+        say(f"activations after update {update}, evaluation mode, {images}")
+        say(*statistics_table(rows, "output of"))
         result["activations"] = [dataclasses.asdict(row) for row in rows]
     if parsed.gradients:
         measured = gradients(loaded, dataset, limit, partial(write, update))
         samples = f"{measured.samples} samples of the next batch, loss {measured.loss:.4f}"
-        print(f"gradients after update {update}, training mode, {samples}")
-        print("\n".join(statistics_table(measured.layers, "gradient at the output of")))
-        print(
-            "\n".join(
-                statistics_table(measured.parameters, "gradient of", relative=measured.relative)
-            )
-        )
+        say(f"gradients after update {update}, training mode, {samples}")
+        say(*statistics_table(measured.layers, "gradient at the output of"))
+        say(*statistics_table(measured.parameters, "gradient of", relative=measured.relative))
         total, clip = (
             math.hypot(*(row.norm for row in measured.parameters)),
             loaded.recipe.clip_norm,
         )
-        print(
+        say(
             f"global norm {total:.4f}, "
             + (f"before clipping at {clip:g}" if clip else "not clipped")
         )

@@ -9,6 +9,7 @@ from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import Value
 from resnet_fn.runtime.console import wrapped
@@ -71,14 +72,14 @@ def main(arguments: Sequence[str]) -> int:
     with cli.usage_errors():
         if parsed.name:
             for line in details(parsed.name).splitlines():
-                print(wrapped(line, indent=_MEANING if line.startswith(" ") else 0))
+                say(*wrapped(line, indent=_MEANING if line.startswith(" ") else 0))
             return 0
     for name, recipe in recipes.RECIPES.items():
-        print(
+        say(
             f"{name}: {recipe.model} on {recipe.dataset}, {recipe.epochs} epochs, batch "
-            f"{recipe.batch_size}"
+            f"{recipe.batch_size}",
+            f"    {about(name).partition(chr(10))[0]}",
         )
-        print(f"    {about(name).partition(chr(10))[0]}")
     return 0
 
 

@@ -41,6 +41,11 @@ figure img[src*="/png;"] { image-rendering: pixelated; } footer { color: #777; m
   .dense th, .dense td { padding: .15rem .1rem; font-size: .66rem; } .dense th:not(.text) { writing-mode: vertical-rl; }
 }
 """
+# how an HTML document of this package begins
+DOCUMENT = (
+    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+    '<meta name="viewport" content="width=device-width">'
+)
 _CURVES = (
     "<h2>Precision and recall</h2><p>A curve shows precision and recall of a class at "
     "different thresholds.</p>"
@@ -88,8 +93,7 @@ def document(title: str, body: Sequence[str], style: str = "") -> str:
     CSS.
     """
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width"><title>{text(title)}</title>\n'
+        f"{DOCUMENT}<title>{text(title)}</title>\n"
         f"<style>{_STYLE}{style}</style></head>\n<body>\n" + "\n".join(body) + "\n</body></html>\n"
     )
 

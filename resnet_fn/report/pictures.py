@@ -10,9 +10,9 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn
 
+from resnet_fn.config.printing import in_utf8
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.image_file import open_image
-from resnet_fn.runtime.console import printable
 
 _PNG_UP_TO = 64  # largest width of a PNG in pixels; a photograph is five times smaller as a JPEG
 _AT_A_TIME = 8  # images in a batch
@@ -24,7 +24,7 @@ def sample_name(dataset: DataSet, index: int) -> str:
     file names.
     """
     names = getattr(dataset.test, "names", ())
-    return printable(names[index]) if names else f"validation-{index:05d}"
+    return in_utf8(names[index]) if names else f"validation-{index:05d}"
 
 
 def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:

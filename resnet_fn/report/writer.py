@@ -16,23 +16,40 @@ import numpy as np
 
 from resnet_fn.checkpoint.run_folder import run_of
 from resnet_fn.config.fields import to_dict
+from resnet_fn.config.printing import in_utf8
+from resnet_fn.data.cells import to_cell
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.task import summarise
 from resnet_fn.report import plots
-from resnet_fn.report.page import Pictures, page
+from resnet_fn.report.page import DOCUMENT, Pictures, page
 from resnet_fn.report.pictures import class_maps, heat_picture, sample_name, sample_pictures
-from resnet_fn.runtime.console import printable
-from resnet_fn.runtime.disk import finite_or_null
+from resnet_fn.runtime.disk import finite_or_null, replace_text
+from resnet_fn.runtime.outputs import begins_with, check_output, has_keys
 from resnet_fn.telemetry import read_log
 
 MISTAKES = 36
+_COLUMNS = ("index", "name", "label", "prediction", "right", "loss")
+# The files of a report, and how to recognise them.
+_FILES = {
+    "report.json": has_keys(("checkpoint", "averages", "gallery")),
+    "predictions.csv": begins_with(",".join(_COLUMNS)),
+    "report.html": begins_with(DOCUMENT),
+}
+
+
+def check_report(field: str, folder: Path) -> None:
+    """Raise ValueError if a report in `folder` would replace a file that is not of a report."""
+    for name, is_ours in _FILES.items():
+        check_output(field, folder / name, is_ours)
 
 
 def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
     """Write the files of the report on rank 0, and return the contents of report.json on every
     rank.
+
+    Raises ValueError if the folder cannot be written, or has other files of these names.
     """
     report = build_report(evaluation)
     if evaluation.workers.is_main:
@@ -41,10 +58,11 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
             "predictions.csv": predictions_csv(evaluation),
             "report.html": page(report, plots.draw_all(report), _pictures(evaluation, report)),
         }
+        check_report("report", folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in files.items():
-                (folder / name).write_text(text, encoding="utf-8")
+                replace_text(folder / name, text)
         except OSError as error:
             raise ValueError(
                 f"report: {folder} cannot be written ({error.strerror}); give another folder"
@@ -80,7 +98,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     """Return the contents of report.json, in which None replaces values that are not finite."""
     scores, trained, task = evaluation.scores, evaluation.trained, evaluation.scores.task
     classes, labels = (
-        [printable(name) for name in trained.input.classes],
+        [in_utf8(name) for name in trained.input.classes],
         evaluation.dataset.test.labels,
     )
     by_class = task.by_class(scores, labels, len(classes))
@@ -180,27 +198,24 @@ def _sample(
 
 def predictions_csv(evaluation: Evaluation) -> str:
     """Return CSV text with a row for each validation sample, in the order of the data set."""
-    scores, classes = (
-        evaluation.scores,
-        [printable(name) for name in evaluation.trained.input.classes],
-    )
+    scores, classes = evaluation.scores, evaluation.trained.input.classes
     top, task = scores.top, scores.task
     assert top is not None
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     places = range(top.shape[2])
-    header = ["index", "name", "label", "prediction", "right", "loss", task.wrong_by]
+    header = [*_COLUMNS, task.wrong_by]
     writer.writerow(
         header + [f"{what}{place + 1}" for place in places for what in ("class", "probability")]
     )
     for index in range(len(scores.rank)):
-        row: list[object] = [index, sample_name(evaluation.dataset, index)]
+        row: list[object] = [index, to_cell(sample_name(evaluation.dataset, index))]
         row += [
-            _names(chosen, classes)
+            to_cell(_names(chosen, classes))
             for chosen in (_classes_of(evaluation, index), task.predicted(scores, index))
         ]
         row += [int(scores.rank[index] < 1), f"{scores.loss[index]:.6g}", int(scores.rank[index])]
         for place in places:
-            row += [classes[int(top[index, 0, place])], f"{top[index, 1, place]:.6g}"]
+            row += [to_cell(classes[int(top[index, 0, place])]), f"{top[index, 1, place]:.6g}"]
         writer.writerow(row)
     return text.getvalue()

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.fields import BALANCED, OWN, show_value
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import counted, few
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.models.batchnorm import is_statistic
 from resnet_fn.recipes import differences
 from resnet_fn.run.build import Run
-from resnet_fn.runtime.console import background_note, printable, wrapped
+from resnet_fn.runtime.console import background_note, wrapped
 from resnet_fn.runtime.process import kernel_threads
 
 # titles of the metrics' columns
@@ -37,7 +37,7 @@ def header(run: Run, start: Path | None) -> list[str]:
         f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items()
     )
     threads = (
-        f", {_count(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
+        f", {counted(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
     )
     rest = (
         0
@@ -47,20 +47,19 @@ def header(run: Run, start: Path | None) -> list[str]:
     size = f"{recipe.image_size}x{recipe.image_size}"
     if isinstance(dataset.train, Arrays):
         size = f"inputs {dataset.train.images.dtype} {list(dataset.train.images.shape[1:])}"
-    what = "samples" if recipe.dataset == OWN else "images"
-    classes = f"{_count(len(dataset.classes), 'class', 'classes')}, " if dataset.classes else ""
+    what = "sample" if recipe.dataset == OWN else "image"
+    classes = f"{counted(len(dataset.classes), 'class', 'classes')}, " if dataset.classes else ""
     if recipe.of_files:
-        names = [printable(name) for name in dataset.classes]
-        classes = f"{_count(len(dataset.classes), 'class', 'classes')} ({few(names)}), "
-    left_out = f"; each epoch leaves out {rest:,} {what}" * bool(rest)
+        classes = f"{counted(len(dataset.classes), 'class', 'classes')} ({few(dataset.classes)}), "
+    left_out = f"; each epoch leaves out {counted(rest, what)}" * bool(rest)
     lines = [
         f"net         {recipe.model}, {values:,} "
         f"parameters{f', {trained:,} of them trained' * (trained < values)}",
         f"data        {recipe.dataset}: {_images(run, what)}, {classes}{size}",
         f"recipe      {recipe.name}{' with ' * bool(changes)}{changes}",
-        f"updates     {run.total:,} of {recipe.batch_size} {what}, {run.feed.updates_per_epoch:,} "
+        f"updates     {run.total:,} of {counted(recipe.batch_size, what)}, {run.feed.updates_per_epoch:,} "
         f"an epoch{left_out}",
-        f"device      {options.device}{threads}, {_count(run.workers.size, 'worker')}",
+        f"device      {options.device}{threads}, {counted(run.workers.size, 'worker')}",
         f"run folder  {run.folder.path}",
         *([f"background  {background}"] if (background := background_note()) else []),
         *run.notes,
@@ -75,7 +74,7 @@ def header(run: Run, start: Path | None) -> list[str]:
             else f"all {run.total:,} updates are done"
         )
         lines.append(f"complete: {done}")
-    return [wrapped(line, indent=12) for line in lines]
+    return [part for line in lines for part in wrapped(line, indent=12)]
 
 
 def _images(run: Run, what: str) -> str:
@@ -89,13 +88,13 @@ def _images(run: Run, what: str) -> str:
     within = [f" in {place}" if place else "" for place in places]
     first = f"{len(train):,} training"
     if places[0] != places[1]:
-        first = f"{first} {what}{within[0]}"
-    return f"{first} and {len(test):,} validation {what}{within[1]}"
+        first = f"{counted(len(train), f'training {what}')}{within[0]}"
+    return f"{first} and {counted(len(test), f'validation {what}')}{within[1]}"
 
 
-def epoch_lines(run: Run) -> str:
+def epoch_lines(run: Run) -> list[str]:
     """Return the table row of the epoch that has ended, and clear its losses and times in
-    `run.pace`.
+    `run.pace`. Above the first row are the titles.
     """
     recipe, progress, pace = run.recipe, run.progress, run.pace
     scores = progress.last if progress.last and progress.is_evaluated else {}
@@ -123,7 +122,7 @@ def epoch_lines(run: Run) -> str:
     if not pace.epochs:
         lines.insert(0, " ".join(title.rjust(width) for title, width, _ in rows))
     pace.begin(pace.epochs + 1)
-    return "\n".join(lines)
+    return lines
 
 
 def describe_best(monitor: str, best: Mapping[str, Any], last: Mapping[str, Any]) -> str:
@@ -141,7 +140,3 @@ def clock(seconds: float) -> str:
     """Format a time in seconds, for example "0:08", "12:05" or "2h10"."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}h{minutes % 60:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

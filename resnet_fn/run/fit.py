@@ -1,7 +1,7 @@
 """`fit` trains a caller's own net on arrays, with the same loop as `train`."""
 
-import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import mindspore
@@ -12,6 +12,7 @@ from resnet_fn.checkpoint.parameters import assign, copy_arrays
 from resnet_fn.config.fields import OWN, check_names
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.rules import NOT_OF_FIT
 from resnet_fn.data.agreement import check_data
@@ -29,7 +30,7 @@ from resnet_fn.evaluation.evaluate import Evaluation, keeps_all_classes
 from resnet_fn.evaluation.loaded_net import LoadedNet, assign_checkpoint
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.models.untrained import saved_state
-from resnet_fn.report.writer import write_report
+from resnet_fn.report.writer import check_report, write_report
 from resnet_fn.run import loop
 from resnet_fn.run.build import Own
 from resnet_fn.run.own_net import check_saveable
@@ -47,6 +48,8 @@ _OF_RECIPES = (
     "loss_scale_interval",
     "max_skips",
 )
+
+_REPORT = "report"  # folder in the run folder
 
 
 def fit(
@@ -95,6 +98,8 @@ def fit(
     recipe, options = _read_settings(splits[0], loss, settings)
     own_loss = None if isinstance(loss, str) else loss
     workers = process.start(options.device, options.threads, options.fast_math)
+    if options.out_dir and workers.is_main:
+        check_report("out_dir", Path(options.out_dir, _REPORT))
     classes = try_call(net, own_loss, splits[0], compiled=options.mode == "graph")
     if classes:
         check_labels(splits[0], len(classes), "train")
@@ -194,7 +199,7 @@ def _report(
         how = {"which": "best", "tta": "none", "ema": averaged, "image_size": 0}
         try:  # the run is complete: an error here must not lose its result
             write_report(
-                Evaluation(trained, own.dataset, scores, how, workers), result.run / "report"
+                Evaluation(trained, own.dataset, scores, how, workers), result.run / _REPORT
             )
         except Exception as error:
             _warn(first_line(error), workers)
@@ -204,4 +209,4 @@ def _report(
 
 def _warn(fault: str, workers: Workers) -> None:
     if workers.is_main:
-        print(f"warning: no report of the run: {fault}", file=sys.stderr, flush=True)
+        warn(f"no report of the run: {fault}")

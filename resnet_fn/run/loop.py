@@ -166,7 +166,7 @@ def train(
             run.writer,
             contextlib.closing(run.prefetcher),
         ):
-            log.say("\n".join(header(run, checkpoint.path if checkpoint else None)))
+            log.say(*header(run, checkpoint.path if checkpoint else None))
             if options.mode == "graph" and not run.is_over:
                 log.say("compiling…")
             stopped = run_epochs(run)
@@ -203,7 +203,7 @@ def run_epochs(run: Run) -> int:
         if progress.update > run.saved:
             save(run)
         if progress.update % run.feed.updates_per_epoch == 0 and not run.evaluation_is_due:
-            log.say(epoch_lines(run))  # a resume begins with the next epoch
+            log.say(*epoch_lines(run))  # a resume begins with the next epoch
         log.say(f"{signal.Signals(stopped).name}: stopping after update {progress.update}")
     elif progress.update < run.total:
         log.end_early()
@@ -235,7 +235,7 @@ def end_epoch(run: Run) -> None:
     """Save a checkpoint if one is due, and print the table row of an epoch, evaluated or not."""
     if save_is_due(run.progress, run.options.checkpoint_every, run.is_over):
         save(run)
-    run.telemetry.say(epoch_lines(run))  # after the save, because printing may fail
+    run.telemetry.say(*epoch_lines(run))  # after the save, because printing may fail
 
 
 def train_epoch(run: Run) -> int:

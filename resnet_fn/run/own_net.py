@@ -4,7 +4,6 @@ checkpoints can contain it, and in the first update, what the forward pass chang
 
 import collections
 import hashlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.tensor_file import bad_values, check_dtype
 from resnet_fn.config.hints import few
+from resnet_fn.config.printing import warn
 from resnet_fn.data.agreement import require_alike
 from resnet_fn.models.untrained import saved_state, untrained_state
 from resnet_fn.runtime.workers import Workers
@@ -98,7 +98,7 @@ def _warn_of_changes(
 
 
 def _warn(text: str) -> None:
-    print(f"warning: net: {text}", file=sys.stderr, flush=True)
+    warn(f"net: {text}")
 
 
 def _changed(before: Digests, after: Digests) -> list[str]:

@@ -7,7 +7,6 @@ import functools
 import json
 import math
 import shlex
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from resnet_fn.checkpoint.parameters import missing_buffers, restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
 from resnet_fn.config.fields import BALANCED, OWN, show_value, to_dict
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import PREPARATION, Recipe, recipe_from_dict
 from resnet_fn.config.settings import changed
 from resnet_fn.data.feed import Feed
@@ -99,8 +99,7 @@ def find_start(
         folder, checkpoint = _choose(recipe, options, lock)
         best = checkpoint.state["best"] if checkpoint else None
         if best and not folder.checkpoint_path(best["update"]).exists():
-            lost = f"warning: the best checkpoint, after update {best['update']}, is missing"
-            print(lost, file=sys.stderr, flush=True)
+            warn(f"the best checkpoint, after update {best['update']}, is missing")
             # `restore` then records the evaluation of this checkpoint, if there is one, as the best
             best = None
         text = json.dumps([str(folder.path), str(checkpoint.path) if checkpoint else "", best])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.config.printing import printable
 from resnet_fn.runtime.parent import LAUNCHED_BY, msrun_command, starter_waits
 
 
@@ -51,15 +52,16 @@ def outlive_console() -> None:
         setattr(sys, name, _Lossy(getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")))  # noqa: SIM115
 
 
-def wrapped(text: str, indent: int) -> str:
-    """Wrap `text` to the terminal's width, with later lines indented.
+def wrapped(text: str, indent: int) -> list[str]:
+    """Return the lines of `text`, wrapped to the terminal's width, with later lines indented.
 
-    Without a terminal, return `text` unchanged.
+    Without a terminal, this is one line.
     """
-    if not sys.stdout.isatty():
-        return text
+    text = printable(text)
+    if not text or not sys.stdout.isatty():
+        return [text]
     width, later = shutil.get_terminal_size().columns, " " * indent
-    return textwrap.fill(
+    return textwrap.wrap(
         text, width, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
     )
 
@@ -68,6 +70,7 @@ def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
     """Return the lines of a table whose first column is aligned left and whose other columns are
     aligned right.
     """
+    rows = [list(map(printable, row)) for row in rows]
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [gap.join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
 
@@ -109,10 +112,3 @@ def background_note() -> str:
     log = shlex.quote(os.readlink("/proc/self/fd/1"))
     follow = f"tail -f {log} shows it, kill {os.getpid()} ends it with a checkpoint"
     return f"msrun has returned and this run goes on; {follow}; with --join True, msrun waits"
-
-
-def printable(name: str) -> str:
-    """Return a file's name in which bytes that are not UTF-8 are written as escapes, such as
-    "\\xff".
-    """
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -7,10 +7,11 @@ import hashlib
 import math
 import os
 import secrets
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from resnet_fn.config.printing import warn
 
 # Errors of an operation that a file system, for example a mounted bucket, does not have.
 _MISSING = (errno.EINVAL, errno.ENOSYS, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -67,7 +68,7 @@ def _missing_is_a_warning(path: Path, fault: str, effect: str, *more: int) -> It
 
 @functools.cache
 def _warn_once(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr, flush=True)
+    warn(text)
 
 
 def file_system(path: Path) -> str:

@@ -3,10 +3,11 @@
 import fcntl
 import os
 import platform
-import sys
 import time
 from pathlib import Path
 from typing import TextIO
+
+from resnet_fn.config.printing import warn
 
 _HOLDER = "process "
 
@@ -57,10 +58,7 @@ class FolderLock:
                 f"out_dir: {folder} is in use by {holder}; wait, or give another --out-dir"
             ) from None
         except OSError as error:
-            warning = (
-                f"warning: {folder} cannot be locked ({error.strerror}); start no other run there"
-            )
-            print(warning, file=sys.stderr, flush=True)
+            warn(f"{folder} cannot be locked ({error.strerror}); start no other run there")
             locked = False
         file.seek(0)
         if (text := file.read().strip("\0")) and not text.startswith(_HOLDER):

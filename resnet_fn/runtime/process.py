@@ -5,7 +5,6 @@ import glob
 import os
 import signal
 import stat
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,6 +14,7 @@ from resnet_fn.config.fields import check_value
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
+from resnet_fn.config.printing import warn
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.cpus import cpu_share, keep_to_one_cpu, processor
 from resnet_fn.runtime.launchers import check_launcher
@@ -114,11 +114,8 @@ def set_once(setting: Callable[[Any], None], value: object) -> bool:
     except RuntimeError as error:
         if "repeatedly" not in str(error):
             raise
-        line = (
-            f"warning: {setting.__name__} was called before resnet_fn.start; the earlier value "
-            f"is kept, not {value}"
-        )
-        print(line, file=sys.stderr, flush=True)
+        name = setting.__name__
+        warn(f"{name} was called before resnet_fn.start; the earlier value is kept, not {value}")
         return False
 
 
@@ -222,7 +219,7 @@ def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Wor
         return join(device)
     if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
         for warning in versions.warnings():
-            print(as_typed(warning), file=sys.stderr, flush=True)
+            warn(as_typed(warning))
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:

@@ -3,9 +3,13 @@ bar.
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
+
+from resnet_fn.config.printing import warn
+from resnet_fn.config.reading import read_regular
+
+_LARGEST = 1 << 32  # bytes; a log of 10 million updates has 3 GB
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
@@ -14,16 +18,12 @@ def read_log(log: Path) -> list[dict[str, Any]]:
     Warn of damaged lines, but not of an incomplete last line.
     """
     events = []
-    for number, line in enumerate(log.read_bytes().splitlines(keepends=True), 1):
+    for number, line in enumerate(read_regular(log, _LARGEST).splitlines(keepends=True), 1):
         try:
             event = json.loads(line)
-            if event["update"] >= 0 and event["event"]:
+            if event["update"] >= 0 and event["event"] and isinstance(event["event"], str):
                 events.append(event)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             if line.endswith(b"\n"):
-                print(
-                    f"warning: {log}: line {number} is damaged and was left out",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                warn(f"{log}: line {number} is damaged and was left out")
     return events

@@ -12,9 +12,9 @@ import numpy as np
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.printing import in_utf8, warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import RECIPES
-from resnet_fn.runtime.console import printable
 from resnet_fn.runtime.disk import no_room
 
 # If torch is installed, tensorboardX imports it only to accept torch's tensors, which takes 1.2 s
@@ -167,11 +167,7 @@ class Board:
             pixels = np.clip(grey, 0, 1)
             self._file.add(summary.image("train/first_batch", pixels, dataformats="NCHW"), 0)
         except Exception as error:
-            print(
-                f"warning: first batch not shown in TensorBoard: {first_line(error)}",
-                file=sys.stderr,
-                flush=True,
-            )
+            warn(f"first batch not shown in TensorBoard: {first_line(error)}")
 
     def flush(self) -> None:
         """Write the events that are in memory. Raises an OSError if events could not be written."""
@@ -220,7 +216,7 @@ def _describe_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[st
             if labels.ndim == 1
             else {place: label[place] for place in np.flatnonzero(label)}
         )
-        names = (f"{printable(classes[place])} {share:.0%}" for place, share in shares.items())
+        names = (f"{in_utf8(classes[place])} {share:.0%}" for place, share in shares.items())
         lines.append(f"- image {number}: {', '.join(names) or 'no class'}")
     return "\n".join(lines)
 

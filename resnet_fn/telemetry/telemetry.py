@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime.disk import finite_or_null, replace_text, saving
 from resnet_fn.telemetry import read_log
@@ -159,10 +160,10 @@ class Telemetry:
             self._log.flush()
         self._board.flush()
 
-    def say(self, text: str) -> None:
-        """Print text on stdout above the progress bar."""
+    def say(self, *lines: str) -> None:
+        """Print lines on stdout above the progress bar."""
         self._bar.clear()
-        print(text, flush=True)
+        say(*lines)
         self._bar.refresh()
 
     def _write(self, event: dict[str, Any]) -> None:

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.checkpoint.tensor_file import read_safetensors, write_safetensors
+from resnet_fn.checkpoint.tensor_file import read_header, read_safetensors, write_safetensors
 from resnet_fn.config.hints import few, first_line, near_path
+from resnet_fn.config.reading import check_memory, read_regular
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.weights.net_in_file import Net, find_net
@@ -38,6 +39,14 @@ def read_arrays(path: Path) -> Contents:
     The bytes of a file decide how it is read, because PyTorch's files have many endings.
     """
     path = Path(path)
+    try:
+        return _read(path)
+    except MemoryError:
+        fix = "give other weights, or use a machine with more memory"
+        raise ValueError(f"{path}: its arrays do not fit into memory; {fix}") from None
+
+
+def _read(path: Path) -> Contents:
     stored = _open(path)
     arrays_only = ((name, item) for name, item in stored.items() if not isinstance(item, Unread))
     net = find_net({name: tuple(item.shape) for name, item in arrays_only})
@@ -140,14 +149,32 @@ def write_arrays(
 
 def _read_safetensors(path: Path) -> Arrays:
     try:
-        return read_safetensors(path.read_bytes())
+        _check_size(path)
+        return read_safetensors(read_regular(path))
     except ValueError as error:
         raise _not_intact(path, "safetensors", error) from None
+
+
+def _check_size(path: Path) -> None:
+    """Raise ValueError if a safetensors file has other bytes than its header describes.
+
+    The file is read afterwards, and may be a huge file of zeros with a good beginning.
+    """
+    with open(path, "rb") as file:
+        length = 8 + int.from_bytes(file.read(8), "little")
+    try:
+        arrays = [entry for name, entry in read_header(path).items() if name != "__metadata__"]
+        described = length + max((entry["data_offsets"][1] for entry in arrays), default=0)
+    except (KeyError, TypeError, IndexError):
+        raise ValueError("its header is damaged") from None
+    if (size := path.stat().st_size) != described:
+        raise ValueError(f"it has {size:,} bytes, but its header describes {described:,}")
 
 
 def _read_ckpt(path: Path) -> Arrays:
     import mindspore
 
+    check_memory(path.stat().st_size, path)
     try:
         read = mindspore.load_checkpoint(str(path))
     except (ValueError, RuntimeError, TypeError, OSError) as error:

@@ -4,7 +4,6 @@ weight files.
 
 import dataclasses
 import json
-import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from resnet_fn.checkpoint.parameters import (
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.checkpoint.tensor_file import read_metadata
 from resnet_fn.config.fields import OWN
-from resnet_fn.config.hints import closest, few
+from resnet_fn.config.hints import closest, counted, few
+from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import MODELS, create_model
 from resnet_fn.models.attention import GatherExcite
@@ -32,7 +32,7 @@ from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
 from resnet_fn.weights.origin import antialiased_nets, find_origin, timm_name
 from resnet_fn.weights.preparation import Preparation, of_run, take_over
-from resnet_fn.weights.published import is_published_name, published_file
+from resnet_fn.weights.published import is_published_name, published_file, similar_names
 from resnet_fn.weights.recognise import (
     WeightsError,
     ambiguity,
@@ -81,6 +81,8 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
     path = published_file(str(file)) if is_published_name(str(file)) else Path(file)
     if path.is_dir():
         return _read_checkpoint(find_checkpoint(path, which))
+    if not path.exists() and (names := similar_names(str(file))):
+        raise ValueError(f"{file} is not a file; for published weights, give {few(names)}")
     read = read_arrays(path)
     if which != "last":
         raise ValueError(
@@ -97,8 +99,15 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
 def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
     averages = averages_of(checkpoint.training)
     arrays = {**checkpoint.weights, **averages}
-    state, model = checkpoint.state, checkpoint.state["recipe"]["model"]
-    classes = tuple(state["dataset"]["classes"])
+    state = checkpoint.state
+    try:
+        model, classes = str(state["recipe"]["model"]), tuple(state["dataset"]["classes"])
+        if not all(isinstance(name, str) for name in classes):
+            raise TypeError
+    except (KeyError, TypeError):
+        raise WeightsError(
+            f"{checkpoint.path}: does not describe a net; give a run of train or fit"
+        ) from None
     about = {"averaged": bool(averages), "update": state["update"], "classes": classes}
     about["preparation"] = of_run(str(checkpoint.path), state["dataset"], state["recipe"])
     if model == OWN:  # may be a model of this package, which `recognise_model` finds out
@@ -191,7 +200,7 @@ def load_weights(
         check_finite(arrays, source.path, names_with_infinity(net))
     warnings = (source.warning, _other_function(net, source.model), missing_buffers(state, arrays))
     for warning in filter(None, warnings):
-        print(f"warning: {source.path}: {warning}", file=sys.stderr, flush=True)
+        warn(f"{source.path}: {warning}")
     assign(present, arrays)
 
 
@@ -213,7 +222,7 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
         raise WeightsError(f"{source.path}: {error}") from None
     # In other projects' styles, only the plain net has these parameters.
     if source.style == "ours" and not source.model and (unsure := ambiguity(model["name"])):
-        print(f"warning: {source.path}: {unsure}", file=sys.stderr, flush=True)
+        warn(f"{source.path}: {unsure}")
     stem = "" if model["stem"] == MODELS[model["name"]].stem else model["stem"]
     return dataclasses.replace(
         recipe, model=model["name"], stem=recipe.stem or stem, norm=model["norm"]
@@ -274,7 +283,7 @@ def start_from(
         ) from None
     if new := other or ("as --reset-head wants" if recipe.reset_head else ""):
         return describe_source(source, f"{new}: the last layer is new")
-    unnamed = f"for {len(classes):,} classes without names"
+    unnamed = f"for {counted(len(classes), 'class', 'classes')} without names"
     known = "for the same classes" if source.classes else unnamed
     return describe_source(source, f"{known}: the last layer is kept")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from resnet_fn.checkpoint.tensor_file import read_metadata
 from resnet_fn.config.hints import first_line
+from resnet_fn.config.reading import read_json
 from resnet_fn.models import MODELS
 from resnet_fn.weights.preparation import Preparation, of_export, of_release, of_timm
 from resnet_fn.weights.torch_file import is_torch_file, read_torch_settings
@@ -141,8 +142,8 @@ def _read_config(path: Path) -> tuple[dict[str, Any], list[str]]:
     if not path.is_file():
         return {}, []
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        config = read_json(path)
+    except (OSError, ValueError) as error:
         return {}, [f"warning: {path} cannot be read ({first_line(error)}), and is not used"]
     return config if isinstance(config, dict) else {}, []
 

@@ -131,6 +131,12 @@ def is_published_name(name: str) -> bool:
     return name.startswith(tuple(f"{project}:" for project in _PROJECTS))
 
 
+def similar_names(name: str) -> list[str]:
+    """Return the names of published weights of a net, such as "resnet50", without its project."""
+    names = (f"{project}:{name}" for project in _PROJECTS)
+    return [name for name in names if name in PUBLISHED]
+
+
 def published_file(name: str) -> Path:
     """Return the path of a published file on this machine, after comparing its hash.
 

@@ -24,6 +24,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from resnet_fn.checkpoint.tensor_file import float32_of_bfloat16
 from resnet_fn.config.hints import few, first_line
+from resnet_fn.config.reading import check_memory
 
 _ZIP = b"PK\x03\x04"
 _MAGIC = 0x1950A86A20F9469CFC6C.to_bytes(10, "little")  # at the start of older files
@@ -240,9 +241,14 @@ def _read_zip(path: Path) -> Any:
 
     @functools.lru_cache(1)  # tensors that share a storage mostly follow each other
     def bytes_of(storage: _Storage) -> bytes:
-        return archive.read(f"{root}data/{storage.key}")  # compares the CRC-32, too
+        return _read_entry(archive, f"{root}data/{storage.key}")
 
-    return _Unpickler(io.BytesIO(archive.read(pickled)), bytes_of).load()
+    return _Unpickler(io.BytesIO(_read_entry(archive, pickled)), bytes_of).load()
+
+
+def _read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
+    check_memory(archive.getinfo(name).file_size, name)
+    return archive.read(name)  # compares the CRC-32, too
 
 
 def _read_legacy(path: Path) -> Any:
@@ -251,6 +257,7 @@ def _read_legacy(path: Path) -> Any:
     @functools.lru_cache(1)
     def bytes_of(storage: _Storage) -> bytes:
         start, size = places[storage.key]
+        check_memory(size, path)
         with open(path, "rb") as file:
             file.seek(start)
             return file.read(size)

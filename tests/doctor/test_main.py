@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.doctor import machine
-from resnet_fn.doctor.__main__ import attempt, line, on_all_ranks
+from resnet_fn.doctor.__main__ import attempt, lines_of, on_all_ranks
 from resnet_fn.runtime.versions import at_least
 from resnet_fn.runtime.workers import Workers
 
@@ -62,7 +62,7 @@ def test_what_raises_is_broken():
         raise OSError("no such kernel\nand more")
 
     (finding,) = on_all_ranks([attempt(("name", raises, "meaning"))], Workers())
-    assert line(finding) == f"BROKEN  name         OSError: no such kernel\n{'':20} meaning"
+    assert lines_of(finding) == ["BROKEN  name         OSError: no such kernel", f"{'':20} meaning"]
 
 
 def test_a_folder_that_is_not_there_is_an_error_and_leaves_nothing(tmp_path, python, says):

@@ -1,3 +1,4 @@
+import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -8,14 +9,17 @@ import pytest
 
 from resnet_fn import train
 from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
+from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluate import main as evaluate_main
 from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.loaded_net import FlipAverage, load_run
 from resnet_fn.inspect.__main__ import main as inspect_main
 from resnet_fn.models import create_model
 from resnet_fn.predict import main as predict
+from resnet_fn.weights.load import read_weights
 
 RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=1)
 OPTIONS = RunOptions(out_dir="run", mode="pynative", progress=False)
@@ -101,3 +105,31 @@ def test_flip_average_is_the_mean_of_both_views():
 def test_another_size_without_a_preparation_of_weights(trained_run):
     """The shorter side is size / 0.875, as in runs of earlier versions."""
     assert load_run(trained_run, image_size=32).input.eval_resize == 37
+
+
+SPEC = to_dict(load_digits().input)
+STATES = {
+    "no recipe": {"recipe": None},
+    "a recipe of another type": {"recipe": 3},
+    "a recipe with a text": {"recipe": {**to_dict(RECIPE), "head_learning_rate": "a"}},
+    "no input": {"dataset": []},
+    "an input without classes": {"dataset": {**SPEC, "classes": None}},
+    "a divisor of 0": {"dataset": {**SPEC, "std": [0.0]}},
+    "no scale": {"dataset": {**SPEC, "full_scale": 0}},
+    "channels without moments": {"dataset": {**SPEC, "channels": 3}},
+    "a size that is a text": {"dataset": {**SPEC, "image_size": "8"}},
+    "an unknown field": {"dataset": {**SPEC, "flavour": 1}},
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_checkpoint_with_the_json_of_a_stranger_is_named(name, raises_line):
+    """The hashes are right, because anyone can write them."""
+    net = create_model("resnet8", num_classes=10, in_channels=1)
+    state = {"update": 5, "best": None, "recipe": to_dict(RECIPE), "dataset": SPEC, **STATES[name]}
+    save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), [], state)
+    with raises_line("run/checkpoints/step-00000005", "does not describe a net", "; give a run"):
+        load_run("run")
+    if "classes" in name or "type" in name or "no " in name:
+        with contextlib.suppress(ValueError):  # weights may need none of it
+            read_weights("run")

@@ -165,7 +165,7 @@ def test_predict_is_the_report(trained_run, detail, photographs, capsys, main, r
 def test_a_name_that_is_not_utf8_is_printed_in_escapes(run, digits_png, python):
     os.rename(b"images/03.png", b"images/\xff.png")
     done = python("-m", "resnet_fn.predict", run, os.fsdecode(b"images/\xff.png"))
-    assert done.stdout.startswith("images/\\udcff.png   ")
+    assert done.stdout.startswith("images/\\xff.png   ")
 
 
 def test_a_picture_that_needs_a_conversion_is_told_how(run):
@@ -265,10 +265,10 @@ def test_json_and_csv_name_the_files_that_cannot_be_read(run, digits_png, capsys
 
 def test_a_stopped_run_keeps_the_old_table(run, digits_png, main, raises_line):
     """And a list that cannot be read to its end is named, not the table."""
-    Path("out.csv").write_text("old")
+    Path("out.csv").write_text("file,class,probability,error\nold\n")
     with raises_line("/proc/self/mem: cannot be read (", "give another list"):
         main("predict", run, "--list", "/proc/self/mem", "--csv", "out.csv")
-    assert Path("out.csv").read_text() == "old"
+    assert Path("out.csv").read_text().endswith("old\n")
 
 
 def test_an_empty_list_is_named_for_several_classes_too(make_run, main):
@@ -424,3 +424,38 @@ def test_an_enlarged_picture_is_the_evaluations(make_run):
     images = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 1), np.uint8)
     wanted = prepare(images, 16, dataclasses.replace(trained.input, full_scale=255.0))
     np.testing.assert_allclose(trained.preprocess(images[0]), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["images/00.png", "run"], ["'images/00.png' is not a run", "'run' is", "give RUN first"]),
+        (["images", "run"], ["'images' is not a run", "'run' is", "give RUN first"]),
+        (["run", "https://x.org/cat.jpg"], ["x.org/cat.jpg", "is an address", "download it"]),
+        (["https://x.org/run", "images"], ["x.org/run", "is an address", "download it"]),
+    ],
+)
+def test_wrong_words_are_an_error_with_the_fix(words, parts, run, digits_png, main, raises_line):
+    with raises_line(*parts):
+        main("predict", *words)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested"])
+def test_a_stranger_among_the_images_does_not_stop_the_others(kind, foreign, trained, digits_png):
+    foreign(kind, "images/00.png")
+    results = predict(trained, "images")
+    assert [result["file"] for result in results if "error" in result] == ["images/00.png"]
+    assert len(results) == 70
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "sparse"])
+def test_what_is_no_list_ends_with_an_error(kind, foreign, raises_line):
+    foreign(kind, "list.txt")
+    with raises_line("list.txt: ", "; give "):
+        list(read_list("list.txt"))
+
+
+def test_a_line_that_never_ends_is_an_error(raises_line):
+    Path("list.txt").write_text("a" * 2_000_000)
+    with raises_line("list.txt: is no list of paths", "give a text file"):
+        list(read_list("list.txt"))

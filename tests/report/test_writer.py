@@ -109,6 +109,16 @@ def test_a_folder_that_cannot_be_written_is_named(evaluation):
         write_report(evaluation, Path("file/below"))
 
 
+@pytest.mark.parametrize("name", ["report.html", "report.json", "predictions.csv"])
+def test_a_report_replaces_only_a_report(name, evaluation, raises_line):
+    for _ in range(2):
+        write_report(evaluation, Path("mine"))
+    Path("mine", name).write_text("of the user")
+    with raises_line(f"report: mine/{name} exists", "give another path"):
+        write_report(evaluation, Path("mine"))
+    assert Path("mine", name).read_text() == "of the user"
+
+
 @pytest.fixture
 def several(evaluation):
     """Digits that are even, large, both or neither; the logits of the first one are not finite."""

@@ -1,4 +1,7 @@
+import io
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +68,24 @@ def test_the_header_names_folders_and_classes(folder, capsys):
         f"data        imagefolder: 21 training images in {folder}/train and 9 validation images in "
         f"{folder}/val, 3 classes (bee, cat with a space, éléphant), 8x8\n"
     ) in capsys.readouterr().out
+
+
+def test_a_run_from_python_needs_no_utf_8(monkeypatch, make_photograph, encode):
+    """The stream lacks a class's letter, and a name that is left out is no text."""
+    for half in ("train", "val"):
+        for name in ("ant", "b\u00e9\x1b[31m"):
+            Path("set", half, name).mkdir(parents=True)
+            for k in range(4):
+                picture = make_photograph(k, 20, 20)
+                Path("set", half, name, f"{k}.jpg").write_bytes(encode(picture))
+    Path("set/train/ant", os.fsdecode(b"Thumbs\x82.txt")).touch()
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    recipe = Recipe(
+        dataset="imagefolder", model="resnet8", image_size=8, batch_size=4, epochs=1, norm="none"
+    )
+    options = RunOptions(data_dir="set", out_dir="run", mode="pynative", progress=False)
+    assert train(recipe, options).updates == 2
+    text = stream.buffer.getvalue()
+    assert rb"(ant, b\xe9\x1b[31m)" in text
+    assert rb"Thumbs\x82.txt" in text

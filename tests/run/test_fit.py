@@ -585,3 +585,13 @@ def test_workers_share_the_samples(python, msrun, events):
     assert log.count("warning: no report of the run:") == 1
     assert Path("apart/metrics.jsonl").exists()
     assert not Path("apart/report").exists()
+
+
+def test_a_users_own_report_is_not_replaced(raises_line):
+    """An error before the first update."""
+    Path("run/report").mkdir(parents=True)
+    Path("run/report/report.html").write_text("mine")
+    with raises_line("out_dir: run/report/report.html exists", "give another path"):
+        fit(make_net(), *pairs(), **SETTINGS, out_dir="run")
+    assert [str(path) for path in Path("run").rglob("*.*")] == ["run/report/report.html"]
+    assert Path("run/report/report.html").read_text() == "mine"

@@ -70,7 +70,15 @@ def test_checkpoints_may_be_a_link_to_another_disk(checkpoint, source, lock):
     assert not Path("disk/here/lock").exists()
 
 
-OWN_FILES = ("config.json", "recipe.toml", "lock", "validation.json", "contents.json")
+OWN_FILES = [
+    "config.json",
+    "recipe.toml",
+    "lock",
+    "validation.json",
+    "contents.json",
+    "bad_files.txt",
+    "metrics.jsonl",
+]
 
 
 @pytest.mark.parametrize("name", OWN_FILES)

@@ -130,7 +130,7 @@ def test_a_picture_relabelled_removed_or_added_stops_no_evaluation(chance, comma
     text = command(main, "run")
     assert "1 of the 10 validation images that run/validation.json lists are missing" in text
     assert f"missing: {first}" in text
-    assert "1 validation images of run/validation.json have another path or class now" in text
+    assert "1 validation image of run/validation.json has another path or class now" in text
     assert "of 9 validation images" in text
 
 

@@ -1,3 +1,4 @@
+import json
 import os
 import pickle
 import re
@@ -159,3 +160,24 @@ def test_a_place_that_cannot_be_written_is_named():
     )
     with pytest.raises(ValueError, match=message):
         write_arrays("nowhere/a.safetensors", ARRAYS)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested"])
+@pytest.mark.parametrize("name", ["a.pth", "a.safetensors", "a.ckpt", "a.bin"])
+def test_a_file_of_another_kind_ends_with_an_error(kind, name, foreign, raises_line):
+    foreign(kind, name)
+    with raises_line(name, "; "):
+        read_arrays(name)
+
+
+def test_a_huge_file_with_a_good_beginning_is_not_read(raises_line):
+    """One with the bytes that its header describes, and one with more."""
+    for name, size in (("fits.safetensors", 60 << 30), ("zeros.safetensors", 4)):
+        header = {"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
+        text = json.dumps(header).encode()
+        Path(name).write_bytes(len(text).to_bytes(8, "little") + text)
+        os.truncate(name, 8 + len(text) + (60 << 30))
+    with raises_line("fits.safetensors: its arrays do not fit into memory", "; "):
+        read_arrays("fits.safetensors")
+    with raises_line("zeros.safetensors is no intact safetensors file", "its header describes"):
+        read_arrays("zeros.safetensors")

@@ -2,12 +2,15 @@
 (https://www.cs.toronto.edu/~kriz/cifar.html).
 """
 
+import io
 import pickle
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from resnet_fn.config.hints import first_line
+from resnet_fn.config.reading import read_regular
 from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.sources.files import color_spec
 
@@ -62,6 +65,7 @@ _MOMENTS = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
+_LARGEST = 1 << 30  # bytes of a file; those of the archives have at most 153 MB
 
 
 def load_cifar(name: str, data_dir: str) -> DataSet:
@@ -108,7 +112,8 @@ def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
 
 def _read(path: Path, layout: _Layout) -> Split:
     if layout.binary:
-        data, record = np.fromfile(path, np.uint8), layout.label_bytes + _PIXELS
+        data = np.frombuffer(_bytes_of(path), np.uint8)
+        record = layout.label_bytes + _PIXELS
         if len(data) == 0 or len(data) % record:
             raise ValueError(
                 f"{path}: has {len(data)} bytes, not a multiple of {record}; extract the archive "
@@ -141,7 +146,7 @@ def _read(path: Path, layout: _Layout) -> Split:
 
 def _class_names(folder: Path, layout: _Layout) -> tuple[str, ...]:
     if layout.binary:
-        return tuple((folder / layout.names).read_text().split())
+        return tuple(_bytes_of(folder / layout.names).decode("utf-8", "replace").split())
     try:
         return tuple(
             name.decode() for name in _unpickle(folder / layout.names)[b"fine_label_names"]
@@ -171,10 +176,20 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _unpickle(path: Path) -> Any:
-    with open(path, "rb") as file:
-        try:
-            return _Unpickler(file, encoding="bytes").load()
-        except Exception as error:
-            raise ValueError(
-                f"{path}: is damaged or not a CIFAR file ({error}); extract the archive again"
-            ) from None
+    data = _bytes_of(path)
+    try:
+        return _Unpickler(io.BytesIO(data), encoding="bytes").load()
+    except Exception as error:
+        cause = first_line(error)
+        raise ValueError(
+            f"{path}: is damaged or not a CIFAR file ({cause}); extract the archive again"
+        ) from None
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return read_regular(path, _LARGEST)
+    except OSError as error:
+        raise ValueError(
+            f"{path}: cannot be read ({error.strerror}); extract the archive again"
+        ) from None

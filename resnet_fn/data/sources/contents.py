@@ -9,10 +9,11 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from resnet_fn.config.reading import read_json
 from resnet_fn.data.class_names import composed
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit
@@ -20,6 +21,7 @@ from resnet_fn.data.sources.names import Names
 from resnet_fn.runtime.disk import replace_text
 
 VALIDATION, CONTENTS = "validation.json", "contents.json"
+BAD_FILES = "bad_files.txt"  # the files that are left out, see scan.py
 _FORMAT = 1  # of contents.json
 _SAMPLED = 1024  # about as many bytes of a file are hashed
 
@@ -107,15 +109,28 @@ def _describe(files: object) -> dict[str, str]:
 def read_split(run: Path) -> Contents | None:
     """Read a run's validation.json and contents.json. Returns None if the run has neither."""
     empty: dict[str, Any] = {"format": _FORMAT, "training": {}, "validation": {}}
-    contents = _read_json(run / CONTENTS) or empty
+    contents = _read(run / CONTENTS, empty, _are_contents)
     if contents["format"] != _FORMAT:
         fault = f"has format {contents['format']}, but this version reads {_FORMAT}"
         raise ValueError(f"{run / CONTENTS}: {fault}; use a newer resnet_fn, or remove the file")
     validation = contents["validation"]
-    listed = _read_json(run / VALIDATION)
+    listed = _read(run / VALIDATION, None, _are_names)
     if listed is not None:
         validation = {name: validation.get(name, "") for name in map(_plain, listed)}
     return Contents(contents["training"], validation) if validation else None
+
+
+def _are_contents(value: Any) -> bool:
+    if not isinstance(value, dict) or "format" not in value:
+        return False
+    halves = [value.get("training"), value.get("validation")]
+    return value["format"] != _FORMAT or all(
+        isinstance(half, dict) and _are_names([*half.values()]) for half in halves
+    )
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def has_split(run: Path) -> bool:
@@ -132,10 +147,17 @@ def _write_json(path: Path, value: Any) -> None:
     replace_text(path, json.dumps(value, indent=0) + "\n")
 
 
-def _read_json(path: Path) -> Any:
+def _read(path: Path, absent: Any, is_right: Callable[[Any], bool]) -> Any:
+    """Return the contents of a JSON file for which `is_right` is true, or `absent` without the
+    file.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = read_json(path)
+        if not is_right(value):
+            raise ValueError(f"not what a run writes to {path.name}")
     except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise ValueError(f"{path}: is damaged ({error}); restore the file from a copy") from None
+        return absent
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path}: is damaged ({cause}); restore the file from a copy") from None
+    return value

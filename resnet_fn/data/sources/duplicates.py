@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from resnet_fn.config.hints import counted
 from resnet_fn.data.sources.files import FileSplit
 
 
@@ -45,7 +46,7 @@ def describe_duplicates(train: FileSplit | None, validation: FileSplit | None) -
     other_class = np.flatnonzero(differs)
     if len(other_class):
         images = len(np.unique(first_copy[other_class]))
-        count = f"{images} images have identical copies of another class"
+        count = f"{counted(images, 'image has', 'images have')} identical copies of another class"
         fix = "keep each in its right class"
         notes.append(f"warning: {count}, such as {example(other_class[0])}; {fix}")
     return notes

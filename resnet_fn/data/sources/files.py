@@ -1,10 +1,8 @@
 """This module lists image files, reads them ahead in threads, and decodes them for evaluation."""
 
 import dataclasses
-import errno
 import importlib.util
 import os
-import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -17,8 +15,9 @@ from typing import NoReturn, TypeVar
 import numpy as np
 
 from resnet_fn.config.hints import few
+from resnet_fn.config.reading import read_regular
 from resnet_fn.data.dataset import BadSampleError
-from resnet_fn.data.image_file import is_files_fault, not_of_the_file
+from resnet_fn.data.image_file import MOST_BYTES, is_files_fault, not_of_the_file
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, naming
@@ -51,7 +50,6 @@ _OF_SYSTEMS = (
     *("$recycle.bin", "recycler", "system volume information", "thumbs.db", "desktop.ini"),
     *("__macosx", "lost+found", "__pycache__"),
 )
-NOT_REGULAR = "not a regular file"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -150,16 +148,9 @@ def how_to_convert(names: Iterable[str]) -> str:
     return f"{counts} not read; convert with ImageMagick: {few(commands)}"
 
 
-def read_regular(path: str | Path) -> bytes:
-    """Read a file.
-
-    Raises OSError if `path` is not a regular file, because reading a FIFO or device might never
-    end.
-    """
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
-    with open(path, "rb") as file:
-        return file.read()
+def read_image(path: str | Path) -> bytes:
+    """Read an image file. Raises OSError as `read_regular`, also for more than `MOST_BYTES`."""
+    return read_regular(path, MOST_BYTES)
 
 
 class EncodedSplit:
@@ -234,7 +225,7 @@ class FileSplit(EncodedSplit):
         or a limit prevents reading.
         """
         try:
-            data = read_regular(self.path(index))
+            data = read_image(self.path(index))
         except OSError as error:
             if not is_files_fault(error):
                 raise not_of_the_file(error, self.path(index)) from None

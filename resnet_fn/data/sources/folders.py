@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import closest, few, near_path
+from resnet_fn.config.hints import closest, counted, few, near_path
 from resnet_fn.data.class_names import number_classes, warn_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.contents import VALIDATION
@@ -237,5 +237,5 @@ def _list_classes(root: Path, labels: Mapping[str, int]) -> tuple[FileSplit, lis
     notes = describe_left_out(root, sorted(left_out))
     if loose := list_loose_images(root):
         where = f"beside the class folders, for example {root / loose[0]}"
-        notes.append(f"ignoring {len(loose)} images {where}")
+        notes.append(f"ignoring {counted(len(loose), 'image')} {where}")
     return FileSplit(str(root), tuple(names), np.array(numbers, np.int32)), notes

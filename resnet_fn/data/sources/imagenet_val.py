@@ -1,10 +1,13 @@
 """This module labels ImageNet's validation images, if they are not in class folders."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from resnet_fn.config.hints import first_line
+from resnet_fn.config.reading import read_regular
 from resnet_fn.data.sources.files import (
     FileSplit,
     describe_left_out,
@@ -21,6 +24,7 @@ _PLACES = (  # where the development kit's files are, seen from the data set's f
     "..",
     "../ILSVRC2012_devkit_t12/data",
 )
+_LARGEST = 1 << 24  # bytes of one of the files
 _CLASSES = 1000  # numbers above are of categories that contain classes
 
 
@@ -50,13 +54,13 @@ def list_flat_val(
 
     file = truth
     try:
-        numbers = [int(line) for line in truth.read_text().split()]
+        numbers = [int(line) for line in read_regular(truth, _LARGEST).split()]
         file = meta
-        rows = loadmat(str(meta), squeeze_me=True)["synsets"]
+        rows = loadmat(io.BytesIO(read_regular(meta, _LARGEST)), squeeze_me=True)["synsets"]
         folders = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows}
     except Exception as error:
         fix = "extract the development kit again"
-        raise ValueError(f"{file}: is damaged ({error}); {fix}") from None
+        raise ValueError(f"{file}: is damaged ({first_line(error)}); {fix}") from None
     if len(numbers) != len(names):
         problem = f"has {len(numbers)} lines for {len(names)} images in {place}"
         raise ValueError(f"{truth}: {problem}; the numbers must be equal")

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import counted, few
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.image_file import is_files_fault, not_of_the_file
 from resnet_fn.data.sources.contents import (
@@ -19,7 +19,7 @@ from resnet_fn.data.sources.contents import (
     read_split,
     relative_names,
 )
-from resnet_fn.data.sources.files import FileSplit, read_ahead, read_regular
+from resnet_fn.data.sources.files import FileSplit, read_ahead, read_image
 
 
 class EarlierRun(NamedTuple):
@@ -107,7 +107,7 @@ def _compare(
                 return ""
             if size == recorded.partition(" ")[0]:
                 return recorded
-            data = read_regular(path)
+            data = read_image(path)
         except OSError as error:
             if not is_files_fault(error):
                 raise not_of_the_file(error, path) from None
@@ -140,7 +140,9 @@ def describe_changes(files: FileSplit, run: Path) -> list[str]:
         numbers = f"{len(missing)} of the {len(before)} validation images that {run} used"
         notes.append(f"warning: {numbers} are missing: {few(missing)}")
     if new:
-        notes.append(f"{len(new)} validation images are new since {run}: {few(new)}")
+        notes.append(
+            f"{counted(len(new), 'validation image is', 'validation images are')} new since {run}: {few(new)}"
+        )
     return notes
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import closest, near_path
+from resnet_fn.config.hints import closest, counted, near_path
 from resnet_fn.data.class_names import composed, merge_equal, number_classes, warn_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit, color_spec, is_image
@@ -138,7 +138,8 @@ def _notes(
 ) -> Iterator[str]:
     both = np.flatnonzero(np.isin(val.keys, train.keys))
     if len(both):
-        fault = f"{len(both)} images are in both lists, such as {val.paths[int(both[0])]}"
+        number = counted(len(both), "image is", "images are")
+        fault = f"{number} in both lists, such as {val.paths[int(both[0])]}"
         yield f"warning: {fault}, so the evaluation can be too good"
     if several:
         counts = np.zeros(3, int)

@@ -20,7 +20,7 @@ from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
 from resnet_fn.data.sources.contents import has_contents
-from resnet_fn.data.sources.files import FileSplit, list_folders, read_regular
+from resnet_fn.data.sources.files import FileSplit, list_folders, read_image
 from resnet_fn.data.sources.folders import load_folder, load_test_folder
 from resnet_fn.data.sources.kept import EarlierRun, describe_changes, describe_trained
 from resnet_fn.data.sources.lists import fits_folder, load_lists
@@ -128,7 +128,7 @@ def open_dataset(
                 notes.append(f"the {title} has no images of {counts}: {few(missing, 5)}")
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
         path, size, rate = dataset.train.path(0), recipe.image_size, recipe.learning_rate
-        width, height = open_image(read_regular(path)).size
+        width, height = open_image(read_image(path)).size
         if min(width, height) >= 4 * size:
             got, expected = f"{width} x {height}", f"{size} x {size}, with learning rate {rate}"
             fix = "give --recipe finetune with --weights FILE or --model NAME"

@@ -14,15 +14,25 @@ from typing import Any, cast
 
 import numpy as np
 
+from resnet_fn.config.reading import read_json
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import open_upright
+from resnet_fn.data.sources.contents import BAD_FILES
 from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.data.sources.records import FORMAT, INDEX
+from resnet_fn.data.sources.records import FORMAT, INDEX, LABELS, NAMES
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
 
 _CHUNK = 256  # samples in memory at a time
 _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"type": "int32"}}
+
+
+_PLAN, _WRITING = "plan.json", ".writing"
+# Files that `pack` writes beside the shards and the plan.
+_FILES = (
+    *(pattern.format(name) for pattern in (LABELS, NAMES) for name in ("train", "val")),
+    *(INDEX, BAD_FILES, _WRITING),
+)
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
@@ -65,12 +75,15 @@ def pack(
         "short_side": short_side,
         "quality": quality,
     }
-    path = out / "plan.json"
+    path = out / _PLAN
     out.mkdir(parents=True, exist_ok=True)
-    if path.exists() and json.loads(path.read_text()) != plan:
+    if path.exists() and _read_plan(path) != plan:
         raise ValueError(
             f"out: {out} was packed from other files or with other settings; give another folder"
         )
+    others = [name for name in _FILES if (out / name).exists()]
+    if others and not path.exists():
+        raise ValueError(f"out: {out}/{others[0]} was not written by pack; give another folder")
     replace_text(path, json.dumps(plan, indent=1) + "\n")
     write_bad_files(out, dataset)
     index: dict[str, Any] = {
@@ -94,10 +107,17 @@ def pack(
             entries.append(entry)
             advance(len(indices))
         index["splits"][name] = entries
-        np.save(out / f"{name}-labels.npy", split.labels)
-        replace_text(out / f"{name}-names.json", json.dumps(list(split.names)) + "\n")
+        np.save(out / LABELS.format(name), split.labels)
+        replace_text(out / NAMES.format(name), json.dumps(list(split.names)) + "\n")
     replace_text(out / INDEX, json.dumps(index, indent=1) + "\n")  # ASCII holds names of any bytes
     return written
+
+
+def _read_plan(path: Path) -> Any:
+    try:
+        return read_json(path)
+    except (OSError, ValueError):
+        return None
 
 
 def _finished(out: Path, shard: str) -> dict[str, Any] | None:
@@ -105,11 +125,11 @@ def _finished(out: Path, shard: str) -> dict[str, Any] | None:
     damaged.
     """
     try:
-        entry: dict[str, Any] = json.loads((out / f"{shard}.json").read_text())
+        entry: dict[str, Any] = read_json(out / f"{shard}.json")
         intact = all(
             sha256_of_file(out / file) == digest for file, digest in entry["sha256"].items()
         )
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return entry if intact else None
 
@@ -130,7 +150,7 @@ def _write_shard(
         return shrink(data, short_side, quality) if short_side else data
 
     # files move from here under the same name, because MindRecord files cannot be renamed
-    folder = out / ".writing"
+    folder = out / _WRITING
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     writer = FileWriter(str(folder / shard), shard_num=1, overwrite=True)

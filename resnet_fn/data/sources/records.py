@@ -7,7 +7,7 @@ train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db
 """
 
 import dataclasses
-import json
+import io
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,10 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.config.reading import read_json, read_regular
 from resnet_fn.data.dataset import BadSampleError, DataSet
 from resnet_fn.data.sources.files import EncodedSplit, color_spec
 
 INDEX, FORMAT = "index.json", 2
+LABELS, NAMES = "{}-labels.npy", "{}-names.json"  # of the split "train" or "val"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,11 +96,11 @@ class RecordSplit(EncodedSplit):
 def load_records(data_dir: str, threads: int) -> DataSet:
     """Load a data set that `pack` wrote.
 
-    Raises ValueError if a file is missing or has the wrong size.
+    Raises ValueError if a file is missing, has the wrong size, or is not of `pack`.
     """
     root = Path(data_dir)
     try:
-        index = json.loads((root / INDEX).read_text())
+        index = read_json(root / INDEX)
     except (FileNotFoundError, NotADirectoryError):
         contents = (
             ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else [])
@@ -109,24 +111,48 @@ def load_records(data_dir: str, threads: int) -> DataSet:
             f"data_dir: {data_dir!r} must contain {INDEX}, but it contains {contents}; {fix}"
         ) from None
     except (OSError, ValueError) as error:
-        raise ValueError(f"{root / INDEX}: cannot be read ({error}); pack the set again") from None
+        raise _unreadable(root / INDEX, error) from None
     try:
         if index["format"] != FORMAT:
             expected, got = FORMAT, index["format"]
             raise ValueError(
                 f"{root / INDEX}: format must be {expected}, but it is {got}; pack the set again"
             )
-        train, test = (_open_split(root, name, index, threads) for name in ("train", "val"))
         spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
+        splits = {name: _shards(index, name) for name in ("train", "val")}
     except (KeyError, TypeError, AttributeError):
-        raise ValueError(
-            f"{root / INDEX}: is not an index of resnet_fn.pack; pack the set again"
-        ) from None
+        raise _not_an_index(root) from None
+    try:
+        spec.check()
+    except ValueError as error:
+        raise _not_an_index(root, f" ({error})") from None
+    train, test = (_open_split(root, name, shards, threads) for name, shards in splits.items())
     return DataSet(train, test, spec)
 
 
-def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> RecordSplit:
-    shards = index["splits"][name]
+def _not_an_index(root: Path, why: str = "") -> ValueError:
+    return ValueError(f"{root / INDEX}: is not an index of resnet_fn.pack{why}; pack the set again")
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    fault = f"cannot be read ({getattr(error, 'strerror', None) or first_line(error)})"
+    return ValueError(f"{path}: {fault}; pack the set again")
+
+
+def _shards(index: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the descriptions of a split's shards. Raises TypeError if one is wrong."""
+    shards = list(index["splits"][name])
+    for shard in shards:
+        names = [shard["name"], *shard["files"]]
+        are_names = all(isinstance(file, str) and Path(file).name == file for file in names)
+        counts = [shard["samples"], *shard["files"].values()]
+        are_counts = all(type(count) is int and count >= 0 for count in counts)
+        if not are_names or not are_counts or not all(map(str.isalnum, shard["sha256"].values())):
+            raise TypeError
+    return shards
+
+
+def _open_split(root: Path, name: str, shards: list[dict[str, Any]], threads: int) -> RecordSplit:
     for shard in shards:
         for file, size in shard["files"].items():
             path = root / file
@@ -135,21 +161,38 @@ def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> R
                 raise ValueError(
                     f"{path}: {problem}; run python -m resnet_fn.pack again to write the file"
                 )
-    try:
-        labels, names = (
-            np.load(root / f"{name}-labels.npy"),
-            json.loads((root / f"{name}-names.json").read_text()),
-        )
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{root}: labels or names of {name} cannot be read ({error}); pack the set again"
-        ) from None
     samples = sum(shard["samples"] for shard in shards)
+    labels, names = _read_labels(root, name, samples), _read_names(root, name)
     if len(labels) != samples or len(names) != samples:
         got = f"{len(labels)} labels and {len(names)} names"
         raise ValueError(
             f"{root}: {name} has {got}, but the shards hold {samples} samples; pack the set again"
         )
+    if not all(isinstance(item, str) for item in names):
+        raise _unreadable(root / NAMES.format(name), ValueError("not a list of names"))
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
     return RecordSplit(files, labels, threads, tuple(names), digests.encode())
+
+
+def _read_labels(root: Path, name: str, samples: int) -> np.ndarray:
+    path = root / LABELS.format(name)
+    try:
+        # A header of at most 64 kB, and 8 bytes for a label.
+        labels: np.ndarray = np.load(io.BytesIO(read_regular(path, (1 << 16) + 8 * samples)))
+        if labels.dtype.kind not in "iu" or labels.ndim != 1:
+            raise ValueError("not labels")
+    except (OSError, ValueError, MemoryError, EOFError) as error:
+        raise _unreadable(path, error) from None
+    return labels
+
+
+def _read_names(root: Path, name: str) -> list[Any]:
+    path = root / NAMES.format(name)
+    try:
+        names = read_json(path)
+        if not isinstance(names, list):
+            raise ValueError("not a list of names")
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    return names

@@ -14,10 +14,13 @@ import numpy as np
 from tqdm import tqdm
 
 from resnet_fn.config.hints import few
+from resnet_fn.config.reading import NOT_REGULAR, read_regular
 from resnet_fn.data.agreement import require_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.image_file import (
     DAMAGED,
+    MOST_BYTES,
+    MOST_PIXELS,
     NO_IMAGE,
     describe_unopened,
     is_files_fault,
@@ -25,10 +28,9 @@ from resnet_fn.data.image_file import (
     open_image,
 )
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
-from resnet_fn.data.sources.contents import UNKNOWN, Fingerprint, fingerprint
+from resnet_fn.data.sources.contents import BAD_FILES, UNKNOWN, Fingerprint, fingerprint
 from resnet_fn.data.sources.duplicates import describe_duplicates
 from resnet_fn.data.sources.files import (
-    NOT_REGULAR,
     READERS,
     FileSplit,
     how_to_convert,
@@ -39,10 +41,8 @@ from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 
 # by default, files are decoded if both splits together have at most this many
 MOST_CHECKED = 20_000
-MOST_PIXELS = 178_956_970  # PIL's own limit
 # no decoder needs more memory than this
 _BYTES_PER_PIXEL, _LEAST_MEMORY = 16, 128 << 20
-BAD_FILES = "bad_files.txt"
 # a thread gets this many files at once, because handing over single files takes long
 _AT_A_TIME = 32
 
@@ -64,6 +64,8 @@ def examine(path: str, decode: bool = True) -> Examined:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             return Examined(0, NOT_REGULAR)
+        if status.st_size > MOST_BYTES:
+            return Examined(status.st_size, f"larger than {MOST_BYTES:,} bytes")
         if not decode:
             return Examined(status.st_size, "" if status.st_size else "empty")
         # Without a buffer, reading is faster by about the time that a fingerprint takes.
@@ -186,7 +188,7 @@ def check_files(
         kind = "training" if half == "train" else "validation"
         if known:
             split = split.keep(
-                np.array([name not in known for name in _names(split, dataset)], bool)
+                np.array([_on_one_line(name) not in known for name in _names(split, dataset)], bool)
             )
         require_alike({f"{kind} files": len(split)}, workers, "give all workers the same data")
         split, bad = scan_files(split, decode, workers, progress)
@@ -196,7 +198,7 @@ def check_files(
         if bad:
             counts.append(f"{len(bad)} of {len(split)} {kind}")
             names = _names(split, dataset)
-            lines += [f"{names[index]}\t{fault}" for index, fault in bad.items()]
+            lines += [f"{_on_one_line(names[index])}\t{fault}" for index, fault in bad.items()]
             faults = [f"{split.path(index)!r} is {fault}" for index, fault in bad.items()]
             all_faults += faults
             notes.append(f"skipping {counts[-1]} files: {few(faults, 3, '; ')}")
@@ -233,6 +235,10 @@ def _names(split: FileSplit, dataset: DataSet) -> list[str]:
     return [os.path.normpath(os.path.join(folder, name)) for name in split.names]
 
 
+def _on_one_line(name: str) -> str:
+    return name.replace("\n", "\\n").replace("\r", "\\r")
+
+
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
     """Write bad_files.txt with a line "path, tab, fault" for each skipped file.
 
@@ -249,10 +255,7 @@ def write_bad_files(folder: Path, dataset: DataSet) -> None:
 def read_bad_files(folder: Path) -> tuple[str, ...] | None:
     """Return the lines of bad_files.txt in `folder`, or None if there is no such file."""
     try:
-        return tuple(
-            (folder / BAD_FILES)
-            .read_text(encoding="utf-8", errors="surrogateescape")
-            .split("\n")[:-1]
-        )
+        text = read_regular(folder / BAD_FILES).decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return None
+    return tuple(text.split("\n")[:-1])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import counted, few
 from resnet_fn.data.sources.contents import (
     VALIDATION,
     Contents,
@@ -120,8 +120,9 @@ def _describe(kept: Kept, held: np.ndarray, place: Path, count: int, exact: bool
         lost = f"{len(kept.missing)} of the {count} validation images that {place} lists"
         notes.append(f"warning: {lost} are missing: {few(kept.missing)}")
     if kept.moved:
-        moved = f"{kept.moved} validation images of {place}"
-        notes.append(f"{moved} have another path or class now")
+        verb = "has" if kept.moved == 1 else "have"
+        moved = f"{counted(kept.moved, 'validation image')} of {place}"
+        notes.append(f"{moved} {verb} another path or class now")
     if not exact:
         new = int((held & (kept.sides == 0)).sum())
         again = f"the {int(held.sum()) - new} validation images of {place} validate again"

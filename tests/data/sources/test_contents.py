@@ -273,5 +273,30 @@ def test_a_folder_val_says_what_came_and_went(folder, make_photograph, encode):
     notes = open_dataset(recipe, run=RUN, trained_on=first.input, splits=("test",)).notes
     assert notes == (
         "warning: 1 of the 9 validation images that run used are missing: bee/00 ü.JPEG",
-        "1 validation images are new since run: bee/new.jpg",
+        "1 validation image is new since run: bee/new.jpg",
     )
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested", "folder"])
+@pytest.mark.parametrize("file", ["contents.json", "validation.json"])
+def test_files_of_another_kind_are_named(kind, file, foreign, run, raises_line):
+    foreign(kind, RUN / file)
+    with raises_line(f"run/{file}: is damaged", "restore the file from a copy"):
+        read_split(RUN)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("contents.json", "[]"),
+        ("contents.json", "{}"),
+        ("contents.json", '{"format": 1, "training": {}}'),
+        ("contents.json", '{"format": 1, "training": {"a": 1}, "validation": {}}'),
+        ("validation.json", "{}"),
+        ("validation.json", "[1]"),
+    ],
+)
+def test_json_that_no_run_wrote_is_named(file, text, run, raises_line):
+    (RUN / file).write_text(text)
+    with raises_line(f"run/{file}: is damaged", "restore the file from a copy"):
+        read_split(RUN)

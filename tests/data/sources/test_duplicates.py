@@ -65,7 +65,7 @@ def test_an_image_of_several_classes_is_compared_by_all_of_them(folder):
     assert warnings(folder, several, **lists) == []
     Path("train.csv").write_text(Path("train.csv").read_text().replace("b;a", "a"))
     (line,) = warnings(folder, several, **lists)
-    assert "1 images have identical copies of another class" in line
+    assert "1 image has identical copies of another class" in line
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ def test_classes_are_trains_sorted_folders_and_val_gets_the_same_numbers(folder)
     for name in ("loose.jpg", "._loose.jpg"):
         (folder / "train" / name).write_bytes(b"")
     assert load_dataset(RECIPE, str(folder)).notes[1:] == (
-        f"ignoring 1 images beside the class folders, for example {folder}/train/loose.jpg",
+        f"ignoring 1 image beside the class folders, for example {folder}/train/loose.jpg",
     )
 
 

@@ -279,8 +279,8 @@ def test_an_older_run_goes_on_with_its_own_folders(lay, places, root, classes):
 
 def test_loose_images_of_both_halves_are_counted(lay):
     notes = load_dataset(SPLIT, lay(*halves("train", "val"), "train 3", "val 1")).notes
-    for count, half in ((3, "train"), (1, "val")):
-        line = f"ignoring {count} images beside the class folders, for example set/{half}/0.jpg"
+    for images, half in (("3 images", "train"), ("1 image", "val")):
+        line = f"ignoring {images} beside the class folders, for example set/{half}/0.jpg"
         assert line in notes
 
 

@@ -1,3 +1,4 @@
+import csv
 import dataclasses
 import os
 import shutil
@@ -115,7 +116,7 @@ def test_paths_may_have_spaces_and_classes_that_are_numbers_are_sorted_as_number
     (note,) = load("a.jpg x\nd.jpg y\n", "./a.jpg x\ne.jpg y\n").notes
     assert (
         note
-        == "warning: 1 images are in both lists, such as ./a.jpg, so the evaluation can be too good"
+        == "warning: 1 image is in both lists, such as ./a.jpg, so the evaluation can be too good"
     )
 
 
@@ -358,3 +359,31 @@ def test_a_row_of_a_list_takes_300_bytes_at_most(pictures):
     assert list(dataset.train.names[1:]) == rows
     assert held < 90
     assert peak < 200
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested", "folder"])
+def test_a_list_of_another_kind_is_an_error(kind, foreign, pictures, raises_line):
+    foreign(kind, "train.txt")
+    Path("val.txt").write_text("e.jpg hot dog\n")
+    with raises_line("train.txt", "; "):
+        load_lists("set", "train.txt", "val.txt", 1)
+
+
+def test_a_line_as_long_as_its_file_is_an_error(pictures, raises_line):
+    Path("val.txt").write_text("e.jpg hot dog\n")
+    Path("train.txt").write_text("a.jpg cat " * 200_000)
+    with raises_line("train_list: train.txt", "more than 1,048,576 characters", "write a line"):
+        load_lists("set", "train.txt", "val.txt", 1)
+
+
+def test_labels_that_a_spreadsheet_would_compute_are_read_back(pictures):
+    rows = [("a.jpg", "'=1+1"), ("c.jpg", "-1"), ("d.jpg", "'@x"), ("e.jpg", "''-2+3")]
+    write_csv("train.csv", rows)
+    write_csv("val.csv", rows[:1])
+    dataset = load_lists("set", "train.csv", "val.csv", 1)
+    assert dataset.classes == ("'-2+3", "-1", "=1+1", "@x")
+
+
+def write_csv(name, rows):
+    with open(name, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("path", "label"), *rows])

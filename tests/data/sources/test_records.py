@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -144,4 +145,32 @@ def test_a_damaged_packing_says_what_to_do(folder, pack, raises_line, damage, me
     pack(folder, "out")
     damage()
     with raises_line(*message):
+        load_dataset(RECORDS, "out")
+
+
+INDEX = {
+    "no list of splits": {"splits": {"train": 3, "val": []}},
+    "a file elsewhere": {"splits": {"train": [{"name": "../a", "files": {}, "samples": 0}]}},
+    "no channels": {"mean": [], "std": []},
+    "a divisor of 0": {"std": [0.0, 1.0, 1.0]},
+    "no names": {"classes": [1, 2, 3]},
+    "no numbers": {"mean": [1, "a", 2]},
+}
+
+
+@pytest.mark.parametrize("change", INDEX)
+def test_an_index_of_others_is_an_error(change, folder, pack, raises_line):
+    pack(folder, "out")
+    index = json.loads(Path("out/index.json").read_text())
+    damage_index(json.dumps({**index, **INDEX[change]}))
+    with raises_line("out/index.json", "pack the set again"):
+        load_dataset(RECORDS, "out")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested"])
+@pytest.mark.parametrize("file", ["index.json", "train-labels.npy", "val-names.json"])
+def test_files_of_another_kind_end_with_an_error(kind, file, foreign, folder, pack, raises_line):
+    pack(folder, "out")
+    foreign(kind, f"out/{file}")
+    with raises_line("out/", "pack the set again"):
         load_dataset(RECORDS, "out")

@@ -222,3 +222,22 @@ def test_a_sample_is_its_files_bytes_unless_the_file_has_changed(folder):
         BadSampleError, match=r"bee/03 ü.JPEG: cannot be read \(No such file .*\); fix the file"
     ):
         checked.read(3)
+
+
+def test_a_bad_file_whose_name_has_a_line_break_is_left_out_again(folder, tmp_path):
+    names = ["a\nb.JPEG", "c\rd.JPEG"]
+    for name in names:
+        (folder / "train/bee" / name).write_bytes(b"no image")
+    run = tmp_path / "run"
+    run.mkdir()
+    first = open_dataset(SKIP, str(folder))
+    write_bad_files(run, first)
+    assert (run / "bad_files.txt").read_text().count("\n") == len(names)
+    again = open_dataset(SKIP, str(folder), run=run)
+    assert again.train.names == first.train.names
+
+
+def test_a_file_of_60_gb_is_no_image(foreign):
+    foreign("sparse", "a.jpg")
+    assert examine("a.jpg").fault == examine("a.jpg", decode=False).fault
+    assert examine("a.jpg").fault.startswith("larger than 1,431,655,760 bytes")

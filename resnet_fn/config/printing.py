@@ -1,0 +1,53 @@
+"""These functions print lines that contain texts of others, such as names of files and classes.
+
+Such a text may have a line break, or codes that a terminal obeys. The stream may lack a character.
+"""
+
+import re
+import sys
+from typing import TextIO
+
+# Control characters, line separators, characters that turn the direction of writing, and halves of
+# characters, which no stream can write.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def in_utf8(name: str) -> str:
+    """Return a file's name in which bytes that are not UTF-8 are written as escapes, such as
+    "\\xff".
+    """
+    try:
+        data = name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a character, as JSON can have it
+        data = name.encode("utf-8", "backslashreplace")
+    return data.decode("utf-8", "backslashreplace")
+
+
+def printable(text: str) -> str:
+    """Return a text as one line that a terminal shows and does not obey.
+
+    Control characters are written as escapes, such as "\\x1b" and "\\n".
+    """
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), in_utf8(text))
+
+
+def say(*lines: object, stream: TextIO | None = None) -> None:
+    """Print lines on `stream`, by default stdout. Each text is one line, whatever it contains.
+
+    Characters that the stream cannot encode are written as escapes.
+    """
+    stream = sys.stdout if stream is None else stream
+    text = "".join(f"{printable(str(line))}\n" for line in lines)
+    try:
+        print(text, end="", file=stream, flush=True)
+    except UnicodeEncodeError:
+        encoding = getattr(stream, "encoding", None) or "ascii"
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
+        print(text, end="", file=stream, flush=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    say(f"warning: {text}", stream=sys.stderr)

@@ -1,0 +1,67 @@
+"""These functions read files that others made, which may be anything.
+
+A FIFO or a device may never end, a sparse file can be larger than the memory, and JSON can be
+nested more deeply than Python reads it.
+"""
+
+import errno
+import json
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+NOT_REGULAR = "not a regular file"
+_LARGEST_TEXT = 1 << 30  # bytes; contents.json of 10 million files has 0.8 GB
+
+
+def read_regular(path: str | Path, at_most: int | None = None) -> bytes:
+    """Read a file.
+
+    Raises OSError if `path` is not a regular file or has more than `at_most` bytes, and MemoryError
+    if it does not fit into memory.
+    """
+    size = _size_of_regular(path)
+    if at_most is not None and size > at_most:
+        raise OSError(errno.EFBIG, f"{size:,} bytes, of at most {at_most:,}", str(path))
+    check_memory(size, path)
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def check_memory(size: int, path: str | Path) -> None:
+    """Raise MemoryError if `size` bytes of a file are more than the machine's memory.
+
+    If the system promises more memory than there is, reading them would end the process.
+    """
+    if size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise MemoryError(f"{path}: {size:,} bytes do not fit into memory")
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file. Raises OSError as `read_regular`, or ValueError if it is no JSON."""
+    data = read_regular(path, _LARGEST_TEXT)
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def open_text_file(path: str | Path) -> BufferedReader:
+    """Open a file that the user names, or the pipe of a shell, as in `--val-list <(command)`.
+
+    Raises OSError for other pipes and devices.
+    """
+    if not os.fspath(path).startswith(("/dev/fd/", "/proc/self/fd/")):
+        _size_of_regular(path)
+    return open(path, "rb")
+
+
+def _size_of_regular(path: str | Path) -> int:
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        code = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
+        what = os.strerror(code) if code == errno.EISDIR else NOT_REGULAR
+        raise OSError(code, what, str(path))
+    return status.st_size

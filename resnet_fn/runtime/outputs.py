@@ -1,0 +1,71 @@
+"""These functions write the files that a user names, and keep files that something else wrote."""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from resnet_fn.config import cli
+from resnet_fn.config.reading import read_json
+from resnet_fn.runtime.disk import replace_file
+
+IsOurs = Callable[[Path], bool]  # whether a file is one that the command wrote earlier
+
+
+def check_output(field: str, path: str | Path, is_ours: IsOurs) -> None:
+    """Raise ValueError if `path` is a file that has contents and that `is_ours` does not accept.
+
+    Devices, such as /dev/stdout, are accepted.
+    """
+    path = Path(path)
+    if path.is_file() and path.stat().st_size and not is_ours(path):
+        fault = f"{path} exists, and was not written by this command"
+        raise ValueError(f"{field}: {fault}; move or remove it, or give another path")
+
+
+def begins_with(text: str) -> IsOurs:
+    """Return a function that returns whether a file begins with `text`."""
+
+    def is_ours(path: Path) -> bool:
+        with open(path, "rb") as file:
+            return file.read(len(text.encode())) == text.encode()
+
+    return is_ours
+
+
+def has_keys(*alternatives: Collection[str]) -> IsOurs:
+    """Return a function that returns whether a file is a JSON object with the keys of one of
+    `alternatives`.
+    """
+
+    def is_ours(path: Path) -> bool:
+        try:
+            content = read_json(path)
+        except (OSError, ValueError):
+            return False
+        keys = content.keys() if isinstance(content, dict) else ()
+        return any(set(names) <= set(keys) for names in alternatives)
+
+    return is_ours
+
+
+@contextlib.contextmanager
+def replacing(file: str | Path) -> Iterator[TextIO]:
+    """Open a text file, which replaces `file` if the `with` block raises no error.
+
+    A device is written in place.
+    """
+    path = Path(file)
+    is_device = path.exists() and not path.is_file()
+    with (
+        cli.naming(str(file)),
+        contextlib.nullcontext(path) if is_device else replace_file(path) as place,
+        open(place, "w", encoding="utf-8", newline="") as opened,
+    ):
+        yield opened
+
+
+def write_output(file: str | Path, text: str) -> None:
+    """Replace the contents of `file`, completely or not at all."""
+    with replacing(file) as opened:
+        opened.write(text)

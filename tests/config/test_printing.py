@@ -1,0 +1,97 @@
+import ast
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import resnet_fn
+from resnet_fn.config import cli
+from resnet_fn.config.printing import in_utf8, printable, say, warn
+
+PACKAGE = Path(resnet_fn.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred\x9b0m\x07", r"\x1b[31mred\x9b0m\x07"),
+        ("a\nb\r\tc\x7f", r"a\nb\r\tc\x7f"),
+        ("gpj.\u202ean\u2028x", r"gpj.\u202ean\u2028x"),  # shown from right to left; a line's end
+        (os.fsdecode(b"\xff.jpg"), r"\xff.jpg"),
+        ("\ud83d", r"\ud83d"),  # half a character, as JSON can have it
+        ("été 文字\u3000\u200d 😀 \\n", "été 文字\u3000\u200d 😀 \\n"),
+    ],
+)
+def test_a_text_is_one_line_without_codes(text, shown, capsys):
+    assert printable(text) == printable(shown) == shown
+    say(text, 3)
+    warn(text)
+    out, err = capsys.readouterr()
+    assert (out, err) == (f"{shown}\n3\n", f"warning: {shown}\n")
+
+
+def test_data_files_keep_all_but_bytes_that_are_no_text():
+    assert in_utf8("a\nb\x1b" + os.fsdecode(b"\xff")) == "a\nb\x1b\\xff"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "written"),
+    [
+        ("ascii", rb"\xe9 \u2026 \u6587"),
+        ("latin-1", b"\xe9 \\u2026 \\u6587"),
+        ("utf-8", "é … 文".encode()),
+    ],
+)
+def test_a_stream_may_lack_characters(encoding, written):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding)
+    say("é … 文", stream=stream)
+    assert stream.buffer.getvalue() == written + b"\n"
+
+
+def test_a_process_may_have_no_stdout(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    say("a")
+
+
+def test_only_one_module_prints():
+    """Except the launcher, which copies its workers' logs, and the ladder."""
+    files = [path for path in PACKAGE.rglob("*.py") if "parity" not in path.parts]
+    printing = {
+        path.name
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+    }
+    assert printing <= {"printing.py", "launch.py", "__main__.py"}
+
+
+@pytest.mark.parametrize(
+    ("raised", "shown"),
+    [
+        (lambda: cli.file_to_write("no\nfolder\x1b/a"), ""),  # argparse's own, not run's
+        (lambda: resnet_fn.recipes.recipe("a\nb\x1b"), r"recipe: 'a\nb\x1b' is unknown"),
+        (lambda: resnet_fn.recipes.load_recipe("a\nb\x1b.toml"), r"a\nb\x1b.toml: does not exist"),
+    ],
+)
+def test_an_error_is_one_line_although_a_name_has_several(raised, shown, capsys):
+    with pytest.raises(SystemExit):
+        cli.run("train", lambda _: raised(), [])
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "\x1b" not in err
+    assert shown in err
+
+
+def test_help_shows_a_recipes_values_as_they_are(capsys):
+    Path("mine.toml").write_text('extends = "digits"\nweights = "50%d\\u001b%(prog)s.pth"\n')
+    with pytest.raises(SystemExit):
+        cli.run("train", importing_train(), ["--recipe", "mine.toml", "--help"])
+    assert r"50%d\x1b%(prog)s.pth*" in "".join(capsys.readouterr().out.split())
+
+
+def importing_train():
+    from resnet_fn.train import main
+
+    return main

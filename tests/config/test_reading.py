@@ -1,0 +1,55 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.config.reading import open_text_file, read_json, read_regular
+from resnet_fn.recipes import load_recipe
+
+KINDS = ("fifo", "device", "sparse", "nested", "folder")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_json_of_others_ends_with_an_error(kind, foreign):
+    with pytest.raises((OSError, ValueError)):
+        read_json(foreign(kind, "a.json"))
+
+
+def test_json_is_read():
+    Path("a.json").write_text(json.dumps({"é": [1, None]}))
+    assert read_json("a.json") == {"é": [1, None]}
+    assert read_regular("a.json", 100) == Path("a.json").read_bytes()
+    with pytest.raises(OSError, match="of at most 3"):
+        read_regular("a.json", 3)
+
+
+def test_a_file_larger_than_the_memory_is_not_begun(foreign):
+    with pytest.raises(MemoryError, match="64,424,509,440 bytes do not fit into memory"):
+        read_regular(foreign("sparse", "a"))
+
+
+def test_the_pipe_of_a_shell_is_a_list():
+    """As in --val-list <(command)."""
+    end, other = os.pipe()
+    os.write(other, b"a.jpg bee\n")
+    os.close(other)
+    with open_text_file(f"/dev/fd/{end}") as file:
+        assert file.read() == b"a.jpg bee\n"
+    os.close(end)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recipe_file_of_another_kind_is_named(kind, foreign, raises_line):
+    foreign(kind, "a.toml")
+    if kind == "nested":
+        Path("a.toml").write_text("epochs = " + "[" * 20_000)
+    with raises_line("a.toml", "; "):
+        load_recipe("a.toml")
+
+
+@pytest.mark.parametrize("value", ["1" + "0" * 400, "-" + "9" * 400])
+def test_a_number_of_400_digits_is_not_finite(value, raises_line):
+    Path("a.toml").write_text(f"learning_rate = {value}\n")
+    with raises_line("a.toml line 1: learning_rate", "is not finite; give a number"):
+        load_recipe("a.toml").complete()

@@ -1,0 +1,37 @@
+import csv
+import io
+
+import pytest
+
+from resnet_fn.data.cells import from_cell, to_cell
+
+FORMULAS = [
+    '=HYPERLINK("http://x","y")',
+    "+1+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    "-",
+    "=",
+]
+PLAIN = ["cat", "", "a=b", "'quoted'", "-1", "+1.5e-3", "-.5", "3", "'", " =1", "é/ü.jpg"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_cell_is_a_formula(text):
+    assert to_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_numbers_and_other_texts_stay_as_they_are(text):
+    assert to_cell(text) == text
+
+
+@pytest.mark.parametrize("text", [*FORMULAS, *PLAIN, *(f"'{text}" for text in FORMULAS), "''-1"])
+def test_a_cell_is_read_as_the_text_that_was_written(text):
+    file = io.StringIO()
+    csv.writer(file).writerow([to_cell(text), "next"])
+    (row,) = csv.reader(io.StringIO(file.getvalue(), newline=""))
+    assert from_cell(row[0]) == text

@@ -1,0 +1,133 @@
+"""What commands write: nothing of the user's is replaced, and no cell is a formula."""
+
+import csv
+import dataclasses
+import io
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.config.cli import UsageError
+from resnet_fn.data.sources.bundled import load_digits
+from resnet_fn.data.sources.lists import load_lists
+from resnet_fn.evaluation.evaluate import evaluate_in_detail
+from resnet_fn.evaluation.export import export
+from resnet_fn.evaluation.image_names import read_list
+from resnet_fn.evaluation.loaded_net import load_run
+from resnet_fn.report.writer import predictions_csv
+
+pytestmark = pytest.mark.usefixtures("device")
+
+USERS = b"of the user"
+CLASSES = ("=1+1", "+a", "-2", "@b", "'=c", "d", "-e", "=1;=2", "'", "9")
+
+
+@pytest.fixture
+def users():
+    """users(path) makes a file of the user's; what it holds is compared after the test."""
+    paths = []
+
+    def make(path):
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(USERS)
+        paths.append(path)
+
+    yield make
+    assert all(path.read_bytes() == USERS for path in paths)
+
+
+@pytest.mark.parametrize("path", ["a.png", "labels.csv"])
+def test_predict_replaces_only_its_own_tables(path, users, run, digits_png, main, raises_line):
+    """As if the user forgot the name of the table, or took --csv for --list."""
+    users(path)
+    with raises_line(f"--csv: {path} exists", "give another path", kind=UsageError):
+        main("predict", run, "images/00.png", "--csv", path)
+    for _ in range(2):
+        assert main("predict", run, "images/00.png", "--csv", "own.csv") == 0
+
+
+@pytest.mark.parametrize("path", ["report.html", "report.json", "predictions.csv"])
+def test_evaluate_replaces_only_its_own_reports(path, users, run, main, raises_line):
+    users(Path("report", path))
+    with raises_line(f"--report: report/{path} exists", "give another path", kind=UsageError):
+        main("evaluate", run, "--report", "report")
+    assert os.listdir("report") == [path]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "inspect", "doctor"])
+def test_json_of_the_user_is_not_replaced(command, users, run, main, raises_line):
+    users("package.json")
+    words = [] if command == "doctor" else [run]
+    name = command if command == "evaluate" else f"{command}.__main__"
+    with raises_line("--json: package.json exists", "give another path", kind=UsageError):
+        main(name, *words, "--json", "package.json")
+
+
+def test_results_replace_earlier_results(run, main):
+    """An empty file, as of mktemp, and a device, too."""
+    Path("result.json").touch()
+    for _ in range(2):
+        assert main("evaluate", run, "--json", "result.json") == 0
+        assert main("inspect.__main__", run, "--json", "arrays.json") == 0
+    assert main("evaluate", run, "--json", "/dev/null") == 0
+
+
+@pytest.mark.parametrize("path", ["net.safetensors", "net.safetensors.json"])
+def test_export_replaces_only_what_it_wrote(path, users, run, raises_line):
+    users(path)
+    with raises_line(f"out: {path} exists", "give another path"):
+        export(run, "net.safetensors")
+    assert os.listdir() == [path, "run"] or sorted(os.listdir()) == sorted([path, "run"])
+    for _ in range(2):
+        export(run, "own.safetensors", images=np.zeros((2, 1, 8, 8), np.float32))
+
+
+def test_no_cell_is_a_formula_and_labels_are_read_back(run):
+    """The labels of predictions.csv are those of a list of images."""
+    trained = load_run(run)
+    named = dataclasses.replace(trained, input=dataclasses.replace(trained.input, classes=CLASSES))
+    detail = evaluate_in_detail(run)
+    text = predictions_csv(dataclasses.replace(detail, trained=named))
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    for row in rows:
+        assert not any(cell[:1] in "=+@\t\r" and cell for cell in row.values())
+    labels = load_digits().test.labels
+    shutil.copytree(run, "set")
+    for index in range(len(rows)):
+        Path(f"set/{index}.png").touch()
+    with open("list.csv", "w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["path", "label"])
+        table.writerows([f"{index}.png", row["label"]] for index, row in enumerate(rows))
+    dataset = load_lists("set", "", "list.csv", 1, CLASSES)
+    assert dataset.test.labels.tolist() == labels.tolist()
+
+
+def test_a_table_of_predictions_is_a_list_of_images(run, digits_png, main):
+    for name in ("=1.png", "+2.png", "-3.png", "@4.png", "'=5.png"):
+        shutil.copy("images/00.png", name)
+    names = sorted(path for path in os.listdir() if path.endswith(".png"))
+    Path("list.txt").write_text("".join(f"{name}\n" for name in names))
+    assert main("predict", run, "list.txt", "--csv", "out.csv") == 0
+    with open("out.csv", encoding="utf-8", newline="") as file:
+        cells = [row["file"] for row in csv.DictReader(file)]
+    assert cells == [f"'{name}" for name in names]
+    assert list(read_list("out.csv")) == names
+
+
+def test_names_with_codes_are_shown_and_not_obeyed(run, digits_png, main, capsys, raises_line):
+    codes = "\x1b[31mx\n"
+    shutil.copy("images/00.png", f"{codes}.png")
+    Path(f"{codes}bad.png").write_text("no image")
+    Path(f"{codes}empty").mkdir()
+    with raises_line("1 of 2 images cannot be read"):
+        main("predict", run, f"{codes}.png", f"{codes}bad.png")
+    out, err = capsys.readouterr()
+    assert out.startswith(r"\x1b[31mx\n.png   ")
+    assert err.startswith(r"predict: \x1b[31mx\nbad.png: cannot be read (not an image)")
+    assert "\x1b" not in out + err
+    assert (out.count("\n"), err.count("\n")) == (1, 1)
