@@ -46,8 +46,7 @@ def replay(
 
     `mode` is "graph", or "pynative" to compile nothing. `corrections` pairs parameters and layers
     by hand. `ours` has `MindSporeSide`'s arguments `loss`, `optimizer`, `schedule` and
-    `make_step`.
-    `quick` leaves out probes (runs on changed inputs) and the search for causes. If
+    `make_step`. `quick` leaves out probes (runs on changed inputs) and the search for causes. If
     `initialisation` is False, initial parameters are not compared. `build` makes the net again, to
     compare the initial parameters of several nets. Afterwards, the net has the reference's weights.
     """

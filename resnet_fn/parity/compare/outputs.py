@@ -29,6 +29,7 @@ def _shapes(arrays: Mapping[Any, np.ndarray]) -> str:
 class Outputs(Rule):
     """Compares each output or number of one stage."""
 
+    floor = "another array"  # whose rounding a number gets at least
     tolerance: float = 0.0
 
     def compare(self, sides: Sides) -> Stage:
@@ -45,8 +46,6 @@ class Outputs(Rule):
             allowed = larger_bound(self.tolerance, roundings)
             differences.append(allowed.compare(array_id(name), ours[names[name]], b))
         return Stage(self.id, differences, f"here alone: {', '.join(more)}" if more else "")
-
-    floor = "another array"  # which array's rounding a number gets at least
 
     def least(self, sides: Sides) -> Mapping[Any, float]:
         """Return lower limits for the rounding of numbers whose measured rounding may be small by
