@@ -41,7 +41,7 @@ from resnet_fn.update.exchange import make_flags
 from resnet_fn.update.step import StepResult
 
 # share of an epoch's time for which its evaluation waits until the checkpoint is on the disk
-MOST_WAITING = 0.005
+_EVALUATION_WAITS = 0.005
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,7 +228,7 @@ def save_before_evaluation(run: Run) -> None:
     if progress.update > run.saved and (is_first or is_due):
         epoch_seconds = time.perf_counter() - run.pace.began
         save(run)
-        run.writer.wait(None if is_first else MOST_WAITING * epoch_seconds)
+        run.writer.wait(None if is_first else _EVALUATION_WAITS * epoch_seconds)
 
 
 def end_epoch(run: Run) -> None:

@@ -1,5 +1,6 @@
 import os
 import threading
+import time
 from concurrent.futures import wait
 
 import numpy as np
@@ -68,6 +69,42 @@ def test_a_second_save_waits_for_the_first(tmp_path, state, held_disk):
     assert load_checkpoint(tmp_path / "step-00000004").weights["w"].sum() == 42
     first, second = writer.poll()
     assert first["stall_seconds"] < 0.2 < second["stall_seconds"]
+
+
+def inodes(folder):
+    return {path.name: path.stat().st_ino for path in folder.glob("*.safetensors")}
+
+
+def test_a_second_save_of_the_same_values_writes_only_the_state(tmp_path, state, monkeypatch):
+    """As after an evaluation. What an evaluation has moved, or a disk without links: all anew."""
+    folder, found = tmp_path / "step-00000003", []
+    with CheckpointWriter(state) as writer:
+        for loss in (0.5, 0.4):
+            writer.save(folder, {**STATE, "last": {"loss": loss}}, lambda: None)
+            writer.wait()
+            found.append(inodes(folder))
+            assert load_checkpoint(folder).state["last"] == {"loss": loss}
+        ops.assign(state.weights[0], Tensor(np.full((2, 3), -0.0, np.float32)))
+        writer.save(folder, STATE, lambda: None)
+        writer.wait()
+        found.append(inodes(folder))
+        assert np.signbit(load_checkpoint(folder).weights["w"]).all()
+        monkeypatch.setattr(os, "link", lambda *_: os.stat("not there"))
+        writer.save(folder, {**STATE, "epoch": 7}, lambda: None)
+    assert found[0] == found[1]
+    assert not {*found[1].values()} & {*found[2].values()}
+    assert load_checkpoint(folder).state["epoch"] == 7
+    assert np.signbit(load_checkpoint(folder).weights["w"]).all()
+
+
+def test_a_wait_for_a_save_can_end_early(tmp_path, state, held_disk):
+    with CheckpointWriter(state) as writer:
+        writer.save(tmp_path / "step-00000003", STATE, lambda: None)
+        began = time.monotonic()
+        writer.wait(0.05)
+        assert 0.05 <= time.monotonic() - began < 5
+        assert not (tmp_path / "step-00000003").exists()
+        held_disk.set()
 
 
 def test_an_error_surfaces_at_the_next_poll_or_at_the_end(tmp_path, state):

@@ -1,3 +1,4 @@
+import errno
 import io
 import os
 import struct
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from resnet_fn.data.image_file import image_formats, open_image
+from resnet_fn.data.image_file import image_formats, is_files_fault, open_image
 from resnet_fn.data.preprocess import open_upright
 from resnet_fn.data.sources.files import ENDINGS
 from resnet_fn.data.sources.scan import examine
@@ -162,3 +163,16 @@ def test_many_texts_are_not_all_unpacked(megabytes, png):
     start = time.process_time()
     assert open_upright(data).tobytes() == open_upright(png()).tobytes()
     assert time.process_time() - start < 0.6
+
+
+@pytest.mark.parametrize("name", ["ENOENT", "EACCES", "ELOOP", "ENAMETOOLONG", "EISDIR"])
+def test_an_error_of_a_path_is_the_files_own(name):
+    assert is_files_fault(OSError(getattr(errno, name), "text"))
+
+
+@pytest.mark.parametrize(
+    "name", ["EMFILE", "ENFILE", "ENOMEM", "EIO", "ESTALE", "ETIMEDOUT", "EAGAIN", "ENOTCONN"]
+)
+def test_an_error_of_a_limit_or_disk_is_not_the_files_own(name):
+    assert not is_files_fault(OSError(getattr(errno, name), "text"))
+    assert not is_files_fault(MemoryError())

@@ -89,7 +89,7 @@ def test_kill_before_every_line_of_a_save(python):
     ) as folder:
         result = json.loads(python(DRIVERS / "kill_every_line.py", folder, seconds=300).stdout)
     for case in result.values():
-        assert case["old"] > 100, "killed before the rename"
+        assert case["old"] > 50, "killed before the rename"
         assert case["new"] > 20, "killed after it, and while older ones were removed"
         assert case["old"] + case["new"] == case["lines"]
     print(f"{sum(case['lines'] for case in result.values())} deaths, 0 checkpoints lost")

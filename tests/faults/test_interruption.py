@@ -16,6 +16,7 @@ import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.runtime import process
+from resnet_fn.runtime.parent import children
 
 # Two micro-batches an update, five updates an epoch, 30 in all, a checkpoint after each.
 RECIPE = [
@@ -240,6 +241,22 @@ def test_signals_before_the_first_update_end_it_at_once(
     assert not list((tmp_path / "run").rglob("*tmp*"))
 
 
+@pytest.mark.slow
+def test_process_1_of_a_container_heeds_signals_while_it_compiles(wait_until, tmp_path):
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no process namespaces here")
+    outer = popen([*inside, *command(tmp_path / "run", ["--model", "resnet18"])])
+    wait_until((tmp_path / "run" / "config.json").exists, 120, outer)
+    (first,) = children(outer.pid)
+    os.kill(first, signal.SIGTERM)
+    sent = time.monotonic()
+    output, _ = outer.communicate(timeout=60)
+    assert outer.returncode == 143, output
+    assert time.monotonic() - sent < 10
+    assert RunFolder(tmp_path / "run").updates() == []
+
+
 SCRIPT = """
 import signal, sys
 if sys.argv[2] == "blocked":
@@ -294,14 +311,16 @@ def test_ctrl_c_ends_the_reading_of_flags(installed):
 
 @pytest.mark.slow
 def test_exit_codes_of_signals(launcher, finish, installed, all_cpus, last_state, tmp_path):
-    """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, within the 30 s that a pre-emption leaves; the same
-    command goes on.
+    """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, SIGUSR1: 138, SIGUSR2: 140, within the 30 s that a
+    pre-emption leaves; the same command goes on.
 
     On all CPUs, as above. (Two workers: test_launcher.py.)
     """
     folder, newest, uncompiled = tmp_path / "run", 0, ("--mode", "pynative")
-    forms = (["-m", "resnet_fn.train"], [installed, "train"], ["-m", "resnet_fn", "train"])
+    module = ["-m", "resnet_fn.train"]
+    forms = (module, [installed, "train"], ["-m", "resnet_fn", "train"], module, module)
     codes = ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129))
+    codes += ((signal.SIGUSR1, 138), (signal.SIGUSR2, 140))
     for form, (number, code) in zip(forms, codes, strict=True):
         process = popen([*all_cpus, *command(folder, uncompiled, form)])
         launcher.wait_for_update(folder, process, newest)
@@ -312,7 +331,7 @@ def test_exit_codes_of_signals(launcher, finish, installed, all_cpus, last_state
         assert process.returncode == code, output
         assert time.monotonic() - sent < 30
         newest = RunFolder(folder).newest().state["update"]
-        assert newest < 28
+        assert newest < 30
         again = shlex.join(command(folder, uncompiled, form)[form[0] == installed :])
         assert f"{number.name}: stopping after update {newest}\n" in output
         assert f"\nto go on:\n{again}\n" in output

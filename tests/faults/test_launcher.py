@@ -49,15 +49,25 @@ def stop_in_evaluation(launcher, run):
     assert RunFolder(run).newest().state["last"] is None
 
 
-def fail_in_evaluation(launcher, run):
-    """Rank 0's first evaluation fails, while rank 1 waits for it: the epoch is saved all the
-    same.
-    """
-    output = launcher.finish(run, "python", FAULTY, "error-in-evaluation", "0", code=1)
-    assert "launch: worker 0 ended with exit code 1; its log ends:\n" in output
-    assert "train: error: disk: Input/output error" in output
+def fail_in_evaluation(launcher, run, rank):
+    """One rank's first evaluation fails: both end, with that epoch's checkpoint and one message."""
+    output = launcher.finish(run, "python", FAULTY, "error-in-evaluation", rank, code=1)
+    assert (
+        f"train: error: evaluation after update 11: rank {rank}: disk: Input/output error; the "
+        "checkpoint after update 11 is saved"
+    ) in output
     assert RunFolder(run).newest().state["update"] == 11
     assert RunFolder(run).newest().state["last"] is None
+
+
+def fail_in_batch(launcher, run):
+    """Rank 1 alone has no memory for its batch of update 8: no rank applies it."""
+    output = launcher.finish(run, "python", FAULTY, "error-in-batch", "1", code=1)
+    assert (
+        "train: error: update 8: rank 1: out of memory (no room); give smaller images or a smaller "
+        "batch; the update was not applied; the checkpoint after update 7 is saved"
+    ) in output
+    assert max(RunFolder(run).updates()) == 7
 
 
 def stop_by_signal(launcher, run, number=signal.SIGTERM, inside=()):
@@ -131,7 +141,7 @@ def kill_the_launcher(launcher, run):
 def test_two_workers_through_every_fault_and_on(
     launcher, unbroken_pair, events, all_cpus, tmp_path, last_state
 ):
-    """One run of two workers, ended in ten ways, nobody left behind after any; then it ends as if
+    """One run of two workers, ended in twelve ways, nobody left behind after any; then it ends as if
     unbroken.
     """
     run = tmp_path / "run"
@@ -140,8 +150,10 @@ def test_two_workers_through_every_fault_and_on(
         stop_by_signal,
         die_in_save,
         nan_on_one_rank,
+        fail_in_batch,
         die_in_all_reduce,
-        fail_in_evaluation,
+        partial(fail_in_evaluation, rank="0"),
+        partial(fail_in_evaluation, rank="1"),
         stop_in_evaluation,
         kill_the_launcher,
         # of which a thread of NumPy's may get it

@@ -4,6 +4,7 @@ import mindspore
 import numpy as np
 import pytest
 
+from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.file_feed import Buffers
 from resnet_fn.run.prefetch import Prefetcher, to_device
 
@@ -42,7 +43,8 @@ def test_the_next_batch_is_prepared_in_a_thread_while_the_device_computes():
     assert not any(thread.is_alive() for thread in feed.threads)
 
 
-def test_an_error_waits_for_the_update_that_it_belongs_to():
+@pytest.mark.parametrize("error", [KeyError("gone"), MemoryError(), BadSampleError("cut")])
+def test_an_error_waits_for_the_update_that_it_belongs_to(error):
     """While an epoch's last update is computed, say: an evaluation and a checkpoint may still come.
 
     (Of a sample that is bad: tests/faults/test_bad_file.py.)
@@ -50,13 +52,15 @@ def test_an_error_waits_for_the_update_that_it_belongs_to():
 
     def act(update):
         if update == 1:
-            raise KeyError("gone")
+            raise error
 
     prefetcher = Prefetcher(Feed(act), 3, BLANK)
     assert prefetcher.get(0).seconds > 0
     prefetcher.start(1)
-    with pytest.raises(KeyError, match="gone"):
-        prefetcher.get(1)
+    batch, tensors, _, raised = prefetcher.get(1)
+    assert raised is error
+    assert batch is BLANK
+    assert tensors[1].asnumpy().tolist() == [1]
     assert prefetcher.get(2).batch[0].item() == 2
 
 

@@ -431,6 +431,21 @@ def test_a_resume_with_other_micro_batches_or_workers_says_that_other_bits_follo
     assert parts.startswith("resuming with 4 micro-batches instead of 2: ")
 
 
+def test_a_resume_with_a_smaller_evaluation_block_says_so():
+    """An older checkpoint has no such entry, and computed 64 at a time."""
+    then = parallel_layout(RunOptions(), Workers())
+    assert then.pop("samples at a time in evaluation") == 64
+    for size in (64, 1000):
+        assert (
+            layout_notes(then, parallel_layout(RunOptions(eval_batch_size=size), Workers())) == []
+        )
+    (note,) = layout_notes(then, parallel_layout(RunOptions(eval_batch_size=8), Workers()))
+    assert note == (
+        "resuming with 8 samples at a time in evaluation instead of 64: some bits of the "
+        "evaluations may differ"
+    )
+
+
 OTHERS = {
     **{
         "CPU count": 64,
@@ -446,7 +461,7 @@ OTHERS = {
 
 def test_a_resume_with_other_kernels_says_that_other_bits_may_follow():
     now = parallel_layout(RunOptions(), Workers())
-    assert {*OTHERS, "workers", "micro-batches"} == now.keys()
+    assert {*OTHERS, "workers", "micro-batches", "samples at a time in evaluation"} == now.keys()
     for name, then in OTHERS.items():
         line, *_ = layout_notes({**now, name: then}, now)
         assert (

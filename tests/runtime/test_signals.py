@@ -1,22 +1,32 @@
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 
+from resnet_fn.runtime.parent import children
 from resnet_fn.runtime.signals import StopRequest, agreed_signal
 
 
 @pytest.mark.parametrize(
     ("number", "votes"),
-    [(signal.SIGTERM, [1, 0, 0]), (signal.SIGINT, [0, 1, 0]), (signal.SIGHUP, [0, 0, 1])],
+    [
+        (signal.SIGTERM, [1, 0, 0, 0, 0]),
+        (signal.SIGINT, [0, 1, 0, 0, 0]),
+        (signal.SIGHUP, [0, 0, 1, 0, 0]),
+        (signal.SIGUSR1, [0, 0, 0, 1, 0]),
+        (signal.SIGUSR2, [0, 0, 0, 0, 1]),
+    ],
 )
 def test_the_first_signal_counts_and_further_ones_change_nothing(number, votes):
     before = signal.getsignal(signal.SIGINT)  # of a shell's background job: SIG_IGN
     with StopRequest() as request:
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # nothing to lose yet
         request.install_handlers()
-        assert request.stop_flags().tolist() == [0, 0, 0]
+        assert request.stop_flags().tolist() == [0, 0, 0, 0, 0]
         for sent in (number, signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), sent)
         assert request.stop_flags().tolist() == votes
@@ -33,7 +43,7 @@ def test_a_blocked_sigint_is_waited_for_in_a_thread_that_ends():
             pause = threading.Event()
             while not request.stop_flags().any():
                 assert not pause.wait(0.01)
-            assert request.stop_flags().tolist() == [0, 1, 0]
+            assert request.stop_flags().tolist() == [0, 1, 0, 0, 0]
         assert threading.active_count() == before
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -41,7 +51,53 @@ def test_a_blocked_sigint_is_waited_for_in_a_thread_that_ends():
 
 def test_all_ranks_stop_for_one_signal():
     """From the sums of the votes: whoever got what, the answer is the same on every rank."""
-    assert agreed_signal([0, 0, 0]) == 0
-    assert agreed_signal([0, 3, 1]) == signal.SIGINT
-    assert agreed_signal([1, 3, 1]) == agreed_signal([2, 0, 0]) == signal.SIGTERM
-    assert agreed_signal([0, 0, 2]) == signal.SIGHUP
+    assert agreed_signal([0, 0, 0, 0, 0]) == 0
+    assert agreed_signal([0, 3, 1, 0, 0]) == signal.SIGINT
+    assert agreed_signal([1, 3, 1, 0, 0]) == agreed_signal([2, 0, 0, 0, 1]) == signal.SIGTERM
+    assert agreed_signal([0, 0, 2, 1, 0]) == signal.SIGHUP
+    assert agreed_signal([0, 0, 0, 0, 2]) == signal.SIGUSR2
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_handler_of_the_users_own_stays(number):
+    received = []
+    before = signal.signal(number, lambda got, _: received.append(got))
+    try:
+        with StopRequest() as request:
+            request.install_handlers()
+            os.kill(os.getpid(), number)
+            assert not request.stop_flags().any()
+    finally:
+        signal.signal(number, before)
+    assert received == [number]
+
+
+# the main thread is in C code, as it is while MindSpore compiles
+BUSY = """
+import ctypes, sys
+import resnet_fn
+from resnet_fn.runtime.signals import StopRequest
+with StopRequest():
+    print("ready", flush=True)
+    ctypes.CDLL(None).usleep(60_000_000)
+"""
+WAITING = "import resnet_fn, time; print('ready', flush=True); time.sleep(60)"
+
+
+@pytest.mark.parametrize(
+    ("code", "number"),
+    [(WAITING, signal.SIGTERM), (BUSY, signal.SIGTERM), (BUSY, signal.SIGUSR1)],
+)
+def test_process_1_of_a_container_ends_at_a_signal(code, number):
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL).returncode
+    ):
+        pytest.skip("no process namespaces here")
+    words = [*inside, sys.executable, "-c", code]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as outer:
+        assert outer.stdout.readline() == "ready\n"
+        (first,) = children(outer.pid)
+        os.kill(first, number)
+        assert outer.wait(timeout=30) == 128 + number

@@ -1,4 +1,5 @@
 import os
+import resource
 import tracemalloc
 from dataclasses import replace
 
@@ -187,6 +188,54 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
     monkeypatch.setattr(scan, "MOST_CHECKED", 44)
     with pytest.raises(ValueError, match="4 of 35 training files are bad"):
         open_dataset(RECIPE, str(folder))
+
+
+def test_without_descriptors_no_file_is_left_out(folder):
+    """Nor is one called bad where bad files are an error, or while a batch is read."""
+    split = open_dataset(SKIP, str(folder)).train  # all imports are done
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    parts = (".JPEG", "Too many open files", "not the fault of this file", "ulimit -n")
+    for action in (
+        lambda: scan_files(split, True, Workers(), progress=False),
+        lambda: scan_files(split, True, Workers(), progress=True),
+        lambda: split.read(0),
+    ):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        try:
+            with pytest.raises(OSError, match="Too many open files") as caught:
+                action()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert all(part in str(caught.value) for part in parts)
+
+
+SHORT_OF_MEMORY = """
+import resource, sys
+from resnet_fn.data.image_file import image_formats
+from resnet_fn.data.sources.scan import examine
+from PIL import JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+image_formats()
+pages = int(open("/proc/self/statm").read().split()[0])
+for megabytes in map(float, sys.argv[2:]):
+    resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + int(megabytes * 2**20), -1))
+    try:
+        print(examine(sys.argv[1]).fault or "good")
+    except MemoryError:
+        print("no memory")
+"""
+
+
+@pytest.mark.parametrize(("ending", "options"), [("jpg", {"progressive": True}), ("webp", {})])
+def test_without_memory_a_good_file_is_not_called_damaged(ending, options, python):
+    """Pillow's decoders report it as "broken data stream", or cannot make a decoder."""
+    noise = np.random.default_rng(0).integers(0, 256, (150, 200, 3), np.uint8)
+    Image.fromarray(noise).resize((3000, 2250)).save(f"a.{ending}", **options)
+    lines = python("-c", SHORT_OF_MEMORY, f"a.{ending}", 1, 4, 16, 2000).stdout.splitlines()
+    assert lines[-1] == "good"
+    assert {*lines[:-1]} <= {"no memory", "good"}
+    assert lines[0] == "no memory"
 
 
 def test_a_scan_holds_a_window_of_files_however_many_there_are(folder):

@@ -2,8 +2,10 @@
 
 nan-batch: rank RANK's images of update 8 hold a NaN. die-in-save: it is killed half-way through a
 checkpoint. die-in-step: it is killed while the others wait for it in an all-reduce.
-error-in-save: no checkpoint can be saved once the launcher was killed. term-in-evaluation: it alone gets a SIGTERM
-while it evaluates. error-in-evaluation: something else than a sample fails there. The faults are in this file alone.
+error-in-save: no checkpoint can be saved once the launcher was killed. term-in-evaluation: it
+alone gets a SIGTERM while it evaluates. error-in-evaluation: something else than a sample fails
+there. error-in-batch: there is no memory for the images of update 8. The faults are in this file
+alone.
 """
 
 import errno
@@ -32,6 +34,8 @@ def faulty_batch(self, update):
             images[5, 0, 3, 3] = np.nan
         elif FAULT == "die-in-step":
             os.kill(os.getpid(), signal.SIGKILL)
+        elif FAULT == "error-in-batch":
+            raise MemoryError("no room")
     return images, labels
 
 

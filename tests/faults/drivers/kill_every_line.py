@@ -33,17 +33,19 @@ def arrays(value):
     }
 
 
-def save(run, update, value):
+def save(run, update, value, same=0):
+    """Save arrays of `value`, or, over a checkpoint of `same`, its arrays with another state."""
     write_checkpoint(
         run.checkpoint_path(update),
-        arrays(value),
-        arrays(-value),
+        arrays(same or value),
+        arrays(-(same or value)),
         {"update": update, "best": None, "value": value},
+        links=bool(same),
     )
     run.prune(update, keep_last=2)
 
 
-def save_killed_before(line, run):
+def save_killed_before(line, run, same):
     """Save 30 as update 3 in a child process that dies before this line of the save; its exit
     code.
     """
@@ -62,7 +64,7 @@ def save_killed_before(line, run):
 
     sys.settrace(trace)
     threading.settrace(trace)  # the hashing threads too
-    save(run, 3, 30)
+    save(run, 3, 30, same)
     os._exit(0)
 
 
@@ -76,12 +78,13 @@ def prepare(folder, replacing):
 
 def main(folder):
     result = {}
-    for replacing in (False, True):
+    for kind, same in (("fresh", 0), ("replacing", 0), ("linking", 3)):
+        replacing = kind != "fresh"
         counts = {"old": 0, "new": 0}
         line = 0
         while True:
             run = prepare(folder, replacing)
-            code = save_killed_before(line, run)
+            code = save_killed_before(line, run, same)
             assert code in (0, -signal.SIGKILL), code
             recover_interrupted_replace(run.checkpoints)
             loaded = run.newest()
@@ -92,7 +95,7 @@ def main(folder):
                 update,
                 value,
             )
-            for name, array in arrays(value).items():
+            for name, array in arrays(same or value).items():
                 assert np.array_equal(loaded.weights[name], array), (line, name)
             for kept in run.updates():
                 checkpoint.load_checkpoint(run.checkpoint_path(kept))
@@ -105,7 +108,7 @@ def main(folder):
                 break
             counts["new" if new else "old"] += 1
             line += 1
-        result["replacing" if replacing else "fresh"] = {"lines": line, **counts}
+        result[kind] = {"lines": line, **counts}
     print(json.dumps(result))
 
 

@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+from mindspore import Tensor
+
+from resnet_fn.data.sources.bundled import load_digits
+from resnet_fn.evaluation.eval_step import EvalResult
+from resnet_fn.evaluation.scoring import score
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "sizes"), [(1, {1}), (8, {8}), (63, {63}), (64, {64}), (256, {64})]
+)
+def test_a_batch_size_below_64_is_what_the_net_computes(batch_size, sizes):
+    """Each of the 360 images is scored once, whatever the size."""
+    dataset, seen = load_digits(), set()
+
+    def step(images, labels):
+        seen.add(len(images))
+        sums = images.sum((1, 2, 3)) + labels
+        return EvalResult(sums, labels, Tensor(np.zeros(len(images), np.int32)))
+
+    scores = score(step, dataset, batch_size)
+    assert seen == sizes
+    assert np.array_equal(scores.prediction, dataset.test.labels)
+
+
+def test_an_error_in_the_last_block_is_raised_as_it_is():
+    def step(images, labels):
+        raise ZeroDivisionError("one")
+
+    with pytest.raises(ZeroDivisionError, match="one"):
+        score(step, load_digits(), 64)

@@ -1,0 +1,24 @@
+"""Shared memory that is full or missing, in a mount namespace of its own."""
+
+import os
+import subprocess
+
+import pytest
+
+FULL = "mount -t tmpfs -o size=4k none /dev/shm; head -c 4096 /dev/zero > /dev/shm/full"
+READ_ONLY = "mount -t tmpfs -o ro none /dev/shm"
+INSIDE = ["unshare", "--mount", "sh", "-c"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [FULL, READ_ONLY])
+def test_a_training_needs_no_shared_memory(fault, launcher):
+    if subprocess.run([*INSIDE, fault], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no mount namespaces here")
+    inside = [*INSIDE, f'{fault}; exec "$@"', "sh"]
+    process = launcher.train("--epochs", "1", "--out-dir", "run", inside=inside)
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    assert "best top-1" in output
+    assert os.path.exists("run/checkpoints/step-00000011")
+    assert launcher.finish("two", inside=inside, more=["--epochs", "1"]).count("best top-1") == 1
