@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resnet_fn.checkpoint.folder import Arrays, Checkpoint, CheckpointError
+from resnet_fn.checkpoint.folder import Arrays, Checkpoint
+from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.config.hints import few
 
 if TYPE_CHECKING:
@@ -62,29 +63,39 @@ def check_finite(arrays: Arrays, source: object) -> None:
         raise ValueError(f"{source} contains NaN or infinity ({few(counts)}); {fix}")
 
 
-def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
-    """Copy `arrays` into `parameters`.
-
-    If names or shapes in the two differ, raise CheckpointError and copy nothing.
-    """
+def check_fit(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
+    """Raise CheckpointError if names or shapes of `parameters` and `arrays` differ."""
     if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
         differences = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
         raise CheckpointError(
             f"{source} belongs to another net ({differences}); give this checkpoint's net or recipe"
         )
+
+
+def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
+    """Copy `arrays` into `parameters`.
+
+    If names or shapes in the two differ, raise CheckpointError and copy nothing.
+    """
+    check_fit(parameters, arrays, source)
     assign(parameters, arrays)
 
 
 def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
     """Copy a checkpoint into the Parameters of `state`. Compiled functions use the new values.
 
+    If an error is raised, nothing was copied.
+
     Raises:
         CheckpointError: If the names or shapes in the checkpoint differ from `state`.
         ValueError: If the checkpoint contains NaN or infinity.
     """
-    check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
-    assign_all(state.weights, checkpoint.weights, checkpoint.path)
-    assign_all(state.training, checkpoint.training, checkpoint.path)
+    pairs = (state.weights, checkpoint.weights), (state.training, checkpoint.training)
+    for parameters, arrays in pairs:
+        check_finite(arrays, checkpoint.path)
+        check_fit(parameters, arrays, checkpoint.path)
+    for parameters, arrays in pairs:
+        assign(parameters, arrays)
 
 
 def assign(parameters: "Sequence[Parameter]", arrays: Arrays) -> None:

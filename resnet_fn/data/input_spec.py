@@ -6,7 +6,7 @@ Checkpoints contain this description, for example for `load_run`.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import numpy as np
 
@@ -40,12 +40,35 @@ class InputSpec:
     def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
         """Make an `InputSpec` from the dict that `config.fields.to_dict` returns.
 
-        Optional fields may be absent.
+        Optional fields may be absent. Raises TypeError or ValueError if a field is missing,
+        unknown or invalid.
         """
         values: dict[str, Any] = {
             key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()
         }
-        return cls(**values)
+        spec = cls(**values)
+        for field in dataclasses.fields(cls):
+            value = getattr(spec, field.name)
+            if not _has_type(value, field.type):
+                raise ValueError(f"{field.name}: {value!r} is not valid")
+        if (
+            len(spec.mean) != spec.channels
+            or len(spec.std) != spec.channels
+            or 0 in (*spec.std, spec.full_scale)
+        ):
+            raise ValueError("channels, mean, std, full_scale: these values do not fit together")
+        return spec
+
+
+def _has_type(value: Any, declared: Any) -> bool:
+    """Return whether `value` has the declared type of a field, and is not negative if an int."""
+    if get_origin(declared) is tuple:
+        return isinstance(value, tuple) and all(
+            _has_type(item, get_args(declared)[0]) for item in value
+        )
+    if declared is float:
+        return type(value) in (int, float)
+    return type(value) is declared and (declared is not int or value >= 0)
 
 
 def renamed(before: Sequence[str], now: Sequence[str]) -> str:

@@ -13,21 +13,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkpoint
+from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint
+from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
 from resnet_fn.config.fields import BALANCED, OWN, show_value, to_dict
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.packages import installed
 from resnet_fn.config.recipe import PREPARATION, Recipe, recipe_from_dict
 from resnet_fn.config.settings import changed
 from resnet_fn.data.feed import Feed
+from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.input_spec import renamed
 from resnet_fn.recipes import chosen
 from resnet_fn.run.build import Progress, Run
+from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.process import EXACT_THREADS, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
+from resnet_fn.telemetry import read_log
 from resnet_fn.weights.preparation import typed_preparation
 
 
@@ -49,7 +54,7 @@ def save(run: Run) -> None:
         "dataset": to_dict(run.dataset.input),
         "feed": run.feed.reproducibility_key,
         "validation": run.validation_set,
-        "parallel_layout": parallel_layout(options, run.workers),
+        "parallel_layout": parallel_layout_of(run),
         "class_weights": list(run.class_weights),
         # Values for an evaluation's report (report/writer.py).
         "class_balance": run.class_balance,
@@ -121,12 +126,15 @@ def _choose(
     if named:
         folder = RunFolder(locate(named)[0])
         _check_named(named, folder, options.out_dir)
+    elif options.out_dir:
+        folder = RunFolder(Path(options.out_dir))
     else:
-        folder = RunFolder(
-            Path(options.out_dir or f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}")
-        )
+        # If the clock was set back, an old run may have this name. `reserve` then chooses another.
+        return RunFolder(Path(f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}")), None
     folder.open(lock)
     newest = max(folder.updates(), default=0)
+    if not newest:
+        _check_log(folder)
     if newest and options.resume == "never":
         raise ValueError(
             f"out_dir: {folder.path} already holds a run; give another --out-dir or --resume auto"
@@ -143,7 +151,21 @@ def _choose(
             f"{fix}"
         )
     check_same_recipe(checkpoint, recipe, may_differ=("name", "epochs") if named else ("name",))
+    folder.set_aside(after=update)
     return folder, checkpoint
+
+
+def _check_log(folder: RunFolder) -> None:
+    """Raise CheckpointError if the log of a run without checkpoints reports one.
+
+    Their disk may not be mounted. A new run would shorten the log.
+    """
+    events = read_log(folder.log) if folder.log.exists() else []
+    saved = [event["update"] for event in events if event.get("event") == "checkpoint"]
+    if saved:
+        fault = f"contains no checkpoint, but {folder.log} reports one after update {max(saved)}"
+        fix = "mount their disk or restore them, or give another --out-dir for a new run"
+        raise CheckpointError(f"resume: {folder.checkpoints} {fault}; {fix}")
 
 
 def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
@@ -244,6 +266,17 @@ def resumed_recipe(recipe: Recipe, checkpoint: Checkpoint) -> tuple[Recipe, list
     return changed(began, name=recipe.name, epochs=recipe.epochs), notes
 
 
+def options_here(options: Any) -> tuple[RunOptions, list[str]]:
+    """Return the options with which a run goes on in this process, and a note if the run's
+    `data_threads` are more than this process's CPUs, unless the user gave them for this start.
+    """
+    most = cpu_count()
+    if "data_threads" in options.typed or options.data_threads <= most:
+        return options, []
+    note = f"data_threads {options.data_threads} becomes {most}, the number of CPUs here"
+    return changed(options, data_threads=most), [note]
+
+
 def restore(run: Run, checkpoint: Checkpoint) -> None:
     """Load a checkpoint into a newly built run, and add notes about changed data and settings to
     `run.notes`.
@@ -252,7 +285,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     run.notes += data_notes(saved, run.dataset.classes, run.feed, run.options.allow_other_data)
     run.notes += validation_notes(saved.get("validation"), run.validation_set)
     run.notes += epochs_notes(saved["update"], saved["recipe"]["epochs"], run)
-    run.notes += layout_notes(saved["parallel_layout"], parallel_layout(run.options, run.workers))
+    run.notes += layout_notes(saved["parallel_layout"], parallel_layout_of(run))
     restore_state(run.state, checkpoint)
     setting = run.recipe.class_weights
     if setting not in ("", BALANCED) and saved["class_weights"] != list(run.class_weights):
@@ -350,7 +383,15 @@ def _differences(
     )
 
 
-def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
+def parallel_layout_of(run: Run) -> dict[str, Any]:
+    """Return the `parallel_layout` of a run."""
+    decodes = isinstance(run.feed, FileFeed)
+    return parallel_layout(run.options, run.workers, decodes_images=decodes)
+
+
+def parallel_layout(
+    options: RunOptions, workers: Workers, decodes_images: bool = False
+) -> dict[str, Any]:
     """Return settings and versions that can change the results of an update, as a dict of JSON
     types.
     """
@@ -359,16 +400,19 @@ def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
         "fast-math": "on" if options.fast_math else "off",
         **kernel_environment(),
     }
+    if decodes_images:
+        kernels["Pillow"] = installed("pillow")
     return {"workers": workers.size, "micro-batches": options.accumulate, **kernels}
 
 
 def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Compare two `parallel_layout` results.
 
-    Return notes on differences and on more than `EXACT_THREADS` threads.
+    Return notes on differences and on more than `EXACT_THREADS` threads. Older checkpoints may lack
+    entries of `then`, which are not compared.
     """
     notes = []
-    for name in (name for name in now if now[name] != then[name]):
+    for name in (name for name in now if now[name] != then.get(name, now[name])):
         setting, effect = f"{name} {now[name]}", "some bits of the results may differ"
         if name in ("workers", "micro-batches"):
             setting = f"{now[name]} {name}"

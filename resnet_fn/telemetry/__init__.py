@@ -19,7 +19,7 @@ def read_log(log: Path) -> list[dict[str, Any]]:
             event = json.loads(line)
             if event["update"] >= 0:
                 events.append(event)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             if line.endswith(b"\n"):
                 print(
                     f"warning: {log}: line {number} is damaged and was left out",

@@ -11,7 +11,8 @@ from typing import Any
 
 from mindspore import nn
 
-from resnet_fn.checkpoint.folder import MANIFEST, WEIGHTS, Checkpoint
+from resnet_fn.checkpoint.folder import Checkpoint
+from resnet_fn.checkpoint.manifest import MANIFEST, WEIGHTS
 from resnet_fn.checkpoint.parameters import assign, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.checkpoint.tensor_file import read_metadata
