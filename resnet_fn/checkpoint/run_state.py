@@ -58,7 +58,7 @@ def _is_recipe(value: Any) -> bool:
 def _is_input(value: Any) -> bool:
     try:
         InputSpec.from_dict(value)
-    except (ValueError, TypeError, AttributeError):
+    except ValueError:
         return False
     return True
 
@@ -71,9 +71,10 @@ def _has_samples_or_is_none(value: Any) -> bool:
     return value is None or _has_samples(value)
 
 
-def _are_tables(value: Any) -> bool:
+def _are_class_rows(value: Any) -> bool:
+    columns = {"training_images", "loss_weight", "times_seen"}
     return isinstance(value, list) and all(
-        _is_table(row) and _are_numbers([*row.values()]) for row in value
+        _is_table(row) and row.keys() >= columns and _are_numbers([*row.values()]) for row in value
     )
 
 
@@ -89,5 +90,5 @@ _ENTRIES = {
     "validation": _has_samples_or_is_none,
     "parallel_layout": _is_table,
     "class_weights": _are_numbers,
-    "class_balance": _are_tables,
+    "class_balance": _are_class_rows,
 }

@@ -4,13 +4,16 @@ Checkpoints contain this description, for example for `load_run`.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import numpy as np
 
 from resnet_fn.config.hints import few
+
+_MOST_PIXELS = 1 << 16  # of the side of an image
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,35 +43,39 @@ class InputSpec:
     def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
         """Make an `InputSpec` from the dict that `config.fields.to_dict` returns.
 
-        Optional fields may be absent. Raises TypeError or ValueError if a field is missing,
-        unknown or invalid.
+        Optional fields may be absent. Raises ValueError if the dict is another one.
         """
+        if not isinstance(fields, Mapping):
+            raise ValueError("the description of the net's input is not a JSON object")
         values: dict[str, Any] = {
             key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()
         }
-        spec = cls(**values)
-        for field in dataclasses.fields(cls):
-            value = getattr(spec, field.name)
-            if not _has_type(value, field.type):
-                raise ValueError(f"{field.name}: {value!r} is not valid")
-        if (
-            len(spec.mean) != spec.channels
-            or len(spec.std) != spec.channels
-            or 0 in (*spec.std, spec.full_scale)
-        ):
-            raise ValueError("channels, mean, std, full_scale: these values do not fit together")
+        try:
+            spec = cls(**values)
+        except TypeError as error:  # a field is missing or unknown
+            raise ValueError(f"the description of the net's input is wrong ({error})") from None
+        spec.check()
         return spec
 
-
-def _has_type(value: Any, declared: Any) -> bool:
-    """Return whether `value` has the declared type of a field, and is not negative if an int."""
-    if get_origin(declared) is tuple:
-        return isinstance(value, tuple) and all(
-            _has_type(item, get_args(declared)[0]) for item in value
-        )
-    if declared is float:
-        return type(value) in (int, float)
-    return type(value) is declared and (declared is not int or value >= 0)
+    def check(self) -> None:
+        """Raise ValueError if a value cannot describe images, as in a stranger's file."""
+        lists = (self.classes, self.mean, self.std)
+        if not all(isinstance(values, tuple) for values in lists):
+            raise ValueError("classes, mean, std: they are not lists")
+        places = (self.data_dir, self.train_list, self.val_list)
+        texts = (self.name, self.interpolation, *places, *self.classes)
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("name, classes, interpolation, paths: one of them is not a text")
+        sizes = (self.channels, self.image_size, self.eval_resize)
+        if not all(type(size) is int and 0 <= size <= _MOST_PIXELS for size in sizes):
+            raise ValueError(f"channels, image_size, eval_resize: one is not in 0..{_MOST_PIXELS}")
+        numbers = (self.full_scale, *self.mean, *self.std)
+        if not all(type(number) in (int, float) and abs(number) < math.inf for number in numbers):
+            raise ValueError("full_scale, mean, std: one of them is not a finite number")
+        if {len(self.mean), len(self.std)} != {self.channels}:
+            raise ValueError(f"mean, std: {self.channels} channels need as many values")
+        if min((self.full_scale, *self.std)) <= 0:
+            raise ValueError("full_scale, std: pixels cannot be divided by 0 or less")
 
 
 def renamed(before: Sequence[str], now: Sequence[str]) -> str:
