@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TextIO
 
 _HOLDER = "process "
 # The lock files that this process has locked: (device, inode) → text. The system's lock is the
@@ -52,7 +51,7 @@ class FolderLock:
     """
 
     def __init__(self) -> None:
-        self._file: TextIO | None = None
+        self._descriptor: int | None = None  # of the lock file, open as long as the lock is held
         self._key = (0, 0)  # of the file in `_held`
 
     def take(self, folder: Path, has_run: bool = False) -> bool:
@@ -64,7 +63,7 @@ class FolderLock:
         Raises ValueError if another process or thread has locked the folder, or if the lock file is
         another program's or cannot be written.
         """
-        if self._file is not None:
+        if self._descriptor is not None:
             return True
         path = folder / "lock"
         try:
@@ -78,17 +77,17 @@ class FolderLock:
     def _take(self, path: Path, has_run: bool) -> bool:
         if path.exists() and (holder := _held.get(_identity(os.stat(path)))):
             raise _in_use(path, f"{holder}, in another thread")
-        file, is_new = _open(path)  # stays open as long as the lock is held
+        descriptor, is_new = _open(path)
         try:
-            locked = _lock(file, path)
+            locked = _lock(descriptor, path)
             if not is_new:
-                _check_writer(file, path, has_run)
-                file.truncate(0)
-                _write_holder(file)
+                _check_writer(descriptor, path, has_run)
+                os.ftruncate(descriptor, 0)
+                _write_holder(descriptor)
         except BaseException:
-            file.close()
+            os.close(descriptor)
             raise
-        self._file, self._key = file, _identity(os.fstat(file.fileno()))
+        self._descriptor, self._key = descriptor, _identity(os.fstat(descriptor))
         _held[self._key] = _holder()
         return locked
 
@@ -96,10 +95,10 @@ class FolderLock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None:
+        if self._descriptor is not None:
             with _changing:
-                self._file.close()
-                self._file = None
+                os.close(self._descriptor)
+                self._descriptor = None
                 _held.pop(self._key, None)  # a forked process holds none
 
 
@@ -119,36 +118,40 @@ def _in_use(path: Path, holder: str) -> ValueError:
     )
 
 
-def _open(path: Path) -> tuple[TextIO, bool]:
-    """Open a lock file, and return whether this call created the file.
+def _open(path: Path) -> tuple[int, bool]:
+    """Open a lock file, and return its descriptor and whether this call created the file.
 
     A new file gets its text at once, so that other runs do not take it for another program's.
     """
     try:
-        file = open(path, "x", encoding="utf-8")  # noqa: SIM115 (see `_take`)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
-        return open(path, "a+", encoding="utf-8", errors="replace"), False
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666), False
     try:
-        _write_holder(file)
+        _write_holder(descriptor)
     except OSError:
+        os.close(descriptor)
         path.unlink()
         raise
-    return file, True
+    return descriptor, True
 
 
-def _write_holder(file: TextIO) -> None:
-    file.write(_holder())
-    file.flush()
+def _read(descriptor: int) -> str:
+    return os.pread(descriptor, 1000, 0).decode(errors="replace")
+
+
+def _write_holder(descriptor: int) -> None:
+    os.pwrite(descriptor, _holder().encode(), 0)
     with contextlib.suppress(OSError):  # the file system may lack it
-        os.fsync(file.fileno())  # so that a loss of power leaves no empty file
+        os.fsync(descriptor)  # so that a loss of power leaves no empty file
 
 
-def _lock(file: TextIO, path: Path) -> bool:
+def _lock(descriptor: int, path: Path) -> bool:
     """Lock an open file, or print a warning and return False if the file system has no locks."""
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        raise _in_use(path, path.read_text("utf-8", "replace") or "another process") from None
+        raise _in_use(path, _read(descriptor) or "another process") from None
     except OSError as error:
         warning = (
             f"warning: {path.parent} cannot be locked ({error.strerror}); start no other run there"
@@ -158,12 +161,11 @@ def _lock(file: TextIO, path: Path) -> bool:
     return True
 
 
-def _check_writer(file: TextIO, path: Path, has_run: bool) -> None:
+def _check_writer(descriptor: int, path: Path, has_run: bool) -> None:
     """Raise ValueError if the lock file `path`, which is open, was not written by a run."""
     for pause in (0, _CREATE_TO_WRITE):
         time.sleep(pause)
-        file.seek(0)
-        if text := file.read().strip("\0"):
+        if text := _read(descriptor).strip("\0"):
             break
     if not text.startswith(_HOLDER) and (text or not has_run):
         raise ValueError(f"out_dir: {path} was not written by a run; give another --out-dir")
