@@ -23,6 +23,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from resnet_fn.checkpoint.manifest import (
+    STATE,
+    TRAINING,
+    WEIGHTS,
+    CheckpointError,
+    check_size,
+    is_checkpoint,
+    parse_object,
+    read_file,
+    read_manifest,
+    reading,
+    write_manifest,
+)
+from resnet_fn.checkpoint.replace import replace_folder, temporary_name
 from resnet_fn.checkpoint.tensor_file import read_tensor_file, write_tensor_files
 from resnet_fn.runtime.disk import sha256, sync_folder, write_synced
 
@@ -31,16 +45,20 @@ if TYPE_CHECKING:
 
     from resnet_fn.models.untrained import Buffer
 
-MANIFEST = "manifest.json"
-FORMAT = 2  # format of the files and of the entries in state.json; other formats are rejected
-WEIGHTS, TRAINING, _STATE = "weights.safetensors", "training.safetensors", "state.json"
 Arrays = Mapping[str, np.ndarray]
 
 
-class CheckpointError(ValueError):
-    """Raised if a checkpoint is missing or damaged, belongs to another net, or would contain NaN or
-    infinity.
-    """
+class SavedState(dict[str, Any]):
+    """The contents of a checkpoint's state.json. An entry that is missing is a CheckpointError."""
+
+    def __init__(self, path: Path, entries: Mapping[str, Any]) -> None:
+        super().__init__(entries)
+        self._path = path
+
+    def __missing__(self, name: str) -> Any:
+        raise CheckpointError(
+            f"{self._path} has no {name!r}; give a checkpoint that a run of train or fit has saved"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +84,7 @@ def save_checkpoint(
     are on the disk.
 
     Args:
-        folder: Path of the folder, `…/step-NNNNNNNN`. An existing folder is replaced.
+        folder: Path of the folder, `…/step-NNNNNNNN`. An existing checkpoint is replaced.
         weights: Parameters and buffers of the net, as in `TrainState.of_net`.
         training: Parameters of the optimizer, the loss scaler and the moving average, as in
             `TrainState.training`.
@@ -75,8 +93,8 @@ def save_checkpoint(
             `TrainState.infinite`.
 
     Raises:
-        CheckpointError: If `weights` or `training` contain NaN, or infinity outside `infinite`.
-            Nothing is saved.
+        CheckpointError: If `weights` or `training` contain NaN, or infinity outside `infinite`, or
+            if `folder` exists and is no checkpoint. Nothing is saved.
         OSError: If the folder cannot be written. If writing fails, an existing folder is not
             replaced.
     """
@@ -103,8 +121,12 @@ def write_checkpoint(
     if the file system has hard links.
     """
     folder = Path(folder)
-    temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
+    if os.path.lexists(folder) and not _may_be_replaced(folder):
+        raise CheckpointError(
+            f"folder: {folder} exists and is no checkpoint, so it is not replaced; give another "
+            f"path, for example {folder / 'step-00000001'}"
+        )
+    temporary = temporary_name(folder)
     try:
         temporary.mkdir(parents=True)
         try:
@@ -117,22 +139,11 @@ def write_checkpoint(
                 f"{folder} was not saved, because {error}; lower the learning rate"
             ) from None
         text = (json.dumps(state, indent=1, allow_nan=False) + "\n").encode()
-        write_synced(temporary / _STATE, text)
-        files[_STATE] = {"size": len(text), "sha256": sha256(text)}
-        body: dict[str, Any] = {"format": FORMAT, "files": files}
-        # The manifest has a checksum too, so that a flipped bit in it does not look like damage to
-        # another file.
-        body["sha256"] = sha256(json.dumps(body, sort_keys=True).encode())
-        write_synced(temporary / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
+        write_synced(temporary / STATE, text)
+        files[STATE] = {"size": len(text), "sha256": sha256(text)}
+        write_manifest(temporary, files)
         sync_folder(temporary)
-        # rename() cannot replace a folder that contains files. If the process dies between the two
-        # renames, `recover_interrupted_replace` (run_folder.py) puts the old folder back.
-        old = folder.with_name(f"{folder.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        if folder.exists():
-            folder.rename(old)
-        temporary.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
+        replace_folder(folder, temporary)
         sync_folder(folder.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -148,7 +159,7 @@ def _link_tensor_files(saved: Path, folder: Path) -> dict[str, Any]:
     """
     names = (WEIGHTS, TRAINING)
     try:
-        files = _read_manifest(saved)["files"]
+        files = read_manifest(saved)
         for name in names:
             os.link(saved / name, folder / name)
     except (OSError, ValueError):  # no hard links, or the earlier save has failed
@@ -158,59 +169,35 @@ def _link_tensor_files(saved: Path, folder: Path) -> dict[str, Any]:
     return {name: files[name] for name in names}
 
 
+def _may_be_replaced(folder: Path) -> bool:
+    """Return whether `folder` is a checkpoint or an empty folder, and no link to one."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    return is_checkpoint(folder) or not any(folder.iterdir())
+
+
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Return the contents of a checkpoint folder, after comparing all files with the hashes in
     manifest.json.
 
     Raises:
-        CheckpointError: If a file is missing or damaged.
-        ValueError: If the checkpoint has the format of another version of this package.
+        CheckpointError: If a file is missing, or differs from what the manifest says.
+        OSError: If the system cannot read a file. The checkpoint may be intact.
+        ValueError: If the checkpoint has the format of another version of this package, or does
+            not fit into memory.
     """
     folder = Path(folder)
-    read: dict[str, Any] = {}
-    for name, expected in _read_manifest(folder)["files"].items():
+    files = read_manifest(folder)
+    arrays = {}
+    for name in (WEIGHTS, TRAINING):
         path = folder / name
-        try:
-            if "tensors" in expected:
-                read[name] = read_tensor_file(path, expected)
-            else:
-                read[name] = path.read_bytes()
-                if sha256(read[name]) != expected["sha256"]:
-                    raise ValueError("the sha256 of the file is wrong")
-        except OSError as error:
-            raise CheckpointError(
-                f"{path} cannot be read ({error.strerror}); use another checkpoint"
-            ) from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{path} is damaged ({error}); use another checkpoint") from None
-    return Checkpoint(folder, read[WEIGHTS], read[TRAINING], json.loads(read[_STATE]))
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        expected = manifest.pop("sha256")
-        if expected != sha256(json.dumps(manifest, sort_keys=True).encode()):
-            raise ValueError("the sha256 of the manifest is wrong")
-        number = manifest["format"]
-        if number == FORMAT and not {WEIGHTS, TRAINING, _STATE} <= manifest["files"].keys():
-            raise KeyError
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{folder} contains no {MANIFEST}; give the folder of a checkpoint"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{folder / MANIFEST} is damaged ({error}); use another checkpoint"
-        ) from None
-    except (KeyError, TypeError, AttributeError, RecursionError):
-        raise CheckpointError(
-            f"{folder / MANIFEST} is damaged (not a manifest); use another checkpoint"
-        ) from None
-    # no CheckpointError, because `newest` would then try older checkpoints of the same format
-    if number != FORMAT:
-        fix = "use the version of resnet_fn that wrote it, or start a new run"
-        raise ValueError(
-            f"{folder} has format {number}, but this version reads format {FORMAT}; {fix}"
-        )
-    return manifest
+        with reading(path):
+            check_size(path, files[name]["size"])
+            arrays[name] = read_tensor_file(path, files[name])
+    path = folder / STATE
+    with reading(path):
+        text = read_file(path, files[STATE]["size"])
+        if sha256(text) != files[STATE]["sha256"]:
+            raise ValueError("the sha256 of the file is wrong")
+        state = SavedState(path, parse_object(text, "a JSON object"))
+    return Checkpoint(folder, arrays[WEIGHTS], arrays[TRAINING], state)

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resnet_fn.checkpoint.folder import Arrays, Checkpoint, CheckpointError
+from resnet_fn.checkpoint.folder import Arrays, Checkpoint
+from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.tensor_file import bad_values
 from resnet_fn.config.hints import few
 
@@ -82,17 +83,22 @@ def missing_buffers(variables: "Variables", arrays: Arrays) -> str:
     return f"has no values of the buffers {few(names)}, which keep their values" if names else ""
 
 
+def check_fit(parameters: "Variables", arrays: Arrays, source: object) -> None:
+    """Raise CheckpointError if names or shapes of `parameters` and `arrays` differ."""
+    if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
+        differences = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
+        raise CheckpointError(
+            f"{source} belongs to another net ({differences}); give this checkpoint's net or recipe"
+        )
+
+
 def assign_all(parameters: "Variables", arrays: Arrays, source: object) -> None:
     """Copy `arrays` into `parameters`, which may contain buffers that `arrays` lack.
 
     If other names or shapes in the two differ, raise CheckpointError and copy nothing.
     """
     parameters = saved_variables(parameters, arrays)
-    if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
-        differences = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
-        raise CheckpointError(
-            f"{source} belongs to another net ({differences}); give this checkpoint's net or recipe"
-        )
+    check_fit(parameters, arrays, source)
     assign(parameters, arrays)
 
 
@@ -100,13 +106,21 @@ def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
     """Copy a checkpoint into the Parameters and buffers of `state`. Compiled functions use the new
     values of Parameters.
 
+    If an error is raised, nothing was copied.
+
     Raises:
         CheckpointError: If the names or shapes in the checkpoint differ from `state`.
         ValueError: If the checkpoint contains NaN, or infinity where `state` had none at first.
     """
-    check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path, state.infinite)
-    assign_all(state.of_net, checkpoint.weights, checkpoint.path)
-    assign_all(state.training, checkpoint.training, checkpoint.path)
+    pairs = (
+        (saved_variables(state.of_net, checkpoint.weights), checkpoint.weights),
+        (state.training, checkpoint.training),
+    )
+    for variables, arrays in pairs:
+        check_finite(arrays, checkpoint.path, state.infinite)
+        check_fit(variables, arrays, checkpoint.path)
+    for variables, arrays in pairs:
+        assign(variables, arrays)
 
 
 def assign(parameters: "Variables", arrays: Arrays) -> None:

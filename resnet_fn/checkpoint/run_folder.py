@@ -12,15 +12,23 @@ import platform
 import re
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, load_checkpoint
+from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint
+from resnet_fn.checkpoint.manifest import MANIFEST, CheckpointError, is_checkpoint
+from resnet_fn.checkpoint.replace import (
+    recover_interrupted_replace,
+    remove_folder,
+    remove_leftovers,
+    temporary_name,
+)
+from resnet_fn.checkpoint.run_state import check_run_state
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
-from resnet_fn.config.printing import warn
 from resnet_fn.config.reading import read_json
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.contents import BAD_FILES, CONTENTS, VALIDATION
@@ -29,10 +37,9 @@ from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_
 from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
+_ATTEMPTS = 9  # reads of checkpoints that a run changes meanwhile
 _STEP = re.compile(r"step-(\d{8})")
-# A killed run leaves half-written folders in `checkpoints`, and half-written files in the run
-# folder.
-_LEFT = re.compile(r"step-\d{8}\.tmp-(\d+|pruned)")
+# A killed run leaves half-written files in the run folder.
 _LEFT_FILE = re.compile(
     r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|contents|bad_files)\.\w+"
 )
@@ -51,6 +58,11 @@ class RunFolder:
         """Return the folder that contains this run's checkpoints."""
         return self.path / "checkpoints"
 
+    @property
+    def log(self) -> Path:
+        """Return the path of this run's log."""
+        return self.path / "metrics.jsonl"
+
     def checkpoint_path(self, update: int) -> Path:
         """Return the path of the checkpoint that is saved after `update` updates."""
         return self.checkpoints / f"step-{update:08d}"
@@ -65,29 +77,64 @@ class RunFolder:
     def newest(self) -> Checkpoint:
         """Load the newest checkpoint that is not damaged.
 
-        Prints a warning for each newer, damaged checkpoint.
+        Prints a warning for each newer, damaged checkpoint. Raises OSError if the system cannot
+        read a checkpoint, which may be intact.
         """
+        return self._load(self._newest)
+
+    def best(self) -> Checkpoint:
+        """Load the checkpoint with the best value of the monitored metric."""
+        return self._load(self._best)
+
+    def _load(self, choose: Callable[[list[str]], Checkpoint]) -> Checkpoint:
+        """Return the checkpoint that `choose` loads, and print the warnings that it adds to a list.
+
+        If a run replaces or removes checkpoints meanwhile, call `choose` again.
+        """
+        for attempt in itertools.count():
+            manifests, warnings = self._manifests(), list[str]()
+            try:
+                checkpoint = choose(warnings)
+            except (CheckpointError, OSError):
+                if attempt == _ATTEMPTS or self._manifests() == manifests:
+                    _warn(warnings)
+                    raise
+            else:
+                if not warnings or attempt == _ATTEMPTS or self._manifests() == manifests:
+                    break
+        _warn(warnings)
+        return checkpoint
+
+    def _manifests(self) -> list[tuple[int, int, int]]:
+        """Return the update of each checkpoint, and the identity of its manifest."""
+        found = []
+        for update in self.updates():
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                status = (self.checkpoint_path(update) / MANIFEST).stat()
+                found.append((update, status.st_ino, status.st_mtime_ns))
+        return found
+
+    def _newest(self, warnings: list[str]) -> Checkpoint:
         updates = self.updates()
         if not updates:
             nearest_run = near_run(self.path, "give a run folder or a checkpoint folder")
             raise CheckpointError(f"{self.path} contains no checkpoint; {nearest_run}")
         for update in reversed(updates):
             try:
-                return load_checkpoint(self.checkpoint_path(update))
+                return load_run_checkpoint(self.checkpoint_path(update))
             except CheckpointError as error:
-                warn(f"{error}; trying the checkpoint before it")
+                warnings.append(f"{error}; trying the checkpoint before it")
         raise CheckpointError(
             f"{self.path}: all {len(updates)} checkpoints are damaged; start a new run"
         )
 
-    def best(self) -> Checkpoint:
-        """Load the checkpoint with the best value of the monitored metric."""
-        best = self.newest().state["best"]
+    def _best(self, warnings: list[str]) -> Checkpoint:
+        best = self._newest(warnings).state["best"]
         if best is None:
             raise CheckpointError(
                 f"{self.path} has no best checkpoint before the first evaluation; use --which last"
             )
-        return load_checkpoint(self.checkpoint_path(best["update"]))
+        return load_run_checkpoint(self.checkpoint_path(best["update"]))
 
     def prune(
         self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None
@@ -100,24 +147,22 @@ class RunFolder:
         """
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:
             if update != best and not (keep_every and update % keep_every == 0):
-                # The folder is renamed first, because a half-removed folder must not have a
-                # checkpoint's name.
-                self.checkpoint_path(update).rename(
-                    self.checkpoint_path(update).with_suffix(".tmp-pruned")
-                )
-        for path in self.checkpoints.iterdir():
-            if _LEFT.fullmatch(path.name):
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(self.checkpoint_path(update))
+        remove_leftovers(self.checkpoints)
 
     def open(self, lock: FolderLock) -> None:
         """Lock an existing run folder, and undo an interrupted replacement of a checkpoint."""
+        if self.checkpoints.is_symlink() and not self.checkpoints.exists():
+            fault = f"is a link to {os.readlink(self.checkpoints)}, which does not exist"
+            fix = "mount its disk, or give another --out-dir for a new run"
+            raise ValueError(f"out_dir: {self.checkpoints} {fault}; {fix}")
         others = [name for name in _FILES if (self.path / name).exists()]
-        if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
+        if others and not self.updates() and not was_locked(self.path, self.has_run):
             raise ValueError(
                 f"out_dir: {self.path}/{others[0]} was not written by a run; give another --out-dir"
             )
         if self.checkpoints.is_dir():
-            lock.take(self.path)
+            lock.take(self.path, self.has_run)
             recover_interrupted_replace(self.checkpoints)
 
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
@@ -141,7 +186,7 @@ class RunFolder:
         """Create the run folder, lock the folder, and check that files can be written in it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock.take(self.path)
+            lock.take(self.path, self.has_run)
             self.checkpoints.mkdir(exist_ok=True)
             # a folder may exist and still refuse new files
             tempfile.TemporaryFile(dir=self.checkpoints).close()
@@ -151,13 +196,37 @@ class RunFolder:
                 f"out_dir: {self.path} cannot be written ({error.strerror}); give another path"
             ) from None
 
+    @property
+    def has_run(self) -> bool:
+        """Return whether a run has written checkpoints or config.json to this folder."""
+        return bool(self.config()) or any(
+            is_checkpoint(self.checkpoint_path(update)) for update in self.updates()
+        )
+
+    def set_aside(self, after: int) -> None:
+        """Rename checkpoints after update `after` that lost their manifest.
+
+        The run will save checkpoints of these names, but `save_checkpoint` replaces only folders
+        with a manifest.
+        """
+        for update in self.updates():
+            path = self.checkpoint_path(update)
+            if update > after and not is_checkpoint(path):
+                aside = temporary_name(path, "damaged")
+                path.rename(aside)
+                _warn([f"{path} has no intact {MANIFEST}, and is now {aside}"])
+
     def config(self) -> dict[str, Any]:
         """Return the contents of config.json, or {} if the file is missing or no run wrote it."""
         try:
             config = read_json(self.path / "config.json")
-        except (OSError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return {}
-        return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
+        parts = ("recipe", "options")
+        is_of_run = isinstance(config, dict) and all(
+            isinstance(config.get(name), dict) for name in parts
+        )
+        return config if is_of_run else {}
 
     def write_config(
         self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str
@@ -195,17 +264,19 @@ class RunFolder:
         )
 
 
+def _warn(lines: Sequence[str]) -> None:
+    for line in lines:
+        warn(line)
+
+
 def check_rename(folder: Path) -> None:
     """Raise ValueError if folders inside `folder` cannot be renamed, as each checkpoint must be.
 
     Raises OSError if the disk is full, or nothing can be written.
     """
-    # After a kill, `prune` removes folders of both names.
-    temporary = folder / f"step-00000000.tmp-{os.getpid()}"
-    renamed = temporary.with_suffix(".tmp-pruned")
+    # After a kill, `prune` removes folders of such names.
+    temporary, renamed = (temporary_name(folder / "step-00000000") for _ in range(2))
     try:
-        for left in (temporary, renamed):
-            shutil.rmtree(left, ignore_errors=True)
         temporary.mkdir()
         (temporary / MANIFEST).touch()  # a bucket may rename folders only while they are empty
         try:
@@ -221,14 +292,13 @@ def check_rename(folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def recover_interrupted_replace(checkpoints: Path) -> None:
-    """Rename `step-NNNNNNNN.old` back to `step-NNNNNNNN` if a crash interrupted the replacement of
-    a checkpoint.
+def load_run_checkpoint(folder: Path) -> Checkpoint:
+    """Return the contents of a checkpoint as `load_checkpoint`, after a check that a run can have
+    saved its state.
     """
-    for old in checkpoints.glob("step-*.old"):
-        folder = old.with_suffix("")
-        if not folder.exists():
-            old.rename(folder)
+    checkpoint = load_checkpoint(folder)
+    check_run_state(checkpoint.state, folder)
+    return checkpoint
 
 
 def run_of(checkpoint: Path) -> Path:
@@ -259,7 +329,7 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
     if not Path(path).exists():
         raise CheckpointError(f"{path} does not exist; {near_run(Path(path), 'give a run folder')}")
     if is_one:
-        return load_checkpoint(Path(path))
+        return load_run_checkpoint(Path(path))
     return RunFolder(folder).best() if which == "best" else RunFolder(folder).newest()
 
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from resnet_fn.config.fields import YES_NO_AUTO, expand_home, explain, flag_name
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
-from resnet_fn.config.hints import closest, closest_flag, first_line, one_side
+from resnet_fn.config.hints import closest, closest_flag, first_line, fix_for_write, one_side
 from resnet_fn.config.packages import how_to_install, versions_line
 from resnet_fn.config.printing import say
 
@@ -335,7 +335,8 @@ def naming(file: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise ValueError(
-            f"{file}: cannot be written ({error.strerror}); make room, or give another file"
+            f"{file}: cannot be written ({error.strerror}); {fix_for_write(error)}, or give "
+            "another file"
         ) from None
 
 

@@ -1,11 +1,21 @@
 """This module makes hints for error messages, for example the nearest valid name."""
 
 import difflib
+import errno
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _ADDRESS = re.compile("[a-z][a-z0-9]+:/", re.IGNORECASE)  # a Path has one slash
+# What helps after a failed write; other errors have no usual cause.
+_FIXES = {
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room in your quota of the disk",
+    errno.EROFS: "make the disk writable",
+    errno.EACCES: "get the permission to write",
+    errno.EPERM: "get the permission to write",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
+}
 _PACKAGES = ("torch", "mindspore", "tensorflow", "keras", "jax")  # those that `kind_of` names
 
 
@@ -76,6 +86,13 @@ def near_run(path: Path, otherwise: str) -> str:
     runs = sorted(str(log.parent) for log in place.glob("*/metrics.jsonl"))
     hint = f"give one of the runs in {place}: {few(runs)}" if runs else otherwise
     return hint if path.is_dir() else near_path(path, hint)
+
+
+def fix_for_write(error: OSError) -> str:
+    """Return what a user can do after the error of a failed write, such as "make room on the
+    disk".
+    """
+    return _FIXES.get(error.errno or 0, "remove the cause")
 
 
 def kind_of(value: object) -> str:

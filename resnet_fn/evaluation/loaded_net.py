@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from mindspore import Tensor, nn
 
-from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
+from resnet_fn.checkpoint.folder import Checkpoint
+from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import earlier_run, find_checkpoint
 from resnet_fn.config.options import RunOptions

@@ -16,7 +16,7 @@ import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.hints import counted
+from resnet_fn.config.hints import counted, fix_for_write
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, warn
 from resnet_fn.config.recipe import Recipe
@@ -71,10 +71,8 @@ def main(arguments: Sequence[str]) -> int:
         else:
             result = _parameters(parsed.checkpoint, parsed.which, write)
     if board and board.error is not None:
-        raise ValueError(
-            f"out_dir: {parsed.out_dir} cannot be written ({board.error.strerror}); make room on "
-            "the disk"
-        )
+        fault = f"{parsed.out_dir} cannot be written ({board.error.strerror})"
+        raise ValueError(f"out_dir: {fault}; {fix_for_write(board.error)}")
     if parsed.json:
         write_output(
             parsed.json, json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n"

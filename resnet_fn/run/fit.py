@@ -176,7 +176,7 @@ def _report(
     fault = ""
     try:
         checkpoint = load_checkpoint(result.best_checkpoint)
-    except ValueError as error:  # a CheckpointError, or another format
+    except (ValueError, OSError) as error:
         fault = str(error)
     # All ranks score, or none: a machine that does not share the disk has no checkpoint.
     if faults := [text for text in gather_texts(fault, workers) if text]:

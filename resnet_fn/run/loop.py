@@ -29,7 +29,14 @@ from resnet_fn.recipes import load_recipe
 from resnet_fn.run.build import Own, Run, build_run
 from resnet_fn.run.console import clock, epoch_lines, header
 from resnet_fn.run.failures import stop_evaluation, stop_not_finite, stop_without_batch
-from resnet_fn.run.resume import find_start, restore, resumed_recipe, save, save_is_due
+from resnet_fn.run.resume import (
+    find_start,
+    options_here,
+    restore,
+    resumed_recipe,
+    save,
+    save_is_due,
+)
 from resnet_fn.runtime import process
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import StopRequest, agreed_signal
@@ -133,10 +140,12 @@ def train(
     with StopRequest() as stop_request, FolderLock() as lock:
         check_settings(workers, recipe, options)
         folder, checkpoint = find_start(recipe, options, workers, lock)
+        options_now = options  # config.json keeps `options`
         if checkpoint:
             recipe, kept = resumed_recipe(recipe, checkpoint)
-            left_out = [*left_out, *kept]
-        run = build_run(recipe, options, workers, folder, stop_request, checkpoint, own)
+            options_now, capped = options_here(options)
+            left_out = [*left_out, *kept, *capped]
+        run = build_run(recipe, options_now, workers, folder, stop_request, checkpoint, own)
         run.notes[:0] = left_out
         if checkpoint:
             restore(run, checkpoint)

@@ -12,23 +12,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkpoint
+from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint
+from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import missing_buffers, restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
 from resnet_fn.config.fields import BALANCED, OWN, show_value, to_dict
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import PREPARATION, Recipe, recipe_from_dict
 from resnet_fn.config.settings import changed
 from resnet_fn.data.feed import Feed
+from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.input_spec import renamed
 from resnet_fn.evaluation.scoring import BLOCK, block_size
 from resnet_fn.recipes import chosen
 from resnet_fn.run.build import Progress, Run
+from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.process import EXACT_THREADS, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
+from resnet_fn.telemetry import read_log
 from resnet_fn.weights.preparation import typed_preparation
 
 _BLOCK = "samples at a time in evaluation"  # name in `parallel_layout`
@@ -53,7 +58,7 @@ def save(run: Run) -> None:
         "dataset": to_dict(run.dataset.input),
         "feed": run.feed.reproducibility_key,
         "validation": run.validation_set,
-        "parallel_layout": parallel_layout(options, run.workers),
+        "parallel_layout": parallel_layout_of(run),
         "class_weights": list(run.class_weights),
         # Values for an evaluation's report (report/writer.py).
         "class_balance": run.class_balance,
@@ -124,12 +129,15 @@ def _choose(
     if named:
         folder = RunFolder(locate(named)[0])
         _check_named(named, folder, options.out_dir)
+    elif options.out_dir:
+        folder = RunFolder(Path(options.out_dir))
     else:
-        folder = RunFolder(
-            Path(options.out_dir or f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}")
-        )
+        # If the clock was set back, an old run may have this name. `reserve` then chooses another.
+        return RunFolder(Path(f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}")), None
     folder.open(lock)
     newest = max(folder.updates(), default=0)
+    if not newest:
+        _check_log(folder)
     if newest and options.resume == "never":
         raise ValueError(
             f"out_dir: {folder.path} already holds a run; give another --out-dir or --resume auto"
@@ -146,7 +154,21 @@ def _choose(
             f"{fix}"
         )
     check_same_recipe(checkpoint, recipe, may_differ=("name", "epochs") if named else ("name",))
+    folder.set_aside(after=update)
     return folder, checkpoint
+
+
+def _check_log(folder: RunFolder) -> None:
+    """Raise CheckpointError if the log of a run without checkpoints reports one.
+
+    Their disk may not be mounted. A new run would shorten the log.
+    """
+    events = read_log(folder.log) if folder.log.exists() else []
+    saved = [event["update"] for event in events if event.get("event") == "checkpoint"]
+    if saved:
+        fault = f"contains no checkpoint, but {folder.log} reports one after update {max(saved)}"
+        fix = "mount their disk or restore them, or give another --out-dir for a new run"
+        raise CheckpointError(f"resume: {folder.checkpoints} {fault}; {fix}")
 
 
 def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
@@ -247,6 +269,17 @@ def resumed_recipe(recipe: Recipe, checkpoint: Checkpoint) -> tuple[Recipe, list
     return changed(began, name=recipe.name, epochs=recipe.epochs), notes
 
 
+def options_here(options: Any) -> tuple[RunOptions, list[str]]:
+    """Return the options with which a run goes on in this process, and a note if the run's
+    `data_threads` are more than this process's CPUs, unless the user gave them for this start.
+    """
+    most = cpu_count()
+    if "data_threads" in options.typed or options.data_threads <= most:
+        return options, []
+    note = f"data_threads {options.data_threads} becomes {most}, the number of CPUs here"
+    return changed(options, data_threads=most), [note]
+
+
 def restore(run: Run, checkpoint: Checkpoint) -> None:
     """Load a checkpoint into a newly built run, and add notes about changed data and settings to
     `run.notes`.
@@ -254,8 +287,9 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     saved = checkpoint.state
     run.notes += data_notes(saved, run.dataset.classes, run.feed, run.options.allow_other_data)
     run.notes += validation_notes(saved.get("validation"), run.validation_set)
-    run.notes += epochs_notes(saved["update"], saved["recipe"]["epochs"], run)
-    run.notes += layout_notes(saved["parallel_layout"], parallel_layout(run.options, run.workers))
+    began = recipe_from_dict(saved["recipe"])
+    run.notes += epochs_notes(saved["update"], began.epochs, run)
+    run.notes += layout_notes(saved["parallel_layout"], parallel_layout_of(run))
     if note := missing_buffers(run.state.of_net, checkpoint.weights):
         run.notes.append(f"warning: the checkpoint {note}")
     restore_state(run.state, checkpoint)
@@ -265,6 +299,10 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         raise ValueError(
             f"class_weights: the file {setting} has changed since {checkpoint.path}; {fix}"
         )
+    for name in ("best", "last"):
+        if saved[name] and run.recipe.monitor not in saved[name]:
+            fault = f"{name} has no {run.recipe.monitor}, which the run monitors"
+            raise CheckpointError(f"{checkpoint.path}: {fault}; use another checkpoint")
     # JSON has no NaN, so `save` wrote null.
     last = saved["last"] and {
         name: math.nan if value is None else value for name, value in saved["last"].items()
@@ -368,7 +406,15 @@ def _differences(
     )
 
 
-def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
+def parallel_layout_of(run: Run) -> dict[str, Any]:
+    """Return the `parallel_layout` of a run."""
+    decodes = isinstance(run.feed, FileFeed)
+    return parallel_layout(run.options, run.workers, decodes_images=decodes)
+
+
+def parallel_layout(
+    options: RunOptions, workers: Workers, decodes_images: bool = False
+) -> dict[str, Any]:
     """Return settings and versions that can change the results of an update, as a dict of JSON
     types.
     """
@@ -377,6 +423,8 @@ def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
         "fast-math": "on" if options.fast_math else "off",
         **kernel_environment(),
     }
+    if decodes_images:
+        kernels["Pillow"] = installed("pillow")
     return {
         "workers": workers.size,
         "micro-batches": options.accumulate,
@@ -388,11 +436,12 @@ def parallel_layout(options: RunOptions, workers: Workers) -> dict[str, Any]:
 def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Compare two `parallel_layout` results.
 
-    Return notes on differences and on more than `EXACT_THREADS` threads.
+    Return notes on differences and on more than `EXACT_THREADS` threads. Older checkpoints may lack
+    entries of `then`, which are not compared.
     """
     notes = []
     then = {_BLOCK: BLOCK, **then}  # older versions computed 64 samples at a time
-    for name in (name for name in now if now[name] != then[name]):
+    for name in (name for name in now if now[name] != then.get(name, now[name])):
         setting, effect = f"{name} {now[name]}", "some bits of the results may differ"
         if name == _BLOCK:
             setting = f"{now[name]} {name}"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.config.hints import fix_for_write
 from resnet_fn.config.printing import warn
 
 # Errors of an operation that a file system, for example a mounted bucket, does not have.
@@ -93,8 +94,8 @@ def no_room(path: Path, error: OSError, run: Path) -> OSError:
     The message explains how to resume the run in folder `run`.
     """
     fix = (
-        f"make room on the disk, and run the same command with --out-dir {run} to resume from "
-        "the last checkpoint"
+        f"{fix_for_write(error)}, and run the same command with --out-dir {run} to resume from the "
+        "last checkpoint"
     )
     return OSError(f"{path}: cannot be saved ({error.strerror or error}); {fix}")
 

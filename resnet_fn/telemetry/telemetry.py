@@ -150,9 +150,13 @@ class Telemetry:
         self._left = 0
 
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
-        """Log the events of checkpoints that were written."""
+        """Log the events of checkpoints that were written, at once: a start without these
+        checkpoints is an error (`find_start`).
+        """
         for event in events:
             self._write(event)
+        if events:
+            self.flush()
 
     def flush(self) -> None:
         """Write all lines and events to their files. Call this before a checkpoint is saved."""

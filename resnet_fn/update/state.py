@@ -88,8 +88,12 @@ def make_state(
             list.
         scaler: the loss scaler; None for a constant scale of 1.
         average: the result of `moving_average`; None for no average.
+
+    Raises:
+        ValueError: if a Parameter of the net has the name of a Parameter of the optimizer, the
+            scaler or the average. MindSpore compiles no function with two Parameters of one name.
     """
-    return TrainState(
+    state = TrainState(
         weights=tuple(net.get_parameters()),
         trained=optimizer.trained or tuple(net.trainable_params()),
         statistics=batchnorm_statistics(net),
@@ -99,6 +103,11 @@ def make_state(
         buffers=persistent_buffers(net),
         infinite=names_with_infinity(net),
     )
+    taken = {parameter.name for parameter in state.training}
+    if names := [parameter.name for parameter in state.weights if parameter.name in taken]:
+        fault = "is also the name of a Parameter of the optimizer, the loss scaler or the average"
+        raise ValueError(f"net: the Parameter name {few(names)} {fault}; rename it in the net")
+    return state
 
 
 class FixedMemory:

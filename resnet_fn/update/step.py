@@ -322,10 +322,13 @@ def make_train_step(
     else:
         # Joined weights have the shapes of joined gradients.
         gradient_sums = tuple(
-            zeros_like(gradient, f"sum.{number}") for number, gradient in enumerate(join(trained))
+            zeros_like(gradient, f"__sum__.{number}")
+            for number, gradient in enumerate(join(trained))
         )
         mean_sums = Parameter(
-            Tensor(np.zeros(exchange.MEANS, np.float32)), name="sum.means", requires_grad=False
+            Tensor(np.zeros(exchange.MEANS, np.float32)),
+            name="__sum__.means",
+            requires_grad=False,
         )
 
         # `begin` and `add` return a constant. A compiled function that returns nothing loses some

@@ -67,7 +67,7 @@ def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimiz
     weights: dict[str, Vector] = {}
     for views in by_setting.values():
         name, zeros = (
-            f"vector.{len(weights)}",
+            f"__vector__.{len(weights)}",
             np.zeros(sum(math.prod(view.shape) for view in views), np.float32),
         )
         weights[name] = Vector(Parameter(Tensor(zeros), name=name, requires_grad=False), views)

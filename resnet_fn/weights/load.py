@@ -10,7 +10,8 @@ from typing import Any
 
 from mindspore import nn
 
-from resnet_fn.checkpoint.folder import MANIFEST, WEIGHTS, Checkpoint
+from resnet_fn.checkpoint.folder import Checkpoint
+from resnet_fn.checkpoint.manifest import MANIFEST, WEIGHTS
 from resnet_fn.checkpoint.parameters import (
     assign,
     check_finite,

@@ -1,5 +1,11 @@
+import builtins
+import errno
 import hashlib
 import json
+import os
+import resource
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,20 +62,14 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def sign(folder, **body):
-    """Write a manifest with a right sha256 of its own, as another program could."""
-    body["sha256"] = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(body))
-
-
 def test_another_format_is_rejected_in_one_line_and_no_earlier_checkpoint_is_tried(
-    tmp_path, capsys, raises_line
+    tmp_path, capsys, raises_line, seal
 ):
     run = RunFolder(tmp_path)
     run.checkpoints.mkdir()
     for update in (1, 2):
         folder = write(run.checkpoints, update)
-        sign(folder, format=1, files={})
+        seal(folder, format=1, files={})
     with raises_line(
         f"{folder} has format 1, but this version reads format 2; ", "start a new run"
     ):
@@ -78,12 +78,152 @@ def test_another_format_is_rejected_in_one_line_and_no_earlier_checkpoint_is_tri
 
 
 @pytest.mark.parametrize("files", [None, {}, {"state.json": {}}, []])
-def test_a_manifest_without_its_keys_is_damaged(tmp_path, files):
+def test_a_manifest_without_its_keys_is_damaged(tmp_path, files, seal):
     folder = write(tmp_path)
-    sign(folder, format=2, **({} if files is None else {"files": files}))
+    seal(folder, format=2, **({} if files is None else {"files": files}))
     for text in ((folder / "manifest.json").read_text(), "[" * 100_000):
         (folder / "manifest.json").write_text(text)
         with pytest.raises(
             CheckpointError, match=r"manifest\.json is damaged \(not a manifest\); use another"
         ):
             load_checkpoint(folder)
+
+
+def make_folder(path):
+    path.mkdir(parents=True)
+    (path / "thesis.txt").write_text("years of work")
+
+
+def make_site(path):
+    make_folder(path)
+    (path / "manifest.json").write_text('{"name": "web app", "files": {}}')
+
+
+def make_link(path):
+    write(path.parent / "elsewhere").rename(path.parent / "target")
+    path.symlink_to("target")
+
+
+@pytest.mark.parametrize("make", [make_folder, make_site, make_link, Path.touch])
+def test_only_checkpoints_are_replaced(tmp_path, raises_line, make):
+    path = tmp_path / "precious"
+    make(path)
+    before = sorted(tmp_path.rglob("*"))
+    with raises_line(f"folder: {path} exists", "is not replaced; give another", kind=ValueError):
+        write_checkpoint(path, arrays(), arrays(), STATE)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_lies_beside_a_replaced_checkpoint_stays(tmp_path):
+    folder = write_checkpoint(tmp_path / "model", arrays(1), {}, STATE)
+    shutil.copytree(folder, tmp_path / "model.old")
+    make_folder(tmp_path / f"model.tmp-{os.getpid()}")
+    write_checkpoint(folder, arrays(2), {}, STATE)
+    for name, seed in (("model", 2), ("model.old", 1)):
+        assert np.array_equal(
+            load_checkpoint(tmp_path / name).weights["half"], arrays(seed)["half"]
+        )
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_an_empty_folder_may_become_a_checkpoint(tmp_path):
+    (tmp_path / "step-00000007").mkdir()
+    assert load_checkpoint(write(tmp_path)).state == STATE
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
+@pytest.mark.parametrize("name", ["manifest.json", "weights.safetensors", "state.json"])
+def test_an_error_of_the_system_is_no_damage(tmp_path, monkeypatch, capsys, says, number, name):
+    """Neither an older checkpoint is used, nor a new run advised."""
+    run = RunFolder(tmp_path)
+    run.checkpoints.mkdir()
+    paths = [str(write(run.checkpoints, update) / name) for update in (1, 2)]
+    real = builtins.open
+
+    def refuse(path, *arguments, **keywords):
+        if str(path) in paths:
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, *arguments, **keywords)
+
+    monkeypatch.setattr(builtins, "open", refuse)
+    monkeypatch.setattr("io.open", refuse)
+    with pytest.raises(OSError, match="cannot be read") as caught:
+        run.newest()
+    says(caught, paths[1], os.strerror(number), "was not checked", "; remove the cause")
+    assert "damaged" not in str(caught.value) + capsys.readouterr().err
+
+
+def test_too_many_open_files_are_no_damage(tmp_path):
+    folder = write(tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            load_checkpoint(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert not isinstance(caught.value, CheckpointError)
+    load_checkpoint(folder)
+
+
+def replaced_by(kind):
+    """Return a function that replaces a file by a FIFO, a link to a device, or 60 GB of zeros."""
+
+    def replace(path):
+        size = path.stat().st_size
+        path.unlink()
+        if kind == "FIFO":
+            os.mkfifo(path)
+        elif kind == "device":
+            path.symlink_to("/dev/zero")
+        else:
+            with open(path, "wb") as file:
+                file.truncate(60 * 10**9)
+        return size
+
+    return replace
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "weights.safetensors", "state.json"])
+@pytest.mark.parametrize("kind", ["FIFO", "device", "60 GB"])
+def test_what_no_checkpoint_has_is_named_at_once(tmp_path, name, kind, raises_line):
+    folder = write(tmp_path)
+    replaced_by(kind)(folder / name)
+    with raises_line(folder / name, "is damaged (", kind=CheckpointError):
+        load_checkpoint(folder)
+
+
+def test_a_manifest_that_names_a_device_is_damaged(tmp_path, seal):
+    folder = write(tmp_path)
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    for more in ({"/dev/zero": {"size": 1, "sha256": ""}}, {"state.json": 7}):
+        seal(folder, format=2, files={**files, **more})
+        with pytest.raises(CheckpointError, match=r"damaged \(not a manifest\)"):
+            load_checkpoint(folder)
+
+
+def test_a_sealed_checkpoint_larger_than_memory_is_named(tmp_path, seal, raises_line):
+    folder = write(tmp_path)
+    path, size = folder / "weights.safetensors", 10**13
+    try:
+        os.truncate(path, size)
+    except OSError:
+        pytest.skip("this file system has no files of 10 TB")
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    files["weights.safetensors"]["size"] = size
+    seal(folder, format=2, files=files)
+    with raises_line(path, "1e+04 GB do not fit into memory; use a machine with more"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("text", ["[" * 20_000 + "]" * 20_000, "7", "[]", "nothing"])
+def test_a_sealed_state_that_is_no_object_is_damaged(tmp_path, seal, text, raises_line):
+    folder = write(tmp_path)
+    (folder / "state.json").write_text(text)
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    seal(folder, format=2, files={**files, "state.json": {"size": len(text), "sha256": sha256}})
+    with raises_line(f"{folder}/state.json is damaged (", kind=CheckpointError):
+        load_checkpoint(folder)

@@ -105,3 +105,38 @@ def test_pruning_never_removes_what_was_just_written(checkpoint):
     checkpoint("run", 1, 2, 3, 7, 8, 9)
     run.prune(3, keep_last=2)
     assert run.updates() == [2, 3, 7, 8, 9]
+
+
+def test_the_best_is_read_again_if_a_run_replaces_it_meanwhile(checkpoint, at_open, capsys):
+    run = RunFolder(Path("run"))
+    checkpoint("run", 1, 2, best={"top1": 0.5, "update": 1})
+
+    def go_on() -> None:
+        checkpoint("run", 3, 4, best={"top1": 0.6, "update": 3})
+        run.prune(4, keep_last=2, best=3)
+
+    at_open("step-00000001/weights", go_on)
+    assert run.best().state["update"] == 3
+    assert capsys.readouterr().err == ""
+
+
+def test_the_newest_is_read_again_if_a_run_replaces_it_meanwhile(checkpoint, at_open, capsys):
+    checkpoint("run", 1, 2)
+    at_open("step-00000002/state", lambda: checkpoint("run", 2, best={"top1": 0.7, "update": 2}))
+    assert RunFolder(Path("run")).newest().state["best"] == {"top1": 0.7, "update": 2}
+    assert capsys.readouterr().err == ""
+
+
+def test_a_damaged_checkpoint_without_manifest_is_kept_aside(checkpoint, capsys):
+    run = RunFolder(Path("run"))
+    checkpoint("run", 1, 2, 3)
+    (run.checkpoint_path(1) / "manifest.json").unlink()
+    (run.checkpoint_path(3) / "manifest.json").write_text("half of")
+    run.set_aside(after=2)
+    assert run.updates() == [1, 2]
+    (aside,) = run.checkpoints.glob("step-00000003.damaged-*")
+    assert len(list(aside.iterdir())) == 4
+    assert f"has no intact manifest.json, and is now {aside}" in capsys.readouterr().err
+    checkpoint("run", 3)
+    run.prune(3, keep_last=3)
+    assert aside.exists()

@@ -113,7 +113,7 @@ def test_an_error_surfaces_at_the_next_poll_or_at_the_end(tmp_path, state):
         writer.save(tmp_path / "file" / "step-00000003", STATE, lambda: None)
         wait(writer._saves)
         with pytest.raises(
-            OSError, match=r"cannot be saved \(Not a directory\); make room.*--out-dir"
+            OSError, match=r"cannot be saved \(Not a directory\); remove the cause.*--out-dir"
         ):
             writer.poll()
         assert writer.poll() == [], "once"

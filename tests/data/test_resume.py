@@ -1,15 +1,19 @@
 import dataclasses
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 from resnet_fn import pack
+from resnet_fn.checkpoint.run_folder import settings_of
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import load_dataset, open_dataset
 from resnet_fn.data.sources.scan import check_files
+from resnet_fn.run.loop import train
 from resnet_fn.run.resume import data_notes
+from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
@@ -58,7 +62,6 @@ def test_a_class_folder_that_was_renamed_is_refused_before_anything_changes(
     folder, capsys, raises_line
 ):
     """The classes are sorted by name: "zebra" puts the others' labels one lower."""
-    from resnet_fn import train
 
     def run(*more: str) -> None:
         words = [
@@ -89,6 +92,22 @@ def test_a_class_folder_that_was_renamed_is_refused_before_anything_changes(
     } == before
     run("--allow-other-data")
     assert f"resuming with {text}\n" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("device")
+def test_stored_data_threads_become_this_machines_cpus(folder, capsys, raises_line):
+    words = [*FLAGS, "--epochs", "1", "--mode", "pynative", "--data-dir", str(folder)]
+    train(*parse([*words, "--out-dir", "run"]))
+    path, cpus = Path("run/config.json"), cpu_count()
+    config = json.loads(path.read_text())
+    config["options"]["data_threads"] = 999
+    path.write_text(json.dumps(config))
+    train(*parse(["--resume", "run", "--epochs", "2"]))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"data_threads 999 becomes {cpus}, the number of CPUs here" in printed
+    assert settings_of("run")["options"]["data_threads"] == 999  # for the next machine
+    with raises_line("data_threads: 999 is more than", f"give at most {cpus}"):
+        train(*parse(["--resume", "run", "--epochs", "3", "--data-threads", "999"]))
 
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)

@@ -135,8 +135,8 @@ def test_a_full_disk_surfaces_and_loses_nothing(room, full, launcher):
         assert process.returncode == code, output
         if code:
             assert output.splitlines()[-1] == (
-                f"train: error: run/{full}: cannot be saved (File too large); make room on the "
-                "disk, and run the same "
-                "command with --out-dir run to resume from the last checkpoint"
+                f"train: error: run/{full}: cannot be saved (File too large); raise the limit of a "
+                "file's size (ulimit -f), and run the same command with --out-dir run to resume "
+                "from the last checkpoint"
             )
             assert os.listdir("run/checkpoints") == []

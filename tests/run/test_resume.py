@@ -128,6 +128,56 @@ def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(checkp
     assert text == "out_dir: run already holds a run; give another --out-dir or --resume auto"
 
 
+@pytest.mark.parametrize("option", ["auto", "never", "run"])
+@pytest.mark.parametrize("disk", ["not mounted", "gone"])
+def test_checkpoints_that_only_the_log_reports_are_no_new_run(option, disk, lock, says):
+    """`checkpoints` is a link to a disk, whose mount point is empty or missing."""
+    log = "".join(
+        json.dumps({"event": event, "update": update}) + "\n"
+        for event, update in (("train", 1), ("checkpoint", 2), ("train", 3))
+    )
+    RunFolder(Path("run")).create(lock)
+    RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
+    Path("run/metrics.jsonl").write_text(log)
+    Path("run/checkpoints").rmdir()
+    Path("run/checkpoints").symlink_to(Path("disk").absolute())
+    options = {"resume": option} if option == "run" else {"resume": option, "out_dir": "run"}
+    if disk == "gone":
+        says(rejected(lock, **options), "run/checkpoints is a link to", "/disk", "; mount its disk")
+    else:
+        Path("disk").mkdir()
+        parts = "run/checkpoints contains no", "run/metrics.jsonl reports one after update 2"
+        says(rejected(lock, **options), *parts, "; mount their disk", "another --out-dir")
+    assert Path("run/metrics.jsonl").read_text() == log
+
+
+def test_a_run_that_died_before_its_first_checkpoint_starts_anew(lock):
+    RunFolder(Path("run")).create(lock)
+    Path("run/metrics.jsonl").write_text('{"event": "train", "update": 1}\n')
+    assert start(lock, out_dir="run")[1] is None
+
+
+def test_without_out_dir_no_old_run_is_resumed(checkpoint, lock):
+    """A clock that was set back can come to the name of an old run."""
+    for seconds in range(4):
+        name = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time() + seconds))
+        checkpoint(f"runs/{RECIPE.name}-{name}", 5)
+    run, found = start(lock)
+    assert found is None
+    new = run.reserve(Workers(), is_new=True)
+    assert new.path.name == f"{run.path.name}-2"
+    assert run.updates() == [5]
+
+
+def test_a_run_replaces_a_damaged_checkpoint_of_its_own(checkpoint, lock):
+    checkpoint("run", 5, 10)
+    Path("run/checkpoints/step-00000010/manifest.json").unlink()
+    run, found = start(lock, out_dir="run")
+    assert found.state["update"] == 5
+    checkpoint("run", 10)
+    assert run.newest().state["update"] == 10
+
+
 def test_damaged_ones_are_named_and_the_one_before_is_used(checkpoint, lock, capsys):
     """Not in place of one that was named; and never a new start."""
     checkpoint("run", 2, 5, 10)
@@ -469,6 +519,15 @@ def test_a_resume_with_other_kernels_says_that_other_bits_may_follow():
             == f"resuming with {name} {now[name]} instead of {then}: some bits of the results may "
             "differ"
         )
+
+
+def test_another_pillow_is_a_note_where_images_are_decoded():
+    now = parallel_layout(RunOptions(), Workers(), decodes_images=True)
+    (note,) = layout_notes({**now, "Pillow": "9.1.0"}, now)
+    assert note.startswith(f"resuming with Pillow {now['Pillow']} instead of 9.1.0: some bits")
+    then = parallel_layout(RunOptions(), Workers())  # as an older version has stored it
+    assert "Pillow" not in then
+    assert layout_notes(then, now) == []
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from resnet_fn.runtime.disk import replace_file, write_synced
+from resnet_fn.runtime.disk import replace_file, saving, write_synced
 
 
 def test_a_file_that_is_there_is_not_written_over():
@@ -31,3 +32,19 @@ def test_an_error_leaves_the_old_file_and_nothing_else():
     assert (os.listdir(), Path("a").read_text()) == (["a"], "old")
     with pytest.raises(FileNotFoundError), replace_file(Path("no such folder/a")):
         raise AssertionError("nothing is computed for a place that cannot be written")
+
+
+@pytest.mark.parametrize(
+    ("number", "fix"),
+    [
+        (errno.ENOSPC, "make room on the disk"),
+        (errno.EDQUOT, "make room in your quota"),
+        (errno.EROFS, "make the disk writable"),
+        (errno.EACCES, "get the permission to write"),
+        (errno.EIO, "remove the cause"),
+    ],
+)
+def test_a_failed_save_says_what_helps(number, fix, raises_line):
+    words = f"run/a: cannot be saved ({os.strerror(number)})", f"; {fix}", "--out-dir run"
+    with raises_line(*words, kind=OSError), saving(Path("run/a"), Path("run")):
+        raise OSError(number, os.strerror(number))

@@ -1,13 +1,15 @@
 import errno
 import fcntl
 import os
+import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from resnet_fn.runtime.lock import FolderLock
+from resnet_fn.runtime.lock import FolderLock, was_locked
 
 HOLD = """
 import os, pathlib, sys
@@ -48,3 +50,83 @@ def test_where_there_are_no_locks_a_run_goes_on_and_says_so(monkeypatch, capsys)
         capsys.readouterr().err
         == "warning: . cannot be locked (No locks available); start no other run there\n"
     )
+
+
+TAKE = """
+import pathlib
+from resnet_fn.runtime.lock import FolderLock
+try:
+    FolderLock().take(pathlib.Path("."))
+    print("locked")
+except ValueError as error:
+    print(error)
+"""
+
+
+def in_another_process():
+    command = [sys.executable, "-c", TAKE]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_lock_keeps_out_other_threads_and_lasts(raises_line):
+    def take_in_a_thread() -> None:
+        with (
+            raises_line("out_dir: . is in use by process", "another thread; wait"),
+            FolderLock() as other,
+        ):
+            other.take(Path("."))
+        seen.append("refused")
+
+    seen: list[str] = []
+    with FolderLock() as lock:
+        lock.take(Path("."))
+        thread = threading.Thread(target=take_in_a_thread)
+        thread.start()
+        thread.join()
+        assert seen == ["refused"]
+        assert was_locked(Path("."))  # reads the file
+        assert "is in use by process" in in_another_process()
+    assert in_another_process() == "locked\n"
+    with FolderLock() as lock:
+        lock.take(Path("."))
+
+
+@pytest.mark.parametrize("text", ["", "\0" * 9, "mine"])
+def test_another_programs_lock_is_not_taken(text, raises_line):
+    Path("lock").write_text(text)
+    with FolderLock() as lock, raises_line("out_dir: lock was not written by a run; give another"):
+        lock.take(Path("."))
+    assert Path("lock").read_text() == text
+    if text != "mine":  # a loss of power can empty a run's
+        with FolderLock() as lock:
+            lock.take(Path("."), has_run=True)
+
+
+def test_a_lock_of_another_user_is_named(raises_line):
+    Path("lock").touch()
+    Path("lock").chmod(0o444)
+    Path().chmod(0o755)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        with FolderLock() as lock, raises_line("out_dir: lock cannot be written (Permission den"):
+            lock.take(Path("."))
+    finally:
+        os.seteuid(user)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_full_disk_names_the_lock(there, raises_line):
+    if there:
+        with FolderLock() as lock:
+            lock.take(Path("."))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with FolderLock() as lock, raises_line("out_dir: lock cannot be written (File too large)"):
+            lock.take(Path("."))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with FolderLock() as lock:
+        lock.take(Path("."), has_run=there)

@@ -82,8 +82,8 @@ def no_room():
 
 def test_a_full_disk_is_told_with_the_files_name(tmp_path):
     text = (
-        f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); make room on the disk, "
-        "and run the same"
+        f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); raise the limit of a "
+        "file's size (ulimit -f), and run the same"
     )
     telemetry = Telemetry(tmp_path, Recipe(), OPTIONS, 0, 1)
     telemetry.advance(0, 1, dict(EVENT))

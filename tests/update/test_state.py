@@ -5,8 +5,9 @@
 
 import numpy as np
 import pytest
-from mindspore import Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn import adamw, fit, make_state
 from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.update.average import averaged, moving_average
 
@@ -40,3 +41,33 @@ def test_evaluation_sees_the_averages_and_training_gets_its_own_bits_back():
     assert (evaluate(images, labels).loss.asnumpy() == before).all()
     with averaged(None):
         assert [p.asnumpy().tobytes() for p in net.get_parameters()] == bits
+
+
+class Scaled(nn.Cell):
+    """A net whose one Parameter has the name that it is given."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.value = Parameter(Tensor(np.ones((3, 2), np.float32)), name=name)
+
+    def construct(self, x):
+        return ops.matmul(x, self.value)
+
+
+NAMES = ["scaler.scale", "scaler.skipped", "ema_updates", "adam_updates"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_parameter_with_a_name_of_the_state_is_rejected(name, raises_line):
+    net = Scaled(name)
+    optimizer, average = adamw(net.trainable_params()), moving_average(net.get_parameters(), 0.5)
+    with raises_line(f"net: the Parameter name {name} is also the name", "; rename it"):
+        make_state(net, optimizer, average=average)
+
+
+@pytest.mark.parametrize("name", ["sum.means", "sum.0", "vector.0", "momentum.vector.0"])
+def test_names_of_helpers_do_not_clash_with_a_nets(name):
+    x, y = np.ones((8, 3), np.float32), np.arange(8) % 2
+    settings = {"accumulate": 2, "epochs": 1, "batch_size": 4}
+    result = fit(Scaled(name), (x, y), (x, y), out_dir="run", progress=False, **settings)
+    assert result.updates == 2

@@ -1,0 +1,154 @@
+"""A checkpoint's manifest.json contains the sizes and hashes of the checkpoint's other files.
+
+What differs from the manifest is damaged. An error of the system, such as "Too many open files",
+says nothing about a file's contents.
+"""
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from resnet_fn.runtime.disk import sha256, write_synced
+
+MANIFEST = "manifest.json"
+FORMAT = 2  # format of the files and of the entries in state.json; other formats are rejected
+WEIGHTS, TRAINING, STATE = "weights.safetensors", "training.safetensors", "state.json"
+_ENTRIES = {"format", "files", "sha256"}
+_LARGEST = 2**28  # bytes; the manifest of 100,000 arrays has 20 MB
+
+
+class CheckpointError(ValueError):
+    """Raised if a checkpoint is missing or damaged, belongs to another net, would contain NaN or
+    infinity, or would replace something else.
+    """
+
+
+def write_manifest(folder: Path, files: dict[str, Any]) -> None:
+    """Write and sync the manifest of a new checkpoint. `files` has an entry for each file."""
+    body: dict[str, Any] = {"format": FORMAT, "files": files}
+    # The manifest has a checksum too, so that a flipped bit in it does not look like damage to
+    # another file.
+    body["sha256"] = sha256(json.dumps(body, sort_keys=True).encode())
+    write_synced(folder / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the entry of each file of a checkpoint.
+
+    Raises:
+        CheckpointError: If the manifest is missing or damaged.
+        OSError: If the system cannot read the manifest.
+        ValueError: If the manifest has the format of another version of this package.
+    """
+    path = folder / MANIFEST
+    if not os.path.lexists(path):
+        raise CheckpointError(f"{folder} contains no {MANIFEST}; give the folder of a checkpoint")
+    with reading(path):
+        manifest = parse_object(read_file(path, at_most=_LARGEST), "a manifest")
+        if not manifest.keys() >= _ENTRIES:
+            raise ValueError("not a manifest")
+        expected = manifest.pop("sha256")
+        if expected != sha256(json.dumps(manifest, sort_keys=True).encode()):
+            raise ValueError("the sha256 of the manifest is wrong")
+        number, files = manifest["format"], manifest["files"]
+        if number == FORMAT and not _are_files(files):
+            raise ValueError("not a manifest")
+    # no CheckpointError, because `newest` would then try older checkpoints of the same format
+    if number != FORMAT:
+        fix = "use the version of resnet_fn that wrote it, or start a new run"
+        raise ValueError(
+            f"{folder} has format {number}, but this version reads format {FORMAT}; {fix}"
+        )
+    return files
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Return whether `folder` has the manifest of a checkpoint.
+
+    The checkpoint may be damaged, or of another version of this package.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        return False
+    try:
+        manifest = parse_object(read_file(path, at_most=_LARGEST), "a manifest")
+    except ValueError:
+        return False
+    return manifest.keys() >= _ENTRIES
+
+
+def _are_files(files: Any) -> bool:
+    return (
+        isinstance(files, dict)
+        and files.keys() == {WEIGHTS, TRAINING, STATE}
+        and all(isinstance(entry, dict) and "size" in entry for entry in files.values())
+    )
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Name the file `path` in the errors of a `with` block that reads the file.
+
+    Raises:
+        CheckpointError: If the block raises ValueError, KeyError, TypeError or AttributeError,
+            because the file's contents are not those that were written.
+        OSError: If the system cannot read the file.
+        ValueError: If the file does not fit into memory.
+    """
+    try:
+        yield
+    except OSError as error:
+        unknown = "so the checkpoint was not checked and may be intact"
+        raise OSError(
+            f"{path}: cannot be read ({error.strerror or error}), {unknown}; remove the cause, and "
+            "run the same command again"
+        ) from None
+    except MemoryError:
+        size = f"{path.stat().st_size / 1e9:.3g} GB"
+        raise ValueError(
+            f"{path}: its {size} do not fit into memory; use a machine with more memory"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is damaged ({error}); use another checkpoint") from None
+
+
+def check_size(path: Path, size: int | None = None, at_most: int | None = None) -> None:
+    """Raise an error if a file, which was not opened yet, is not `size` bytes long.
+
+    Raises:
+        ValueError: If the file is missing, no regular file, or has another size.
+        MemoryError: If the file is larger than the machine's memory.
+    """
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise ValueError("the file is missing") from None
+    if not stat.S_ISREG(status.st_mode):  # reading a FIFO or a device might never end
+        raise ValueError("not a regular file")
+    if size is not None and status.st_size != size:
+        raise ValueError(f"the file has {status.st_size} bytes instead of {size}")
+    if at_most is not None and status.st_size > at_most:
+        raise ValueError(f"the file has {status.st_size} bytes")
+    if status.st_size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise MemoryError
+
+
+def read_file(path: Path, size: int | None = None, at_most: int | None = None) -> bytes:
+    """Return the contents of a file. For the other arguments and the errors see `check_size`."""
+    check_size(path, size, at_most)
+    return path.read_bytes()
+
+
+def parse_object(text: bytes, what: str) -> dict[str, Any]:
+    """Return a JSON object. Raises ValueError if `text` is not `what`."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        value = None
+    if not isinstance(value, dict):
+        raise ValueError(f"not {what}")
+    return value

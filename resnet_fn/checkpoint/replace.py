@@ -1,0 +1,74 @@
+"""These functions replace a checkpoint's folder, and put the old folder back if the process died
+meanwhile.
+
+Beside the folder step-00000010, other folders exist for a short time:
+    - step-00000010.tmp-<pid>-<random>: a new checkpoint, until it is complete; or an old one that
+      is being removed.
+    - step-00000010.replaced-<pid>-<random>: the old checkpoint, until the new one has its name.
+"""
+
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+
+_UNIQUE = r"\d+-[0-9a-f]{8}"  # see `temporary_name`
+_REPLACED = re.compile(rf"(step-\d{{8}})\.replaced-{_UNIQUE}")
+# The last two endings are those of earlier versions.
+_LEFT = re.compile(rf"step-\d{{8}}(\.replaced-{_UNIQUE})?\.tmp-({_UNIQUE}|\d+|pruned)")
+_REPLACED_BY_OLD_VERSION = re.compile(r"(step-\d{8})\.old")
+
+
+def temporary_name(folder: Path, kind: str = "tmp") -> Path:
+    """Return a path beside `folder` that no other program uses."""
+    # The name also has a random part: on a shared disk two machines may have equal process numbers.
+    return folder.with_name(f"{folder.name}.{kind}-{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, so that a process that dies meanwhile leaves nothing under its name."""
+    removed = temporary_name(folder)
+    folder.rename(removed)
+    shutil.rmtree(removed, ignore_errors=True)
+
+
+def replace_folder(folder: Path, new: Path) -> None:
+    """Rename the folder `new` to `folder`, and remove the folder that had this name."""
+    # rename() cannot replace a folder that contains files. If the process dies between the two
+    # renames, `recover_interrupted_replace` puts the old folder back.
+    old = temporary_name(folder, "replaced") if folder.exists() else None
+    if old:
+        folder.rename(old)
+    try:
+        new.rename(folder)
+    except BaseException:
+        if old:
+            old.rename(folder)
+        raise
+    if old:
+        remove_folder(old)
+
+
+def recover_interrupted_replace(checkpoints: Path) -> None:
+    """Put a checkpoint `step-NNNNNNNN` back if a process died while it replaced the checkpoint."""
+    for path in sorted(checkpoints.iterdir()):
+        if match := _REPLACED.fullmatch(path.name):
+            folder = checkpoints / match[1]
+            if folder.exists():
+                remove_folder(path)  # otherwise it would come back after `folder` was removed
+            else:
+                path.rename(folder)
+        elif match := _REPLACED_BY_OLD_VERSION.fullmatch(path.name):
+            # Earlier versions removed it only with the next replacement of the same checkpoint. If
+            # later checkpoints exist, the new `step-NNNNNNNN` was no longer kept.
+            later = (step.name for step in checkpoints.glob("step-" + "[0-9]" * 8))
+            if max(later, default="") < match[1]:
+                path.rename(checkpoints / match[1])
+
+
+def remove_leftovers(checkpoints: Path) -> None:
+    """Remove what processes left in a folder of checkpoints when they died."""
+    for path in checkpoints.iterdir():
+        if _LEFT.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,46 @@
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+AT_OPEN: list[Callable[[str], None]] = []  # called with the path of each file that is opened
+sys.addaudithook(
+    lambda event, arguments: (
+        [act(str(arguments[0])) for act in AT_OPEN] if event == "open" and AT_OPEN else None
+    )
+)
+
+
+@pytest.fixture
+def at_open() -> Iterator[Callable[[str, Callable[[], None]], None]]:
+    """at_open(part, act): before this process opens a file with `part` in its path, `act` is
+    called, once.
+    """
+
+    def register(part: str, act: Callable[[], None]) -> None:
+        def once(path: str) -> None:
+            if part in path:
+                AT_OPEN.remove(once)
+                act()
+
+        AT_OPEN.append(once)
+
+    yield register
+    AT_OPEN.clear()
+
+
+@pytest.fixture
+def seal() -> Callable[..., None]:
+    """seal(folder, **entries): write a manifest with these entries and a right sha256, as another
+    program can.
+    """
+
+    def write(folder: Path, **entries: object) -> None:
+        text = json.dumps(entries, sort_keys=True).encode()
+        entries["sha256"] = hashlib.sha256(text).hexdigest()
+        (folder / "manifest.json").write_text(json.dumps(entries))
+
+    return write
