@@ -181,7 +181,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     manifest.json.
 
     Raises:
-        CheckpointError: If a file is missing, or differs from what the manifest says.
+        CheckpointError: If a file is missing, or differs from the manifest.
         OSError: If the system cannot read a file. The checkpoint may be intact.
         ValueError: If the checkpoint has the format of another version of this package, or does
             not fit into memory.

@@ -29,6 +29,7 @@ from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
+from resnet_fn.config.printing import warn
 from resnet_fn.config.reading import read_json
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.contents import BAD_FILES, CONTENTS, VALIDATION
@@ -107,12 +108,12 @@ class RunFolder:
 
     def _manifests(self) -> list[tuple[int, int, int]]:
         """Return the update of each checkpoint, and the identity of its manifest."""
-        found = []
+        manifests = []
         for update in self.updates():
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 status = (self.checkpoint_path(update) / MANIFEST).stat()
-                found.append((update, status.st_ino, status.st_mtime_ns))
-        return found
+                manifests.append((update, status.st_ino, status.st_mtime_ns))
+        return manifests
 
     def _newest(self, warnings: list[str]) -> Checkpoint:
         updates = self.updates()

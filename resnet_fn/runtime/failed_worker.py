@@ -31,7 +31,7 @@ def _end_job() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    # A regular exit would tell the scheduler that all is well. So it misses this worker's
+    # A regular exit would look to the scheduler like success. So it misses this worker's
     # heartbeat, and ends the job on other machines.
     os._exit(int(error.code or 0) if isinstance(error, SystemExit) else 1)
 

@@ -8,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 
+from resnet_fn.config.printing import warn
+
 _HOLDER = "process "
 # The lock files that this process has locked: (device, inode) → text. The system's lock is the
 # process's, so it keeps out no other thread; and it ends when any thread closes the file.

@@ -7,7 +7,7 @@ import signal
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from resnet_fn.config.cli import as_typed
 from resnet_fn.config.fields import check_value
@@ -17,6 +17,7 @@ from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import warn
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.cpus import cpu_share, keep_to_one_cpu, processor
+from resnet_fn.runtime.exits import exit_at_once
 from resnet_fn.runtime.launchers import check_launcher
 from resnet_fn.runtime.thread_setting import threads_set_before
 
@@ -67,11 +68,6 @@ def let_signals_end_process_1() -> None:
             with contextlib.suppress(ValueError):  # not in the main thread
                 if signal.getsignal(number) == signal.SIG_DFL:
                     signal.signal(number, exit_at_once)
-
-
-def exit_at_once(number: int, _: object) -> NoReturn:
-    """End the process, as a handler of signal `number`."""
-    os._exit(128 + number)  # an exception here could crash a module that is being imported
 
 
 def _private_folder() -> str:
