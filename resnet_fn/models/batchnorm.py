@@ -12,8 +12,14 @@ from resnet_fn.models.positions import broadcast_hw, total
 
 _assign, _sum = ops.Assign(), ops.ReduceSum(keep_dims=True)
 BATCHNORMS = (
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
-    *(mint.nn.BatchNorm1d, mint.nn.BatchNorm2d, mint.nn.BatchNorm3d, mint.nn.SyncBatchNorm),
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+    mint.nn.BatchNorm1d,
+    mint.nn.BatchNorm2d,
+    mint.nn.BatchNorm3d,
+    mint.nn.SyncBatchNorm,
 )
 # names in nn and mint.nn
 _STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
@@ -74,19 +80,15 @@ def batchnorm_statistics(net: nn.Cell) -> tuple[Parameter, ...]:
     A cell of another class counts as a BatchNorm if it has float32 [channels] Parameters with the
     names of BatchNorm's statistics that are not trained.
     """
-    cells = [cell for _, cell in net.cells_and_names()]
-    frozen = {
-        id(parameter)
-        for cell in cells
-        if getattr(cell, "use_batch_statistics", None) is False
-        for parameter in cell.get_parameters(expand=False)
-    }
-    statistics = {
-        id(parameter): parameter
-        for cell in cells
-        for leaf, parameter in cell.parameters_and_names(expand=False)
-        if leaf in _STATISTICS and (isinstance(cell, BATCHNORMS) or _is_like_theirs(parameter))
-    }
+    statistics: dict[int, Parameter] = {}
+    frozen: set[int] = set()
+    for _, cell in net.cells_and_names():
+        if getattr(cell, "use_batch_statistics", None) is False:
+            frozen |= {id(parameter) for parameter in cell.get_parameters(expand=False)}
+        for leaf, parameter in cell.parameters_and_names(expand=False):
+            is_one = isinstance(cell, BATCHNORMS) or _is_like_theirs(parameter)
+            if leaf in _STATISTICS and is_one:
+                statistics[id(parameter)] = parameter
     return tuple(parameter for key, parameter in statistics.items() if key not in frozen)
 
 
