@@ -165,7 +165,7 @@ def _check_size(path: Path) -> None:
     try:
         arrays = [entry for name, entry in read_header(path).items() if name != "__metadata__"]
         described = length + max((entry["data_offsets"][1] for entry in arrays), default=0)
-    except (KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError):
         raise ValueError("its header is damaged") from None
     if (size := path.stat().st_size) != described:
         raise ValueError(f"it has {size:,} bytes, but its header describes {described:,}")

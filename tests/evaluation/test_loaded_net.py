@@ -123,7 +123,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_checkpoint_with_the_json_of_a_stranger_is_named(name, raises_line):
+def test_a_strangers_checkpoint_is_named(name, raises_line):
     """The hashes are right, because anyone can write them."""
     net = create_model("resnet8", num_classes=10, in_channels=1)
     state = {"update": 5, "best": None, "recipe": to_dict(RECIPE), "dataset": SPEC, **STATES[name]}
