@@ -13,7 +13,7 @@ import numpy as np
 
 from resnet_fn.config.hints import few
 
-_LONGEST_SIDE = 1 << 16  # of an image, in pixels
+_MOST_PIXELS = 1 << 16  # of the side of an image
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,8 +67,8 @@ class InputSpec:
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("name, classes, interpolation, paths: one of them is not a text")
         sizes = (self.channels, self.image_size, self.eval_resize)
-        if not all(type(size) is int and 0 <= size <= _LONGEST_SIDE for size in sizes):
-            raise ValueError(f"channels, image_size, eval_resize: one is not in 0..{_LONGEST_SIDE}")
+        if not all(type(size) is int and 0 <= size <= _MOST_PIXELS for size in sizes):
+            raise ValueError(f"channels, image_size, eval_resize: one is not in 0..{_MOST_PIXELS}")
         numbers = (self.full_scale, *self.mean, *self.std)
         if not all(type(number) in (int, float) and abs(number) < math.inf for number in numbers):
             raise ValueError("full_scale, mean, std: one of them is not a finite number")

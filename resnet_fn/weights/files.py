@@ -39,14 +39,6 @@ def read_arrays(path: Path) -> Contents:
     The bytes of a file decide how it is read, because PyTorch's files have many endings.
     """
     path = Path(path)
-    try:
-        return _read(path)
-    except MemoryError:
-        fix = "give other weights, or use a machine with more memory"
-        raise ValueError(f"{path}: its arrays do not fit into memory; {fix}") from None
-
-
-def _read(path: Path) -> Contents:
     stored = _open(path)
     arrays_only = ((name, item) for name, item in stored.items() if not isinstance(item, Unread))
     net = find_net({name: tuple(item.shape) for name, item in arrays_only})

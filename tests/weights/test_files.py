@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.weights.files import read_arrays, write_arrays
+from resnet_fn.weights.load import read_weights
 
 ARRAYS = {
     "conv1.weight": np.arange(6, dtype=np.float32).reshape(1, 2, 3, 1),
@@ -178,6 +179,6 @@ def test_a_huge_file_is_not_read(raises_line):
         Path(name).write_bytes(len(text).to_bytes(8, "little") + text)
         os.truncate(name, 8 + len(text) + (60 << 30))
     with raises_line("fits.safetensors: its arrays do not fit into memory", "; "):
-        read_arrays("fits.safetensors")
+        read_weights("fits.safetensors")
     with raises_line("zeros.safetensors is no intact safetensors file", "its header describes"):
         read_arrays("zeros.safetensors")
