@@ -128,9 +128,8 @@ def _check_order(checkpoint: str, images: Sequence[str]) -> None:
     if holds_checkpoint(checkpoint):
         return
     for path in filter(holds_checkpoint, images):
-        raise cli.UsageError(
-            f"RUN: {checkpoint!r} is not a run, but {path!r} is; give RUN first: {path} {checkpoint}"
-        )
+        fix = f"give RUN first: {path} {checkpoint}"
+        raise cli.UsageError(f"RUN: {checkpoint!r} is not a run, but {path!r} is; {fix}")
 
 
 def _certainty(result: dict[str, Any]) -> float:

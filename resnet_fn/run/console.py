@@ -57,8 +57,8 @@ def header(run: Run, start: Path | None) -> list[str]:
         f"parameters{f', {trained:,} of them trained' * (trained < values)}",
         f"data        {recipe.dataset}: {_images(run, what)}, {classes}{size}",
         f"recipe      {recipe.name}{' with ' * bool(changes)}{changes}",
-        f"updates     {run.total:,} of {counted(recipe.batch_size, what)}, {run.feed.updates_per_epoch:,} "
-        f"an epoch{left_out}",
+        f"updates     {run.total:,} of {counted(recipe.batch_size, what)}, "
+        f"{run.feed.updates_per_epoch:,} an epoch{left_out}",
         f"device      {options.device}{threads}, {counted(run.workers.size, 'worker')}",
         f"run folder  {run.folder.path}",
         *([f"background  {background}"] if (background := background_note()) else []),

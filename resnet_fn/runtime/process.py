@@ -5,6 +5,7 @@ import glob
 import os
 import signal
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from resnet_fn.config.fields import check_value
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
-from resnet_fn.config.printing import warn
+from resnet_fn.config.printing import say, warn
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.cpus import cpu_share, keep_to_one_cpu, processor
 from resnet_fn.runtime.exits import exit_at_once
@@ -215,7 +216,7 @@ def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Wor
         return join(device)
     if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
         for warning in versions.warnings():
-            warn(as_typed(warning))
+            say(as_typed(warning), stream=sys.stderr)
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:

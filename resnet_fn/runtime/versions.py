@@ -28,9 +28,9 @@ def warnings() -> list[str]:
     lines, version = [], installed("mindspore")
     if version not in RUN_ON:
         untried = f"was never tried with this package ({', '.join(RUN_ON)} were)"
-        lines.append(f"MindSpore {version} {untried}; run python -m resnet_fn.doctor")
+        lines.append(f"warning: MindSpore {version} {untried}; run python -m resnet_fn.doctor")
     if not at_least(9, 1, "pillow"):
         lines.append(
-            f"Pillow {installed('pillow')} is too old to read images; run pip install 'pillow>=9.1'"
+            f"warning: Pillow {installed('pillow')} is too old to read images; run pip install 'pillow>=9.1'"
         )
     return lines

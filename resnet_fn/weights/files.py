@@ -39,14 +39,6 @@ def read_arrays(path: Path) -> Contents:
     The bytes of a file decide how it is read, because PyTorch's files have many endings.
     """
     path = Path(path)
-    try:
-        return _read(path)
-    except MemoryError:
-        fix = "give other weights, or use a machine with more memory"
-        raise ValueError(f"{path}: its arrays do not fit into memory; {fix}") from None
-
-
-def _read(path: Path) -> Contents:
     stored = _open(path)
     arrays_only = ((name, item) for name, item in stored.items() if not isinstance(item, Unread))
     net = find_net({name: tuple(item.shape) for name, item in arrays_only})
@@ -165,7 +157,7 @@ def _check_size(path: Path) -> None:
     try:
         arrays = [entry for name, entry in read_header(path).items() if name != "__metadata__"]
         described = length + max((entry["data_offsets"][1] for entry in arrays), default=0)
-    except (KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError):
         raise ValueError("its header is damaged") from None
     if (size := path.stat().st_size) != described:
         raise ValueError(f"it has {size:,} bytes, but its header describes {described:,}")

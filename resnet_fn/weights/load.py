@@ -84,7 +84,11 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
         return _read_checkpoint(find_checkpoint(path, which))
     if not path.exists() and (names := similar_names(str(file))):
         raise ValueError(f"{file} is not a file; for published weights, give {few(names)}")
-    read = read_arrays(path)
+    try:
+        read = read_arrays(path)
+    except MemoryError:
+        fix = "give other weights, or use a machine with more memory"
+        raise ValueError(f"{path}: its arrays do not fit into memory; {fix}") from None
     if which != "last":
         raise ValueError(
             f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}"

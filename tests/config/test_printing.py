@@ -32,7 +32,7 @@ def test_a_text_is_one_line_without_codes(text, shown, capsys):
     assert (out, err) == (f"{shown}\n3\n", f"warning: {shown}\n")
 
 
-def test_data_files_keep_all_but_bytes_that_are_no_text():
+def test_data_files_keep_control_characters():
     assert in_utf8("a\nb\x1b" + os.fsdecode(b"\xff")) == "a\nb\x1b\\xff"
 
 
@@ -75,7 +75,7 @@ def test_only_one_module_prints():
         (lambda: resnet_fn.recipes.load_recipe("a\nb\x1b.toml"), r"a\nb\x1b.toml: does not exist"),
     ],
 )
-def test_an_error_is_one_line_although_a_name_has_several(raised, shown, capsys):
+def test_an_error_with_line_breaks_is_one_line(raised, shown, capsys):
     with pytest.raises(SystemExit):
         cli.run("train", lambda _: raised(), [])
     err = capsys.readouterr().err

@@ -24,7 +24,7 @@ def test_json_is_read():
         read_regular("a.json", 3)
 
 
-def test_a_file_larger_than_the_memory_is_not_begun(foreign):
+def test_a_file_beyond_memory_is_not_read(foreign):
     with pytest.raises(MemoryError, match="64,424,509,440 bytes do not fit into memory"):
         read_regular(foreign("sparse", "a"))
 

@@ -30,7 +30,7 @@ def test_numbers_and_other_texts_stay_as_they_are(text):
 
 
 @pytest.mark.parametrize("text", [*FORMULAS, *PLAIN, *(f"'{text}" for text in FORMULAS), "''-1"])
-def test_a_cell_is_read_as_the_text_that_was_written(text):
+def test_cells_are_read_as_written(text):
     file = io.StringIO()
     csv.writer(file).writerow([to_cell(text), "next"])
     (row,) = csv.reader(io.StringIO(file.getvalue(), newline=""))

@@ -123,13 +123,12 @@ STATES = {
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_checkpoint_with_the_json_of_a_stranger_is_named(name, raises_line):
+def test_a_strangers_checkpoint_is_named(name, raises_line):
     """The hashes are right, because anyone can write them."""
     net = create_model("resnet8", num_classes=10, in_channels=1)
     state = {"update": 5, "best": None, "recipe": to_dict(RECIPE), "dataset": SPEC, **STATES[name]}
     save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), [], state)
-    with raises_line("run/checkpoints/step-00000005", "does not describe a net", "; give a run"):
+    with raises_line("run/checkpoints/step-00000005", "; ", kind=CheckpointError):
         load_run("run")
-    if "classes" in name or "type" in name or "no " in name:
-        with contextlib.suppress(ValueError):  # weights may need none of it
-            read_weights("run")
+    with contextlib.suppress(ValueError):  # weights need less of it
+        read_weights("run")

@@ -86,7 +86,7 @@ def test_export_replaces_only_what_it_wrote(path, users, run, raises_line):
         export(run, "own.safetensors", images=np.zeros((2, 1, 8, 8), np.float32))
 
 
-def test_no_cell_is_a_formula_and_labels_are_read_back(run):
+def test_labels_are_read_back_and_no_formulas(run):
     """The labels of predictions.csv are those of a list of images."""
     trained = load_run(run)
     named = dataclasses.replace(trained, input=dataclasses.replace(trained.input, classes=CLASSES))
@@ -107,7 +107,7 @@ def test_no_cell_is_a_formula_and_labels_are_read_back(run):
     assert dataset.test.labels.tolist() == labels.tolist()
 
 
-def test_a_table_of_predictions_is_a_list_of_images(run, digits_png, main):
+def test_predictions_are_a_list_of_images(run, digits_png, main):
     for name in ("=1.png", "+2.png", "-3.png", "@4.png", "'=5.png"):
         shutil.copy("images/00.png", name)
     names = sorted(path for path in os.listdir() if path.endswith(".png"))

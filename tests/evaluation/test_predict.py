@@ -441,7 +441,7 @@ def test_wrong_words_are_an_error_with_the_fix(words, parts, run, digits_png, ma
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested"])
-def test_a_stranger_among_the_images_does_not_stop_the_others(kind, foreign, trained, digits_png):
+def test_a_stranger_does_not_stop_other_images(kind, foreign, trained, digits_png):
     foreign(kind, "images/00.png")
     results = predict(trained, "images")
     assert [result["file"] for result in results if "error" in result] == ["images/00.png"]

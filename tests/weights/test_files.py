@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.weights.files import read_arrays, write_arrays
+from resnet_fn.weights.load import read_weights
 
 ARRAYS = {
     "conv1.weight": np.arange(6, dtype=np.float32).reshape(1, 2, 3, 1),
@@ -164,13 +165,13 @@ def test_a_place_that_cannot_be_written_is_named():
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested"])
 @pytest.mark.parametrize("name", ["a.pth", "a.safetensors", "a.ckpt", "a.bin"])
-def test_a_file_of_another_kind_ends_with_an_error(kind, name, foreign, raises_line):
+def test_files_of_another_kind_are_errors(kind, name, foreign, raises_line):
     foreign(kind, name)
     with raises_line(name, "; "):
         read_arrays(name)
 
 
-def test_a_huge_file_with_a_good_beginning_is_not_read(raises_line):
+def test_a_huge_file_is_not_read(raises_line):
     """One with the bytes that its header describes, and one with more."""
     for name, size in (("fits.safetensors", 60 << 30), ("zeros.safetensors", 4)):
         header = {"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
@@ -178,6 +179,6 @@ def test_a_huge_file_with_a_good_beginning_is_not_read(raises_line):
         Path(name).write_bytes(len(text).to_bytes(8, "little") + text)
         os.truncate(name, 8 + len(text) + (60 << 30))
     with raises_line("fits.safetensors: its arrays do not fit into memory", "; "):
-        read_arrays("fits.safetensors")
+        read_weights("fits.safetensors")
     with raises_line("zeros.safetensors is no intact safetensors file", "its header describes"):
         read_arrays("zeros.safetensors")

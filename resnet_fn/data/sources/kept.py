@@ -140,9 +140,8 @@ def describe_changes(files: FileSplit, run: Path) -> list[str]:
         numbers = f"{len(missing)} of the {len(before)} validation images that {run} used"
         notes.append(f"warning: {numbers} are missing: {few(missing)}")
     if new:
-        notes.append(
-            f"{counted(len(new), 'validation image is', 'validation images are')} new since {run}: {few(new)}"
-        )
+        number = counted(len(new), "validation image is", "validation images are")
+        notes.append(f"{number} new since {run}: {few(new)}")
     return notes
 
 

@@ -369,14 +369,14 @@ def test_a_list_of_another_kind_is_an_error(kind, foreign, pictures, raises_line
         load_lists("set", "train.txt", "val.txt", 1)
 
 
-def test_a_line_as_long_as_its_file_is_an_error(pictures, raises_line):
+def test_a_line_without_end_is_an_error(pictures, raises_line):
     Path("val.txt").write_text("e.jpg hot dog\n")
     Path("train.txt").write_text("a.jpg cat " * 200_000)
     with raises_line("train_list: train.txt", "more than 1,048,576 characters", "write a line"):
         load_lists("set", "train.txt", "val.txt", 1)
 
 
-def test_labels_that_a_spreadsheet_would_compute_are_read_back(pictures):
+def test_labels_like_formulas_are_read_back(pictures):
     rows = [("a.jpg", "'=1+1"), ("c.jpg", "-1"), ("d.jpg", "'@x"), ("e.jpg", "''-2+3")]
     write_csv("train.csv", rows)
     write_csv("val.csv", rows[:1])
