@@ -40,9 +40,10 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         )
         probed = probes and plan.precision == "fp32" and not random_eval
         with side.without_dropout() as dropped:
-            random = is_random(lambda: _trained(side), side.draws)
+            # A net that draws in evaluation mode too gives the numbers of this order.
+            random = not of_port and _draws(side)
             layers = {mode: side.layers(mode) for mode in ("eval", "train")}
-            again = side.layers_again() if random and of_port else None
+            again = side.layers_again() if of_port and _draws(side) else None
             if probed and of_port:  # updates that are not compiled may change a cell's attributes
                 answers = _probes(side, layers)
         drops = drops_of(dropped, layers["train"], side.dropping_layer)
@@ -59,7 +60,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             if masks and of_port:  # until the end of the updates, compiled masks are ones
                 layers["dropout"] = side.layers("dropout")
         rounding = side.rounding(run)  # of the reference: float64 and noise
-        if random and not of_port:
+        if random:
             random_train = cut_random(layers["train"], side.layers_again())
         if probed and not of_port:  # last: their outputs may fill the memory
             answers = _probes(side, layers)
@@ -91,6 +92,11 @@ def _trained(side: Side) -> Arrays:
     inputs, labels = side.plan.first
     outputs = side.forward(inputs, True)
     return {**side.arrays(outputs), LOSS.name: side.loss(outputs, labels)}
+
+
+def _draws(side: Side) -> bool:
+    """Return whether the net draws random numbers in training mode, without dropout."""
+    return is_random(lambda: _trained(side), side.draws)
 
 
 def _probes(side: Side, layers: dict[str, list[Layer]]) -> Probes:
