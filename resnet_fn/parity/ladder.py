@@ -2,14 +2,13 @@
 
 import dataclasses
 
-from resnet_fn.config.hints import first_line
 from resnet_fn.parity.compare.notes import attempt
 from resnet_fn.parity.compare.verdict import Evidence, Request, Verdict, verdict
 from resnet_fn.parity.explain.causes import StageCase, explain
 from resnet_fn.parity.explain.rank_causes import worker_causes
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.source import Source, StoredSource
+from resnet_fn.parity.trace.source import ProbeAnswer, Source, StoredSource
 
 Ladder = Verdict  # the public result of a comparison
 
@@ -56,8 +55,6 @@ def _answered(evidence: Evidence, request: Request, source: Source) -> Evidence:
     """Return the evidence with the answer of the reference's source to a request."""
     if request.tie_width is not None:
         return dataclasses.replace(evidence, flipped=source.flipped_ties(request.tie_width))
-    try:
-        return dataclasses.replace(evidence, probes=source.probe_rounding(request.probes or {}))
-    except Exception as error:
-        why = f"not measured ({type(error).__name__}: {first_line(error)})"
-        return dataclasses.replace(evidence, not_measured=why)
+    answer = source.probe_rounding(request.probes or {}) or ProbeAnswer({})
+    why = f"not measured ({answer.failed})" if answer.failed else ""
+    return dataclasses.replace(evidence, probes=answer.rounding, not_measured=why)

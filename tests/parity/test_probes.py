@@ -23,7 +23,7 @@ from resnet_fn.parity.replay import names_of, replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.trace.data import Probe, Trace
 from resnet_fn.parity.trace.folder import load_recording, save_recording
-from resnet_fn.parity.trace.source import Recorded, StoredSource
+from resnet_fn.parity.trace.source import ProbeAnswer, Recorded, StoredSource
 from small_nets import (
     SGD,
     Ours,
@@ -282,7 +282,7 @@ def test_rounding_that_cannot_be_measured_leaves_findings_by_tolerance(tmp_path)
 
     class Fails(TorchSource):
         def probe_rounding(self, asked: Any) -> Any:
-            raise RuntimeError("no float64")
+            return ProbeAnswer({}, "RuntimeError: no float64")
 
     reference = record_live(
         Theirs(t.LeakyReLU(0.1)), plan_of(SGD, [(np.abs(draw(4, 8)), np.zeros(4, np.int32))])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.probes import measure
 from resnet_fn.parity.record.rounding import rounding
 from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
@@ -15,7 +16,7 @@ from resnet_fn.parity.trace.data import Probes, Rounding, Run
 from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import Asked
-from resnet_fn.parity.trace.source import ProbeRounding
+from resnet_fn.parity.trace.source import ProbeAnswer
 from resnet_fn.parity.trace.stages import LOSS
 from resnet_fn.parity.trace.tree import Arrays
 
@@ -88,22 +89,25 @@ class TorchSource:
             flipped = self._updates()
         return rounding(flipped, self._exact), count()
 
-    def probe_rounding(self, asked: Asked) -> ProbeRounding | None:
+    def probe_rounding(self, asked: Asked) -> ProbeAnswer | None:
         """Return the rounding of each output of these probes: the error against float64 or, if
         larger, a multiple of the change by noise.
         """
         if self._probes is None:
             return None
         measured: dict[str, dict[str, dict[str, float]]] = {}
-        with in_float64():
-            exact = self._compute(copied(self._module).double(), asked)
-            measure(measured, self._probes, asked, exact, 1)
-        for seed in range(_NOISY_PROBES):
-            module = copied(self._module)
-            with Noise(seed):
-                noisy = self._compute(module, asked)
-            measure(measured, self._probes, asked, noisy, SPREADS)
-        return measured
+        try:
+            with in_float64():
+                exact = self._compute(copied(self._module).double(), asked)
+                measure(measured, self._probes, asked, exact, 1)
+            for seed in range(_NOISY_PROBES):
+                module = copied(self._module)
+                with Noise(seed):
+                    noisy = self._compute(module, asked)
+                measure(measured, self._probes, asked, noisy, SPREADS)
+        except Exception as error:  # what was measured before counts
+            return ProbeAnswer(measured, f"{type(error).__name__}: {first_line(error)}")
+        return ProbeAnswer(measured)
 
     @property
     def can_run(self) -> bool:

@@ -21,7 +21,7 @@ from resnet_fn.parity.trace.data import Drop, Probe, Probes, Run, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
 from resnet_fn.parity.trace.ranks import merge
-from resnet_fn.parity.trace.source import Source
+from resnet_fn.parity.trace.source import ProbeAnswer, Source
 from resnet_fn.parity.trace.stages import ArrayId, StageId
 from resnet_fn.runtime.disk import sha256, sha256_of_file
 
@@ -104,22 +104,19 @@ def _with_answers(recording: Trace, source: Source) -> Trace:
     if not recording.probes:
         return dataclasses.replace(recording, flipped=flipped)
     asked = {layer: list(probes) for layer, probes in recording.probes.items()}
-    probes: Probes = {}
-    notes = recording.notes
-    try:
-        measured = source.probe_rounding(asked) or {}
-        probes = {
-            layer: {
-                title: dataclasses.replace(probe, rounding=dict(measured[layer][title]))
-                for title, probe in given.items()
-            }
-            for layer, given in recording.probes.items()
+    answer = source.probe_rounding(asked) or ProbeAnswer({})
+    if answer.failed:
+        words = f"the rounding of the probes cannot be measured ({answer.failed})"
+        notes = [*recording.notes, f"{words}, so the trace has no probes"]
+        return dataclasses.replace(recording, flipped=flipped, probes={}, notes=notes)
+    probes = {
+        layer: {
+            title: dataclasses.replace(probe, rounding=dict(answer.rounding[layer][title]))
+            for title, probe in given.items()
         }
-    except Exception as error:
-        why = f"{type(error).__name__}: {first_line(error)}"
-        words = f"the rounding of the probes cannot be measured ({why})"
-        notes = [*notes, f"{words}, so the trace has no probes"]
-    return dataclasses.replace(recording, flipped=flipped, probes=probes, notes=notes)
+        for layer, given in recording.probes.items()
+    }
+    return dataclasses.replace(recording, flipped=flipped, probes=probes)
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:

@@ -11,6 +11,13 @@ from resnet_fn.parity.trace.probes import Asked
 ProbeRounding = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
+class ProbeAnswer(NamedTuple):
+    """The rounding of probes, as far as it could be measured."""
+
+    rounding: ProbeRounding
+    failed: str = ""  # why a measurement is missing, such as "RuntimeError: no float64"
+
+
 class Source(Protocol):
     """What a side's trace can still be asked.
 
@@ -27,8 +34,8 @@ class Source(Protocol):
         the number of these inputs.
         """
 
-    def probe_rounding(self, asked: Asked) -> ProbeRounding | None:
-        """Return the rounding of each output of these probes. May raise any error."""
+    def probe_rounding(self, asked: Asked) -> ProbeAnswer | None:
+        """Return the rounding of each output of these probes."""
 
     @property
     def can_run(self) -> bool:
@@ -55,13 +62,15 @@ class StoredSource:
         """Return the stored answer."""
         return self.trace.flipped.get(width)
 
-    def probe_rounding(self, asked: Asked) -> ProbeRounding | None:
+    def probe_rounding(self, asked: Asked) -> ProbeAnswer | None:
         """Return the rounding that was stored beside each probe."""
         probes = self.trace.probes
-        return {
-            layer: {title: probes[layer][title].rounding for title in titles}
-            for layer, titles in asked.items()
-        }
+        return ProbeAnswer(
+            {
+                layer: {title: probes[layer][title].rounding for title in titles}
+                for layer, titles in asked.items()
+            }
+        )
 
     @property
     def can_run(self) -> bool:
