@@ -26,19 +26,19 @@ class _Socket(NamedTuple):
 
 def _sockets(port: int) -> list[_Socket]:
     """Return the TCP sockets of this network namespace whose local port is `port`."""
-    found = []
+    sockets = []
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):  # no /proc, or no IPv6
             for line in Path("/proc/net", table).read_text().splitlines()[1:]:
                 fields = line.split()  # see proc(5)
                 if int(fields[1].rpartition(":")[2], 16) == port:
-                    found.append(_Socket(fields[3], int(fields[7]), fields[9]))
-    return found
+                    sockets.append(_Socket(fields[3], int(fields[7]), fields[9]))
+    return sockets
 
 
 def has_connections(port: int) -> bool:
     """Return whether a process is connected to `port` of this machine."""
-    return any(found.state == _ESTABLISHED for found in _sockets(port))
+    return any(connection.state == _ESTABLISHED for connection in _sockets(port))
 
 
 def port_error(address: str, port: int, error: OSError, flag: str) -> ValueError:
@@ -49,10 +49,10 @@ def port_error(address: str, port: int, error: OSError, flag: str) -> ValueError
     """
     # If a job fails, msrun shows the scheduler's lines that contain the word Error.
     cause, fix = f"{type(error).__name__}: {error.strerror}", f"give another {flag}"
-    if error.errno == errno.EADDRINUSE and (found := _listener(port)):
-        pid, user = found
+    if error.errno == errno.EADDRINUSE and (listener := _listener(port)):
+        pid, user = listener
         cause = f"{cause} by {_describe(pid, user)}"
-        fix = f"{fix}, or end that job: kill {_process_to_end(pid)}" if pid else fix
+        fix = f"{fix}, or end it: kill {_process_to_end(pid)}" if pid else fix
     return ValueError(f"master port {port} at {address} cannot be used ({cause}); {fix}")
 
 
@@ -61,10 +61,10 @@ def _listener(port: int) -> tuple[int, int] | None:
 
     The process is 0 if it is another user's.
     """
-    listening = [found for found in _sockets(port) if found.state == _LISTEN]
+    listening = [socket for socket in _sockets(port) if socket.state == _LISTEN]
     if not listening:
         return None
-    names = {f"socket:[{found.inode}]" for found in listening}
+    names = {f"socket:[{socket.inode}]" for socket in listening}
     for path in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):  # it was closed
             if os.readlink(path) in names:
