@@ -335,11 +335,15 @@ def wait_until() -> Callable[..., Any]:
 def start_msrun() -> "Callable[..., subprocess.Popen[bytes]]":
     """start_msrun(workers, *words) starts msrun; what it prints goes to msrun.txt (its `tail`s may
     outlive it).
+
+    Args:
+        inside: what msrun is started with, `ip netns exec …`.
     """
 
-    def start(workers: int, *words: str) -> "subprocess.Popen[bytes]":
+    def start(workers: int, *words: str, inside: tuple[str, ...] = ()) -> "subprocess.Popen[bytes]":
         here, count = Path(sys.executable).parent, str(workers)
         command = [
+            *inside,
             here / "msrun",
             "--worker_num",
             count,

@@ -31,8 +31,8 @@ def _end_job() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    # A regular exit would look to the scheduler like success. So it misses this worker's
-    # heartbeat, and ends the job on other machines.
+    # To the scheduler, a regular exit means that the worker ended without an error. After `_exit`,
+    # the scheduler misses the worker's heartbeat and ends the job on other machines, too.
     os._exit(int(error.code or 0) if isinstance(error, SystemExit) else 1)
 
 

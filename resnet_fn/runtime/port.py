@@ -38,7 +38,7 @@ def _sockets(port: int) -> list[_Socket]:
 
 def has_connections(port: int) -> bool:
     """Return whether a process is connected to `port` of this machine."""
-    return any(socket.state == _ESTABLISHED for socket in _sockets(port))
+    return any(connection.state == _ESTABLISHED for connection in _sockets(port))
 
 
 def port_error(address: str, port: int, error: OSError, flag: str) -> ValueError:
@@ -52,7 +52,7 @@ def port_error(address: str, port: int, error: OSError, flag: str) -> ValueError
     if error.errno == errno.EADDRINUSE and (listener := _listener(port)):
         pid, user = listener
         cause = f"{cause} by {_describe(pid, user)}"
-        fix = f"{fix}, or end that job: kill {_process_to_end(pid)}" if pid else fix
+        fix = f"{fix}, or end it: kill {_process_to_end(pid)}" if pid else fix
     return ValueError(f"master port {port} at {address} cannot be used ({cause}); {fix}")
 
 

@@ -20,7 +20,7 @@ def threads_set_before() -> int:
     """
     from mindspore._c_expression import RuntimeConf
 
-    settings, candidates = RuntimeConf.get_instance(), []
+    settings, numbers = RuntimeConf.get_instance(), []
     # a Python object of pybind11 begins with Python's header and a pointer to the C++ object
     place = ctypes.c_size_t.from_address(id(settings) + object.__basicsize__).value
     # a wrong address gives an OSError here, where reading through a pointer would end the process
@@ -32,8 +32,8 @@ def threads_set_before() -> int:
             settings.set_op_threads_num(mark)
             memory.seek(place)
             changed &= np.frombuffer(memory.read(_LENGTH), np.uint32) == mark
-        candidates = before[changed].tolist()
-    if len(candidates) != 1:
+        numbers = before[changed].tolist()
+    if len(numbers) != 1:
         return 0
-    settings.set_op_threads_num(candidates[0])
-    return int(candidates[0])
+    settings.set_op_threads_num(numbers[0])
+    return int(numbers[0])

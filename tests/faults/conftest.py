@@ -79,11 +79,18 @@ class Launcher:
         assert process.returncode == code, output
         return output
 
-    def start_msrun(self, folder, port, *words, join=True):
-        """Start msrun as README does, or in the background; `words`: in place of resnet_fn.train."""
+    def start_msrun(self, folder, port, *words, join=True, options=(), inside=()):
+        """Start msrun as README does, or in the background.
+
+        Args:
+            words: a command in place of resnet_fn.train.
+            options: more flags of msrun.
+            inside: what msrun is started with, `ip netns exec …`.
+        """
         command = ["python", *(words or ("-m", "resnet_fn.train")), *RUN, "--out-dir", str(folder)]
         waits = ["--join", "True"] if join else []
-        return self.msrun(2, *waits, "--master_port", str(port), *command)
+        flags = [*waits, "--master_port", str(port), *options]
+        return self.msrun(2, *flags, *command, inside=inside)
 
     def workers_of(self, folder):
         """The pids of the training processes themselves, the scheduler's too."""

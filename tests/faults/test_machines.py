@@ -106,3 +106,23 @@ def test_two_machines(launcher, unbroken_pair, two_machines, tmp_path, last_stat
     assert (tmp_path / "logs1" / "worker_1.log").exists()
     assert not launcher.processes(run)
     assert last_state(run)[1] == unbroken_pair
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_machine_may_start_two_minutes_later(launcher, two_machines, tmp_path):
+    """The scheduler that msrun has left on the first machine waits, because a worker runs there."""
+    run = tmp_path / "run"
+    for node, name in enumerate(two_machines):
+        flags = ["--local_worker_num", "1", "--node_rank", str(node), "--master_addr", "10.77.0.1"]
+        job = launcher.start_msrun(
+            run,
+            8118,
+            join=False,
+            options=[*flags, "--log_dir", str(tmp_path / f"logs{node}")],
+            inside=("ip", "netns", "exec", name),
+        )
+        assert job.wait(timeout=60) == 0
+        time.sleep(120 if node == 0 else 0)
+    launcher.wait_for_nobody(run, seconds=300)
+    assert "best top-1" in (tmp_path / "logs0" / "worker_0.log").read_text()

@@ -126,8 +126,8 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
     assert not Path("none").exists()
 
 
-def test_other_code_and_versions_end_the_command_on_both(python):
-    """One changed comment; what pip has recorded of NumPy."""
+def test_other_code_versions_and_kernels_end_the_command_on_both(python):
+    """One changed comment; what pip has recorded of NumPy; a variable that chooses CPU kernels."""
     shutil.copytree(
         Path(resnet_fn.__file__).parent,
         "other/resnet_fn",
@@ -156,8 +156,9 @@ def test_other_code_and_versions_end_the_command_on_both(python):
         line for log in logs for line in log.splitlines() if line.startswith("train: error: ")
     )
     assert first == second
-    numpy = f"rank 1: numpy 1.25.9, rank 0: {np.__version__}; start all workers"
+    numpy = f"rank 1: numpy 1.25.9, rank 0: {np.__version__}"
+    kernels = "rank 1: ONEDNN_DEFAULT_FPMATH_MODE BF16, rank 0: not set; start all workers"
     assert re.match(
-        f"train: error: rank 1: resnet_fn's code {HASH}, rank 0: {HASH}; {numpy}", first
+        f"train: error: rank 1: resnet_fn's code {HASH}, rank 0: {HASH}; {numpy}; {kernels}", first
     ), first
     assert not Path("run").exists()
