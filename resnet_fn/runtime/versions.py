@@ -31,6 +31,7 @@ def warnings() -> list[str]:
         lines.append(f"warning: MindSpore {version} {untried}; run python -m resnet_fn.doctor")
     if not at_least(9, 1, "pillow"):
         lines.append(
-            f"warning: Pillow {installed('pillow')} is too old to read images; run pip install 'pillow>=9.1'"
+            f"warning: Pillow {installed('pillow')} is too old to read images; run pip install "
+            "'pillow>=9.1'"
         )
     return lines
