@@ -28,6 +28,9 @@ def _end_job() -> None:
         return
     if not starter_waits():  # msrun or the launcher would end the others
         _end_others()
+    for scheduler in job_processes("MS_SCHED"):  # it would wait for a heartbeat for 30 s
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(scheduler.pid, signal.SIGTERM)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -43,9 +46,6 @@ def _end_others() -> None:
     rank = os.environ.get("RANK_ID", "?")
     reason = f"error: worker {rank} has failed (see its log), so this worker was ended"
     end_workers(_others(), signal.SIGKILL, reason)
-    for scheduler in job_processes("MS_SCHED"):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(scheduler.pid, signal.SIGTERM)
 
 
 def _others() -> list[JobProcess]:
