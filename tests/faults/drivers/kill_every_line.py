@@ -17,12 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.checkpoint import folder as checkpoint
-from resnet_fn.checkpoint import run_folder, tensor_file
+from resnet_fn.checkpoint import manifest, replace, run_folder, tensor_file
 from resnet_fn.checkpoint.folder import write_checkpoint
-from resnet_fn.checkpoint.run_folder import RunFolder, recover_interrupted_replace
+from resnet_fn.checkpoint.replace import recover_interrupted_replace
+from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.runtime import disk
 
-FILES = {module.__file__ for module in (checkpoint, run_folder, tensor_file, disk)}
+MODULES = (checkpoint, manifest, replace, run_folder, tensor_file, disk)
+FILES = {module.__file__ for module in MODULES}
 
 
 def arrays(value):
