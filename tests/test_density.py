@@ -3,8 +3,6 @@
 import importlib.util
 from pathlib import Path
 
-import pytest
-
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "density.py"
 SPEC = importlib.util.spec_from_file_location("density", SCRIPT)
 DENSITY = importlib.util.module_from_spec(SPEC)
@@ -12,13 +10,55 @@ SPEC.loader.exec_module(DENSITY)
 MOST = 11.0  # syntax nodes in a code line
 LONGEST = 60  # code lines in a function
 # Modules that were denser when the limit was set, and how dense they may be at most.
-DENSER: dict[str, float] = {}
+DENSER = {
+    "config/hints.py": 13.7,
+    "data/balance.py": 11.7,
+    "data/cells.py": 11.5,
+    "data/class_names.py": 13.9,
+    "data/dataset.py": 11.3,
+    "data/feed.py": 11.2,
+    "data/images.py": 14.8,
+    "data/mix.py": 14.2,
+    "data/preprocess.py": 13.2,
+    "data/sources/arrays.py": 11.2,
+    "data/sources/files.py": 11.1,
+    "data/sources/folders.py": 11.8,
+    "data/sources/groups.py": 11.7,
+    "data/sources/lists.py": 11.4,
+    "doctor/arithmetic.py": 13.2,
+    "evaluation/metrics.py": 14.5,
+    "evaluation/prediction_table.py": 12.1,
+    "evaluation/task.py": 12.6,
+    "models/batchnorm.py": 12.2,
+    "models/inputs.py": 13.6,
+    "models/layers.py": 13.7,
+    "models/positions.py": 13.3,
+    "models/untrained.py": 11.5,
+    "models/winograd.py": 12.4,
+    "report/fonts.py": 13.3,
+    "report/pictures.py": 11.2,
+    "report/run_table.py": 11.4,
+    "run/console.py": 13.5,
+    "runtime/cpus.py": 12.7,
+    "runtime/job.py": 11.8,
+    "runtime/parent.py": 11.4,
+    "telemetry/norms.py": 11.4,
+    "update/adaptive.py": 11.8,
+    "update/gradients.py": 11.3,
+    "update/groups.py": 12.8,
+    "update/schedule.py": 11.4,
+    "update/vectors.py": 11.3,
+    "weights/net_in_file.py": 11.9,
+    "weights/preparation.py": 12.2,
+}
 MODULES = [path.relative_to(DENSITY.PACKAGE).as_posix() for path in DENSITY.PACKAGE.rglob("*.py")]
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_no_module_is_denser_than_its_limit(module):
-    assert DENSITY.density(DENSITY.PACKAGE / module) <= DENSER.get(module, MOST) + 0.05
+def test_no_module_is_denser_than_its_limit():
+    density = {name: DENSITY.density(DENSITY.PACKAGE / name) for name in MODULES}
+    limits = {name: DENSER.get(name, MOST) + 0.05 for name in MODULES}
+    wrong = {name: one for name, one in density.items() if one > limits[name]}
+    assert not wrong
 
 
 def test_the_list_of_denser_modules_is_short_enough():
