@@ -25,6 +25,7 @@ _EXAMPLES = """examples:
 """
 
 
+# Long: flags, and every step of the command in the order of the output.
 def main(arguments: Sequence[str]) -> int:
     """Score a checkpoint or a weight file, and print the metrics.
 

@@ -14,6 +14,7 @@ _EXAMPLES = """examples:
 """
 
 
+# Long: flags, and every step of the command in the order of the output.
 def main(arguments: Sequence[str]) -> int:
     """Export a net, verify the file, and print the largest difference between logits."""
     about = "Write a net to a file, load it back and compare its logits on validation images."

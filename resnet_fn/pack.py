@@ -17,6 +17,7 @@ If packing is stopped, the same command continues it.
 """
 
 
+# Long: flags, and every step of the command in the order of the output.
 def main(arguments: Sequence[str]) -> int:
     """Check the images, write the shards, and print the command that trains on them."""
     about = "Write an image folder as MindRecord files, which are faster to read."

@@ -29,6 +29,7 @@ Check = tuple[str, Callable[[], tuple[bool, str]], str]
 Finding = dict[str, Any]
 
 
+# Long: one row for each check.
 def checks(folder: Path, workers: Workers) -> list[Check]:
     """Return all checks. `folder` is an empty folder on the disk where runs will be saved."""
     from resnet_fn.doctor.arithmetic import (
@@ -126,6 +127,7 @@ def lines_of(finding: Finding) -> list[str]:
     return [f"{title:20} {finding['found']}", f"{'':20} {finding['means']}"]
 
 
+# Long: flags, checks and what is printed, in the order of the output.
 def main(arguments: Sequence[str]) -> int:
     """Run all checks and print the findings, or list a net's defaults and calls that a later
     MindSpore may change.

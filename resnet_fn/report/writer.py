@@ -94,6 +94,7 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
     return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown), curves)
 
 
+# Long: one entry for each part of report.json.
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
     """Return the contents of report.json, in which None replaces values that are not finite."""
     scores, trained, task = evaluation.scores, evaluation.trained, evaluation.scores.task

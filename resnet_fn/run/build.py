@@ -148,6 +148,7 @@ class Run:
         )
 
 
+# Long: the parts of a run, in the only order in which they can be made.
 def build_run(
     recipe: Recipe,
     options: RunOptions,

@@ -31,6 +31,7 @@ from resnet_fn.runtime.cpus import cpu_count, cpu_share
 from resnet_fn.runtime.workers import Workers
 
 
+# Long: each kind of data set is opened from the same arguments, which are checked together.
 def open_dataset(
     recipe: Recipe,
     data_dir: str = "",
@@ -139,6 +140,7 @@ def open_dataset(
     return dataclasses.replace(dataset, notes=tuple(notes))
 
 
+# Long: the loaders of all kinds of data sets stand side by side.
 def load_dataset(
     recipe: Recipe,
     data_dir: str = "",

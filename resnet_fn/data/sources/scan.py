@@ -150,6 +150,7 @@ def scan_files(
     return split, dict(sorted(faults.items()))
 
 
+# Long: which files are read, decoded and reported depends on the same lists.
 def check_files(
     dataset: DataSet,
     on_bad: str = "error",
