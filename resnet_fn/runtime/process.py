@@ -3,12 +3,11 @@
 import contextlib
 import glob
 import os
-import signal
 import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from resnet_fn.config.cli import as_typed
 from resnet_fn.config.fields import check_value
@@ -52,24 +51,6 @@ def prepare_environment() -> None:
         # From MindSpore 2.9 on, oneDNN computes 3x3 convolutions with AVX-512 by a slow reference
         # kernel.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
-
-
-def let_signals_end_process_1() -> None:
-    """Set handlers with which signals end this process if it is process 1, for example of a
-    container.
-
-    The kernel gives process 1 only signals that have a handler. Handlers of the caller's own stay.
-    """
-    if os.getpid() == 1:
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-            with contextlib.suppress(ValueError):  # not in the main thread
-                if signal.getsignal(number) == signal.SIG_DFL:
-                    signal.signal(number, exit_at_once)
-
-
-def exit_at_once(number: int, _: object) -> NoReturn:
-    """End the process, as a handler of signal `number`."""
-    os._exit(128 + number)  # an exception here could crash a module that is being imported
 
 
 def _private_folder() -> str:
