@@ -45,8 +45,9 @@ if _text := _obstacle():  # before imports that would fail less clearly
 import traceback
 import types
 
+from resnet_fn.runtime.first_process import let_signals_end_process_1
 from resnet_fn.runtime.parent import die_with_parent, msrun_command
-from resnet_fn.runtime.process import let_signals_end_process_1, prepare_environment
+from resnet_fn.runtime.process import prepare_environment
 
 # MindSpore reads these variables while its library loads, so this stands before all imports of
 # MindSpore.

@@ -9,7 +9,6 @@ from typing import NoReturn
 
 import numpy as np
 
-from resnet_fn.checkpoint.folder import CheckpointError
 from resnet_fn.config.cli import one_line
 from resnet_fn.config.hints import few
 from resnet_fn.data.dataset import BadSampleError
@@ -81,7 +80,7 @@ def finish_files(run: Run, saves: bool = False) -> str:
         run.writer.wait()
         run.telemetry.checkpointed(run.writer.poll())
         run.telemetry.flush()
-    except (OSError, CheckpointError) as error:
+    except OSError as error:
         fault = one_line(error)
     # The other ranks wait here, because the first rank that raises an error ends all ranks.
     return broadcast_text(fault, run.workers)
@@ -100,7 +99,7 @@ def stop_not_finite(
     batch: Batch,
     not_finite: np.ndarray,
     skipped_in_row: int,
-    write_error: Exception | None = None,
+    write_error: OSError | None = None,
 ) -> NoReturn:
     """End the run and save no checkpoint, because numbers of an update are not finite. Every rank
     calls this function.

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.folder import CheckpointError
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.fields import OWN
 from resnet_fn.config.options import RunOptions
@@ -289,7 +288,7 @@ def train_epoch(run: Run) -> int:
         write_error = None
         try:
             log_update(run, done, epoch, learning_rate, seconds, data_seconds)
-        except (OSError, CheckpointError) as failed:
+        except OSError as failed:
             write_error = failed
         # This error comes first, because the other ranks raise it, too.
         if skipped_in_row >= allowed_skips:

@@ -3,7 +3,6 @@
 import contextlib
 import glob
 import os
-import signal
 import stat
 import sys
 import tempfile
@@ -18,7 +17,6 @@ from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import say, warn
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.cpus import cpu_share, keep_to_one_cpu, processor
-from resnet_fn.runtime.exits import exit_at_once
 from resnet_fn.runtime.launchers import check_launcher
 from resnet_fn.runtime.thread_setting import threads_set_before
 
@@ -56,19 +54,6 @@ def prepare_environment() -> None:
         # From MindSpore 2.9 on, oneDNN computes 3x3 convolutions with AVX-512 by a slow reference
         # kernel.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
-
-
-def let_signals_end_process_1() -> None:
-    """Set handlers with which signals end this process if it is process 1, for example of a
-    container.
-
-    The kernel gives process 1 only signals that have a handler. Handlers of the caller's own stay.
-    """
-    if os.getpid() == 1:
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-            with contextlib.suppress(ValueError):  # not in the main thread
-                if signal.getsignal(number) == signal.SIG_DFL:
-                    signal.signal(number, exit_at_once)
 
 
 def _private_folder() -> str:

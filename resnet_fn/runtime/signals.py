@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from resnet_fn.runtime.exits import exit_at_once
+from resnet_fn.runtime.first_process import exit_at_once
 
 # Slurm and SGE can send SIGUSR1 or SIGUSR2 some time before they kill a job.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

@@ -168,7 +168,7 @@ def no_metric(outputs: Tensor, targets: Tensor) -> Tensor:
     return _NOTHING
 
 
-# Long: the functions in it share what is compiled; two compiled functions would be slower (docs/lab.md).
+# Long: the functions in it share what is compiled; two would be slower (docs/design.md).
 def make_train_step(
     net: nn.Cell,
     loss: Loss,

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def test_each_evaluation_option_has_its_effect(run):
     plain = evaluate(run)
-    assert evaluate(run, batch_size=7) == plain
+    assert evaluate(run, batch_size=70) == plain
     assert evaluate(run, tta="flip")["loss"] != plain["loss"]
     assert evaluate(run, ema=True) == plain != evaluate(run, ema=False)
     assert evaluate(run, image_size=16)["loss"] != plain["loss"]
@@ -61,7 +61,7 @@ def test_evaluation_gives_the_scores_of_training(trained_run):
 def test_reports_are_the_same_bytes_for_any_batch_size_and_number_of_workers(
     trained_run, msrun, main
 ):
-    for name, size in (("one", 256), ("two", 7)):
+    for name, size in (("one", 256), ("two", 70)):
         assert (
             main("evaluate", "--checkpoint", trained_run, "--report", name, "--batch-size", size)
             == 0
