@@ -102,7 +102,7 @@ def test_an_unknown_name_lists_the_known_ones():
 
 def test_the_version_is_the_newest_of_the_changelog():
     """Beside it stand the numbers of the formats that it writes."""
-    from resnet_fn.checkpoint import folder
+    from resnet_fn.checkpoint import manifest
     from resnet_fn.config import recipe_file
     from resnet_fn.data.sources import records
     from resnet_fn.parity import trace_folder
@@ -116,7 +116,7 @@ def test_the_version_is_the_newest_of_the_changelog():
     assert {
         name: int(number) for name, number in re.findall(r"^\| ([\w ]+) \| (\d+) \|", page, re.M)
     } == {
-        "checkpoint": folder.FORMAT,
+        "checkpoint": manifest.FORMAT,
         "trace of the ladder": trace_folder.VERSION,
         "packed data set": records.FORMAT,
         "recipe file": recipe_file.FORMAT,

@@ -129,8 +129,10 @@ def write_checkpoint(
         sync_folder(temporary)
         replace_folder(folder, temporary)
         sync_folder(folder.parent)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(folder)  # a full disk's error has none
         raise
     return folder
 
@@ -147,7 +149,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     manifest.json.
 
     Raises:
-        CheckpointError: If a file is missing, or differs from what the manifest says.
+        CheckpointError: If a file is missing, or differs from the manifest.
         OSError: If the system cannot read a file. The checkpoint may be intact.
         ValueError: If the checkpoint has the format of another version of this package, or does
             not fit into memory.

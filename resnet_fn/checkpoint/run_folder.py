@@ -107,12 +107,12 @@ class RunFolder:
 
     def _manifests(self) -> list[tuple[int, int, int]]:
         """Return the update of each checkpoint, and the identity of its manifest."""
-        found = []
+        manifests = []
         for update in self.updates():
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 status = (self.checkpoint_path(update) / MANIFEST).stat()
-                found.append((update, status.st_ino, status.st_mtime_ns))
-        return found
+                manifests.append((update, status.st_ino, status.st_mtime_ns))
+        return manifests
 
     def _newest(self, warnings: list[str]) -> Checkpoint:
         updates = self.updates()
