@@ -145,8 +145,10 @@ def write_checkpoint(
         sync_folder(temporary)
         replace_folder(folder, temporary)
         sync_folder(folder.parent)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(folder)  # a full disk's error has none
         raise
     return folder
 

@@ -1,7 +1,7 @@
 """A checkpoint's manifest.json contains the sizes and hashes of the checkpoint's other files.
 
 What differs from the manifest is damaged. An error of the system, such as "Too many open files",
-is no sign of a damaged file.
+is no damage.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""`check_run_state` checks what state.json contains of a run.
+"""`check_run_state` checks what state.json contains about a run.
 
 A state.json with the hash in the manifest may still contain anything, if a stranger wrote both.
 """

@@ -227,3 +227,15 @@ def test_a_sealed_state_that_is_no_object_is_damaged(tmp_path, seal, text, raise
     seal(folder, format=2, files={**files, "state.json": {"size": len(text), "sha256": sha256}})
     with raises_line(f"{folder}/state.json is damaged (", kind=CheckpointError):
         load_checkpoint(folder)
+
+
+def test_a_full_disk_names_the_checkpoint(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            write(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.filename == str(tmp_path / "step-00000007")
+    assert not any(tmp_path.iterdir())
