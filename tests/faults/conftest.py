@@ -2,6 +2,9 @@
 both.
 """
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -126,8 +129,13 @@ class Launcher:
         self.wait_until(lambda: max(RunFolder(folder).updates(), default=0) > beyond, 200, process)
 
     def wait_for_nobody(self, folder, seconds=15):
-        """Until no process of a run is left."""
-        self.wait_until(lambda: not self.processes(folder), seconds)
+        """Until no process of a run is left; what stays is killed, and the test fails."""
+        try:
+            self.wait_until(lambda: not self.processes(folder), seconds)
+        finally:
+            for pid in self.processes(folder):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture(scope="session")
