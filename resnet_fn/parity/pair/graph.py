@@ -2,8 +2,8 @@
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class Node:
     role: str = ""  # "q", "k", "v" or "out" of an attention; "" if unknown
     whole: bool = True  # whether the node is the whole layer
     index: int = -1  # its place in the graph
+    source: int | None = None  # the place of the node that feeds it
     # kind → the layers without parameters that get its output, in the order of execution
     followers: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
@@ -66,33 +67,36 @@ class Graph:
 
     def __init__(self, layers: Sequence[Layer], expand: int, ignore: Collection[str]) -> None:
         self.nodes: list[Node] = []
-        self.feeds: list[int | None] = []
         origin: dict[str, int | None] = {}
         for layer in layers:
             if not layer.leaf and not layer.parameters:
                 continue
             source = None
             if layer.input is not None:
-                source = origin.get(fingerprint(layer.input))
-            nodes = _nodes(layer, expand, ignore) if layer.call == 0 else []
+                digest = fingerprint(layer.input)
+                source = origin.get(digest)
+            nodes = []
+            if layer.call == 0:
+                nodes = _nodes(layer, expand, ignore)
             if nodes:
                 further = [origin.get(digest) for digest in layer.further]
                 inputs = [source, *further]
                 for node in nodes:
                     node.index = len(self.nodes)
+                    node.source = _feed(node, inputs)
                     self.nodes.append(node)
-                    self.feeds.append(_feed(node, inputs))
                 source = len(self.nodes) - 1
             elif layer.leaf and source is not None and layer.call == 0:
                 followers = self.nodes[source].followers
-                followers.setdefault(layer.kind, []).append(layer.name)
+                of_kind = followers.setdefault(layer.kind, [])
+                of_kind.append(layer.name)
             output = layer.output
             if output is None:
                 continue
             # The first layer with these bytes counts, because an identity's output is its input.
             positive = np.maximum(output, 0)
-            origin.setdefault(fingerprint(output), source)
-            origin.setdefault(fingerprint(positive), source)
+            for array in (output, positive):
+                origin.setdefault(fingerprint(array), source)
 
     def labels(self, rounds: int = 0) -> list[int]:
         """Return a number for each node, equal if the nodes and their neighbours within `rounds`
@@ -109,14 +113,14 @@ class Graph:
 
     def _joined_with_neighbours(self, labels: list[int]) -> list[int]:
         fed: dict[int, list[int]] = defaultdict(list)
-        for index, source in enumerate(self.feeds):
-            if source is not None:
-                fed[source].append(labels[index])
+        for label, node in zip(labels, self.nodes, strict=True):
+            if node.source is not None:
+                fed[node.source].append(label)
         joined = []
-        for index, source in enumerate(self.feeds):
-            own = labels[index]
+        for own, node in zip(labels, self.nodes, strict=True):
+            source = node.source
             before = None if source is None else labels[source]
-            after = tuple(sorted(fed[index]))
+            after = tuple(sorted(fed[node.index]))
             joined.append(hash((own, before, after)))
         return joined
 
@@ -128,7 +132,9 @@ def _feed(node: Node, inputs: list[int | None]) -> int | None:
     """
     if node.role == "out" and not node.whole:
         return None
-    place = 0 if node.whole else _FURTHER.get(node.role, 0)
+    place = 0
+    if not node.whole:
+        place = _FURTHER.get(node.role, 0)
     if place >= len(inputs):
         place = 0
     return inputs[place]
@@ -139,7 +145,8 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
     for leaf, shape in layer.parameters:
         name = f"{layer.name}.{leaf}"
         if name not in ignore:
-            leaves[leaf_name(leaf)] = name, shape
+            torch_leaf = leaf_name(leaf)
+            leaves[torch_leaf] = name, shape
     if not leaves:
         return []
     if expand and layer.kind == "attention":
@@ -152,13 +159,19 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
     if layer.output is not None and not expand:
         output = layer.output.shape
     parts, shapes = _shares(leaves)
-    projection = role(layer.name) if kind == "dense" else ""
-    return [Node(layer.name, kind, parts, shapes, output, projection)]
+    node = Node(layer.name, kind, parts, shapes, output)
+    if kind == "dense":
+        node.role = role(layer.name)
+    return [node]
 
 
 def _is_threefold(weight: Shape) -> bool:
     """Return whether a weight may join those of q, k and v."""
-    return bool(weight) and weight[0] == 3 * weight[-1] > 0
+    if not weight:
+        return False
+    outputs = weight[0]
+    inputs = weight[-1]
+    return outputs == 3 * inputs > 0
 
 
 def _compared_kind(layer: Layer, weight: Shape, expand: int) -> str:
@@ -170,9 +183,9 @@ def _compared_kind(layer: Layer, weight: Shape, expand: int) -> str:
     if expand and kind == "norm":  # on one side the norm may be a user's class
         return ""
     is_flat = weight and len(squeezed(weight)) <= 2
-    if expand and kind == "conv" and is_flat:
-        # a convolution with a kernel of one pixel
-        return "dense" if layer.settings.get("groups") == 1 else kind
+    has_groups = layer.settings.get("groups") != 1
+    if expand and kind == "conv" and is_flat and not has_groups:
+        return "dense"  # a convolution with a kernel of one pixel
     return kind
 
 
@@ -209,8 +222,9 @@ def _attention(layer: Layer, leaves: Leaves, expand: int) -> list[Node]:
     """Return the projections of an attention as dense nodes, with the output projection last."""
     fused: Leaves = {}
     for leaf in ("weight", "bias"):
-        if f"in_proj_{leaf}" in leaves:
-            fused[leaf] = leaves[f"in_proj_{leaf}"]
+        joined = f"in_proj_{leaf}"
+        if joined in leaves:
+            fused[leaf] = leaves[joined]
     are_apart = expand == 2 or "weight" not in fused
     nodes = _parts(layer, fused, "qkv" if are_apart else [""])
     for node, leaf in zip(nodes, _SEPARATE, strict=False):
@@ -222,7 +236,8 @@ def _attention(layer: Layer, leaves: Leaves, expand: int) -> list[Node]:
     for leaf, owned in leaves.items():
         if leaf.startswith(("out_proj.", "bias_")):
             rest[leaf.removeprefix("out_proj.")] = owned
-    return [*nodes, *_parts(layer, rest, ["out"])]
+    nodes += _parts(layer, rest, ["out"])
+    return nodes
 
 
 def pair_nodes(
@@ -237,16 +252,16 @@ def pair_nodes(
         b = Graph(theirs, expand, ignore[1])
         graphs.append((a, b))
         for rounds in range(_ROUNDS, -1, -1):  # the finest first
-            labels_a = a.labels(rounds)
-            labels_b = b.labels(rounds)
-            if Counter(labels_a) == Counter(labels_b):
-                return _pair(a, b, labels_a, labels_b)
-    a, b = max(graphs, key=lambda pair: _alike(*pair))
-    return _pair(a, b, a.labels(), b.labels())
+            labels = Counter(a.labels(rounds))
+            if labels == Counter(b.labels(rounds)):
+                return _pair(a, b, rounds)
+    a, b = max(graphs, key=_alike)
+    return _pair(a, b, 0)
 
 
-def _alike(a: Graph, b: Graph) -> float:
+def _alike(graphs: tuple[Graph, Graph]) -> float:
     """Return the fraction of nodes that two graphs have in common, from 0 to 1."""
+    a, b = graphs
     first = Counter(a.labels())
     second = Counter(b.labels())
     common = (first & second).total()
@@ -254,10 +269,10 @@ def _alike(a: Graph, b: Graph) -> float:
     return common / max(1, both)
 
 
-def _pair(a: Graph, b: Graph, labels_a: list[int], labels_b: list[int]) -> Paired:
-    theirs = _grouped(b, labels_b)
+def _pair(a: Graph, b: Graph, rounds: int) -> Paired:
+    theirs = _grouped(b, rounds)
     pairs: Pairs = []
-    for label, group in _grouped(a, labels_a).items():
+    for label, group in _grouped(a, rounds).items():
         partners = theirs.get(label, [])
         pairs += _pair_group(group, partners)
     pairs.sort(key=lambda pair: pair[0].index)
@@ -273,9 +288,10 @@ def _pair(a: Graph, b: Graph, labels_a: list[int], labels_b: list[int]) -> Paire
     return Paired(pairs, left, rest, layers)
 
 
-def _grouped(graph: Graph, labels: list[int]) -> dict[int, list[Node]]:
+def _grouped(graph: Graph, rounds: int) -> dict[int, list[Node]]:
     """Return the nodes of each label."""
     groups: dict[int, list[Node]] = defaultdict(list)
+    labels = graph.labels(rounds)
     for label, node in zip(labels, graph.nodes, strict=True):
         groups[label].append(node)
     return groups
@@ -283,12 +299,17 @@ def _grouped(graph: Graph, labels: list[int]) -> dict[int, list[Node]]:
 
 def _pair_group(ours: list[Node], theirs: list[Node]) -> Pairs:
     """Pair nodes with equal labels by name, role or order."""
-    for key in (lambda node: (node.layer, node.role), lambda node: node.role):
+    keys: tuple[Callable[[Node], Any], ...] = (
+        lambda node: (node.layer, node.role),
+        lambda node: node.role,
+    )
+    for key in keys:
         a = Counter(map(key, ours))
         b = Counter(map(key, theirs))
         has_single_nodes = max(a.values(), default=0) == 1
         has_roles = "" not in a and len(a) > 1
-        if a == b and (has_single_nodes or has_roles):
+        decides = has_single_nodes or has_roles
+        if a == b and decides:
             own = sorted(ours, key=key)
             other = sorted(theirs, key=key)
             return list(zip(own, other, strict=True))
