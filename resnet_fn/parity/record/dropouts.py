@@ -35,37 +35,42 @@ def drops_of(
     masked: dict[str, Drop] = {}
     inside: tuple[str, ...] = ()  # prefixes of the layers inside a layer that drops by a mask
     for layer in sorted(layers, key=lambda one: len(one.name)):
-        shares = [
-            share
-            for name, _, share in dropped
-            if name == layer.name and not name.startswith(inside)
-        ]
+        outside = [one for one in dropped if not one[0].startswith(inside)]
+        shares = [share for name, _, share in outside if name == layer.name]
         if drop := _by_mask(layer, shares, call):
             masked[layer.title] = drop
             inside += (f"{layer.name}.",)
     dropped = [one for one in dropped if not one[0].startswith(inside)]
     drops: list[Drop] = []
-    ran = {"", *(one.name for one in layers)}
-    runs = [
-        (one.name, one.title, one.kind in _DROPPING)
-        for one in layers
-        if one.settings.get("num_layers") != 1
-    ]
-    for name, title, once in [*runs, ("", "the net", False)]:
-        drops += [masked[title]] if title in masked else []
-        for share in [
-            share for other, _, share in dropped if other == name and title not in masked
-        ]:
-            # A block passes its probability on to the layers inside, which are listed themselves.
-            alike = {other for other, _, inner in dropped if inner == share and other != name}
-            if once or not any(other.startswith(f"{name}." if name else "") for other in alike):
-                drops.append(Drop(title, share, once))
+    for layer in layers:
+        if layer.settings.get("num_layers") == 1:
+            continue
+        if layer.title in masked:
+            drops.append(masked[layer.title])
+        else:
+            once = layer.kind in _DROPPING
+            drops += _by_probability(layer.name, layer.title, once, dropped)
+    drops += _by_probability("", "the net", False, dropped)
     # A dropout layer that did not run may have passed its probability to a function.
-    return drops + [
-        Drop(name, share, None)
-        for name, attribute, share in dropped
-        if attribute == "p" and name not in ran
-    ]
+    ran = {"", *(one.name for one in layers)}
+    for name, attribute, share in dropped:
+        if attribute == "p" and name not in ran:
+            drops.append(Drop(name, share, None))
+    return drops
+
+
+def _by_probability(
+    name: str, title: str, once: bool, dropped: Sequence[tuple[str, str, float]]
+) -> list[Drop]:
+    """Return the dropouts of a layer of which no mask is recognised."""
+    prefix = f"{name}." if name else ""
+    drops = []
+    for own in [share for other, _, share in dropped if other == name]:
+        # A block passes its probability on to the layers inside, which are listed themselves.
+        alike = {other for other, _, share in dropped if share == own and other != name}
+        if once or not any(other.startswith(prefix) for other in alike):
+            drops.append(Drop(title, own, once))
+    return drops
 
 
 def _by_mask(
@@ -83,19 +88,24 @@ def _by_mask(
         try:
             output = call(layer.name, np.ones(shape, np.float32))
         except Exception:  # no kernel on this device
-            known = layer.class_name in ("Dropout", "DropoutExt") and shares[0] < 1
-            return (
-                Drop(layer.title, shares[0], True, 1 / (1 - shares[0]), x.shape) if known else None
-            )
+            share = shares[0]
+            known = layer.class_name in ("Dropout", "DropoutExt") and share < 1
+            return Drop(layer.title, share, True, 1 / (1 - share), x.shape) if known else None
         kept = output[output != 0]
-        if 0 < kept.size < output.size and output.shape == shape and np.ptp(kept) <= FITS * kept[0]:
+        has_zeros = 0 < kept.size < output.size and output.shape == shape
+        if has_zeros and np.ptp(kept) <= FITS * kept[0]:
             varies = [bool((output != output.take([0], axis)).any()) for axis in range(x.ndim)]
-            part, count = 1 - kept.size / output.size, math.prod(itertools.compress(shape, varies))
-            near = [
-                one
-                for one in shares
-                if abs(part - one) <= _SIGMAS * math.sqrt(one * (1 - one) / count)
-            ]
             mask = tuple(size if vary else 1 for size, vary in zip(x.shape, varies, strict=True))
-            return Drop(layer.title, [*near, round(part, 2)][0], True, float(kept[0]), mask)
+            count = math.prod(itertools.compress(shape, varies))
+            share = _nearest(shares, 1 - kept.size / output.size, count)
+            return Drop(layer.title, share, True, float(kept[0]), mask)
     return None
+
+
+def _nearest(shares: Sequence[float], part: float, count: int) -> float:
+    """Return the first probability that `part` zeros of `count` fit, or else `part`."""
+    for share in shares:
+        error = math.sqrt(share * (1 - share) / count)
+        if abs(part - share) <= _SIGMAS * error:
+            return share
+    return round(part, 2)

@@ -59,8 +59,9 @@ def _focal(
     """Return the focal loss of each sample and class (Lin et al., arXiv 1708.02002, equation 5)."""
     entropy = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
     p = torch.sigmoid(logits)
-    p_t = p * targets + (1 - p) * (1 - targets)
-    alpha_t = alpha * targets + (1 - alpha) * (1 - targets)
+    others = 1 - targets
+    p_t = p * targets + (1 - p) * others
+    alpha_t = alpha * targets + (1 - alpha) * others
     return alpha_t * (1 - p_t) ** gamma * entropy
 
 
@@ -193,7 +194,8 @@ class Lamb(torch.optim.Optimizer):
                 w_norm = torch.linalg.vector_norm(w)
                 u_norm = torch.linalg.vector_norm(u)
                 if decay and w_norm > 0 and u_norm > 0:
-                    u = u * (w_norm / u_norm)
+                    ratio = w_norm / u_norm
+                    u = u * ratio
                 w.sub_(group["lr"] * u)
 
 
