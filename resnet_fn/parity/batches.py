@@ -42,7 +42,8 @@ def recipe_batches(
         images = images[rows]
         labels = labels[rows]
         if recipe.mixup or recipe.cutmix:
-            rng = np.random.default_rng([seed, 21, update])
+            key = [seed, 21, update]
+            rng = np.random.default_rng(key)
             size = images.shape[2:]
             mixing = draw_mixing(rng, recipe.mixup, recipe.cutmix, recipe.mix_switch, *size)
             images, labels = mix(images, labels, classes, mixing)

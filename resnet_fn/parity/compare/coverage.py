@@ -80,11 +80,13 @@ def coverage_of(
     shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
     for finding in probed.findings:
         shown.setdefault(finding.layer, set()).add(finding.probe)
-    here, there = _layer_names(ours), _layer_names(theirs)
+    here = _layer_names(ours)
+    there = _layer_names(theirs)
     mine = {*here.values()}
     others = {*there.values()}
     known = names.layers.keys()
-    compared = {here.get(one.name, one.name) for one in layers} & known
+    seen = {here.get(one.name, one.name) for one in layers}
+    compared = seen & known
     probes = sum(map(len, shown.values()))
     many = _words_of_batches(theirs)
     norms = theirs.run.norms
@@ -155,7 +157,9 @@ def _of_layers(theirs: Trace, names: NameMap, shown: Mapping[str, set[str]]) -> 
 
     `shown` has the names of probes by our layers' names.
     """
-    by_theirs = {other: shown.get(name, set()) for name, other in names.layers.items()}
+    by_theirs = {}
+    for name, other in names.layers.items():
+        by_theirs[other] = shown.get(name, set())
     runs: dict[str, list[Layer]] = {}
     for layer in itertools.chain(*theirs.layers.values()):
         runs.setdefault(layer.name, []).append(layer)
@@ -173,11 +177,10 @@ def _probes_left_out(ours: Trace, theirs: Trace, names: NameMap, probed: Probed)
     for why, titles in left.items():
         yield f"{', '.join(titles)}: {why}"
     here = [(names.layers.get(name), one) for name, one in ours.probes.items()]
-    large = {
-        name
-        for name, probes in (*theirs.probes.items(), *here)
-        if any(probe.error == TOO_LARGE for probe in probes.values())
-    }
+    large = set()
+    for name, probes in (*theirs.probes.items(), *here):
+        if any(probe.error == TOO_LARGE for probe in probes.values()):
+            large.add(name)
     if large:
         yield f"probes of {len(large)} layers: {TOO_LARGE}"
 
@@ -283,7 +286,8 @@ def _rows(
             continue
         looked_up = [layer.input]
         rows = layer.parameters[0][1][0]
-        for name, leaf in named_leaves(theirs.task.batches[0][0], "inputs").items():
+        inputs, _ = theirs.task.batches[0]
+        for name, leaf in named_leaves(inputs, "inputs").items():
             if leaf.shape == layer.input.shape and (leaf == layer.input).all():
                 looked_up += _of_all_batches(theirs, name)
         ids = np.concatenate([one.ravel() for one in looked_up])

@@ -34,8 +34,9 @@ def _loss(case: StageCase) -> list[str]:
     own = [one.own_losses[0] for one in runs]
     if np.allclose(losses, own, EXACT, 0):
         return ["each worker returns the loss of its own share; return the mean over the workers"]
-    of_batch = [one for one in runs[0].own_losses[1:2] if math.isclose(one, right, rel_tol=EXACT)]
-    if of_batch and np.allclose(losses, np.mean(own), EXACT, 0):
+    of_batch = runs[0].own_losses[1:2]
+    is_right = any(math.isclose(one, right, rel_tol=EXACT) for one in of_batch)
+    if is_right and np.allclose(losses, np.mean(own), EXACT, 0):
         means = few([f"{one:.6g}" for one in own])
         return [
             f"the mean of the workers' means {means}, whose counts differ; weight each mean by its "
@@ -50,11 +51,13 @@ def _gradients(case: StageCase) -> list[str]:
     several = "each worker has other values; sum them over the workers"
     repeated = f"{count} times the reference's: counted once for each worker"
     groups: dict[str, list[str]] = defaultdict(list)
-    theirs = case.names.rename(case.theirs.run.gradients, name_map.GRADIENTS)
+    given = case.theirs.run.gradients
+    theirs = case.names.rename(given, name_map.GRADIENTS)
     for name in case.differing():
         each = [one.gradients[name] for one in runs]
         first = each[0]
-        if any(relative_error(one, first) > FITS for one in each):
+        apart = [relative_error(one, first) > FITS for one in each]
+        if any(apart):
             groups[several].append(name)
         elif relative_error(first, count * theirs[name]) < FITS:
             groups[repeated].append(name)
@@ -65,15 +68,23 @@ def _norm(case: StageCase) -> list[str]:
     runs = _runs(case)
     count = len(runs)
     norms = [one.norms[0] for one in runs]
-    own = np.array([math.hypot(*map(norm, one.sent.values())) for one in runs])
+    sent = [one.sent.values() for one in runs]
+    own = np.array([math.hypot(*map(norm, arrays)) for arrays in sent])
     # A step divides by the workers before the sum or after it.
-    if any(np.allclose(norms, times * own, FITS, 0) for times in (1, count)):
+    of_mean = np.allclose(norms, own, FITS, 0)
+    of_sum = np.allclose(norms, count * own, FITS, 0)
+    if of_mean or of_sum:
         return ["each worker takes the norm of its own gradients; take it after their sum"]
-    squares = {name: norm(one) ** 2 for name, one in runs[0].gradients.items()}
+    first = runs[0].gradients
+    squares = {name: norm(one) ** 2 for name, one in first.items()}
     right = case.theirs.run.norms[0]
-    more = (norms[0] ** 2 - right**2) / (count - 1)
+    excess = norms[0] ** 2 - right**2
+    more = excess / (count - 1)
     squares["every parameter"] = sum(squares.values())
-    counted = [name for name, square in squares.items() if math.isclose(square, more, rel_tol=FITS)]
+    counted = []
+    for name, square in squares.items():
+        if math.isclose(square, more, rel_tol=FITS):
+            counted.append(name)
     if not counted:
         return []
     return [f"{few(counted)}: counted {count} times in the norm, once for each worker"]
@@ -88,8 +99,10 @@ def _statistics(case: StageCase) -> list[str]:
         sources[f"the statistics of rank {rank} alone"] = [one] * len(own)
 
     def kept(name: str, source: Sequence[Arrays]) -> bool:
-        pairs = zip(after, source, strict=True)
-        return all(relative_error(a[name], b[name]) < EXACT for a, b in pairs)
+        own = [one[name] for one in after]
+        right = [one[name] for one in source]
+        errors = map(relative_error, own, right)
+        return all(error < EXACT for error in errors)
 
     causes = []
     for words, source in sources.items():

@@ -39,7 +39,8 @@ def read_map(path: str) -> Corrections:
         try:
             corrections[name] = _source(entry)
         except ValueError as error:
-            key = re.search(re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:", text)
+            quoted = json.dumps(name, ensure_ascii=False)
+            key = re.search(re.escape(quoted) + r"\s*:", text)
             line = text.count("\n", 0, key.start() if key else 0) + 1
             raise ValueError(f"--map: {path} line {line}: {name}: {error}") from None
     return corrections

@@ -57,7 +57,8 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     used = {name for source in fixed.values() for name in source.names}
     pairing = _Pairing(ours.without(fixed), theirs.without(used), used)
     names = {layer.name for layer in theirs.layers}
-    how, layers = "names", {layer.name: layer.name for layer in ours.layers if layer.name in names}
+    how = "names"
+    layers = {layer.name: layer.name for layer in ours.layers if layer.name in names}
     sources, problems = pairing.by_name()
     if problems:
         structured = pairing.by_structure()
@@ -108,24 +109,21 @@ def _fit(
     """
     wrong = []
     for name, source in parameters.items():
-        arrays, wanted = (
-            {one: np.empty(theirs[one], np.int8) for one in source.names},
-            tuple(ours[name]),
-        )
+        arrays = {one: np.empty(theirs[one], np.int8) for one in source.names}
+        wanted = tuple(ours[name])
         try:
             made = np.asarray(source.build(arrays.get)).shape
         except ValueError as error:
-            wrong.append(f"{'--map: ' if name in fixed else ''}{name}: {error}")
+            flag = "--map: " if name in fixed else ""
+            wrong.append(f"{flag}{name}: {error}")
             continue
         if made != wanted and squeezed(made) == squeezed(wanted):
             parameters[name] = dataclasses.replace(source, shape=wanted)
         elif made != wanted:
             correction = f'{{"{name}": {{"from": "{source.names[0]}", "transpose": [1, 0]}}}}'
-            hint = (
-                f"; if it is stored transposed, add {correction} to --map"
-                if made == wanted[::-1]
-                else ""
-            )
+            hint = ""
+            if made == wanted[::-1]:
+                hint = f"; if it is stored transposed, add {correction} to --map"
             wrong.append(f"{name} is {wanted} here, {made} in the reference{hint}")
     return wrong
 
@@ -146,34 +144,32 @@ class _Pairing:
 
         Returns the pairs, and one line for each array without a counterpart.
         """
-        by_name = {
-            **{common_name(name): name for name in self.theirs.shapes},
-            **{one: one for one in self.theirs.shapes},
-        }
-        sources, missing = {}, []
+        by_name = {common_name(name): name for name in self.theirs.shapes}
+        by_name |= {name: name for name in self.theirs.shapes}
+        sources = {}
+        missing = []
         for name, shape in self.ours.shapes.items():
-            known = [
-                one
-                for own in (name, *self.ours.aliases(name))
-                for one in (own, common_name(own))
-                if one in by_name
-            ]
+            candidates: list[str] = []
+            for own in (name, *self.ours.aliases(name)):
+                candidates += (own, common_name(own))
+            known = [one for one in candidates if one in by_name]
             if known:
-                sources[name] = whole_array(by_name[known[0]])
+                other = by_name[known[0]]
+                sources[name] = whole_array(other)
             elif name not in self.ours.constants:
                 missing.append(f"{name} {list(shape)} has no counterpart in the reference")
         return sources, [*missing, *self._unused(sources)]
 
     def _unused(self, sources: Mapping[str, MadeOf]) -> list[str]:
         taken: dict[str, set[tuple[int, int]]] = defaultdict(set)
-        for part in [part for source in sources.values() for part in source.parts]:
-            taken[part.name].add(part.share)
+        for source in sources.values():
+            for part in source.parts:
+                taken[part.name].add(part.share)
         problems = []
         for name, shape in self.theirs.shapes.items():
             others = self.theirs.aliases(name)
-            if name in self.theirs.constants or any(
-                one in taken or one in self.used for one in others
-            ):
+            is_used = any(one in taken or one in self.used for one in others)
+            if is_used or name in self.theirs.constants:
                 continue
             parts = taken.get(name, set())
             missing = next(({(i, n) for i in range(n)} - parts for _, n in parts), {(0, 1)})
@@ -190,15 +186,8 @@ class _Pairing:
 
         Returns paired parameters, paired layers, and one line for each problem.
         """
-        ours, theirs = (
-            {
-                name
-                for one in side.layers
-                for name in one.owned()
-                if {name, *side.aliases(name)}.isdisjoint(side.shapes)
-            }
-            for side in (self.ours, self.theirs)
-        )
+        ours = _without_array(self.ours)
+        theirs = _without_array(self.theirs)
         first = self._pair((ours, theirs))
         if not first[2]:
             return first
@@ -209,29 +198,25 @@ class _Pairing:
         self, ignore: tuple[set[str], set[str]]
     ) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
         pairs, left, rest, layers = pair_nodes(self.ours.layers, self.theirs.layers, ignore)
-        problems = [
-            f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left
-        ]
-        problems += [
-            f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest
-        ]
+        problems = [f"{_words(node)} has no counterpart in the reference" for node in left]
+        problems += [f"the reference's {_words(node)} has no counterpart here" for node in rest]
         held: dict[str, dict[tuple[int, int], Part]] = defaultdict(dict)
         for node, other in pairs:
             for leaf, part in _leaf_pairs(node, other):
-                held[node.leaves[leaf].name][node.leaves[leaf].share] = part
+                own = node.leaves[leaf]
+                held[own.name][own.share] = part
             if all(one.whole or one.role == "out" for one in (node, other)):
                 layers[node.layer] = other.layer
-        whole = {name: parts for name, parts in held.items() if len(parts) == next(iter(parts))[1]}
-        sources = {
-            name: joined([parts[share] for share in sorted(parts)]) for name, parts in whole.items()
-        }
+        sources: dict[str, MadeOf] = {}
+        for name, parts in held.items():
+            _, count = next(iter(parts))
+            if len(parts) == count:
+                pieces = [parts[share] for share in sorted(parts)]
+                sources[name] = joined(pieces)
         self._outside(sources)
         if not problems:
-            lost = [
-                name
-                for name in self.ours.shapes
-                if name not in sources and name not in self.ours.constants
-            ]
+            unpaired = self.ours.without(sources).shapes
+            lost = [name for name in unpaired if name not in self.ours.constants]
             words = (
                 "belongs to no layer that runs; rename it as in the reference, or add it to --map"
             )
@@ -243,10 +228,8 @@ class _Pairing:
         pairs to `sources`.
         """
         taken = {part.name for source in sources.values() for part in source.parts}
-        ours, theirs = (
-            dict(self.ours.without(sources).shapes),
-            dict(self.theirs.without(taken).shapes),
-        )
+        ours = dict(self.ours.without(sources).shapes)
+        theirs = dict(self.theirs.without(taken).shapes)
         by_name = {common_name(name): name for name in theirs}
         for name in [*ours]:
             if other := by_name.pop(common_name(name), ""):
@@ -258,21 +241,31 @@ class _Pairing:
 
 def _unique_pairs(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> list[tuple[str, str]]:
     """Return pairs of names whose shape, without axes of size 1, occurs once on each side."""
-    sides = []
-    for shapes in (ours, theirs):
-        counts = Counter(map(squeezed, shapes.values()))
-        sides.append(
-            {
-                squeezed(shape): name
-                for name, shape in shapes.items()
-                if counts[squeezed(shape)] == 1
-            }
-        )
-    return [(name, sides[1][shape]) for shape, name in sides[0].items() if shape in sides[1]]
+    mine = _by_shape(ours)
+    others = _by_shape(theirs)
+    return [(name, others[shape]) for shape, name in mine.items() if shape in others]
+
+
+def _by_shape(shapes: Mapping[str, Shape]) -> dict[Shape, str]:
+    """Return the names by shape, without axes of size 1, of shapes that occur once."""
+    flat = {name: squeezed(shape) for name, shape in shapes.items()}
+    counts = Counter(flat.values())
+    return {shape: name for name, shape in flat.items() if counts[shape] == 1}
+
+
+def _without_array(side: Side) -> set[str]:
+    """Return the layers' parameters that are not among the arrays to pair, under any name."""
+    missing = set()
+    for layer in side.layers:
+        for name in layer.owned():
+            if {name, *side.aliases(name)}.isdisjoint(side.shapes):
+                missing.add(name)
+    return missing
 
 
 def _words(node: Node) -> str:
-    return ", ".join(f"{leaf} {list(shape)}" for leaf, shape in node.shapes.items())
+    shapes = ", ".join(f"{leaf} {list(shape)}" for leaf, shape in node.shapes.items())
+    return f"{node.layer} {shapes}"
 
 
 def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Part]]:
@@ -280,12 +273,8 @@ def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Part]]:
 
     Returns pairs (our leaf name, the reference's `Part`).
     """
-    left, rest = (
-        {leaf: shape for leaf, shape in a.shapes.items() if leaf not in b.leaves}
-        for a, b in ((ours, theirs), (theirs, ours))
-    )
-    pairs = [
-        *((leaf, leaf) for leaf in ours.leaves if leaf in theirs.leaves),
-        *_unique_pairs(left, rest),
-    ]
+    left = {leaf: shape for leaf, shape in ours.shapes.items() if leaf not in theirs.leaves}
+    rest = {leaf: shape for leaf, shape in theirs.shapes.items() if leaf not in ours.leaves}
+    pairs = [(leaf, leaf) for leaf in ours.leaves if leaf in theirs.leaves]
+    pairs += _unique_pairs(left, rest)
     return [(leaf, theirs.leaves[other]) for leaf, other in pairs]

@@ -10,7 +10,8 @@ from resnet_fn.weights.names import LEAVES
 
 Shape = tuple[int, ...]
 
-_LEAVES = {**LEAVES, "embedding_table": "weight", "w": "weight"}  # MindSpore's leaf name → torch's
+# MindSpore's leaf name → torch's
+_LEAVES = LEAVES | {"embedding_table": "weight", "w": "weight"}
 
 # The names of an attention's projections: q_proj, query, to_q, wq, …
 _PROJECTION = re.compile(
@@ -141,13 +142,14 @@ class MadeOf:
             array = taken[0]
         else:
             array = np.concatenate(taken, self.join)
-        if self.shape is None:
+        shape = self.shape
+        if shape is None:
             return np.ascontiguousarray(array) if array.ndim else array
-        if array.size != int(np.prod(self.shape)):
+        if array.size != int(np.prod(shape)):
             names = " + ".join(self.names)
             given = list(array.shape)
-            raise ValueError(f"{names} {given} cannot be reshaped to {list(self.shape)}")
-        return np.ascontiguousarray(array).reshape(self.shape)
+            raise ValueError(f"{names} {given} cannot be reshaped to {list(shape)}")
+        return np.ascontiguousarray(array).reshape(shape)
 
     def __str__(self) -> str:
         parts = [str(part) for part in self.parts]
@@ -202,9 +204,8 @@ class NameMap:
         A shared array has its first name.
         """
         first = {one: group[0] for group in self.tied for one in group}
-        names: tuple[str, ...] = (name,)
-        if name in self.parameters:
-            names = self.parameters[name].names
+        source = self.parameters.get(name)
+        names = source.names if source else (name,)
         return tuple(first.get(one, one) for one in names)
 
     def rename(self, theirs: Mapping[str, np.ndarray], what: str = VALUES) -> dict[str, np.ndarray]:
@@ -213,8 +214,12 @@ class NameMap:
         Missing arrays are left out.
         """
         find = self._find(theirs)
-        built = {name: source.build(find, what) for name, source in self.parameters.items()}
-        return {name: array for name, array in built.items() if array is not None}
+        built = {}
+        for name, source in self.parameters.items():
+            array = source.build(find, what)
+            if array is not None:
+                built[name] = array
+        return built
 
     def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
         """For each joined array, return the rows at which the second and later parts begin."""

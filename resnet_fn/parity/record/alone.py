@@ -62,7 +62,8 @@ def losses_alone(
             fits = np.ndim(leaf) and len(leaf) == count
             return np.concatenate([leaf, leaf])[:samples] if fits else leaf
 
-        larger = {name: take(value) * np.float32(times) for name, value in outputs.items()}
+        factor = np.float32(times)
+        larger = {name: take(value) * factor for name, value in outputs.items()}
         with contextlib.suppress(Exception):
             example = with_leaves(like, larger, tensor)
             value = loss(example, map_tree(take, labels))

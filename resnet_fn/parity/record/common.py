@@ -39,8 +39,9 @@ def parameter_roles(
     for name, parameter in parameters:
         of_parameter = names.setdefault(id(parameter), [])
         of_parameter.append(name)
+    groups = names.values()
     return {
-        "tied": [tuple(group) for group in names.values() if len(group) > 1],
+        "tied": [tuple(group) for group in groups if len(group) > 1],
         "trainable": [name for name, parameter in parameters if parameter.requires_grad],
         "constants": [name for name in untrained if name.rpartition(".")[2] not in STATISTICS],
     }

@@ -208,7 +208,8 @@ class Average(AveragedModel):
     """
 
     def __init__(self, module: torch.nn.Module, plan: AveragePlan) -> None:
-        super().__init__(module, multi_avg_fn=get_ema_multi_avg_fn(plan.decay), use_buffers=True)
+        move = get_ema_multi_avg_fn(plan.decay)
+        super().__init__(module, multi_avg_fn=move, use_buffers=True)
         self.update_parameters(module)  # torch's first move is always a copy
         self._every = plan.every
         self._start = plan.start

@@ -42,7 +42,8 @@ class SqueezeExcite(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply each channel of [N, C, H, W] by a number between 0 and 1."""
-        gate = self.fc2(torch.relu(self.fc1(x.mean((2, 3), keepdim=True))))
+        means = x.mean((2, 3), keepdim=True)
+        gate = self.fc2(torch.relu(self.fc1(means)))
         return x * torch.sigmoid(gate)
 
 
@@ -60,10 +61,8 @@ class GatherExcite(nn.Module):
             conv1 = nn.Conv2d(channels, channels, size, groups=channels, bias=False)
             self.gather = nn.Sequential(OrderedDict(conv1=conv1, norm1=norm(channels)))
         if variant == "plus":
-            fc1, fc2 = (
-                nn.Conv2d(channels, channels // 16, 1),
-                nn.Conv2d(channels // 16, channels, 1),
-            )
+            fc1 = nn.Conv2d(channels, channels // 16, 1)
+            fc2 = nn.Conv2d(channels // 16, channels, 1)
             self.mlp = nn.Sequential(OrderedDict(fc1=fc1, act=nn.ReLU(), fc2=fc2))
         self.variant = variant
 
@@ -75,7 +74,8 @@ class GatherExcite(nn.Module):
         return x * torch.sigmoid(context)
 
 
-BASIC, BOTTLENECK = 1, 4
+BASIC = 1
+BOTTLENECK = 4
 
 
 class Block(nn.Module):
@@ -115,7 +115,9 @@ class Block(nn.Module):
         """Map [N, C, H, W] to [N, C', H', W']."""
         shortcut = x if self.downsample is None else self.downsample(x)
         for number in range(1, self.depth + 1):
-            x = getattr(self, f"bn{number}")(getattr(self, f"conv{number}")(x))
+            convolution = getattr(self, f"conv{number}")
+            norm = getattr(self, f"bn{number}")
+            x = norm(convolution(x))
             x = torch.relu(x) if number < self.depth else self.se(x)
         return torch.relu(x + shortcut)
 
@@ -164,7 +166,8 @@ class ResNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map images [N, in_channels, H, W] to logits [N, num_classes]."""
-        x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
+        x = self.bn1(self.conv1(x))
+        x = self.maxpool(torch.relu(x))
         for index in range(self.depth):
             x = getattr(self, f"layer{index + 1}")(x)
         return self.fc(x.mean((2, 3)))
@@ -173,21 +176,17 @@ class ResNet(nn.Module):
 def _gate(attention: str, channels: int, size: int, norm: type) -> nn.Module:
     if not attention:
         return nn.Identity()
-    return (
-        SqueezeExcite(channels)
-        if attention == "se"
-        else GatherExcite(channels, attention[3:], size, norm)
-    )
+    if attention == "se":
+        return SqueezeExcite(channels)
+    return GatherExcite(channels, attention.removeprefix("ge_"), size, norm)
 
 
 def _downsample(channels: int, out: int, stride: int, average: bool, norm: type) -> nn.Module:
     if not average:
         return nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), norm(out))
-    pool = (
-        nn.Identity()
-        if stride == 1
-        else nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)
-    )
+    pool: nn.Module = nn.Identity()
+    if stride > 1:
+        pool = nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)
     return nn.Sequential(pool, nn.Conv2d(channels, out, 1, bias=False), norm(out))
 
 
@@ -206,11 +205,11 @@ PLANS: dict[str, Plan] = {
     "genet50_minus": Plan(BOTTLENECK, (3, 4, 6, 3), attention="ge_minus"),
     "genet50": Plan(BOTTLENECK, (3, 4, 6, 3), attention="ge_"),
     "genet50_plus": Plan(BOTTLENECK, (3, 4, 6, 3), attention="ge_plus"),
-    **{
-        f"resnet{6 * n + 2}": Plan(BASIC, (n, n, n), (16, 32, 64), "cifar")
-        for n in (1, 3, 5, 7, 9, 18)
-    },
 }
+
+for _depth in (1, 3, 5, 7, 9, 18):
+    _name = f"resnet{6 * _depth + 2}"
+    PLANS[_name] = Plan(BASIC, (_depth,) * 3, (16, 32, 64), "cifar")
 
 
 def reference_net(
@@ -232,6 +231,8 @@ def reference_net(
         raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")
     net = ResNet(plan, num_classes, in_channels, stem or plan.stem, norm, image_size)
     if zero_init_residual and norm == "batch":
-        for block in [module for module in net.modules() if isinstance(module, Block)]:
-            nn.init.zeros_(block.get_submodule(f"bn{block.depth}").weight)
+        for block in net.modules():
+            if isinstance(block, Block):
+                last = block.get_submodule(f"bn{block.depth}")
+                nn.init.zeros_(last.weight)
     return net
