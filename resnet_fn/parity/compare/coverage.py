@@ -16,7 +16,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.probes import Probed
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.data import Probe, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.probes import FACTORS, IDS, MASKS, NET, TOO_LARGE, is_mask
 from resnet_fn.parity.trace.tree import named_leaves
@@ -176,13 +176,19 @@ def _probes_left_out(ours: Trace, theirs: Trace, names: NameMap, probed: Probed)
         left.setdefault(why, []).append(title)
     for why, titles in left.items():
         yield f"{', '.join(titles)}: {why}"
-    here = [(names.layers.get(name), one) for name, one in ours.probes.items()]
-    large = set()
-    for name, probes in (*theirs.probes.items(), *here):
-        if any(probe.error == TOO_LARGE for probe in probes.values()):
+    large: set[str | None] = set()
+    for name, probes in theirs.probes.items():
+        if _has_large_ones(probes):
             large.add(name)
+    for name, probes in ours.probes.items():
+        if _has_large_ones(probes):
+            large.add(names.layers.get(name))
     if large:
         yield f"probes of {len(large)} layers: {TOO_LARGE}"
+
+
+def _has_large_ones(probes: Mapping[str, Probe]) -> bool:
+    return any(probe.error == TOO_LARGE for probe in probes.values())
 
 
 def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:

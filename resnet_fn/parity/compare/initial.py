@@ -117,8 +117,9 @@ def _compare_builds(
     differences: list[Difference] = []
     hints: list[str] = []
     several = a.shape[-1] > 1
-    fixed = [(side == side[..., :1]).all(-1) & several for side in (a, b)]
-    both = fixed[0] & fixed[1]
+    fixed_a = (a == a[..., :1]).all(-1) & several
+    fixed_b = (b == b[..., :1]).all(-1) & several
+    both = fixed_a & fixed_b
     if both.mean() > CHANCE:
         item = _compare_constants(name, both, a[..., 0], b[..., 0])
         differences.append(item)
@@ -126,7 +127,7 @@ def _compare_builds(
             hints.append(f"{name}: not random: {item.values()}")
     if both.all():
         return differences, hints
-    if fixed[0].all() or fixed[1].all():  # equal builds are one draw, not several
+    if fixed_a.all() or fixed_b.all():  # equal builds are one draw, not several
         a, b = a[..., :1], b[..., :1]
     begin = len(differences)
     for block, rows in _blocks(name, both.shape, cuts):
@@ -213,7 +214,9 @@ def _is_orthogonal(array: np.ndarray) -> bool:
 def _constant_rows(part: _Rows) -> list[_Rows]:
     """Split off single rows that are constant on either side."""
     array, a, b = part
-    if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
+    if a.ndim < 2 or a[0].size < 2:
+        return [part]
+    if not np.ptp(a) or not np.ptp(b):
         return [part]
     constant = _are_constant(a) | _are_constant(b)
     if not constant.any() or constant.all():
@@ -253,11 +256,14 @@ def _moments(part: _Rows) -> list[Difference]:
     def compared(moment: str, x: float, y: float, scale: float, tolerance: float) -> Difference:
         array = dataclasses.replace(part.id, moment=moment)
         apart = abs(x - y)
+        relative = apart / scale
         why = "standard errors" if spread_a and spread_b else "constants"
-        return Difference(array, apart, apart / scale, math.nan, x, y, (), 0.0, tolerance, why)
+        return Difference(array, apart, relative, math.nan, x, y, (), 0.0, tolerance, why)
 
-    if count == 1 and not (_is_round(a[0]) or _is_round(b[0])):
-        return []  # a single number may be random
+    if count == 1:
+        is_constant = _is_round(a[0]) or _is_round(b[0])
+        if not is_constant:
+            return []  # a single number may be random
     if spread_a == 0 or spread_b == 0:
         scale = spread_b or 1.0
         return [

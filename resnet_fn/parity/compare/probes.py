@@ -106,8 +106,8 @@ def compare_probes(
     `layers` maps the net's layers to the reference's. `forward` is True if the nets' outputs agree
     on the batches.
     """
-    a = {one.name: one for one in ours.layers["eval"] if not one.call}
-    b = {one.name: one for one in theirs.layers["eval"] if not one.call}
+    a = _first_calls(ours)
+    b = _first_calls(theirs)
     known = [name for name, one in a.items() if one.kind in _KERNELS]
     pairs: list[ComparedProbe] = []
     left_out: dict[str, str] = {}
@@ -118,7 +118,8 @@ def compare_probes(
             pairs += _of_layer(ours, theirs, mine, other, known)
     here = ours.probes.get(NET, {})
     there = theirs.probes.get(NET, {})
-    windows = [one for one in pairs if one.hints and a[one.name].kind in _WITH_WINDOWS]
+    with_hints = [one for one in pairs if one.hints]
+    windows = [one for one in with_hints if a[one.name].kind in _WITH_WINDOWS]
     lines = dict.fromkeys(f"{one.name}: {one.hints}" for one in windows)
     of_layers = few(list(lines))
     kernels = KERNELS if known else UNSEEN_KERNELS
@@ -139,6 +140,10 @@ def compare_probes(
         elif one.name == NET:
             left_out[one.title] = why
     return ComparedProbes(compared, left_out)
+
+
+def _first_calls(side: Trace) -> dict[str, Layer]:
+    return {one.name: one for one in side.layers["eval"] if not one.call}
 
 
 def _agree(mine: Layer, other: Layer) -> bool:
@@ -164,13 +169,17 @@ def _of_layer(
     assert mine.input is not None
     assert other.input is not None
     settings = attempt(settings_differences, mine, other, True) if mine.leaf and other.leaf else []
-    inside = any(f"{one}.".startswith(f"{mine.name}.") for one in known)
-    kernels = KERNELS if inside else UNSEEN_KERNELS if mine.is_own else 0.0
+    prefix = f"{mine.name}."
+    kernels = UNSEEN_KERNELS if mine.is_own else 0.0
+    if any(f"{one}.".startswith(prefix) for one in known):
+        kernels = KERNELS
+    hints = "; ".join(settings)
+    have_one_shape = mine.input.shape == other.input.shape
     answers = ours.probes[mine.name]
     for title, probe in theirs.probes.get(other.name, {}).items():
-        if title in answers and (title in FACTORS or mine.input.shape == other.input.shape):
+        if title in answers and (title in FACTORS or have_one_shape):
             sides = answers[title], probe
-            yield ComparedProbe(mine.name, other.name, title, *sides, kernels, "; ".join(settings))
+            yield ComparedProbe(mine.name, other.name, title, *sides, kernels, hints)
 
 
 def _nothing_to_compare(pair: ComparedProbe) -> str:
@@ -205,8 +214,11 @@ def _compared(pair: ComparedProbe) -> ComparedProbe:
     [x] = ours.outputs.values()
     [(name, y)] = theirs.outputs.items()
     words = f"{list(x.shape)} here, {list(y.shape)} in the reference"
-    items = [_difference(name, x, layout(x, y)(y))] if x.size == y.size else []
-    return pair._replace(differences=items, words=words)
+    if x.size != y.size:
+        return pair._replace(words=words)
+    move = layout(x, y)
+    item = _difference(name, x, move(y))
+    return pair._replace(differences=[item], words=words)
 
 
 def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
@@ -231,12 +243,13 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
     findings: list[Finding] = []
     kernels: list[str] = []
     for pair in compared.probes:
-        errors = rounding.get(pair.other, {}).get(pair.title) or pair.theirs.rounding
+        of_layer = rounding.get(pair.other, {})
+        errors = of_layer.get(pair.title) or pair.theirs.rounding
         items = []
         for one in pair.differences:
             error = errors.get(one.name, 0.0)
             items.append(dataclasses.replace(one, rounding=error))
-        item = max(items, key=lambda one: (one.verdict == DIFFERS, one.relative), default=None)
+        item = max(items, key=_severity, default=None)
         if item and item.verdict == UNDECIDED:
             continue
         if item and item.verdict != DIFFERS:
@@ -252,12 +265,16 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
             words = f"{words}; {pair.hints}" if pair.hints else words
             findings.append(Finding(pair.name, pair.title, item, words))
     outermost = []
-    for one in findings:
-        inside = f"{one.layer}."
-        same = [other for other in findings if other.probe == one.probe]
+    for finding in findings:
+        inside = f"{finding.layer}."
+        same = [other for other in findings if other.probe == finding.probe]
         if not any(other.layer.startswith(inside) for other in same):
-            outermost.append(one)
+            outermost.append(finding)
     return Probed(outermost, agreed, kernels, compared.left_out)
+
+
+def _severity(item: Difference) -> tuple[bool, float]:
+    return item.verdict == DIFFERS, item.relative
 
 
 def _scales(pair: ComparedProbe) -> bool:

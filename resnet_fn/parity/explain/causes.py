@@ -261,7 +261,9 @@ def _rate(case: StageCase) -> list[str]:
         f"{words} ahead of the reference's": (a[:-1], b[1:]),
         f"{words} behind the reference's": (a[1:], b[:-1]),
     }
-    apart = len(a) > 1 and not np.allclose(a, b, rtol=_SAME)
+    apart = False
+    if len(a) > 1:
+        apart = not np.allclose(a, b, rtol=_SAME)
     hints = []
     for words, pair in shifts.items():
         if apart and np.allclose(*pair, rtol=_SAME):

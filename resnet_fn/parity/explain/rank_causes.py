@@ -69,14 +69,17 @@ def _norm(case: StageCase) -> list[str]:
     count = len(runs)
     norms = [one.norms[0] for one in runs]
     sent = [one.sent.values() for one in runs]
-    own = np.array([math.hypot(*map(norm, arrays)) for arrays in sent])
+    lengths = [math.hypot(*map(norm, arrays)) for arrays in sent]
+    own = np.array(lengths)
     # A step divides by the workers before the sum or after it.
     of_mean = np.allclose(norms, own, FITS, 0)
     of_sum = np.allclose(norms, count * own, FITS, 0)
     if of_mean or of_sum:
         return ["each worker takes the norm of its own gradients; take it after their sum"]
     first = runs[0].gradients
-    squares = {name: norm(one) ** 2 for name, one in first.items()}
+    squares = {}
+    for name, one in first.items():
+        squares[name] = norm(one) ** 2
     right = case.theirs.run.norms[0]
     excess = norms[0] ** 2 - right**2
     more = excess / (count - 1)

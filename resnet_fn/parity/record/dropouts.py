@@ -38,7 +38,8 @@ def drops_of(dropped: Dropped, layers: Sequence[Layer], call: Call) -> list[Drop
         if drop := _by_mask(layer, shares, call):
             masked[layer.title] = drop
             inside = f"{layer.name}."
-            dropped = [one for one in dropped if not one[0].startswith(inside)]
+            given = dropped
+            dropped = [one for one in given if not one[0].startswith(inside)]
     drops: list[Drop] = []
     for layer in layers:
         if layer.settings.get("num_layers") == 1:
@@ -99,7 +100,9 @@ def _by_mask(layer: Layer, shares: Sequence[float], call: Call) -> Drop | None:
             return None
         kept = output[output != 0]
         has_zeros = 0 < kept.size < output.size
-        if has_zeros and output.shape == shape and np.ptp(kept) <= FITS * kept[0]:
+        if not has_zeros or output.shape != shape:
+            continue
+        if np.ptp(kept) <= FITS * kept[0]:
             count = 1  # of independent numbers
             mask = []
             for axis, size in enumerate(x.shape):

@@ -63,12 +63,15 @@ class GatherExcite(nn.Module):
         if variant == "plus":
             fc1 = nn.Conv2d(channels, channels // 16, 1)
             fc2 = nn.Conv2d(channels // 16, channels, 1)
-            self.mlp = nn.Sequential(OrderedDict(fc1=fc1, act=nn.ReLU(), fc2=fc2))
+            layers = OrderedDict(fc1=fc1, act=nn.ReLU(), fc2=fc2)
+            self.mlp = nn.Sequential(layers)
         self.variant = variant
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply each channel of [N, C, H, W] by a number between 0 and 1."""
-        context = x.mean((2, 3), keepdim=True) if self.variant == "minus" else self.gather(x)
+        if self.variant == "minus":
+            return x * torch.sigmoid(x.mean((2, 3), keepdim=True))
+        context = self.gather(x)
         if self.variant == "plus":
             context = self.mlp(torch.relu(context))
         return x * torch.sigmoid(context)
@@ -118,7 +121,8 @@ class Block(nn.Module):
             convolution = getattr(self, f"conv{number}")
             norm = getattr(self, f"bn{number}")
             x = norm(convolution(x))
-            x = torch.relu(x) if number < self.depth else self.se(x)
+            is_last = number == self.depth
+            x = self.se(x) if is_last else torch.relu(x)
         return torch.relu(x + shortcut)
 
 
@@ -142,10 +146,14 @@ class ResNet(nn.Module):
             kernel, stride, padding = (7, 2, 3) if stem == "imagenet" else (3, 1, 1)
             self.conv1 = nn.Conv2d(in_channels, width, kernel, stride, padding, bias=False)
         self.bn1 = make_norm(width)
-        self.maxpool = nn.Identity() if stem == "cifar" else nn.MaxPool2d(3, 2, 1)
-        size = image_size if stem == "cifar" else -(-image_size // 4)
+        self.maxpool: nn.Module = nn.Identity()
+        size = image_size
+        if stem != "cifar":
+            self.maxpool = nn.MaxPool2d(3, 2, 1)
+            size = -(-image_size // 4)
         channels = width
-        for index, (depth, planes) in enumerate(zip(plan.depths, plan.widths, strict=True)):
+        stages = zip(plan.depths, plan.widths, strict=True)
+        for index, (depth, planes) in enumerate(stages):
             blocks = []
             for number in range(depth):
                 stride = 2 if index > 0 and number == 0 else 1
@@ -183,11 +191,13 @@ def _gate(attention: str, channels: int, size: int, norm: type) -> nn.Module:
 
 def _downsample(channels: int, out: int, stride: int, average: bool, norm: type) -> nn.Module:
     if not average:
-        return nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), norm(out))
+        convolution = nn.Conv2d(channels, out, 1, stride, bias=False)
+        return nn.Sequential(convolution, norm(out))
     pool: nn.Module = nn.Identity()
     if stride > 1:
         pool = nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)
-    return nn.Sequential(pool, nn.Conv2d(channels, out, 1, bias=False), norm(out))
+    convolution = nn.Conv2d(channels, out, 1, bias=False)
+    return nn.Sequential(pool, convolution, norm(out))
 
 
 PLANS: dict[str, Plan] = {
@@ -209,7 +219,8 @@ PLANS: dict[str, Plan] = {
 
 for _depth in (1, 3, 5, 7, 9, 18):
     _name = f"resnet{6 * _depth + 2}"
-    PLANS[_name] = Plan(BASIC, (_depth,) * 3, (16, 32, 64), "cifar")
+    _depths = (_depth, _depth, _depth)
+    PLANS[_name] = Plan(BASIC, _depths, (16, 32, 64), "cifar")
 
 
 def reference_net(
@@ -229,7 +240,8 @@ def reference_net(
     """
     if (plan := PLANS.get(name)) is None:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")
-    net = ResNet(plan, num_classes, in_channels, stem or plan.stem, norm, image_size)
+    stem = stem or plan.stem
+    net = ResNet(plan, num_classes, in_channels, stem, norm, image_size)
     if zero_init_residual and norm == "batch":
         for block in net.modules():
             if isinstance(block, Block):
