@@ -129,7 +129,8 @@ def compare_probes(
             # other sizes show differences of windows
             hints = of_layers if title in SIZES else ""
             sides = here[title], there[title]
-            pairs.append(ComparedProbe(NET, NET, title, *sides, kernels, hints))
+            of_net = ComparedProbe(NET, NET, title, *sides, kernels, hints)
+            pairs.append(of_net)
         else:
             left_out[title] = "one side has no record of it"
     compared = []
@@ -191,7 +192,8 @@ def _nothing_to_compare(pair: ComparedProbe) -> str:
     b = theirs.further
     if len(a) != len(b) or not np.allclose(a, b, rtol=1e-3):
         return "the two sides had different inputs"
-    finite = all(np.isfinite(value).all() for value in theirs.outputs.values())
+    outputs = theirs.outputs.values()
+    finite = all(np.isfinite(value).all() for value in outputs)
     return "" if finite and ours.error != TOO_LARGE else "the reference is not finite"
 
 

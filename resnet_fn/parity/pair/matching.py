@@ -85,7 +85,8 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     for name, source in fixed.items():
         owners = {one.rpartition(".")[0] for one in source.names}
         if source.added and len(owners) > 1:  # the nets add these terms in different layers
-            apart |= {name.rpartition(".")[0], *owners}
+            owner = name.rpartition(".")[0]
+            apart |= {owner, *owners}
     pairs = {}
     for own, other in (layers | named_layers).items():
         if own not in apart and other not in apart:
@@ -100,7 +101,8 @@ def shapes_of(arrays: Arrays) -> dict[str, Shape]:
 
 def fuller_mode(recording: Trace) -> str:
     """Return the mode in which more layers run, "eval" or "train"."""
-    return max("eval", "train", key=lambda mode: len(recording.layers[mode]))
+    layers = recording.layers
+    return max("eval", "train", key=lambda mode: len(layers[mode]))
 
 
 def side_of(recording: Trace, mode: str) -> Side:
@@ -135,9 +137,11 @@ def _fit(
             flag = "--map: " if name in fixed else ""
             wrong.append(f"{flag}{name}: {error}")
             continue
-        if made != wanted and squeezed(made) == squeezed(wanted):
+        if made == wanted:
+            continue
+        if squeezed(made) == squeezed(wanted):
             parameters[name] = dataclasses.replace(source, shape=wanted)
-        elif made != wanted:
+        else:
             correction = f'{{"{name}": {{"from": "{source.names[0]}", "transpose": [1, 0]}}}}'
             hint = ""
             if made == wanted[::-1]:
@@ -165,8 +169,9 @@ class _Pairing:
 
         Returns the pairs, and one line for each array without a counterpart.
         """
-        by_name = {common_name(name): name for name in self.theirs.shapes}
-        by_name |= {name: name for name in self.theirs.shapes}
+        names = self.theirs.shapes
+        by_name = {common_name(name): name for name in names}
+        by_name |= {name: name for name in names}
         sources = {}
         missing = []
         for name, shape in self.ours.shapes.items():
@@ -186,10 +191,10 @@ class _Pairing:
         for source in sources.values():
             for part in source.parts:
                 taken[part.name].add(part.share)
+        used = self.used.union(taken)
         problems = []
         for name, shape in self.theirs.shapes.items():
             others = self.theirs.aliases(name)
-            used = self.used.union(taken)
             is_used = not used.isdisjoint(others)
             if is_used or name in self.theirs.constants:
                 continue
@@ -259,7 +264,8 @@ class _Pairing:
         theirs = dict(self.theirs.without(taken).shapes)
         by_name = {common_name(name): name for name in theirs}
         for name in [*ours]:
-            if other := by_name.pop(common_name(name), ""):
+            other = by_name.pop(common_name(name), "")
+            if other:
                 sources[name] = whole_array(other)
                 del ours[name], theirs[other]
         for name, other in _unique_pairs(ours, theirs):
@@ -279,7 +285,9 @@ def _unique_pairs(ours: Shapes, theirs: Shapes) -> list[tuple[str, str]]:
 
 def _by_shape(shapes: Shapes) -> dict[Shape, str]:
     """Return the names by shape, without axes of size 1, of shapes that occur once."""
-    flat = {name: squeezed(shape) for name, shape in shapes.items()}
+    flat = {}
+    for name, shape in shapes.items():
+        flat[name] = squeezed(shape)
     counts = Counter(flat.values())
     return {shape: name for name, shape in flat.items() if counts[shape] == 1}
 
@@ -300,9 +308,10 @@ def _stands_for_layer(node: Node) -> bool:
 
 
 def _words(node: Node) -> str:
-    words = [f"{leaf} {list(shape)}" for leaf, shape in node.shapes.items()]
-    shapes = ", ".join(words)
-    return f"{node.layer} {shapes}"
+    words = []
+    for leaf, shape in node.shapes.items():
+        words.append(f"{leaf} {list(shape)}")
+    return f"{node.layer} {', '.join(words)}"
 
 
 def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Part]]:
