@@ -77,27 +77,35 @@ def _changes(
     momentum = way.get("momentum", 0.0)
     decay = way[DECAY]
     decoupled = way[_DECOUPLING]
-    for t, (scale, base) in enumerate(zip(SCALES, RATES, strict=True), 1):
+    corrected = way[CORRECTED]
+    updates = zip(SCALES, RATES, strict=True)
+    for t, (scale, base) in enumerate(updates, 1):
         rate = base * shares
         g = scale * directions
-        g = g + (1 - decoupled) * decay * w
+        coupled = (1 - decoupled) * decay
+        g = g + coupled * w
         w = w - rate * decoupled * decay * w
         root: Any = 1.0
         if of_v is not None:
-            v = of_v * v + (1 - of_v) * g * g
-            mean = of_v * mean + (1 - of_v) * g
+            rest = 1 - of_v
+            v = of_v * v + rest * g * g
+            mean = of_v * mean + rest * g
             highest = np.maximum(highest, v)
-            correction = 1 - way[CORRECTED] * of_v**t
-            second = np.where(way["amsgrad"], highest, v) / correction
-            square = second - way["centered"] * mean * mean
-            root = _root(way, np.maximum(square, 0), correction)
+            correction = 1 - corrected * of_v**t
+            second = np.where(way["amsgrad"], highest, v)
+            square = second / correction
+            square = square - way["centered"] * mean * mean
+            square = np.maximum(square, 0)
+            root = _root(way, square, correction)
         if of_m is not None:
-            m = of_m * m + (1 - of_m) * g
-            first = m / (1 - way[CORRECTED] * of_m**t)
-            step = first / root
+            rest = 1 - of_m
+            m = of_m * m + rest * g
+            correction = 1 - corrected * of_m**t
+            step = m / correction / root
         else:
             damped = 1 - way["dampening"] * (t > 1)  # as in torch
-            m = momentum * m + damped * g / root
+            change = damped * g / root
+            m = momentum * m + change
             ahead = g / root + momentum * m
             step = np.where(way["nesterov"], ahead, m)
         w = w - rate * step
@@ -125,28 +133,35 @@ def _others(way: Way) -> Iterator[Other]:
         yield from _other_betas(way)
     for word, words in _SWITCHES.items():
         on = way[word]
-        yield words, (on == 0,), (on != 0,), {word: 1 - on}
+        here = (on == 0,)
+        there = (on != 0,)
+        yield words, here, there, {word: 1 - on}
     if way[DECAY].any():
         decoupled = way[_DECOUPLING]
-        here = np.where(decoupled == 0, _DECOUPLED, _COUPLED)
-        there = np.where(decoupled == 1, _DECOUPLED, _COUPLED)
-        yield "weight decay", (here,), (there,), {_DECOUPLING: 1 - decoupled}
+        here = (np.where(decoupled == 0, _DECOUPLED, _COUPLED),)
+        there = (np.where(decoupled == 1, _DECOUPLED, _COUPLED),)
+        other = {_DECOUPLING: 1 - decoupled}
+        yield "weight decay", here, there, other
     if "momentum" in way:
         words = "dampening (the new gradient times 1 − μ)"
         momentum = way["momentum"]
-        yield words, (momentum,), (way["dampening"],), {"dampening": momentum}
+        here = (momentum,)
+        there = (way["dampening"],)
+        yield words, here, there, {"dampening": momentum}
     for place in (_INSIDE, _BEFORE):
         yield "eps", place, _ROOT, {PLACE: place}
     yield BEGINS, "1", "0", {BEGINS: 1.0}
     # both in MindSpore's centred RMSProp
-    yield "eps", f"{_INSIDE}, whose first mean square is 1,", _ROOT, {PLACE: _INSIDE, BEGINS: 1.0}
+    words = f"{_INSIDE}, whose first mean square is 1,"
+    yield "eps", words, _ROOT, {PLACE: _INSIDE, BEGINS: 1.0}
     for word, usual in _USUAL.items():
         if word not in way:
             continue
         own = way[word]
         given = [float(number) for number in np.unique(own)]
         for number in dict.fromkeys([*given, *usual]):
-            yield word, f"{number:g}", (own,), {word: np.full_like(own, number)}
+            column = np.full_like(own, number)
+            yield word, f"{number:g}", (own,), {word: column}
 
 
 def _other_betas(way: Way) -> Iterator[Other]:
@@ -156,17 +171,29 @@ def _other_betas(way: Way) -> Iterator[Other]:
     b1 = way["β1"]
     b2 = way["β2"]
     betas = (b1, b2)
-    yield "betas swapped: β1, β2", (b2, b1), betas, {"β1": b2, "β2": b1}
+    swapped = (b2, b1)
+    yield "betas swapped: β1, β2", swapped, betas, {"β1": b2, "β2": b1}
     words = "betas (β is the weight of the old state, not of the new)"
-    for x, y in ((1 - b1, b2), (b1, 1 - b2), (1 - b1, 1 - b2)):
-        yield words, (x, y), betas, {"β1": x, "β2": y}
+    new1 = 1 - b1
+    new2 = 1 - b2
+    mistaken = [(new1, b2), (b1, new2), (new1, new2)]
+    for others in mistaken:
+        x, y = others
+        yield words, others, betas, {"β1": x, "β2": y}
 
 
 def _text(words: Words, index: int) -> str:
     if isinstance(words, str):
         return words
-    numbers = [column[index, 0] for column in words]
-    return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in numbers)
+    texts = []
+    for column in words:
+        one = column[index, 0]
+        text = f"{one:g}" if isinstance(one, float) else str(one)
+        texts.append(text)
+    return ", ".join(texts)
+
+
+Fit = tuple[np.ndarray, str, Words, Words]  # errors by parameter, and the words of a cause
 
 
 def optimizer_causes(
@@ -175,19 +202,27 @@ def optimizer_causes(
     """Return one line for each known way in which the optimizers differ in the parameters
     `differing`.
     """
-    shapes = {name: array.shape for name, array in theirs.run.gradients.items()}
-    made = [names.rename(arrays) for arrays in made_up(shapes)]
-    reference = [names.rename(theirs.optimizer_alone[update]) for update in KEPT]
-    sides = [*made, *reference, *(ours[update] for update in KEPT)]
-    settings = {word: paired(numbers, names) for word, numbers in theirs.optimizer_settings.items()}
+    gradients = theirs.run.gradients
+    shapes = {name: array.shape for name, array in gradients.items()}
+    sides = [names.rename(arrays) for arrays in made_up(shapes)]
+    for update in KEPT:
+        changes_there = theirs.optimizer_alone[update]
+        sides.append(names.rename(changes_there))
+    sides += [ours[update] for update in KEPT]
+    settings = {}
+    for word, numbers in theirs.optimizer_settings.items():
+        settings[word] = paired(numbers, names)
+    decays = settings.get(DECAY, {})
     rows = {}
     for name in differing:
-        if name in settings.get(DECAY, {}):
+        if name in decays:
             arrays = [side[name] for side in sides]
             rows[name] = _furthest(arrays)
-    if not rows or not {"β1", "α", "momentum"} & settings.keys():
+    known = {"β1", "α", "momentum"} & settings.keys()
+    if not rows or not known:
         return []
-    way = _reference_way(settings, list(rows))
+    of_rows = list(rows)
+    way = _reference_way(settings, of_rows)
     rates = settings.get(RATE, {})
     largest = max(rates.values(), default=1.0) or 1.0
     shares = _column(rates, rows, 1.0) / largest
@@ -200,50 +235,64 @@ def optimizer_causes(
         made = _changes(way, weights, directions, shares)
         return _errors(made, wanted)
 
-    left = (errors(way, wanted) < FITS) & (errors(way, here) >= FITS)
+    is_right = errors(way, wanted) < FITS
+    is_wrong = errors(way, here) >= FITS
+    left = is_right & is_wrong
     fits = []
     if left.any():
         for what, a, b, other in _others(way):
             error = errors({**way, **other}, here)
             fits.append((error, what, a, b))
 
-    def rank(fit: tuple[np.ndarray, str, Words, Words]) -> tuple[int, float]:
+    def rank(fit: Fit) -> tuple[int, float]:
         # Several ways may fit a small parameter: the way that fits most parameters comes first,
         # then the closest way.
         error = fit[0]
-        fitted = (left & (error < FITS)).sum()
-        return -int(fitted), float(error[left].min(initial=np.inf))
+        fitted = left & (error < FITS)
+        least = error[left].min(initial=np.inf)
+        return -int(fitted.sum()), float(least)
 
     fits.sort(key=rank)
     groups: dict[str, list[str]] = defaultdict(list)
-    of_rows = list(rows)
     for error, what, a, b in fits:
-        for index in np.flatnonzero(left & (error < FITS)):
-            here_words = _text(a, index)
-            words = f"{what}: {here_words} here, {_text(b, index)} in the reference"
+        fits_here = left & (error < FITS)
+        for index in np.flatnonzero(fits_here):
+            own = _text(a, index)
+            other_text = _text(b, index)
+            words = f"{what}: {own} here, {other_text} in the reference"
             groups[words].append(of_rows[index])
         left &= error >= FITS
-    return [f"{words} ({len(many)} parameters, first {many[0]})" for words, many in groups.items()]
+    lines = []
+    for words, many in groups.items():
+        count = len(many)
+        lines.append(f"{words} ({count} parameters, first {many[0]})")
+    return lines
+
+
+Numbers = Mapping[str, Any]  # one setting of each parameter
 
 
 def _furthest(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Return `_SOME` numbers of each array: those at which our last change is furthest off."""
-    flat = np.stack([np.ravel(array).astype(np.float64) for array in arrays])
+    rows = [np.ravel(array) for array in arrays]
+    flat = np.stack([row.astype(np.float64) for row in rows])
     ours = flat[-1]
     theirs = flat[-1 - len(KEPT)]
-    order = np.argsort(-np.abs(ours - theirs))
+    apart = np.abs(ours - theirs)
+    order = np.argsort(-apart)
     return flat[:, np.resize(order, _SOME)]
 
 
-def _column(numbers: Mapping[str, Any], names: Iterable[str], missing: float) -> np.ndarray:
+def _column(numbers: Numbers, names: Iterable[str], missing: float) -> np.ndarray:
     """Return the numbers of parameters as a column."""
-    return np.array([[numbers.get(name, missing)] for name in names])
+    rows = [numbers.get(name, missing) for name in names]
+    return np.array([[number] for number in rows])
 
 
-def _reference_way(settings: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Way:
+def _reference_way(settings: Mapping[str, Numbers], names: Sequence[str]) -> Way:
     """Return how the reference computes an update of the parameters `names`."""
     none = np.zeros((len(names), 1))
-    switches = (*_SWITCHES, "dampening", _DECOUPLING)
+    switches = [*_SWITCHES, "dampening", _DECOUPLING]
     way: Way = dict.fromkeys(switches, none)
     for word, numbers in settings.items():
         way[word] = _column(numbers, names, 0.0)
@@ -259,5 +308,7 @@ def _errors(made: Iterator[np.ndarray], wanted: Sequence[np.ndarray]) -> np.ndar
     with np.errstate(all="ignore"):
         for a, b in zip(made, wanted, strict=True):
             apart = np.linalg.norm(a - b, axis=1)
-            each.append(apart / np.linalg.norm(b, axis=1))
-    return np.nan_to_num(np.max(each, 0), nan=np.inf)
+            size = np.linalg.norm(b, axis=1)
+            each.append(apart / size)
+    worst = np.max(each, 0)
+    return np.nan_to_num(worst, nan=np.inf)

@@ -34,6 +34,10 @@ _LARGEST = 1 << 22  # a larger embedding table is not probed with every id
 
 Change = Callable[[np.ndarray], np.ndarray]
 
+NamedChange = Callable[[str, np.ndarray], np.ndarray]  # gets the name of an input, too
+
+Shape = tuple[int, ...]
+
 
 class Caller(NamedTuple):
     """The functions with which one framework runs a net and its layers."""
@@ -70,7 +74,10 @@ def compute_probes(
             probe = _probe(partial(compute, given), given, caller, norms)
             if probe:
                 probes[NET][title] = probe
-    chosen = [(name, layer) for name, layer in layers if asked is None or name in asked]
+    chosen = []
+    for name, layer in layers:
+        if asked is None or name in asked:
+            chosen.append((name, layer))
     calls = _first_calls(chosen, run, inputs, caller)
     recorded = {one.name: one for one in executions if not one.call}
     held = 0
@@ -97,8 +104,10 @@ def _further(arrays: Sequence[np.ndarray]) -> tuple[float, ...]:
     first = arrays[0]
     numbers: list[float] = [first.size]
     for x in arrays:
-        if not _equal(x, first):
-            numbers.append(norm(x[np.isfinite(x)]) if x.dtype.kind == "f" else 0.0)
+        if _equal(x, first):
+            continue
+        finite = x[np.isfinite(x)] if x.dtype.kind == "f" else np.zeros(0)
+        numbers.append(norm(finite))
     return tuple(numbers)
 
 
@@ -155,11 +164,13 @@ def _few_samples(inputs: Tree, least: int) -> Tree:
     if first.ndim < 4 or first.dtype.kind != "f":
         return inputs
     count = max(least, _LARGEST_BATCH * len(first) // max(first.size, 1))
+    return map_tree(partial(_shortened, len(first), count), inputs)
 
-    def shortened(leaf: np.ndarray) -> np.ndarray:
-        return leaf[:count] if leaf.ndim and len(leaf) == len(first) else leaf
 
-    return map_tree(shortened, inputs)
+def _shortened(of: int, count: int, leaf: np.ndarray) -> np.ndarray:
+    """Return the first `count` rows of an array with `of` rows; others stay unchanged."""
+    has_rows = leaf.ndim and len(leaf) == of
+    return leaf[:count] if has_rows else leaf
 
 
 def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
@@ -204,12 +215,17 @@ def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and bool((a == b).all())
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool((a == b).all())
 
 
 def _rows(layer: Layer) -> int:
     """Return the number of rows in an embedding's table."""
-    return next((shape[0] for _, shape in layer.parameters if len(shape) == 2), 0)
+    for _, shape in layer.parameters:
+        if len(shape) == 2:
+            return shape[0]
+    return 0
 
 
 def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Change]:
@@ -218,7 +234,12 @@ def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Chan
     changes: dict[str, Change] = {}
 
     def scaled(factor: float) -> Change:
-        return lambda leaf: np.asarray(leaf * factor, leaf.dtype) if _equal(leaf, first) else leaf
+        def change(leaf: np.ndarray) -> np.ndarray:
+            if not _equal(leaf, first):
+                return leaf
+            return np.asarray(leaf * factor, leaf.dtype)
+
+        return change
 
     if first.dtype.kind == "f":
         bare = layer.leaf and not layer.parameters  # only such a layer may clip its output
@@ -230,18 +251,18 @@ def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Chan
         if rows and math.prod(layer.parameters[0][1]) <= _LARGEST:
             changes[IDS] = partial(_every_id, rows)
     if first.ndim and len(first) > 1:
-        changes["one sample"] = lambda leaf: (
-            leaf[:1] if leaf.ndim and len(leaf) == len(first) else leaf
-        )
-    places: list[tuple[int, ...]] = []
+        changes["one sample"] = partial(_shortened, len(first), 1)
+    places: list[Shape] = []
     if first.ndim == 3:
         places = [(1,), (2,)]
     elif first.ndim > 3:
         places = [tuple(range(2, first.ndim))]
     for axes in places:
-        if min(first.shape[axis] for axis in axes) > 1:
+        sizes = [first.shape[axis] for axis in axes]
+        if min(sizes) > 1:
             words = "axis" if len(axes) == 1 else "axes"
-            title = f"cropped by one along {words} {', '.join(map(str, axes))}"
+            numbers = ", ".join(map(str, axes))
+            title = f"cropped by one along {words} {numbers}"
             changes[title] = partial(_cropped, first.shape, axes)
     return changes
 
@@ -253,7 +274,7 @@ def _every_id(rows: int, leaf: np.ndarray) -> np.ndarray:
     return ids.reshape((*others, rows))
 
 
-def _cropped(first: tuple[int, ...], axes: tuple[int, ...], leaf: np.ndarray) -> np.ndarray:
+def _cropped(first: Shape, axes: Shape, leaf: np.ndarray) -> np.ndarray:
     """Crop an input by one along `axes`, of which `first` is the shape of the first input."""
     shape = leaf.shape
     own: set[int] = set()
@@ -263,9 +284,12 @@ def _cropped(first: tuple[int, ...], axes: tuple[int, ...], leaf: np.ndarray) ->
         # Other arguments are cropped along axes of the same size, masks and positions along any of
         # that length.
         if leaf.ndim == len(first):
-            own.update(axis for axis in axes if shape[axis] == first[axis])
+            alike = [axis for axis in axes if shape[axis] == first[axis]]
+            own.update(alike)
         if axes == (1,):
-            own.update(axis for axis in range(1, leaf.ndim) if shape[axis] == first[1])
+            further = range(1, leaf.ndim)
+            as_long = [axis for axis in further if shape[axis] == first[1]]
+            own.update(as_long)
     ends = [size - (axis in own) for axis, size in enumerate(shape)]
     return leaf[tuple(map(slice, ends))]
 
@@ -275,13 +299,14 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
 
     `rows` is the result of `_tables`.
     """
-    given = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if leaf.ndim}
+    leaves_by_name = named_leaves(inputs, "inputs")
+    given = {name: leaf for name, leaf in leaves_by_name.items() if leaf.ndim}
     masks = {name for name, leaf in given.items() if is_mask(name, leaf)}
     first = next(iter(given.values()), np.zeros(0))
     count = len(first)
     image = first.ndim > 3 and first.dtype.kind == "f"
 
-    def each(change: Callable[[str, np.ndarray], np.ndarray]) -> Tree:
+    def each(change: NamedChange) -> Tree:
         names = iter(named_leaves(inputs, "inputs"))
 
         def changed(leaf: np.ndarray) -> np.ndarray:
@@ -292,7 +317,9 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
 
     def samples(number: int) -> Tree:
         def taken(name: str, leaf: np.ndarray) -> np.ndarray:
-            return leaf.take(range(number), 0, mode="wrap") if len(leaf) == count else leaf
+            if len(leaf) != count:
+                return leaf
+            return leaf.take(range(number), 0, mode="wrap")
 
         return each(taken)
 
@@ -304,9 +331,10 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
             last = 2 if alike else leaf.ndim
             axes = range(2, leaf.ndim * alike) if image else range(1, last)
             for axis in axes:
-                if image or leaf.shape[axis : axis + 1] == first.shape[1:2]:
-                    size = leaf.shape[axis] * times + plus
-                    leaf = leaf.take(range(size), axis, mode="wrap")
+                size = leaf.shape[axis]
+                if image or (size,) == first.shape[1:2]:
+                    places = range(size * times + plus)
+                    leaf = leaf.take(places, axis, mode="wrap")
             return leaf
 
         return each(change)
@@ -337,15 +365,24 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
     if first.ndim > 1 and min(extent) > 1:
         for title, (times, plus) in SIZES.items():
             changes[title] = sized(times, plus)
-    numbers = {name for name, leaf in given.items() if leaf.dtype.kind == "f"} - masks
-    for title, factor in (("0·x", 0.0), ("−x", -1.0), ("10·x", 10.0)) if numbers else ():
-        changes[title] = each(
-            partial(lambda by, name, x: x * by if name in numbers else x, np.float32(factor))
-        )
-    changes |= {MASKS: each(inverted)} if masks else {}
+    of_floats = {name for name, leaf in given.items() if leaf.dtype.kind == "f"}
+    numbers = of_floats - masks
+
+    def multiplied(factor: float) -> Tree:
+        by = np.float32(factor)
+        return each(lambda name, x: x * by if name in numbers else x)
+
+    if numbers:
+        changes["0·x"] = multiplied(0.0)
+        changes["−x"] = multiplied(-1.0)
+        changes["10·x"] = multiplied(10.0)
+    if masks:
+        changes[MASKS] = each(inverted)
     for name, number in rows.items():
         title = IDS if given[name].size >= number else "as many ids as fit"
-        changes[title if len(given) == 1 else f"{title} ({name})"] = looked_up(name, number)
+        if len(given) > 1:
+            title = f"{title} ({name})"
+        changes[title] = looked_up(name, number)
     return changes
 
 
