@@ -4,7 +4,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -56,7 +56,8 @@ def changes(c: Call) -> Changes:
     arithmetic = ("add", "sub", "mul", "div", "rsub")
     if _keeps_shape(c) and c.name not in arithmetic:
         yield f"{c.name} left out", lambda: c.x + 0
-    for place, given in enumerate(c.args[: _EXCHANGED.get(c.name, 0)]):
+    count = _EXCHANGED.get(c.name, 0)
+    for place, given in enumerate(c.args[:count]):
         if not is_float(given) or given.ndim < 2:
             continue
         for words, other in c.others:
@@ -72,7 +73,8 @@ def gradient_changes(c: Call) -> Changes:
     padding = c.bound.get("padding_idx")
     if c.name == "embedding" and (padding or 0) >= 0:
         weight = c.bound["weight"]
-        yield f"its padding row {padding} trained", lambda: F.embedding(c.x, weight)
+        title = f"its padding row {padding} trained"
+        yield title, lambda: F.embedding(c.x, weight)
     if _keeps_shape(c) and not c.name.endswith("norm"):
         yield "the gradient passed through as it is", lambda: c.x + (c.out - c.x).detach()
     for place, given in enumerate(c.args):
@@ -91,6 +93,10 @@ def _tuple(value: Any, n: int = 1) -> tuple[Any, ...]:
     return (value,) * n
 
 
+def _pairs(count: int) -> Iterator[tuple[int, int]]:
+    return itertools.combinations(range(count), 2)
+
+
 def _exchanged(values: Sequence[Any], i: int, j: int) -> list[Any]:
     exchanged = list(values)
     exchanged[i] = values[j]
@@ -105,7 +111,8 @@ def _norm(c: Call) -> Changes:
     bias = b.get("bias")
     eps = b.get("eps", 1e-5) or torch.finfo(x.dtype).eps
     for other in _EPS:
-        yield f"eps {other:g} for {eps:g}", lambda: c.again(eps=other)
+        title = f"eps {other:g} for {eps:g}"
+        yield title, lambda: c.again(eps=other)
     yield "no bias added", lambda: c.again(bias=None)
     yield "no weight multiplied", lambda: c.again(weight=None)
     if c.name == "batch_norm" and not b.get("training"):
@@ -118,7 +125,8 @@ def _norm(c: Call) -> Changes:
         own = b["num_groups"]
         for groups in range(1, channels + 1):
             if channels % groups == 0:
-                yield f"{groups} groups for {own}", lambda: c.again(num_groups=groups)
+                title = f"{groups} groups for {own}"
+                yield title, lambda: c.again(num_groups=groups)
     if x.ndim == 5:
         frames = x.transpose(1, 2)
         each = frames.flatten(0, 1)
@@ -144,7 +152,8 @@ def _norm(c: Call) -> Changes:
     yield "variance divided by n − 1 instead of n", lambda: affine(centred * (n_1 + eps).rsqrt())
     for axis in range(1, last if len(dims) == 1 else 0):
         turned = x.transpose(axis, -1)
-        plain = F.layer_norm(turned, turned.shape[-1:], eps=eps).transpose(axis, -1)
+        normalized = F.layer_norm(turned, turned.shape[-1:], eps=eps)
+        plain = normalized.transpose(axis, -1)
         yield f"normalized over axis {axis} for {last}", lambda: affine(plain)
         yield (
             f"normalized and weighted over axis {axis} for {last}",
@@ -157,11 +166,13 @@ def _same(
 ) -> list[int]:
     """Return the padding of MindSpore's pad_mode "same" for `x`, in the order of `F.pad`."""
     pads: list[int] = []
-    for size, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True):
+    sizes = x.shape[2:]
+    for size, k, s, d in zip(sizes, kernel, stride, dilation, strict=True):
         last = (math.ceil(size / s) - 1) * s  # where the last window begins
         window = (k - 1) * d + 1
         total = max(last + window - size, 0)
-        pads = [total // 2, total - total // 2, *pads]
+        before = total // 2
+        pads = [before, total - before, *pads]
     return pads
 
 
@@ -186,7 +197,8 @@ def _conv(c: Call) -> Changes:
         "no padding": [0] * 2 * n,
         "one less of padding": [one - 1 for one in each],
     }.items():
-        yield f"{words} instead of {given}", lambda: c.again(input=F.pad(x, pads), padding=0)
+        title = f"{words} instead of {given}"
+        yield title, lambda: c.again(input=F.pad(x, pads), padding=0)
     for mode in ("reflect", "replicate"):
         words = f"padding by {mode} instead of zeros"
         yield words, lambda: c.again(input=F.pad(x, each, mode=mode), padding=0)
@@ -211,7 +223,8 @@ def _pool(c: Call) -> Changes:
     average = getattr(F, f"avg_pool{n}d")
     largest = getattr(F, f"max_pool{n}d")
     same = _same(x, kernel, stride, [1] * n)
-    yield f"ceil_mode {not ceil} for {ceil}", lambda: c.again(ceil_mode=not ceil)
+    title = f"ceil_mode {not ceil} for {ceil}"
+    yield title, lambda: c.again(ceil_mode=not ceil)
     yield f"no padding for {padding}", lambda: c.again(padding=0)
 
     def most(pads: Sequence[int], value: float) -> torch.Tensor:
@@ -219,7 +232,8 @@ def _pool(c: Call) -> Changes:
         return largest(padded, kernel, stride)
 
     if c.kind == "max_pool":
-        yield f"padding of pad_mode same instead of {padding}", lambda: most(same, -math.inf)
+        title = f"padding of pad_mode same instead of {padding}"
+        yield title, lambda: most(same, -math.inf)
         each = _each_side(padding)
         yield "padding with zeros instead of −∞", lambda: most(each, 0.0)
         yield "an average for the maximum", lambda: average(x, kernel, stride, padding, ceil)
@@ -254,12 +268,13 @@ def _matrix(c: Call) -> Changes:
         left, _, right = equation.replace(" ", "").partition("->")
         terms = left.split(",")
         for t, term in enumerate(terms):
-            for i, j in itertools.combinations(range(len(term)), 2):
+            for i, j in _pairs(len(term)):
                 others = list(terms)
                 others[t] = "".join(_exchanged(term, i, j))
                 other = f"{','.join(others)}->{right}"
-                yield f"einsum {other} for {equation}", lambda: torch.einsum(other, *operands)
-        for i, j in itertools.combinations(range(len(right)), 2):
+                title = f"einsum {other} for {equation}"
+                yield title, lambda: torch.einsum(other, *operands)
+        for i, j in _pairs(len(right)):
             indices = "".join(_exchanged(right, i, j))
             other = f"{left}->{indices}"
             words = f"einsum {other}, reshaped, for {equation}"
@@ -283,9 +298,13 @@ def _pointwise(c: Call) -> Changes:
         yield "no lower limit", lambda: x.clamp(max=most)
 
 
+def _is_scalar(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or value.ndim == 0
+
+
 def _product(c: Call) -> Changes:
     a, b = c.args[:2]
-    scalars = [one for one in (b, a) if not isinstance(one, torch.Tensor) or one.ndim == 0]
+    scalars = [one for one in (b, a) if _is_scalar(one)]
     if not scalars:
         yield "the second factor left out", lambda: a.expand_as(c.out) + 0
         yield "the first factor left out", lambda: b.expand_as(c.out) + 0
@@ -303,7 +322,8 @@ def _product(c: Call) -> Changes:
     for p in (-1, -0.5, 0.5, 1, 2, -2):
         verb = "multiplied" if p > 0 else "divided"
         exponent = "" if abs(p) == 1 else f"^{abs(p):g}"
-        yield f"{verb} by {value}{exponent} for {own}", lambda: other * scalar**p
+        title = f"{verb} by {value}{exponent} for {own}"
+        yield title, lambda: other * scalar**p
     yield "the other sign", lambda: -c.out
 
 
@@ -315,11 +335,13 @@ def _sum(c: Call) -> Changes:
         yield f"{scalar:g} left out", lambda: other + 0
         if 0 < abs(scalar) < 0.02:
             for eps in _EPS:
-                yield f"eps {eps:g} for {scalar:g}", lambda: other + eps
+                title = f"eps {eps:g} for {scalar:g}"
+                yield title, lambda: other + eps
         return
     yield "the second term left out", lambda: a.expand_as(c.out) + 0
     yield "the first term left out", lambda: b.expand_as(c.out) + 0
-    yield "the other sign of the second term", lambda: a - b if c.name == "add" else a + b
+    is_sum = c.name == "add"
+    yield "the other sign of the second term", lambda: a - b if is_sum else a + b
 
 
 def _parts(c: Call) -> Changes:
@@ -329,8 +351,9 @@ def _parts(c: Call) -> Changes:
         function = getattr(torch, c.name)
         yield "the parts in the other order", lambda: function(list(x)[::-1], dim)
         return
-    for i, j in itertools.combinations(range(len(c.out)), 2):
-        yield f"parts {i} and {j} exchanged", lambda: tuple(_exchanged(c.out, i, j))
+    for i, j in _pairs(len(c.out)):
+        title = f"parts {i} and {j} exchanged"
+        yield title, lambda: tuple(_exchanged(c.out, i, j))
 
 
 def _item(c: Call) -> Changes:
@@ -348,28 +371,33 @@ def _item(c: Call) -> Changes:
 
         if isinstance(one, int):
             own = f"axis {place} for [{one}]"
-            for other in {0, 1, -1} - {one, one % size, one - size}:
+            same = {one, one % size, one - size}
+            for other in {0, 1, -1} - same:
                 yield f"[{other}] of {own}", lambda: at(other)
             earlier = [before for before in index[:place] if isinstance(before, int)]
             axis = place - len(earlier)
             for words, reduce in _REDUCTIONS.items():
-                yield f"{words} over {own}", lambda: reduce(at(slice(None)), axis)
+                title = f"{words} over {own}"
+                yield title, lambda: reduce(at(slice(None)), axis)
         elif one.start or one.stop:
             count = len(range(*one.indices(size)))
-            yield f"the last {count} entries of {own}", lambda: at(slice(size - count, None))
-            yield f"the first {count} entries of {own}", lambda: at(slice(count))
+            title = f"the last {count} entries of {own}"
+            yield title, lambda: at(slice(size - count, None))
+            title = f"the first {count} entries of {own}"
+            yield title, lambda: at(slice(count))
 
 
 def _axes(c: Call) -> Changes:
     x = c.x
     shape = list(c.out.shape)
     if c.kind in ("reshape", "flatten", "unflatten"):
-        for i, j in itertools.combinations(range(x.ndim), 2):
+        for i, j in _pairs(x.ndim):
             words = f"axes {i} and {j} exchanged before it is reshaped"
             yield words, lambda: x.transpose(i, j).reshape(shape)
-        for i, j in itertools.combinations(range(len(shape)), 2):
+        for i, j in _pairs(len(shape)):
             other = _exchanged(shape, i, j)
-            yield f"reshaped to {other} for {shape}", lambda: x.reshape(other)
+            title = f"reshaped to {other} for {shape}"
+            yield title, lambda: x.reshape(other)
             words = f"reshaped to {other}, then axes {i} and {j} exchanged"
             yield words, lambda: x.reshape(other).transpose(i, j)
         return
@@ -393,7 +421,8 @@ def _mask(c: Call) -> Changes:
     yield "no mask", lambda: c.x + 0
     yield "the mask inverted", lambda: c.x.masked_fill(~mask, value)
     for other in {0.0, -1e9, -1e4, -math.inf} - {value}:
-        yield f"filled with {other:g} for {value:g}", lambda: c.x.masked_fill(mask, other)
+        title = f"filled with {other:g} for {value:g}"
+        yield title, lambda: c.x.masked_fill(mask, other)
 
 
 def _reduced(c: Call) -> Changes:
@@ -405,19 +434,22 @@ def _reduced(c: Call) -> Changes:
         dims = tuple(axis % x.ndim for axis in _tuple(given))
     if c.name in ("std", "var"):
         function = getattr(torch, c.name)
-        by_n = torch.equal(function(x, dims, correction=0, keepdim=keep), c.out)
+        divided_by_n = function(x, dims, correction=0, keepdim=keep)
+        by_n = torch.equal(divided_by_n, c.out)
         words = "divided by n − 1 instead of n" if by_n else "divided by n instead of n − 1"
         yield words, lambda: function(x, dims, correction=int(by_n), keepdim=keep)
     elif c.name == "logsumexp":
         yield "log(sum(exp)), which overflows,", lambda: x.exp().sum(dims, keepdim=keep).log()
     if c.name not in ("softmax", "log_softmax", "normalize"):
         for words, reduce in _REDUCTIONS.items():
-            yield f"{words} for {c.name}", lambda: reduce(x, dims, keepdim=keep)
+            title = f"{words} for {c.name}"
+            yield title, lambda: reduce(x, dims, keepdim=keep)
     own = ", ".join(map(str, dims))
     for axes in itertools.combinations(range(x.ndim), len(dims)):
         others = ", ".join(map(str, axes))
         words = f"{c.name} over axis {others} for {own}"
-        yield words, lambda: c.again(dim=axes if len(axes) > 1 else axes[0])
+        dim = axes if len(axes) > 1 else axes[0]
+        yield words, lambda: c.again(dim=dim)
 
 
 def _rows(c: Call) -> Changes:
@@ -452,11 +484,13 @@ def _loss(c: Call) -> Changes:
     x = c.x
     own = b.get("reduction", "mean")
     for reduction in ("sum", "mean"):
-        yield f"{reduction} for {own}", lambda: c.again(reduction=reduction)
+        title = f"{reduction} for {own}"
+        yield title, lambda: c.again(reduction=reduction)
     smoothing = b.get("label_smoothing", 0.0)
     classes = x.shape[-1]
     for other in (0.0, 0.1, 0.2):
-        yield f"label smoothing {other:g} for {smoothing:g}", lambda: c.again(label_smoothing=other)
+        title = f"label smoothing {other:g} for {smoothing:g}"
+        yield title, lambda: c.again(label_smoothing=other)
     spread = f"label smoothing spread over the other {classes - 1} classes instead of all {classes}"
     yield spread, lambda: c.again(label_smoothing=smoothing * classes / (classes - 1))
     yield "softmax before it", lambda: c.again(input=torch.softmax(x, 1))
@@ -466,9 +500,11 @@ def _loss(c: Call) -> Changes:
 def _interpolate(c: Call) -> Changes:
     aligned = bool(c.bound.get("align_corners"))
     mode = c.bound.get("mode", "nearest")
-    yield f"align_corners {not aligned} for {aligned}", lambda: c.again(align_corners=not aligned)
+    title = f"align_corners {not aligned} for {aligned}"
+    yield title, lambda: c.again(align_corners=not aligned)
     for other in ("nearest", "bilinear", "bicubic", "nearest-exact", "area"):
-        yield f"{other} for {mode}", lambda: c.again(mode=other, align_corners=None)
+        title = f"{other} for {mode}"
+        yield title, lambda: c.again(mode=other, align_corners=None)
 
 
 _FAMILIES: dict[str, Callable[[Call], Changes]] = {

@@ -84,7 +84,8 @@ def _changes(
         g = scale * directions
         coupled = (1 - decoupled) * decay
         g = g + coupled * w
-        w = w - rate * decoupled * decay * w
+        decayed = rate * decoupled * decay * w
+        w = w - decayed
         root: Any = 1.0
         if of_v is not None:
             rest = 1 - of_v
@@ -218,18 +219,22 @@ def optimizer_causes(
         if name in decays:
             arrays = [side[name] for side in sides]
             rows[name] = _furthest(arrays)
-    known = {"β1", "α", "momentum"} & settings.keys()
+    needed = {"β1", "α", "momentum"}
+    known = needed & settings.keys()
     if not rows or not known:
         return []
     of_rows = list(rows)
     way = _reference_way(settings, of_rows)
     rates = settings.get(RATE, {})
     largest = max(rates.values(), default=1.0) or 1.0
-    shares = _column(rates, rows, 1.0) / largest
-    stacked = np.stack(list(rows.values()), 1)
+    relative_rates = _column(rates, rows, 1.0)
+    shares = relative_rates / largest
+    arrays = list(rows.values())
+    stacked = np.stack(arrays, 1)
     weights, directions, *changes = stacked
-    wanted = changes[: len(KEPT)]
-    here = changes[len(KEPT) :]
+    count = len(KEPT)
+    wanted = changes[:count]
+    here = changes[count:]
 
     def errors(way: Way, wanted: Sequence[np.ndarray]) -> np.ndarray:
         made = _changes(way, weights, directions, shares)
@@ -275,7 +280,8 @@ Numbers = Mapping[str, Any]  # one setting of each parameter
 def _furthest(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Return `_SOME` numbers of each array: those at which our last change is furthest off."""
     rows = [np.ravel(array) for array in arrays]
-    flat = np.stack([row.astype(np.float64) for row in rows])
+    doubles = [row.astype(np.float64) for row in rows]
+    flat = np.stack(doubles)
     ours = flat[-1]
     theirs = flat[-1 - len(KEPT)]
     apart = np.abs(ours - theirs)

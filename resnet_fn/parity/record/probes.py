@@ -106,14 +106,20 @@ def _further(arrays: Sequence[np.ndarray]) -> tuple[float, ...]:
     for x in arrays:
         if _equal(x, first):
             continue
-        finite = x[np.isfinite(x)] if x.dtype.kind == "f" else np.zeros(0)
-        numbers.append(norm(finite))
+        length = 0.0
+        if x.dtype.kind == "f":
+            length = norm(x[np.isfinite(x)])
+        numbers.append(length)
     return tuple(numbers)
 
 
 def _outputs(layer: Any, given: Tree, change: Change, caller: Caller) -> Arrays:
     """Return the first output of a layer that is called on changed inputs."""
-    inputs, named = _mapped(lambda leaf: caller.tensor(change(leaf)), given)
+
+    def changed(leaf: np.ndarray) -> Any:
+        return caller.tensor(change(leaf))
+
+    inputs, named = _mapped(changed, given)
     # Reads all: an operation may fail only when its result is read, and the next layer would be
     # blamed.
     read = []
@@ -163,8 +169,10 @@ def _few_samples(inputs: Tree, least: int) -> Tree:
     first = given[0] if given else np.zeros(0)
     if first.ndim < 4 or first.dtype.kind != "f":
         return inputs
-    count = max(least, _LARGEST_BATCH * len(first) // max(first.size, 1))
-    return map_tree(partial(_shortened, len(first), count), inputs)
+    samples = len(first)
+    count = _LARGEST_BATCH * samples // max(first.size, 1)
+    count = max(least, count)
+    return map_tree(partial(_shortened, samples, count), inputs)
 
 
 def _shortened(of: int, count: int, leaf: np.ndarray) -> np.ndarray:
@@ -185,7 +193,9 @@ def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
             continue
         count = _rows(one)
         for name, leaf in given.items():
-            if leaf.ndim and np.array_equal(ids[: len(leaf)], leaf):
+            if not leaf.ndim:
+                continue
+            if np.array_equal(ids[: len(leaf)], leaf):
                 rows[name] = min(count, rows.get(name, count))
     return {name: rows[name] for name in given if name in rows}
 
@@ -199,7 +209,8 @@ def _probe(
     except caller.absent:
         return None
     except Exception as error:
-        return Probe({}, f"{type(error).__name__}: {first_line(error)}", further=tuple(further))
+        words = f"{type(error).__name__}: {first_line(error)}"
+        return Probe({}, words, further=tuple(further))
 
 
 def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -248,7 +259,8 @@ def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Chan
                 changes[title] = scaled(factor)
     elif layer.kind == "embedding":
         rows = _rows(layer)
-        if rows and math.prod(layer.parameters[0][1]) <= _LARGEST:
+        _, table = layer.parameters[0] if rows else ("", ())
+        if rows and math.prod(table) <= _LARGEST:
             changes[IDS] = partial(_every_id, rows)
     if first.ndim and len(first) > 1:
         changes["one sample"] = partial(_shortened, len(first), 1)
@@ -327,7 +339,8 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
         """Return inputs whose image size or sequence length n becomes `times` · n + `plus`."""
 
         def change(name: str, leaf: np.ndarray) -> np.ndarray:
-            alike = leaf.ndim == first.ndim and leaf.dtype.kind == "f"
+            has_axes = leaf.ndim == first.ndim
+            alike = has_axes and leaf.dtype.kind == "f"
             last = 2 if alike else leaf.ndim
             axes = range(2, leaf.ndim * alike) if image else range(1, last)
             for axis in axes:
@@ -365,8 +378,10 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
     if first.ndim > 1 and min(extent) > 1:
         for title, (times, plus) in SIZES.items():
             changes[title] = sized(times, plus)
-    of_floats = {name for name, leaf in given.items() if leaf.dtype.kind == "f"}
-    numbers = of_floats - masks
+    numbers = set()
+    for name, leaf in given.items():
+        if leaf.dtype.kind == "f" and name not in masks:
+            numbers.add(name)
 
     def multiplied(factor: float) -> Tree:
         by = np.float32(factor)
@@ -416,7 +431,10 @@ def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
     """Restore the attributes of layers after a `with` block, including changed lists, dicts and
     sets.
     """
-    kept = [(vars(layer), dict(vars(layer))) for layer in layers]
+    kept = []
+    for layer in layers:
+        attributes = vars(layer)
+        kept.append((attributes, dict(attributes)))
     filled = []
     for _, before in kept:
         for value in before.values():
@@ -430,4 +448,7 @@ def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
             attributes.update(before)
         for value, before in filled:
             value.clear()
-            value.extend(before) if isinstance(value, list) else value.update(before)
+            if isinstance(value, list):
+                value.extend(before)
+            else:
+                value.update(before)
