@@ -23,7 +23,8 @@ def make_batches(
     for _ in range(updates):
         labels = rng.integers(0, len(patterns), batch_size).astype(np.int32)
         noise = rng.standard_normal((batch_size, *shape)).astype(np.float32)
-        batches.append((np.ascontiguousarray((patterns[labels] + noise) * np.float32(0.7)), labels))
+        images = (patterns[labels] + noise) * np.float32(0.7)
+        batches.append((np.ascontiguousarray(images), labels))
     return batches
 
 
@@ -36,15 +37,18 @@ def recipe_batches(
     """
     mixed = []
     for update, (images, labels) in enumerate(batches):
-        rows = np.arange(len(images)) % (len(images) // recipe.repeats)
-        images, labels = images[rows], labels[rows]
+        count = len(images)
+        rows = np.arange(count) % (count // recipe.repeats)
+        images = images[rows]
+        labels = labels[rows]
         if recipe.mixup or recipe.cutmix:
-            rng = np.random.default_rng([seed, 21, update])
-            mixing = draw_mixing(
-                rng, recipe.mixup, recipe.cutmix, recipe.mix_switch, *images.shape[2:]
-            )
+            key = [seed, 21, update]
+            rng = np.random.default_rng(key)
+            size = images.shape[2:]
+            mixing = draw_mixing(rng, recipe.mixup, recipe.cutmix, recipe.mix_switch, *size)
             images, labels = mix(images, labels, classes, mixing)
             if recipe.label_threshold:
-                labels = (labels > recipe.label_threshold).astype(np.float32)
+                is_label = labels > recipe.label_threshold
+                labels = is_label.astype(np.float32)
         mixed.append((images, labels))
     return mixed

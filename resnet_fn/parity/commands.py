@@ -1,5 +1,6 @@
 """Define the commands of the parity ladder, which compares a net with a PyTorch net."""
 
+import argparse
 import contextlib
 import dataclasses
 import os
@@ -123,7 +124,43 @@ def record(arguments: Sequence[str]) -> int:
     flags.add(cli.add_device_flags(parser), "mode")
     flags.add(parser.add_argument_group("what is written"), "out", "layers", "probes")
     parsed = parser.parse(arguments)
-    set_, own = flags.task_flags_in(parsed), parsed.net or parsed.reference
+    _check_usage_of_record(parsed)
+    began = time.perf_counter()
+    asked = flags.asked_in(parsed)
+    functions = load_functions(asked)
+    like = load_recording(Path(asked.like)) if asked.like else None
+    plan = like.task if like else plan_asked_for(asked)
+    sides = Sides(asked, functions, plan)
+    if asked.net:
+        recorded = sides.record_port(like)
+    else:
+        torch = import_extra("torch", "recording a reference")
+        keep_freed()
+        torch.set_num_threads(asked.threads or torch.get_num_threads())
+        recorded = sides.record_reference()
+    recording = recorded.trace
+    own = parsed.net or parsed.reference
+    if own:
+        path = Path(own.rpartition(":")[0])
+        recording.file = f"{path.name}, SHA-256 {sha256_of_file(path)}"
+    workers = join(asked.device) if asked.net else Workers()
+    size = save_share(recorded, Path(parsed.out), asked.layers, workers)
+    if not workers.is_main:
+        return 0
+    print(
+        f"{asked.out}: {recording.framework}, {len(plan.batches)} updates with "
+        f"{plan.optimizer.name}, "
+        f"{len(recording.layers['eval'])} layers, {size / 1e6:.1f} MB, "
+        f"{time.perf_counter() - began:.0f} s"
+    )
+    print("".join(f"{note}\n" for note in recording.notes), end="")
+    return 0
+
+
+def _check_usage_of_record(parsed: argparse.Namespace) -> None:
+    """Raise a usage error for flags of `parity record` that do not fit together."""
+    described = flags.task_flags_in(parsed)
+    own = parsed.net or parsed.reference
     several = "MS_ROLE" in os.environ  # msrun started this process
     cli.raise_usage_errors(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
@@ -142,43 +179,14 @@ def record(arguments: Sequence[str]) -> int:
             "--net: several workers need a MindSpore net; add --net FILE:FUNCTION",
         ),
         (
-            parsed.like and set_,
-            f"--like: the trace already contains a task; leave out {', '.join(set_)}",
+            parsed.like and described,
+            f"--like: the trace already contains a task; leave out {', '.join(described)}",
         ),
         (
             parsed.inputs and not own,
             "--inputs: works only with --reference or --net; add one of them",
         ),
     )
-    began = time.perf_counter()
-    asked = flags.asked_in(parsed)
-    functions = load_functions(asked)
-    like = load_recording(Path(asked.like)) if asked.like else None
-    plan = like.task if like else plan_asked_for(asked)
-    sides = Sides(asked, functions, plan)
-    if asked.net:
-        recorded = sides.record_port(like)
-    else:
-        torch = import_extra("torch", "recording a reference")
-        keep_freed()
-        torch.set_num_threads(asked.threads or torch.get_num_threads())
-        recorded = sides.record_reference()
-    recording = recorded.trace
-    if own:
-        path = Path(own.rpartition(":")[0])
-        recording.file = f"{path.name}, SHA-256 {sha256_of_file(path)}"
-    workers = join(asked.device) if asked.net else Workers()
-    size = save_share(recorded, Path(parsed.out), asked.layers, workers)
-    if not workers.is_main:
-        return 0
-    print(
-        f"{asked.out}: {recording.framework}, {len(plan.batches)} updates with "
-        f"{plan.optimizer.name}, "
-        f"{len(recording.layers['eval'])} layers, {size / 1e6:.1f} MB, "
-        f"{time.perf_counter() - began:.0f} s"
-    )
-    print("".join(f"{note}\n" for note in recording.notes), end="")
-    return 0
 
 
 def replay_trace(arguments: Sequence[str]) -> int:

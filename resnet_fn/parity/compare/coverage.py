@@ -16,7 +16,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.probes import Probed
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.data import Probe, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.probes import FACTORS, IDS, MASKS, NET, TOO_LARGE, is_mask
 from resnet_fn.parity.trace.tree import named_leaves
@@ -80,11 +80,13 @@ def coverage_of(
     shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
     for finding in probed.findings:
         shown.setdefault(finding.layer, set()).add(finding.probe)
-    here, there = _layer_names(ours), _layer_names(theirs)
+    here = _layer_names(ours)
+    there = _layer_names(theirs)
     mine = {*here.values()}
     others = {*there.values()}
     known = names.layers.keys()
-    compared = {here.get(one.name, one.name) for one in layers} & known
+    seen = {here.get(one.name, one.name) for one in layers}
+    compared = seen & known
     probes = sum(map(len, shown.values()))
     many = _words_of_batches(theirs)
     norms = theirs.run.norms
@@ -155,7 +157,9 @@ def _of_layers(theirs: Trace, names: NameMap, shown: Mapping[str, set[str]]) -> 
 
     `shown` has the names of probes by our layers' names.
     """
-    by_theirs = {other: shown.get(name, set()) for name, other in names.layers.items()}
+    by_theirs = {}
+    for name, other in names.layers.items():
+        by_theirs[other] = shown.get(name, set())
     runs: dict[str, list[Layer]] = {}
     for layer in itertools.chain(*theirs.layers.values()):
         runs.setdefault(layer.name, []).append(layer)
@@ -172,14 +176,19 @@ def _probes_left_out(ours: Trace, theirs: Trace, names: NameMap, probed: Probed)
         left.setdefault(why, []).append(title)
     for why, titles in left.items():
         yield f"{', '.join(titles)}: {why}"
-    here = [(names.layers.get(name), one) for name, one in ours.probes.items()]
-    large = {
-        name
-        for name, probes in (*theirs.probes.items(), *here)
-        if any(probe.error == TOO_LARGE for probe in probes.values())
-    }
+    large: set[str | None] = set()
+    for name, probes in theirs.probes.items():
+        if _has_large_ones(probes):
+            large.add(name)
+    for name, probes in ours.probes.items():
+        if _has_large_ones(probes):
+            large.add(names.layers.get(name))
     if large:
         yield f"probes of {len(large)} layers: {TOO_LARGE}"
+
+
+def _has_large_ones(probes: Mapping[str, Probe]) -> bool:
+    return any(probe.error == TOO_LARGE for probe in probes.values())
 
 
 def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
@@ -283,7 +292,8 @@ def _rows(
             continue
         looked_up = [layer.input]
         rows = layer.parameters[0][1][0]
-        for name, leaf in named_leaves(theirs.task.batches[0][0], "inputs").items():
+        inputs, _ = theirs.task.batches[0]
+        for name, leaf in named_leaves(inputs, "inputs").items():
             if leaf.shape == layer.input.shape and (leaf == layer.input).all():
                 looked_up += _of_all_batches(theirs, name)
         ids = np.concatenate([one.ravel() for one in looked_up])

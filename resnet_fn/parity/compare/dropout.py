@@ -45,9 +45,10 @@ def dropout_stage(ours: Trace, theirs: Trace, names: Mapping[str, str]) -> Stage
         title = x.title or y.title
         if 0 in (a, b):  # the side with 0 may drop as much in a function
             larger = a or b
+            share = round(larger, 6)
             left = idle[a > 0]
-            if left[round(larger, 6)]:
-                left[round(larger, 6)] -= 1
+            if left[share]:
+                left[share] -= 1
                 a = b = larger
         item = within(SETTINGS).compare(title, a, b)
         differences.append(item)
@@ -57,7 +58,9 @@ def dropout_stage(ours: Trace, theirs: Trace, names: Mapping[str, str]) -> Stage
             by_share.append(title)
         elif words := _difference_of_masks(x, y):
             masks.append(f"{title}: {words}")
-    note = f"without a mask, only the probability is compared: {few(by_share)}" if by_share else ""
+    note = ""
+    if by_share:
+        note = f"without a mask, only the probability is compared: {few(by_share)}"
     undecided = ""
     if not masks and _may_be_functions(ours, theirs, differences):
         undecided = f"{'; '.join(shares)}; where p=0, a function call may apply this dropout"

@@ -50,9 +50,15 @@ class Initialisation(Rule):
         initial = names.rename(sides.reference.initial)
         gradients, drawn = port.run.gradients, sides.random_arrays
         compared = [name for name in initial if name in gradients or name in drawn]
-        both = zip(*builds, strict=True) if len(builds) > 1 else ([port.initial], [initial])
-        ours, theirs = ([{name: one[name] for name in compared} for one in side] for side in both)
-        return initial_stage(ours, theirs, names.seams(sides.reference.initial))
+        if len(builds) < 2:
+            builds = [(port.initial, initial)]
+        ours = []
+        theirs = []
+        for a, b in builds:
+            ours.append({name: a[name] for name in compared})
+            theirs.append({name: b[name] for name in compared})
+        seams = names.seams(sides.reference.initial)
+        return initial_stage(ours, theirs, seams)
 
 
 def initial_stage(
@@ -70,14 +76,19 @@ def initial_stage(
     differences: list[Difference] = []
     hints: list[str] = []
     for name in theirs[0]:
-        builds = [
-            np.stack([build[name] for build in side], -1).astype(np.float64)
-            for side in (ours, theirs)
-        ]
-        items, words = _compare_builds(name, builds[0], builds[1], (seams or {}).get(name, ()))
+        a = _stacked(name, ours)
+        b = _stacked(name, theirs)
+        cuts = seams.get(name, ()) if seams else ()
+        items, words = _compare_builds(name, a, b, cuts)
         differences += items
         hints += words
     return Stage(INITIALISATION, differences, hints=hints, overwritten=True)
+
+
+def _stacked(name: str, builds: Sequence[Arrays]) -> np.ndarray:
+    """Return an array of all builds: [rows, …, builds], float64."""
+    arrays = [build[name] for build in builds]
+    return np.stack(arrays, -1).astype(np.float64)
 
 
 def _words_of(array: ArrayId) -> str:
@@ -106,8 +117,9 @@ def _compare_builds(
     differences: list[Difference] = []
     hints: list[str] = []
     several = a.shape[-1] > 1
-    fixed = [(side == side[..., :1]).all(-1) & several for side in (a, b)]
-    both = fixed[0] & fixed[1]
+    fixed_a = (a == a[..., :1]).all(-1) & several
+    fixed_b = (b == b[..., :1]).all(-1) & several
+    both = fixed_a & fixed_b
     if both.mean() > CHANCE:
         item = _compare_constants(name, both, a[..., 0], b[..., 0])
         differences.append(item)
@@ -115,7 +127,7 @@ def _compare_builds(
             hints.append(f"{name}: not random: {item.values()}")
     if both.all():
         return differences, hints
-    if fixed[0].all() or fixed[1].all():  # equal builds are one draw, not several
+    if fixed_a.all() or fixed_b.all():  # equal builds are one draw, not several
         a, b = a[..., :1], b[..., :1]
     begin = len(differences)
     for block, rows in _blocks(name, both.shape, cuts):
@@ -202,26 +214,32 @@ def _is_orthogonal(array: np.ndarray) -> bool:
 def _constant_rows(part: _Rows) -> list[_Rows]:
     """Split off single rows that are constant on either side."""
     array, a, b = part
-    if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
+    if a.ndim < 2 or a[0].size < 2:
         return [part]
-    same = [np.ptp(side.reshape(len(side), -1), axis=1) == 0 for side in (a, b)]
-    constant = same[0] | same[1]
+    if not np.ptp(a) or not np.ptp(b):
+        return [part]
+    constant = _are_constant(a) | _are_constant(b)
     if not constant.any() or constant.all():
         return [part]
-    rows = [
-        _Rows(dataclasses.replace(array, row=int(index)), a[index], b[index])
-        for index in np.flatnonzero(constant)
-    ]
-    return [*rows, _Rows(array, a[~constant], b[~constant])]
+    rows = []
+    for index in np.flatnonzero(constant):
+        row = dataclasses.replace(array, row=int(index))
+        rows.append(_Rows(row, a[index], b[index]))
+    drawn = _Rows(array, a[~constant], b[~constant])
+    return [*rows, drawn]
+
+
+def _are_constant(rows: np.ndarray) -> np.ndarray:
+    flat = rows.reshape(len(rows), -1)
+    return np.ptp(flat, axis=1) == 0
 
 
 def _words(values: np.ndarray) -> str:
-    if values.std() == 0:
+    spread = values.std()
+    if spread == 0:
         return f"all {values.flat[0]:.6g}"
-    return (
-        f"drawn in {values.min():.3g}..{values.max():.3g} with standard deviation "
-        f"{values.std():.3g}"
-    )
+    extent = f"{values.min():.3g}..{values.max():.3g}"
+    return f"drawn in {extent} with standard deviation {spread:.3g}"
 
 
 def _moments(part: _Rows) -> list[Difference]:
@@ -238,11 +256,14 @@ def _moments(part: _Rows) -> list[Difference]:
     def compared(moment: str, x: float, y: float, scale: float, tolerance: float) -> Difference:
         array = dataclasses.replace(part.id, moment=moment)
         apart = abs(x - y)
+        relative = apart / scale
         why = "standard errors" if spread_a and spread_b else "constants"
-        return Difference(array, apart, apart / scale, math.nan, x, y, (), 0.0, tolerance, why)
+        return Difference(array, apart, relative, math.nan, x, y, (), 0.0, tolerance, why)
 
-    if count == 1 and not (_is_round(a[0]) or _is_round(b[0])):
-        return []  # a single number may be random
+    if count == 1:
+        is_constant = _is_round(a[0]) or _is_round(b[0])
+        if not is_constant:
+            return []  # a single number may be random
     if spread_a == 0 or spread_b == 0:
         scale = spread_b or 1.0
         return [

@@ -25,13 +25,17 @@ class OptimizerAlone(Rule):
             return None
         gradients = sides.reference.run.gradients
         shapes = {name: array.shape for name, array in gradients.items()}
-        weights, differences = sides.names.rename(made_up(shapes)[0]), []
+        weights, _ = made_up(shapes)
+        names = sides.names
+        renamed = names.rename(weights)
+        differences = []
         for update, changes in theirs.items():
-            for name, b in sides.names.rename(changes).items():
-                if name in ours[update] and not sides.names.parameters[name].added:
-                    allowed = by_random_walk(update, weights[name], b)
+            own = ours[update]
+            for name, b in names.rename(changes).items():
+                if name in own and not names.parameters[name].added:
+                    allowed = by_random_walk(update, renamed[name], b)
                     array = ArrayId(name, alone=update)
-                    differences.append(allowed.compare(array, ours[update][name], b))
+                    differences.append(allowed.compare(array, own[name], b))
         return Stage(self.id, differences)
 
 
@@ -47,11 +51,11 @@ class LossAlone(Rule):
         theirs = {case: loss for case, loss in given.items() if math.isfinite(loss)}
         outputs = sides.reference.run.train_outputs[0].values()
         largest = max(float(np.abs(leaf).max(initial=0)) for leaf in outputs)
-        differences = [
-            by_cancellation(largest, float(case.factor), b).compare(case, ours[case], b)
-            for case, b in theirs.items()
-            if case in ours
-        ]
+        differences = []
+        for case, b in theirs.items():
+            if case in ours:
+                allowed = by_cancellation(largest, float(case.factor), b)
+                differences.append(allowed.compare(case, ours[case], b))
         failed = [words_of_case(case) for case in theirs if case not in ours]
         words = f"it fails on {few(failed)} here" if failed else ""
         return Stage(self.id, differences, failed=words)

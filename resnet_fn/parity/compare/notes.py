@@ -70,11 +70,13 @@ def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]
     """Return one line for each setting that differs between nets whose parameters cannot be
     paired.
     """
-    mine, others = (
-        [layer for layer in side if layer.leaf and layer.call == 0] for side in (ours, theirs)
-    )
+    mine = [layer for layer in ours if layer.leaf and layer.call == 0]
+    others = [layer for layer in theirs if layer.leaf and layer.call == 0]
     kinds = {layer.name: layer.kind for layer in others}
-    pairs = {layer.name: layer.name for layer in mine if kinds.get(layer.name) == layer.kind}
+    pairs = {}
+    for layer in mine:
+        if kinds.get(layer.name) == layer.kind:
+            pairs[layer.name] = layer.name
     if [layer.kind for layer in mine] == [layer.kind for layer in others]:
         pairs = {a.name: b.name for a, b in zip(mine, others, strict=True)}
     return settings_notes(mine, others, pairs)
@@ -107,12 +109,12 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
     ]
     if a and b and ("output_size" in a) != ("output_size" in b):
         notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
-    if not notes and None not in (a.get("pads"), b.get("pads")) and a["pads"] != b["pads"]:
-        does = (
-            f"{a.get('pad_mode', 'pad')} {'cuts off' if 'transposed' in a else 'pads'} "
-            f"{_words(a['pads'])}"
-        )
-        notes.append(f"pad_mode {does}, the reference {_words(b['pads'])}")
+    own = a.get("pads")
+    other = b.get("pads")
+    if not notes and own is not None and other is not None and own != other:
+        mode = a.get("pad_mode", "pad")
+        verb = "cuts off" if "transposed" in a else "pads"
+        notes.append(f"pad_mode {mode} {verb} {_words(own)}, the reference {_words(other)}")
     if a.get("zeros_after"):
         words = (
             f"output_padding {a['zeros_after'][0]} appends zeros here where torch computes outputs"
@@ -218,7 +220,8 @@ def training_notes(names: NameMap, ours: Collection[str], theirs: Collection[str
     """
     notes = []
     for name in names.parameters:
-        here, there = name in ours, any(source in theirs for source in names.sources(name))
+        here = name in ours
+        there = any(source in theirs for source in names.sources(name))
         if here != there:
             notes.append(
                 f"{name}: {'trained here, frozen' if here else 'frozen here, trained'} in the "

@@ -59,11 +59,13 @@ class Probed:
         by_layer: dict[str, list[Finding]] = {}
         for one in self.findings:
             by_layer.setdefault(one.layer, []).append(one)
-        return [
-            f"on your batches the same; with {', '.join(one.probe for one in pairs)}: "
-            f"{f'`{layer}` differs' if layer else 'the outputs differ'}: {pairs[0].words}"
-            for layer, pairs in by_layer.items()
-        ] + [*self.kernels]
+        lines = []
+        for layer, findings in by_layer.items():
+            probes = ", ".join(one.probe for one in findings)
+            what = f"`{layer}` differs" if layer else "the outputs differ"
+            words = findings[0].words
+            lines.append(f"on your batches the same; with {probes}: {what}: {words}")
+        return [*lines, *self.kernels]
 
 
 class ComparedProbe(NamedTuple):
@@ -104,25 +106,31 @@ def compare_probes(
     `layers` maps the net's layers to the reference's. `forward` is True if the nets' outputs agree
     on the batches.
     """
-    a, b = (
-        {one.name: one for one in side.layers["eval"] if not one.call} for side in (ours, theirs)
-    )
+    a = _first_calls(ours)
+    b = _first_calls(theirs)
     known = [name for name, one in a.items() if one.kind in _KERNELS]
-    pairs, left_out = list[ComparedProbe](), dict[str, str]()
+    pairs: list[ComparedProbe] = []
+    left_out: dict[str, str] = {}
     for name in ours.probes:
-        mine, other = a.get(name), b.get(layers.get(name, ""))
+        mine = a.get(name)
+        other = b.get(layers.get(name, ""))
         if mine is not None and other is not None and _agree(mine, other):
             pairs += _of_layer(ours, theirs, mine, other, known)
-    net = ours.probes.get(NET, {}), theirs.probes.get(NET, {})
-    windows = [one for one in pairs if one.hints and a[one.name].kind in _WITH_WINDOWS]
-    of_layers = few(list(dict.fromkeys(f"{one.name}: {one.hints}" for one in windows)))
+    here = ours.probes.get(NET, {})
+    there = theirs.probes.get(NET, {})
+    with_hints = [one for one in pairs if one.hints]
+    windows = [one for one in with_hints if a[one.name].kind in _WITH_WINDOWS]
+    lines = dict.fromkeys(f"{one.name}: {one.hints}" for one in windows)
+    of_layers = few(list(lines))
     kernels = KERNELS if known else UNSEEN_KERNELS
-    for title in dict.fromkeys([*net[0], *net[1]]) if forward else ():
-        if title in net[0] and title in net[1]:
+    titles = dict.fromkeys([*here, *there])
+    for title in titles if forward else ():
+        if title in here and title in there:
             # other sizes show differences of windows
             hints = of_layers if title in SIZES else ""
-            one = ComparedProbe(NET, NET, title, net[0][title], net[1][title], kernels, hints)
-            pairs.append(one)
+            sides = here[title], there[title]
+            of_net = ComparedProbe(NET, NET, title, *sides, kernels, hints)
+            pairs.append(of_net)
         else:
             left_out[title] = "one side has no record of it"
     compared = []
@@ -135,13 +143,19 @@ def compare_probes(
     return ComparedProbes(compared, left_out)
 
 
+def _first_calls(side: Trace) -> dict[str, Layer]:
+    return {one.name: one for one in side.layers["eval"] if not one.call}
+
+
 def _agree(mine: Layer, other: Layer) -> bool:
     """Return whether two layers agree on equal inputs of the batch: probes need such layers."""
     if mine.output is None or other.output is None:
         return False
+    if mine.input is None or other.input is None:
+        return False
     shown = compare_layer("eval", mine, other)
-    verdicts = {shown.output.verdict, shown.input.verdict if shown.input else DIFFERS}
-    if verdicts & {DIFFERS, UNDECIDED} or mine.input is None or other.input is None:
+    of_input = shown.input.verdict if shown.input else DIFFERS
+    if {shown.output.verdict, of_input} & {DIFFERS, UNDECIDED}:
         return False
     return mine.output.size == other.output.size
 
@@ -156,13 +170,17 @@ def _of_layer(
     assert mine.input is not None
     assert other.input is not None
     settings = attempt(settings_differences, mine, other, True) if mine.leaf and other.leaf else []
-    inside = any(f"{one}.".startswith(f"{mine.name}.") for one in known)
-    kernels = KERNELS if inside else UNSEEN_KERNELS if mine.is_own else 0.0
+    prefix = f"{mine.name}."
+    kernels = UNSEEN_KERNELS if mine.is_own else 0.0
+    if any(f"{one}.".startswith(prefix) for one in known):
+        kernels = KERNELS
+    hints = "; ".join(settings)
+    have_one_shape = mine.input.shape == other.input.shape
     answers = ours.probes[mine.name]
     for title, probe in theirs.probes.get(other.name, {}).items():
-        if title in answers and (title in FACTORS or mine.input.shape == other.input.shape):
+        if title in answers and (title in FACTORS or have_one_shape):
             sides = answers[title], probe
-            yield ComparedProbe(mine.name, other.name, title, *sides, kernels, "; ".join(settings))
+            yield ComparedProbe(mine.name, other.name, title, *sides, kernels, hints)
 
 
 def _nothing_to_compare(pair: ComparedProbe) -> str:
@@ -170,11 +188,12 @@ def _nothing_to_compare(pair: ComparedProbe) -> str:
     ours, theirs = pair.ours, pair.theirs
     if theirs.error:
         return "the reference rejects it"
-    if len(ours.further) != len(theirs.further) or not np.allclose(
-        ours.further, theirs.further, rtol=1e-3
-    ):
+    a = ours.further
+    b = theirs.further
+    if len(a) != len(b) or not np.allclose(a, b, rtol=1e-3):
         return "the two sides had different inputs"
-    finite = all(np.isfinite(value).all() for value in theirs.outputs.values())
+    outputs = theirs.outputs.values()
+    finite = all(np.isfinite(value).all() for value in outputs)
     return "" if finite and ours.error != TOO_LARGE else "the reference is not finite"
 
 
@@ -187,14 +206,21 @@ def _compared(pair: ComparedProbe) -> ComparedProbe:
         return pair._replace(words=f"it fails here ({ours.error})")
     names = paired_outputs(ours.outputs, theirs.outputs)
     if names is not None:
-        pairs = [(name, ours.outputs[names[name]], value) for name, value in theirs.outputs.items()]
-        return pair._replace(differences=[_difference(*one) for one in pairs])
+        items = []
+        for name, value in theirs.outputs.items():
+            own = ours.outputs[names[name]]
+            items.append(_difference(name, own, value))
+        return pair._replace(differences=items)
     if not pair.name:
         return pair._replace(words="its outputs have other names or shapes here")
-    [x], [(name, y)] = ours.outputs.values(), theirs.outputs.items()
+    [x] = ours.outputs.values()
+    [(name, y)] = theirs.outputs.items()
     words = f"{list(x.shape)} here, {list(y.shape)} in the reference"
-    items = [_difference(name, x, layout(x, y)(y))] if x.size == y.size else []
-    return pair._replace(differences=items, words=words)
+    if x.size != y.size:
+        return pair._replace(words=words)
+    move = layout(x, y)
+    item = _difference(name, x, move(y))
+    return pair._replace(differences=[item], words=words)
 
 
 def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
@@ -202,7 +228,8 @@ def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
 
     If the arrays agree, only the relative error is computed.
     """
-    error, bound = relative_error(ours, theirs), within(OUTPUTS)
+    error = relative_error(ours, theirs)
+    bound = within(OUTPUTS)
     if error <= OUTPUTS:
         return Difference(ArrayId(name), 0.0, error, 1.0, 0.0, 0.0, (), 0.0, OUTPUTS, bound.why)
     return bound.compare(name, ours, theirs)
@@ -215,13 +242,16 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
     out.
     """
     agreed: dict[str, list[str]] = {}
-    findings, kernels = list[Finding](), list[str]()
+    findings: list[Finding] = []
+    kernels: list[str] = []
     for pair in compared.probes:
-        errors = rounding.get(pair.other, {}).get(pair.title) or pair.theirs.rounding
-        items = [
-            dataclasses.replace(one, rounding=errors.get(one.name, 0.0)) for one in pair.differences
-        ]
-        item = max(items, key=lambda one: (one.verdict == DIFFERS, one.relative), default=None)
+        of_layer = rounding.get(pair.other, {})
+        errors = of_layer.get(pair.title) or pair.theirs.rounding
+        items = []
+        for one in pair.differences:
+            error = errors.get(one.name, 0.0)
+            items.append(dataclasses.replace(one, rounding=error))
+        item = max(items, key=_severity, default=None)
         if item and item.verdict == UNDECIDED:
             continue
         if item and item.verdict != DIFFERS:
@@ -236,15 +266,17 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
             words = item.values() if item else pair.words
             words = f"{words}; {pair.hints}" if pair.hints else words
             findings.append(Finding(pair.name, pair.title, item, words))
-    outermost = [
-        one
-        for one in findings
-        if not any(
-            one.probe == other.probe and other.layer.startswith(f"{one.layer}.")
-            for other in findings
-        )
-    ]
+    outermost = []
+    for finding in findings:
+        inside = f"{finding.layer}."
+        same = [other for other in findings if other.probe == finding.probe]
+        if not any(other.layer.startswith(inside) for other in same):
+            outermost.append(finding)
     return Probed(outermost, agreed, kernels, compared.left_out)
+
+
+def _severity(item: Difference) -> tuple[bool, float]:
+    return item.verdict == DIFFERS, item.relative
 
 
 def _scales(pair: ComparedProbe) -> bool:

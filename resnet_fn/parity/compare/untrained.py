@@ -25,14 +25,18 @@ class Untrained(Rule):
         replace these arrays.
         """
         port, reference, names = sides.port, sides.reference, sides.names
-        trained, given = {*port.trainable, *reference.trainable}, names.rename(reference.initial)
-        stage, differences, hints = Stage(self.id, overwritten=True), [], list[str]()
+        trained = {*port.trainable, *reference.trainable}
+        given = names.rename(reference.initial)
+        stage = Stage(self.id, overwritten=True)
+        differences = []
+        hints: list[str] = []
         for name in [name for name in names.parameters if name in port.initial and name in given]:
             sources = names.sources(name)
             loaded = not sides.initialisation and not {*sources} <= {*reference.constants}
             if name in sides.random_arrays or trained & {name, *sources} or loaded:
                 continue
-            a, b = port.initial[name], given[name]
+            a = port.initial[name]
+            b = given[name]
             b = b.astype(a.dtype) if a.dtype.kind == b.dtype.kind == "f" else b
             item = within(EQUAL).compare(name, a, b)
             if item.verdict == DIFFERS and a.dtype.kind == "f":
@@ -42,7 +46,8 @@ class Untrained(Rule):
                     words = f"at most {UNITS_OF_TABLE} units in the last place apart"
                     stage = with_note(stage, f"{name}: {words}")
             differences.append(item)
-            hints += [f"{name}: {item.values()}"] if item.verdict == DIFFERS else []
+            if item.verdict == DIFFERS:
+                hints.append(f"{name}: {item.values()}")
         if not differences:
             words = "no buffers; weights and statistics are not compared"
             return with_note(stage, "there are none" if sides.initialisation else words)

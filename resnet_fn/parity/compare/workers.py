@@ -30,7 +30,8 @@ class Workers:
     @functools.cached_property
     def moved(self) -> list[str]:
         """BatchNorm's statistics, which move with each worker's own micro-batches."""
-        own, start = [one.own_statistics for one in self.runs], self.port.run.start
+        own = [one.own_statistics for one in self.runs]
+        start = self.port.run.start
         return [name for name in own[0] if any((one[name] != start[name]).any() for one in own)]
 
     def without_moved(self, stage: Stage) -> Stage:
@@ -45,16 +46,17 @@ class Workers:
         """Add the comparison of BatchNorm's statistics with the mean of the workers' own."""
         if not self.moved or not self.port.run.after:
             return stage
-        own, after = [one.own_statistics for one in self.runs], [one.after[0] for one in self.runs]
-        return replace(
-            stage,
-            differences=[*stage.differences, *_combined(np.mean, own, after, self.moved)],
-            note="compared with the mean of the workers' own statistics",
-        )
+        own = [one.own_statistics for one in self.runs]
+        after = [one.after[0] for one in self.runs]
+        of_mean = _combined(np.mean, own, after, self.moved)
+        differences = [*stage.differences, *of_mean]
+        note = "compared with the mean of the workers' own statistics"
+        return replace(stage, differences=differences, note=note)
 
     def sum_of_gradients(self) -> Stage:
         """Compare what the step's all-reduce returned with the sum of what it took."""
-        sent, received = [one.sent for one in self.runs], [one.received for one in self.runs]
+        sent = [one.sent for one in self.runs]
+        received = [one.received for one in self.runs]
         if not all(any(array.any() for array in one.values()) for one in sent):
             note = "the step's all-reduce was not given all gradients in one call"
             return Stage(SUM, note=note)

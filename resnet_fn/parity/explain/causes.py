@@ -82,12 +82,12 @@ def _not_searched(case: StageCase) -> list[str] | None:
     """Return None if the stage can be searched, else a list with at most one line: why it cannot be
     searched.
     """
-    theirs, whole = case.theirs, case.stage.id in (stages.LOSS, stages.GRADIENTS)
-    if (
-        case.stage.failed
-        or not (whole or case.stage.id in _FORWARD)
-        or not theirs.framework.startswith("PyTorch")
-    ):
+    theirs = case.theirs
+    whole = case.stage.id in (stages.LOSS, stages.GRADIENTS)
+    has_search = whole or case.stage.id in _FORWARD
+    if case.stage.failed or not has_search:
+        return []
+    if not theirs.framework.startswith("PyTorch"):
         return []
     if theirs.task.precision == "fp16":
         return ["no cause is searched for in half precision; compare without --precision fp16"]
@@ -97,75 +97,84 @@ def _not_searched(case: StageCase) -> list[str] | None:
             "--accumulate 1"
         ]
     if not case.source.can_run and theirs.file:
-        return [
-            f"for a cause, add --reference {theirs.file.partition(',')[0]}:FUNCTION, the file that "
-            "was recorded"
-        ]
+        file = theirs.file.partition(",")[0]
+        return [f"for a cause, add --reference {file}:FUNCTION, the file that was recorded"]
     return None
 
 
 def _wanted(case: StageCase, stage: StageId) -> Wanted:
     """Return the arrays of our net that a search tries to reproduce with the reference."""
-    ours, theirs, names = case.ours.run, case.theirs, case.names
     if stage in (stages.LOSS, stages.GRADIENTS):
-        raw, known = (
-            theirs.run.gradients,
-            names.rename(theirs.run.gradients, name_map.GRADIENTS),
-        )
-        results = {
-            stages.LOSS.name: (
-                np.asarray(ours.losses[:1]),
-                theirs.rounding[stages.LOSS].get(stages.LOSS.name, 0.0),
-            )
-        }
-        errors = theirs.rounding.get(stages.GRADIENTS, {})
-        for name in [name for name in ours.gradients if name in known]:
-            rounding = rounding_of(names, errors, name, raw, known[name])
-            if rounding < _SURE:  # leaves out gradients that depend on ties
-                results[name] = ours.gradients[name], rounding
-        gradients = lambda values: names.rename(values, name_map.GRADIENTS)  # noqa: E731
-        return Wanted(
-            stage,
-            {},
-            results,
-            lambda values: {**gradients(values), stages.LOSS.name: values[stages.LOSS.name]},
-        )
+        return _wanted_gradients(case, stage)
+    ours = case.ours.run
+    theirs = case.theirs
     mode = stage.mode
-    here, there = ({one.title: one for one in side.layers[mode]} for side in (case.ours, theirs))
+    here = {one.title: one for one in case.ours.layers[mode]}
+    there = {one.title: one for one in theirs.layers[mode]}
     layers = {}
     for one in case.layers:
         if one.mode != mode:
             continue
-        a, b, rounding = (
-            here[one.name].output,
-            there[one.theirs].output,
-            there[one.theirs].output_rounding,
-        )
+        a = here[one.name].output
+        b = there[one.theirs].output
+        rounding = there[one.theirs].output_rounding
         assert a is not None
         assert b is not None
-        given, a, same = a.ndim, layout(b, a)(a), one.output.verdict != DIFFERS
-        apart = a.shape != b.shape or relative_error(a, b) > one.output.tolerance
+        given = a.ndim
+        a = layout(b, a)(a)
+        same = one.output.verdict != DIFFERS
+        limit = one.output.tolerance
+        apart = a.shape != b.shape or relative_error(a, b) > limit
         # Leave out layers that are compared with the next activation, or have another number of
         # axes.
         if rounding < _SURE and apart != same and a.ndim == given:
-            layers[one.theirs] = (a, max(rounding, one.output.relative if same else 0.0))
-    results, roundings = {}, theirs.rounding.get(stage, {})
+            relative = one.output.relative if same else 0.0
+            layers[one.theirs] = (a, max(rounding, relative))
+    results = {}
+    roundings = theirs.rounding.get(stage, {})
     if theirs.task.accumulate == 1:
-        mine, others = (
-            one.eval_outputs if mode == "eval" else one.train_outputs[0]
-            for one in (ours, theirs.run)
-        )
-        for name, own in (tree.paired_outputs(mine, others) or {}).items():
-            if roundings.get(name, 0.0) < _SURE:
-                results[name] = mine[own], roundings.get(name, 0.0)
+        is_eval = mode == "eval"
+        mine = ours.eval_outputs if is_eval else ours.train_outputs[0]
+        others = theirs.run.eval_outputs if is_eval else theirs.run.train_outputs[0]
+        paired = tree.paired_outputs(mine, others) or {}
+        for name, own in paired.items():
+            rounding = roundings.get(name, 0.0)
+            if rounding < _SURE:
+                results[name] = mine[own], rounding
     return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
+
+
+def _wanted_gradients(case: StageCase, stage: StageId) -> Wanted:
+    """Return the loss and the gradients, of which a search tries to reproduce ours."""
+    ours = case.ours.run
+    theirs = case.theirs
+    names = case.names
+    loss = stages.LOSS.name
+    raw = theirs.run.gradients
+    known = names.rename(raw, name_map.GRADIENTS)
+    of_loss = theirs.rounding[stages.LOSS].get(loss, 0.0)
+    results = {loss: (np.asarray(ours.losses[:1]), of_loss)}
+    errors = theirs.rounding.get(stages.GRADIENTS, {})
+    for name, gradient in ours.gradients.items():
+        if name not in known:
+            continue
+        rounding = rounding_of(names, errors, name, raw, known[name])
+        if rounding < _SURE:  # leaves out gradients that depend on ties
+            results[name] = gradient, rounding
+
+    def renamed(values: Arrays) -> Arrays:
+        return {**names.rename(values, name_map.GRADIENTS), loss: values[loss]}
+
+    return Wanted(stage, {}, results, renamed)
 
 
 def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """Return the factor c that brings c · b closest to a, and the relative error of c · b."""
     square = float(np.vdot(b, b))
     c = float(np.vdot(a, b)) / square if square else math.nan
-    return c, relative_error(c * b, a) if math.isfinite(c) else math.inf
+    if not math.isfinite(c):
+        return c, math.inf
+    return c, relative_error(c * b, a)
 
 
 def _multiple(
@@ -183,18 +192,18 @@ def _multiple(
     factor, error = _fit(ours, theirs)
     if error >= fits or abs(factor - 1) <= max(same, error):
         return []
-    reasons = [
-        f": {words}" for words, one in known.items() if math.isclose(factor, one, rel_tol=FITS)
-    ]
-    return [f"{what} is {factor:.6g} times the reference's{''.join(reasons)}"]
+    reasons = ""
+    for words, one in known.items():
+        if math.isclose(factor, one, rel_tol=FITS):
+            reasons += f": {words}"
+    return [f"{what} is {factor:.6g} times the reference's{reasons}"]
 
 
 def _gradients(case: StageCase) -> list[str]:
-    ours, theirs = (
-        case.ours.run.gradients,
-        case.names.rename(case.theirs.run.gradients, name_map.GRADIENTS),
-    )
-    names, parts = [name for name in ours if name in theirs], case.theirs.task.accumulate
+    ours = case.ours.run.gradients
+    theirs = case.names.rename(case.theirs.run.gradients, name_map.GRADIENTS)
+    names = [name for name in ours if name in theirs]
+    parts = case.theirs.task.accumulate
     known = {f"the sum over {parts} micro-batches instead of their mean": parts}
     factor = _multiple("every gradient", flat(ours, names), flat(theirs, names), known)
     return [*factor, *sharing_notes(case.names, case.ours.tied)]
@@ -206,49 +215,59 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
     `parts` has micro-batches' gradients.
     """
     names = list(parts[0])
-    mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
-    seen, whole = flat(clipped, names), flat(mean, names)
+    mean = {}
+    for name in names:
+        mean[name] = np.mean([part[name] for part in parts], axis=0)
+    seen = flat(clipped, names)
+    whole = flat(mean, names)
 
     def clip(a: np.ndarray) -> np.ndarray:
-        return a * min(1.0, limit / max(float(np.linalg.norm(a)), 1e-30))
+        length = max(float(np.linalg.norm(a)), 1e-30)
+        return a * min(1.0, limit / length)
 
+    each = {name: clip(value) for name, value in mean.items()}
     candidates = {
         "no clipping here": whole,
-        "each tensor is clipped by its own norm": flat(
-            {name: clip(value) for name, value in mean.items()}
-        ),
+        "each tensor is clipped by its own norm": flat(each),
         "values are clipped instead of the norm": np.clip(whole, -limit, limit),
     }
     if len(parts) > 1:
-        candidates["each micro-batch is clipped before the mean; clip once, after it"] = np.mean(
-            [clip(flat(part, names)) for part in parts], axis=0
-        )
-        candidates["the sum over micro-batches is clipped, not their mean"] = clip(
-            whole * len(parts)
-        )
+        clipped_parts = [clip(flat(part, names)) for part in parts]
+        words = "each micro-batch is clipped before the mean; clip once, after it"
+        candidates[words] = np.mean(clipped_parts, axis=0)
+        words = "the sum over micro-batches is clipped, not their mean"
+        candidates[words] = clip(whole * len(parts))
     return [words for words, value in candidates.items() if relative_error(seen, value) < FITS]
 
 
 def _clipping(case: StageCase) -> list[str]:
-    limit, trace = case.theirs.task.clip_norm, case.theirs.run
-    parts = [
-        case.names.rename(part, name_map.GRADIENTS) for part in trace.parts or [trace.gradients]
-    ]
-    return another_clipping(case.ours.run.clipped, parts, limit) if limit else []
+    limit = case.theirs.task.clip_norm
+    if not limit:
+        return []
+    run = case.theirs.run
+    given = run.parts or [run.gradients]
+    parts = [case.names.rename(one, name_map.GRADIENTS) for one in given]
+    return another_clipping(case.ours.run.clipped, parts, limit)
 
 
 def _rate(case: StageCase) -> list[str]:
     """Return a line if our learning rates are one update off, and a line if they are a multiple of
     the reference's.
     """
-    a, b = np.array(case.ours.run.rates), np.array(case.theirs.run.rates)
+    a = np.array(case.ours.run.rates)
+    b = np.array(case.theirs.run.rates)
     words = "the learning rate is off by one update: ours is one"
     shifts = {
         f"{words} ahead of the reference's": (a[:-1], b[1:]),
         f"{words} behind the reference's": (a[1:], b[:-1]),
     }
-    apart = len(a) > 1 and not np.allclose(a, b, rtol=_SAME)
-    hints = [words for words, pair in shifts.items() if apart and np.allclose(*pair, rtol=_SAME)]
+    apart = False
+    if len(a) > 1:
+        apart = not np.allclose(a, b, rtol=_SAME)
+    hints = []
+    for words, pair in shifts.items():
+        if apart and np.allclose(*pair, rtol=_SAME):
+            hints.append(words)
     return [*hints, *_multiple("the learning rate", a, b, {}, _SAME, _SAME)]
 
 
@@ -261,24 +280,22 @@ def _length(case: StageCase) -> list[str]:
     """Return a line if our first update is the reference's first update times a factor other than
     1.
     """
-    ours, there, rates = case.ours.run, case.theirs.run, case.ours.run.rates
-    start, first = case.names.rename(there.start), case.names.rename(there.after[0])
-    names = [name for name in case.names.rename(there.gradients) if name in ours.start]
+    ours = case.ours.run
+    there = case.theirs.run
+    rates = ours.rates
+    start = case.names.rename(there.start)
+    first = case.names.rename(there.after[0])
+    trained = case.names.rename(there.gradients)
+    names = [name for name in trained if name in ours.start]
     change = flat(ours.after[0], names) - flat(ours.start, names)
+    right = flat(first, names) - flat(start, names)
     known = {}
     if len(rates) > 1 and rates[0]:
-        known[f"it used the second update's learning rate, {rates[1]:.6g}; off by one update"] = (
-            rates[1] / rates[0]
-        )
+        words = f"it used the second update's learning rate, {rates[1]:.6g}; off by one update"
+        known[words] = rates[1] / rates[0]
     # An error of 1 % passes, because the sign of Adam's update is random where the gradient is near
     # 0.
-    return _multiple(
-        "the first update",
-        change,
-        flat(first, names) - flat(start, names),
-        known,
-        0.01,
-    )
+    return _multiple("the first update", change, right, known, 0.01)
 
 
 def _statistics(case: StageCase) -> list[str]:
@@ -287,17 +304,23 @@ def _statistics(case: StageCase) -> list[str]:
     """
     if case.theirs.task.accumulate > 1:
         return []
-    start, first = (
-        case.names.rename(arrays) for arrays in (case.theirs.run.start, case.theirs.run.after[0])
-    )
-    set_here = {layer.name for layer in case.ours.layers["eval"] if "momentum" in layer.settings}
-    momenta = {layer.name: layer.settings.get("momentum") for layer in case.theirs.layers["eval"]}
+    start = case.names.rename(case.theirs.run.start)
+    first = case.names.rename(case.theirs.run.after[0])
+    own_layers = case.ours.layers["eval"]
+    layers = case.theirs.layers["eval"]
+    set_here = {layer.name for layer in own_layers if "momentum" in layer.settings}
+    momenta = {layer.name: layer.settings.get("momentum") for layer in layers}
     hints = []
-    for name in [name for name in case.differing() if name.rpartition(".")[0] not in set_here]:
-        if new := momenta.get(case.names.sources(name)[0].rpartition(".")[0]):
-            old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
+    for name in case.differing():
+        if name.rpartition(".")[0] in set_here:
+            continue
+        source = case.names.sources(name)[0]
+        if new := momenta.get(source.rpartition(".")[0]):
+            old = start[name].astype(np.float64)
+            mixed = first[name].astype(np.float64)
             batch = (mixed - (1 - new) * old) / new
-            kept, error = _fit(case.ours.run.after[0][name] - batch, old - batch)
+            ours = case.ours.run.after[0][name]
+            kept, error = _fit(ours - batch, old - batch)
             inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
             if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
                 hints.append(

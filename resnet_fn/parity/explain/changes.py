@@ -4,7 +4,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +36,13 @@ _ACTIVATIONS: dict[str, Function] = {
 _REDUCTIONS: dict[str, Function] = {name: getattr(torch, name) for name in ("mean", "sum", "amax")}
 
 
+# how many of a function's arguments are exchanged for other arrays
+_EXCHANGED = {
+    **dict.fromkeys(("add", "sub", "mul", "matmul"), 2),
+    **dict.fromkeys(("linear", "layer_norm", "softmax", "getitem", "cat", "mean"), 1),
+}
+
+
 def changes(c: Call) -> Changes:
     """Yield the possible changes of a call, likely changes first.
 
@@ -46,57 +53,66 @@ def changes(c: Call) -> Changes:
             yield from family(c)
     if not is_float(c.out):
         return
-    if (
-        is_float(c.x)
-        and c.x.shape == c.out.shape
-        and c.name not in ("add", "sub", "mul", "div", "rsub")
-    ):
+    arithmetic = ("add", "sub", "mul", "div", "rsub")
+    if _keeps_shape(c) and c.name not in arithmetic:
         yield f"{c.name} left out", lambda: c.x + 0
-    both, first = (
-        ("add", "sub", "mul", "matmul"),
-        ("linear", "layer_norm", "softmax", "getitem", "cat", "mean"),
-    )
-    for place, given in enumerate(c.args[: 2 if c.name in both else int(c.name in first)]):
-        for words, other in c.others if is_float(given) and given.ndim > 1 else ():
+    count = _EXCHANGED.get(c.name, 0)
+    for place, given in enumerate(c.args[:count]):
+        if not is_float(given) or given.ndim < 2:
+            continue
+        for words, other in c.others:
             if other.shape == given.shape and other is not given:
-                yield (
-                    f"{words}{OTHER} {place + 1} of {c.name}",
-                    lambda: c.with_argument(place, other),
-                )
+                title = f"{words}{OTHER} {place + 1} of {c.name}"
+                yield title, lambda: c.with_argument(place, other)
 
 
 def gradient_changes(c: Call) -> Changes:
     """Yield the possible changes of a call that change its gradients, but not its result."""
     if not (is_float(c.out) and c.out.requires_grad):
         return
-    if c.name == "embedding" and (c.bound.get("padding_idx") or 0) >= 0:
-        yield (
-            f"its padding row {c.bound.get('padding_idx')} trained",
-            lambda: F.embedding(c.x, c.bound["weight"]),
-        )
-    if is_float(c.x) and c.x.shape == c.out.shape and not c.name.endswith("norm"):
+    padding = c.bound.get("padding_idx")
+    if c.name == "embedding" and (padding or 0) >= 0:
+        weight = c.bound["weight"]
+        title = f"its padding row {padding} trained"
+        yield title, lambda: F.embedding(c.x, weight)
+    if _keeps_shape(c) and not c.name.endswith("norm"):
         yield "the gradient passed through as it is", lambda: c.x + (c.out - c.x).detach()
     for place, given in enumerate(c.args):
         if is_float(given) and given.requires_grad:
-            yield (
-                f"no gradient to argument {place + 1} of {c.name}",
-                lambda: c.with_argument(place, given.detach()),
-            )
+            words = f"no gradient to argument {place + 1} of {c.name}"
+            yield words, lambda: c.with_argument(place, given.detach())
+
+
+def _keeps_shape(c: Call) -> bool:
+    return is_float(c.x) and c.x.shape == c.out.shape
 
 
 def _tuple(value: Any, n: int = 1) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, tuple | list) else (value,) * n
+    if isinstance(value, tuple | list):
+        return tuple(value)
+    return (value,) * n
+
+
+def _pairs(count: int) -> Iterator[tuple[int, int]]:
+    return itertools.combinations(range(count), 2)
 
 
 def _exchanged(values: Sequence[Any], i: int, j: int) -> list[Any]:
-    return [values[{i: j, j: i}.get(k, k)] for k in range(len(values))]
+    exchanged = list(values)
+    exchanged[i] = values[j]
+    exchanged[j] = values[i]
+    return exchanged
 
 
 def _norm(c: Call) -> Changes:
-    b, x, weight, bias = c.bound, c.x, c.bound.get("weight"), c.bound.get("bias")
+    b = c.bound
+    x = c.x
+    weight = b.get("weight")
+    bias = b.get("bias")
     eps = b.get("eps", 1e-5) or torch.finfo(x.dtype).eps
     for other in _EPS:
-        yield f"eps {other:g} for {eps:g}", lambda: c.again(eps=other)
+        title = f"eps {other:g} for {eps:g}"
+        yield title, lambda: c.again(eps=other)
     yield "no bias added", lambda: c.again(bias=None)
     yield "no weight multiplied", lambda: c.again(weight=None)
     if c.name == "batch_norm" and not b.get("training"):
@@ -104,12 +120,13 @@ def _norm(c: Call) -> Changes:
             "the batch's statistics",
             lambda: c.again(running_mean=None, running_var=None, training=True),
         )
-    for groups in (
-        [n for n in range(1, x.shape[1] + 1) if x.shape[1] % n == 0]
-        if c.name == "group_norm"
-        else []
-    ):
-        yield f"{groups} groups for {b['num_groups']}", lambda: c.again(num_groups=groups)
+    if c.name == "group_norm":
+        channels = x.shape[1]
+        own = b["num_groups"]
+        for groups in range(1, channels + 1):
+            if channels % groups == 0:
+                title = f"{groups} groups for {own}"
+                yield title, lambda: c.again(num_groups=groups)
     if x.ndim == 5:
         frames = x.transpose(1, 2)
         each = frames.flatten(0, 1)
@@ -119,9 +136,14 @@ def _norm(c: Call) -> Changes:
         )
     if c.name != "layer_norm":
         return
-    dims, last = tuple(range(-len(b["normalized_shape"]), 0)), x.ndim - 1
+    dims = tuple(range(-len(b["normalized_shape"]), 0))
+    last = x.ndim - 1
     centred = x - x.mean(dims, keepdim=True)
-    affine = lambda y: y * (1 if weight is None else weight) + (0 if bias is None else bias)  # noqa: E731
+
+    def affine(y: torch.Tensor) -> torch.Tensor:
+        weighted = y if weight is None else y * weight
+        return weighted if bias is None else weighted + bias
+
     n_1 = x.var(dims, keepdim=True)
     yield (
         "no mean subtracted (RMSNorm)",
@@ -130,7 +152,8 @@ def _norm(c: Call) -> Changes:
     yield "variance divided by n − 1 instead of n", lambda: affine(centred * (n_1 + eps).rsqrt())
     for axis in range(1, last if len(dims) == 1 else 0):
         turned = x.transpose(axis, -1)
-        plain = F.layer_norm(turned, turned.shape[-1:], eps=eps).transpose(axis, -1)
+        normalized = F.layer_norm(turned, turned.shape[-1:], eps=eps)
+        plain = normalized.transpose(axis, -1)
         yield f"normalized over axis {axis} for {last}", lambda: affine(plain)
         yield (
             f"normalized and weighted over axis {axis} for {last}",
@@ -143,78 +166,86 @@ def _same(
 ) -> list[int]:
     """Return the padding of MindSpore's pad_mode "same" for `x`, in the order of `F.pad`."""
     pads: list[int] = []
-    for size, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True):
-        total = max((math.ceil(size / s) - 1) * s + (k - 1) * d + 1 - size, 0)
-        pads = [total // 2, total - total // 2, *pads]
+    sizes = x.shape[2:]
+    for size, k, s, d in zip(sizes, kernel, stride, dilation, strict=True):
+        last = (math.ceil(size / s) - 1) * s  # where the last window begins
+        window = (k - 1) * d + 1
+        total = max(last + window - size, 0)
+        before = total // 2
+        pads = [before, total - before, *pads]
     return pads
 
 
 def _conv(c: Call) -> Changes:
-    b, x, n, weight, given = (
-        c.bound,
-        c.x,
-        c.x.ndim - 2,
-        c.bound["weight"],
-        c.bound.get("padding", 0),
-    )
+    b = c.bound
+    x = c.x
+    n = x.ndim - 2
+    weight = b["weight"]
+    given = b.get("padding", 0)
     yield "no bias added", lambda: c.again(bias=None)
     yield "the kernel transposed", lambda: c.again(weight=weight.transpose(2, 3))
     if c.kind == "conv_transpose":
         yield "no output padding", lambda: c.again(output_padding=0)
         return
-    stride, dilation = (_tuple(b.get(name, 1), n) for name in ("stride", "dilation"))
+    stride = _tuple(b.get("stride", 1), n)
+    dilation = _tuple(b.get("dilation", 1), n)
     same = _same(x, weight.shape[2:], stride, dilation)
-    each = [
-        one for one in reversed(_tuple(0 if isinstance(given, str) else given, n)) for _ in range(2)
-    ]
+    padding = 0 if isinstance(given, str) else given
+    each = _each_side(_tuple(padding, n))
     for words, pads in {
         "padding of pad_mode same": same,
         "no padding": [0] * 2 * n,
         "one less of padding": [one - 1 for one in each],
     }.items():
-        yield f"{words} instead of {given}", lambda: c.again(input=F.pad(x, pads), padding=0)
+        title = f"{words} instead of {given}"
+        yield title, lambda: c.again(input=F.pad(x, pads), padding=0)
     for mode in ("reflect", "replicate"):
-        yield (
-            f"padding by {mode} instead of zeros",
-            lambda: c.again(input=F.pad(x, each, mode=mode), padding=0),
-        )
+        words = f"padding by {mode} instead of zeros"
+        yield words, lambda: c.again(input=F.pad(x, each, mode=mode), padding=0)
+
+
+def _each_side(padding: Sequence[int]) -> list[int]:
+    """Return a padding before and after each axis, in the order of `F.pad`."""
+    pads = []
+    for one in reversed(padding):
+        pads += [one, one]
+    return pads
 
 
 def _pool(c: Call) -> Changes:
-    b, x, n = c.bound, c.x, c.x.ndim - 2
-    kernel, padding, ceil = (
-        _tuple(b["kernel_size"], n),
-        _tuple(b.get("padding", 0), n),
-        bool(b.get("ceil_mode")),
-    )
+    b = c.bound
+    x = c.x
+    n = x.ndim - 2
+    kernel = _tuple(b["kernel_size"], n)
+    padding = _tuple(b.get("padding", 0), n)
+    ceil = bool(b.get("ceil_mode"))
     stride = _tuple(b.get("stride") or kernel, n)
-    average, largest, same = (
-        getattr(F, f"avg_pool{n}d"),
-        getattr(F, f"max_pool{n}d"),
-        _same(x, kernel, stride, [1] * n),
-    )
-    yield f"ceil_mode {not ceil} for {ceil}", lambda: c.again(ceil_mode=not ceil)
+    average = getattr(F, f"avg_pool{n}d")
+    largest = getattr(F, f"max_pool{n}d")
+    same = _same(x, kernel, stride, [1] * n)
+    title = f"ceil_mode {not ceil} for {ceil}"
+    yield title, lambda: c.again(ceil_mode=not ceil)
     yield f"no padding for {padding}", lambda: c.again(padding=0)
-    most = lambda pads, value: largest(F.pad(x, pads, value=value), kernel, stride)  # noqa: E731
+
+    def most(pads: Sequence[int], value: float) -> torch.Tensor:
+        padded = F.pad(x, pads, value=value)
+        return largest(padded, kernel, stride)
+
     if c.kind == "max_pool":
-        yield f"padding of pad_mode same instead of {padding}", lambda: most(same, -math.inf)
-        yield (
-            "padding with zeros instead of −∞",
-            lambda: most([p for p in reversed(padding) for _ in "ab"], 0.0),
-        )
+        title = f"padding of pad_mode same instead of {padding}"
+        yield title, lambda: most(same, -math.inf)
+        each = _each_side(padding)
+        yield "padding with zeros instead of −∞", lambda: most(each, 0.0)
         yield "an average for the maximum", lambda: average(x, kernel, stride, padding, ceil)
         return
-    inside, ones = b.get("count_include_pad", True), F.pad(torch.ones_like(x), same)
+    inside = b.get("count_include_pad", True)
+    ones = F.pad(torch.ones_like(x), same)
     whole = average(F.pad(x, same), kernel, stride)
-    yield (
-        f"count_include_pad {not inside} for {inside}",
-        lambda: c.again(count_include_pad=not inside),
-    )
+    words = f"count_include_pad {not inside} for {inside}"
+    yield words, lambda: c.again(count_include_pad=not inside)
     yield "a maximum for the average", lambda: largest(x, kernel, stride, padding, ceil_mode=ceil)
-    yield (
-        f"padding of pad_mode same, not counted, instead of {padding}",
-        lambda: whole / average(ones, kernel, stride),
-    )
+    words = f"padding of pad_mode same, not counted, instead of {padding}"
+    yield words, lambda: whole / average(ones, kernel, stride)
 
 
 def _matrix(c: Call) -> Changes:
@@ -237,62 +268,62 @@ def _matrix(c: Call) -> Changes:
         left, _, right = equation.replace(" ", "").partition("->")
         terms = left.split(",")
         for t, term in enumerate(terms):
-            for i, j in itertools.combinations(range(len(term)), 2):
-                other = (
-                    ",".join([*terms[:t], "".join(_exchanged(term, i, j)), *terms[t + 1 :]])
-                    + f"->{right}"
-                )
-                yield f"einsum {other} for {equation}", lambda: torch.einsum(other, *operands)
-        for i, j in itertools.combinations(range(len(right)), 2):
-            other, shape = f"{left}->{''.join(_exchanged(right, i, j))}", c.out.shape
-            yield (
-                f"einsum {other}, reshaped, for {equation}",
-                lambda: torch.einsum(other, *operands).reshape(shape),
-            )
+            for i, j in _pairs(len(term)):
+                others = list(terms)
+                others[t] = "".join(_exchanged(term, i, j))
+                other = f"{','.join(others)}->{right}"
+                title = f"einsum {other} for {equation}"
+                yield title, lambda: torch.einsum(other, *operands)
+        for i, j in _pairs(len(right)):
+            indices = "".join(_exchanged(right, i, j))
+            other = f"{left}->{indices}"
+            words = f"einsum {other}, reshaped, for {equation}"
+            yield words, lambda: torch.einsum(other, *operands).reshape(c.out.shape)
 
 
 def _pointwise(c: Call) -> Changes:
-    own, x, b = "tanh GELU" if c.kwargs.get("approximate") == "tanh" else c.name, c.x, c.bound
-    for words, function in _ACTIVATIONS.items() if c.name not in ("clamp", "hardtanh") else ():
-        if words != own:
-            yield f"{words} for {own}", lambda: function(x)
+    x = c.x
+    b = c.bound
+    own = c.name
+    if c.kwargs.get("approximate") == "tanh":
+        own = "tanh GELU"
+    if c.name not in ("clamp", "hardtanh"):
+        for words, function in _ACTIVATIONS.items():
+            if words != own:
+                yield f"{words} for {own}", lambda: function(x)
     if c.name in ("relu6", "clamp", "hardtanh"):
-        least, most = (
-            b.get(one, b.get(f"{one}_val", limit)) for one, limit in (("min", 0.0), ("max", 6.0))
-        )
+        least = b.get("min", b.get("min_val", 0.0))
+        most = b.get("max", b.get("max_val", 6.0))
         yield "no upper limit", lambda: x.clamp(min=least)
         yield "no lower limit", lambda: x.clamp(max=most)
 
 
+def _is_scalar(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or value.ndim == 0
+
+
 def _product(c: Call) -> Changes:
     a, b = c.args[:2]
-    scalar = next(
-        (one for one in (b, a) if not isinstance(one, torch.Tensor) or one.ndim == 0), None
-    )
-    if scalar is None:
+    scalars = [one for one in (b, a) if _is_scalar(one)]
+    if not scalars:
         yield "the second factor left out", lambda: a.expand_as(c.out) + 0
         yield "the first factor left out", lambda: b.expand_as(c.out) + 0
-        for words in (
-            ("gelu", "tanh GELU", "silu", "quick GELU", "relu") if a.shape == b.shape else ()
-        ):
-            yield (
-                f"{words} of the first factor instead of the product",
-                lambda: _ACTIVATIONS[words](a),
-            )
+        if a.shape == b.shape:
+            for words in ("gelu", "tanh GELU", "silu", "quick GELU", "relu"):
+                title = f"{words} of the first factor instead of the product"
+                yield title, lambda: _ACTIVATIONS[words](a)
         return
-    other, power, value = (
-        (a if scalar is b else b),
-        (1 if c.name == "mul" else -1),
-        f"{float(scalar):.4g}",
-    )
-    yield f"not {'multiplied' if power > 0 else 'divided'} by {value}", lambda: other + 0
-    own = f"{'multiplied' if power > 0 else 'divided'} by {value}"
+    scalar = scalars[0]
+    other = a if scalar is b else b
+    value = f"{float(scalar):.4g}"
+    verb = "multiplied" if c.name == "mul" else "divided"
+    own = f"{verb} by {value}"
+    yield f"not {own}", lambda: other + 0
     for p in (-1, -0.5, 0.5, 1, 2, -2):
-        words = (
-            f"{'multiplied' if p > 0 else 'divided'} by "
-            f"{value}{f'^{abs(p):g}' * (abs(p) != 1)} for {own}"
-        )
-        yield words, lambda: other * scalar**p
+        verb = "multiplied" if p > 0 else "divided"
+        exponent = "" if abs(p) == 1 else f"^{abs(p):g}"
+        title = f"{verb} by {value}{exponent} for {own}"
+        yield title, lambda: other * scalar**p
     yield "the other sign", lambda: -c.out
 
 
@@ -302,22 +333,27 @@ def _sum(c: Call) -> Changes:
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         scalar, other = (b, a) if isinstance(a, torch.Tensor) else (a, b)
         yield f"{scalar:g} left out", lambda: other + 0
-        for eps in _EPS if 0 < abs(scalar) < 0.02 else ():
-            yield f"eps {eps:g} for {scalar:g}", lambda: other + eps
+        if 0 < abs(scalar) < 0.02:
+            for eps in _EPS:
+                title = f"eps {eps:g} for {scalar:g}"
+                yield title, lambda: other + eps
         return
     yield "the second term left out", lambda: a.expand_as(c.out) + 0
     yield "the first term left out", lambda: b.expand_as(c.out) + 0
-    yield "the other sign of the second term", lambda: a - b if c.name == "add" else a + b
+    is_sum = c.name == "add"
+    yield "the other sign of the second term", lambda: a - b if is_sum else a + b
 
 
 def _parts(c: Call) -> Changes:
-    x, dim = c.x, c.bound.get("dim", 0)
+    x = c.x
+    dim = c.bound.get("dim", 0)
     if c.name in ("cat", "stack"):
         function = getattr(torch, c.name)
         yield "the parts in the other order", lambda: function(list(x)[::-1], dim)
         return
-    for i, j in itertools.combinations(range(len(c.out)), 2):
-        yield f"parts {i} and {j} exchanged", lambda: tuple(_exchanged(c.out, i, j))
+    for i, j in _pairs(len(c.out)):
+        title = f"parts {i} and {j} exchanged"
+        yield title, lambda: tuple(_exchanged(c.out, i, j))
 
 
 def _item(c: Call) -> Changes:
@@ -325,46 +361,52 @@ def _item(c: Call) -> Changes:
     for place, one in enumerate(index):
         if one is None or one is Ellipsis or isinstance(one, torch.Tensor):
             return
-        size, own = (
-            c.x.shape[place],
-            f"axis {place} for [{one}]" if isinstance(one, int) else f"axis {place}",
-        )
-        at = lambda other: c.x[(*index[:place], other, *index[place + 1 :])]  # noqa: E731
+        size = c.x.shape[place]
+        own = f"axis {place}"
+
+        def at(other: Any, place: int = place) -> torch.Tensor:
+            changed = list(index)
+            changed[place] = other
+            return c.x[tuple(changed)]
+
         if isinstance(one, int):
-            for other in {0, 1, -1} - {one, one % size, one - size}:
+            own = f"axis {place} for [{one}]"
+            same = {one, one % size, one - size}
+            for other in {0, 1, -1} - same:
                 yield f"[{other}] of {own}", lambda: at(other)
-            axis = place - sum(isinstance(earlier, int) for earlier in index[:place])
+            earlier = [before for before in index[:place] if isinstance(before, int)]
+            axis = place - len(earlier)
             for words, reduce in _REDUCTIONS.items():
-                yield f"{words} over {own}", lambda: reduce(at(slice(None)), axis)
+                title = f"{words} over {own}"
+                yield title, lambda: reduce(at(slice(None)), axis)
         elif one.start or one.stop:
             count = len(range(*one.indices(size)))
-            yield f"the last {count} entries of {own}", lambda: at(slice(size - count, None))
-            yield f"the first {count} entries of {own}", lambda: at(slice(count))
+            title = f"the last {count} entries of {own}"
+            yield title, lambda: at(slice(size - count, None))
+            title = f"the first {count} entries of {own}"
+            yield title, lambda: at(slice(count))
 
 
 def _axes(c: Call) -> Changes:
-    x, shape = c.x, list(c.out.shape)
+    x = c.x
+    shape = list(c.out.shape)
     if c.kind in ("reshape", "flatten", "unflatten"):
-        for i, j in itertools.combinations(range(x.ndim), 2):
-            yield (
-                f"axes {i} and {j} exchanged before it is reshaped",
-                lambda: x.transpose(i, j).reshape(shape),
-            )
-        for i, j in itertools.combinations(range(len(shape)), 2):
+        for i, j in _pairs(x.ndim):
+            words = f"axes {i} and {j} exchanged before it is reshaped"
+            yield words, lambda: x.transpose(i, j).reshape(shape)
+        for i, j in _pairs(len(shape)):
             other = _exchanged(shape, i, j)
-            yield f"reshaped to {other} for {shape}", lambda: x.reshape(other)
-            yield (
-                f"reshaped to {other}, then axes {i} and {j} exchanged",
-                lambda: x.reshape(other).transpose(i, j),
-            )
+            title = f"reshaped to {other} for {shape}"
+            yield title, lambda: x.reshape(other)
+            words = f"reshaped to {other}, then axes {i} and {j} exchanged"
+            yield words, lambda: x.reshape(other).transpose(i, j)
         return
     yield "reshaped for transposed", lambda: x.reshape(shape)
     yield "not transposed", lambda: x
-    for order in (
-        itertools.permutations(range(x.ndim)) if c.name == "permute" and x.ndim < 6 else ()
-    ):
-        if list(x.permute(order).shape) == shape:
-            yield f"permuted by {order}", lambda: x.permute(order)
+    if c.name == "permute" and x.ndim < 6:
+        for order in itertools.permutations(range(x.ndim)):
+            if list(x.permute(order).shape) == shape:
+                yield f"permuted by {order}", lambda: x.permute(order)
 
 
 def _mask(c: Call) -> Changes:
@@ -374,31 +416,40 @@ def _mask(c: Call) -> Changes:
         yield "the condition always true", lambda: torch.where(torch.ones_like(condition), a, b)
         yield "the condition never true", lambda: torch.where(torch.zeros_like(condition), a, b)
         return
-    mask, value = c.bound["mask"], float(c.bound["value"])
+    mask = c.bound["mask"]
+    value = float(c.bound["value"])
     yield "no mask", lambda: c.x + 0
     yield "the mask inverted", lambda: c.x.masked_fill(~mask, value)
     for other in {0.0, -1e9, -1e4, -math.inf} - {value}:
-        yield f"filled with {other:g} for {value:g}", lambda: c.x.masked_fill(mask, other)
+        title = f"filled with {other:g} for {value:g}"
+        yield title, lambda: c.x.masked_fill(mask, other)
 
 
 def _reduced(c: Call) -> Changes:
-    x, given, keep = c.x, c.bound.get("dim"), bool(c.kwargs.get("keepdim", False))
-    whole = given is None or isinstance(given, bool)
-    dims = tuple(range(x.ndim)) if whole else tuple(d % x.ndim for d in _tuple(given))
+    x = c.x
+    given = c.bound.get("dim")
+    keep = bool(c.kwargs.get("keepdim", False))
+    dims = tuple(range(x.ndim))
+    if given is not None and not isinstance(given, bool):
+        dims = tuple(axis % x.ndim for axis in _tuple(given))
     if c.name in ("std", "var"):
         function = getattr(torch, c.name)
-        by_n = torch.equal(function(x, dims, correction=0, keepdim=keep), c.out)
+        divided_by_n = function(x, dims, correction=0, keepdim=keep)
+        by_n = torch.equal(divided_by_n, c.out)
         words = "divided by n − 1 instead of n" if by_n else "divided by n instead of n − 1"
         yield words, lambda: function(x, dims, correction=int(by_n), keepdim=keep)
     elif c.name == "logsumexp":
         yield "log(sum(exp)), which overflows,", lambda: x.exp().sum(dims, keepdim=keep).log()
-    for words, reduce in (
-        _REDUCTIONS.items() if c.name not in ("softmax", "log_softmax", "normalize") else ()
-    ):
-        yield f"{words} for {c.name}", lambda: reduce(x, dims, keepdim=keep)
+    if c.name not in ("softmax", "log_softmax", "normalize"):
+        for words, reduce in _REDUCTIONS.items():
+            title = f"{words} for {c.name}"
+            yield title, lambda: reduce(x, dims, keepdim=keep)
+    own = ", ".join(map(str, dims))
     for axes in itertools.combinations(range(x.ndim), len(dims)):
-        words = f"{c.name} over axis {', '.join(map(str, axes))} for {', '.join(map(str, dims))}"
-        yield words, lambda: c.again(dim=axes if len(axes) > 1 else axes[0])
+        others = ", ".join(map(str, axes))
+        words = f"{c.name} over axis {others} for {own}"
+        dim = axes if len(axes) > 1 else axes[0]
+        yield words, lambda: c.again(dim=dim)
 
 
 def _rows(c: Call) -> Changes:
@@ -406,18 +457,19 @@ def _rows(c: Call) -> Changes:
     if c.name == "embedding":
         yield "rows of id 0 set to zeros", lambda: c.out * (x != 0)[..., None]
         yield "multiplied by √width", lambda: c.out * c.out.shape[-1] ** 0.5
-        yield (
-            "the next row",
-            lambda: F.embedding((x + 1) % len(c.bound["weight"]), c.bound["weight"]),
-        )
+        weight = c.bound["weight"]
+        yield "the next row", lambda: F.embedding((x + 1) % len(weight), weight)
     elif c.name == "repeat_interleave":
-        yield (
-            "repeat for repeat_interleave",
-            lambda: torch.cat([x] * int(c.args[1]), c.bound.get("dim")),
-        )
+        dim = c.bound.get("dim")
+        words = "repeat for repeat_interleave"
+        yield words, lambda: torch.cat([x] * int(c.args[1]), dim)
     else:
-        counts, y = _tuple(c.args[1]) if len(c.args) == 2 else c.args[1:], x
-        for axis, count in enumerate(counts[len(counts) - x.ndim :]):
+        counts = c.args[1:]
+        if len(counts) == 1:
+            counts = _tuple(counts[0])
+        y = x
+        new_axes = len(counts) - x.ndim
+        for axis, count in enumerate(counts[new_axes:]):
             y = y.repeat_interleave(count, axis)
         yield "repeat_interleave for repeat", lambda: y
 
@@ -428,12 +480,17 @@ def _lstm(c: Call) -> Changes:
 
 
 def _loss(c: Call) -> Changes:
-    b, x = c.bound, c.x
+    b = c.bound
+    x = c.x
+    own = b.get("reduction", "mean")
     for reduction in ("sum", "mean"):
-        yield f"{reduction} for {b.get('reduction', 'mean')}", lambda: c.again(reduction=reduction)
-    smoothing, classes = b.get("label_smoothing", 0.0), x.shape[-1]
+        title = f"{reduction} for {own}"
+        yield title, lambda: c.again(reduction=reduction)
+    smoothing = b.get("label_smoothing", 0.0)
+    classes = x.shape[-1]
     for other in (0.0, 0.1, 0.2):
-        yield f"label smoothing {other:g} for {smoothing:g}", lambda: c.again(label_smoothing=other)
+        title = f"label smoothing {other:g} for {smoothing:g}"
+        yield title, lambda: c.again(label_smoothing=other)
     spread = f"label smoothing spread over the other {classes - 1} classes instead of all {classes}"
     yield spread, lambda: c.again(label_smoothing=smoothing * classes / (classes - 1))
     yield "softmax before it", lambda: c.again(input=torch.softmax(x, 1))
@@ -441,10 +498,13 @@ def _loss(c: Call) -> Changes:
 
 
 def _interpolate(c: Call) -> Changes:
-    aligned, mode = bool(c.bound.get("align_corners")), c.bound.get("mode", "nearest")
-    yield f"align_corners {not aligned} for {aligned}", lambda: c.again(align_corners=not aligned)
+    aligned = bool(c.bound.get("align_corners"))
+    mode = c.bound.get("mode", "nearest")
+    title = f"align_corners {not aligned} for {aligned}"
+    yield title, lambda: c.again(align_corners=not aligned)
     for other in ("nearest", "bilinear", "bicubic", "nearest-exact", "area"):
-        yield f"{other} for {mode}", lambda: c.again(mode=other, align_corners=None)
+        title = f"{other} for {mode}"
+        yield title, lambda: c.again(mode=other, align_corners=None)
 
 
 _FAMILIES: dict[str, Callable[[Call], Changes]] = {

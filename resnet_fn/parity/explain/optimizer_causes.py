@@ -3,7 +3,7 @@ wrong.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,20 +21,25 @@ Way = dict[str, Any]
 
 Words = str | tuple[np.ndarray, ...]  # the text of a cause, or columns of numbers that are printed
 
-PLACE, CORRECTED, BEGINS = "place of eps", "bias correction", "the first mean square"
+PLACE = "place of eps"
+
+CORRECTED = "bias correction"
+
+BEGINS = "the first mean square"
 
 _SOME = 32  # how many numbers of a parameter are compared, beginning with the largest difference
 
-_ROOT, _INSIDE = "added to the root √v̂", "inside the root, √(v̂ + eps)"
+_ROOT = "added to the root √v̂"
+
+_INSIDE = "inside the root, √(v̂ + eps)"
 
 _BEFORE = "added to √v before its bias correction"
 
 _DECOUPLING = "decoupled weight decay"
 
-_COUPLED, _DECOUPLED = (
-    "coupled (added to the gradient, as Adam)",
-    "decoupled (taken from the weight, as AdamW)",
-)
+_COUPLED = "coupled (added to the gradient, as Adam)"
+
+_DECOUPLED = "decoupled (taken from the weight, as AdamW)"
 
 _SWITCHES = {"amsgrad": "amsgrad", "nesterov": "Nesterov momentum", "centered": "centered"}
 
@@ -44,7 +49,10 @@ _KEPT = (0.0, 0.5, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
 _SQUARES = (0.9, 0.95, 0.98, 0.99, 0.999, 0.9999)
 
 _USUAL: dict[str, Sequence[float]] = {
-    **{"β1": _KEPT, "momentum": _KEPT, "β2": _SQUARES, "α": _SQUARES},
+    "β1": _KEPT,
+    "momentum": _KEPT,
+    "β2": _SQUARES,
+    "α": _SQUARES,
     "eps": (1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1),
     DECAY: (0.0, 1e-5, 1e-4, 5e-4, 1e-3, 1e-2, 0.05, 0.1),
 }
@@ -59,82 +67,134 @@ def _changes(
     Each array has a row for each parameter. `directions` has the gradients of update 1. `shares`
     multiplies the rate.
     """
-    w, m, v = weights.copy(), np.zeros_like(weights), np.full_like(weights, way[BEGINS])
-    mean, highest = np.zeros_like(weights), np.zeros_like(weights)
-    of_m, of_v = way.get("β1"), way.get("β2", way.get("α"))
-    momentum, eps = way.get("momentum", 0.0), way.get("eps", 0.0)
-    for t, (scale, base) in enumerate(zip(SCALES, RATES, strict=True), 1):
-        rate, g = base * shares, scale * directions
-        w, g = (
-            w - rate * way[_DECOUPLING] * way[DECAY] * w,
-            g + (1 - way[_DECOUPLING]) * way[DECAY] * w,
-        )
+    w = weights.copy()
+    m = np.zeros_like(weights)
+    v = np.full_like(weights, way[BEGINS])
+    mean = np.zeros_like(weights)
+    highest = np.zeros_like(weights)
+    of_m = way.get("β1")
+    of_v = way.get("β2", way.get("α"))
+    momentum = way.get("momentum", 0.0)
+    decay = way[DECAY]
+    decoupled = way[_DECOUPLING]
+    corrected = way[CORRECTED]
+    updates = zip(SCALES, RATES, strict=True)
+    for t, (scale, base) in enumerate(updates, 1):
+        rate = base * shares
+        g = scale * directions
+        coupled = (1 - decoupled) * decay
+        g = g + coupled * w
+        decayed = rate * decoupled * decay * w
+        w = w - decayed
         root: Any = 1.0
         if of_v is not None:
-            v, mean = of_v * v + (1 - of_v) * g * g, of_v * mean + (1 - of_v) * g
-            highest, correction = np.maximum(highest, v), 1 - way[CORRECTED] * of_v**t
-            square = (
-                np.where(way["amsgrad"], highest, v) / correction - way["centered"] * mean * mean
-            )
-            square, least = (
-                np.maximum(square, 0),
-                eps / (correction**0.5 if way[PLACE] == _BEFORE else 1.0),
-            )
-            root = np.sqrt(square + least) if way[PLACE] == _INSIDE else np.sqrt(square) + least
+            rest = 1 - of_v
+            v = of_v * v + rest * g * g
+            mean = of_v * mean + rest * g
+            highest = np.maximum(highest, v)
+            correction = 1 - corrected * of_v**t
+            second = np.where(way["amsgrad"], highest, v)
+            square = second / correction
+            square = square - way["centered"] * mean * mean
+            square = np.maximum(square, 0)
+            root = _root(way, square, correction)
         if of_m is not None:
-            m = of_m * m + (1 - of_m) * g
-            step = m / (1 - way[CORRECTED] * of_m**t) / root
+            rest = 1 - of_m
+            m = of_m * m + rest * g
+            correction = 1 - corrected * of_m**t
+            step = m / correction / root
         else:
-            m = momentum * m + (1 - way["dampening"] * (t > 1)) * g / root  # as in torch
-            step = np.where(way["nesterov"], g / root + momentum * m, m)
+            damped = 1 - way["dampening"] * (t > 1)  # as in torch
+            change = damped * g / root
+            m = momentum * m + change
+            ahead = g / root + momentum * m
+            step = np.where(way["nesterov"], ahead, m)
         w = w - rate * step
         if t in KEPT:
             yield w - weights
 
 
-def _others(way: Way) -> Iterator[tuple[str, Words, Words, Way]]:
-    """Yield causes to try: tuples (what differs, what our net does, what the reference does, new
-    entries of `way`).
-    """
+def _root(way: Way, square: np.ndarray, correction: Any) -> np.ndarray:
+    """Return by what an update is divided: the root of the mean square, with eps."""
+    eps = way.get("eps", 0.0)
+    if way[PLACE] == _INSIDE:
+        return np.sqrt(square + eps)
+    if way[PLACE] == _BEFORE:
+        eps = eps / correction**0.5
+    return np.sqrt(square) + eps
+
+
+# a cause to try: what differs, what our net does, what the reference does, new entries of the way
+Other = tuple[str, Words, Words, Way]
+
+
+def _others(way: Way) -> Iterator[Other]:
+    """Yield the causes to try."""
     if "β2" in way:
-        yield (
-            "Adam's bias correction",
-            "missing",
-            "m and v are divided by 1 − β^t",
-            {CORRECTED: 0.0},
-        )
-        b1, b2 = betas = way["β1"], way["β2"]
-        yield "betas swapped: β1, β2", (b2, b1), betas, {"β1": b2, "β2": b1}
-        for x, y in ((1 - b1, b2), (b1, 1 - b2), (1 - b1, 1 - b2)):
-            yield (
-                "betas (β is the weight of the old state, not of the new)",
-                (x, y),
-                betas,
-                {"β1": x, "β2": y},
-            )
+        yield from _other_betas(way)
     for word, words in _SWITCHES.items():
-        yield words, (way[word] == 0,), (way[word] != 0,), {word: 1 - way[word]}
+        on = way[word]
+        here = (on == 0,)
+        there = (on != 0,)
+        yield words, here, there, {word: 1 - on}
     if way[DECAY].any():
-        here, there = (np.where(way[_DECOUPLING] == on, _DECOUPLED, _COUPLED) for on in (0, 1))
-        yield "weight decay", (here,), (there,), {_DECOUPLING: 1 - way[_DECOUPLING]}
+        decoupled = way[_DECOUPLING]
+        here = (np.where(decoupled == 0, _DECOUPLED, _COUPLED),)
+        there = (np.where(decoupled == 1, _DECOUPLED, _COUPLED),)
+        other = {_DECOUPLING: 1 - decoupled}
+        yield "weight decay", here, there, other
     if "momentum" in way:
         words = "dampening (the new gradient times 1 − μ)"
-        yield words, (way["momentum"],), (way["dampening"],), {"dampening": way["momentum"]}
+        momentum = way["momentum"]
+        here = (momentum,)
+        there = (way["dampening"],)
+        yield words, here, there, {"dampening": momentum}
     for place in (_INSIDE, _BEFORE):
         yield "eps", place, _ROOT, {PLACE: place}
     yield BEGINS, "1", "0", {BEGINS: 1.0}
     # both in MindSpore's centred RMSProp
-    yield "eps", f"{_INSIDE}, whose first mean square is 1,", _ROOT, {PLACE: _INSIDE, BEGINS: 1.0}
-    for word in [word for word in _USUAL if word in way]:
-        for number in dict.fromkeys([*map(float, np.unique(way[word])), *_USUAL[word]]):
-            yield word, f"{number:g}", (way[word],), {word: np.full_like(way[word], number)}
+    words = f"{_INSIDE}, whose first mean square is 1,"
+    yield "eps", words, _ROOT, {PLACE: _INSIDE, BEGINS: 1.0}
+    for word, usual in _USUAL.items():
+        if word not in way:
+            continue
+        own = way[word]
+        given = [float(number) for number in np.unique(own)]
+        for number in dict.fromkeys([*given, *usual]):
+            column = np.full_like(own, number)
+            yield word, f"{number:g}", (own,), {word: column}
+
+
+def _other_betas(way: Way) -> Iterator[Other]:
+    """Yield causes in Adam's two factors and in its bias correction."""
+    right = "m and v are divided by 1 − β^t"
+    yield "Adam's bias correction", "missing", right, {CORRECTED: 0.0}
+    b1 = way["β1"]
+    b2 = way["β2"]
+    betas = (b1, b2)
+    swapped = (b2, b1)
+    yield "betas swapped: β1, β2", swapped, betas, {"β1": b2, "β2": b1}
+    words = "betas (β is the weight of the old state, not of the new)"
+    new1 = 1 - b1
+    new2 = 1 - b2
+    mistaken = [(new1, b2), (b1, new2), (new1, new2)]
+    for others in mistaken:
+        x, y = others
+        yield words, others, betas, {"β1": x, "β2": y}
 
 
 def _text(words: Words, index: int) -> str:
     if isinstance(words, str):
         return words
-    numbers = [column[index, 0] for column in words]
-    return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in numbers)
+    texts = []
+    for column in words:
+        one = column[index, 0]
+        text = f"{one:g}" if isinstance(one, float) else str(one)
+        texts.append(text)
+    return ", ".join(texts)
+
+
+Fit = tuple[np.ndarray, str, Words, Words]  # errors by parameter, and the words of a cause
 
 
 def optimizer_causes(
@@ -143,63 +203,118 @@ def optimizer_causes(
     """Return one line for each known way in which the optimizers differ in the parameters
     `differing`.
     """
-    made = map(
-        names.rename, made_up({name: array.shape for name, array in theirs.run.gradients.items()})
-    )
-    sides = [
-        *made,
-        *(names.rename(theirs.optimizer_alone[update]) for update in KEPT),
-        *(ours[update] for update in KEPT),
-    ]
-    settings = {word: paired(numbers, names) for word, numbers in theirs.optimizer_settings.items()}
+    gradients = theirs.run.gradients
+    shapes = {name: array.shape for name, array in gradients.items()}
+    sides = [names.rename(arrays) for arrays in made_up(shapes)]
+    for update in KEPT:
+        changes_there = theirs.optimizer_alone[update]
+        sides.append(names.rename(changes_there))
+    sides += [ours[update] for update in KEPT]
+    settings = {}
+    for word, numbers in theirs.optimizer_settings.items():
+        settings[word] = paired(numbers, names)
+    decays = settings.get(DECAY, {})
     rows = {}
-    for name in [name for name in differing if name in settings.get(DECAY, {})]:
-        flat = np.stack([np.ravel(side[name]).astype(np.float64) for side in sides])
-        furthest = np.argsort(-np.abs(flat[-1] - flat[-1 - len(KEPT)]))
-        rows[name] = flat[:, np.resize(furthest, _SOME)]
-    if not rows or not {"β1", "α", "momentum"} & settings.keys():
+    for name in differing:
+        if name in decays:
+            arrays = [side[name] for side in sides]
+            rows[name] = _furthest(arrays)
+    needed = {"β1", "α", "momentum"}
+    known = needed & settings.keys()
+    if not rows or not known:
         return []
-    own = {
-        word: np.array([[numbers.get(name, 0.0)] for name in rows])
-        for word, numbers in settings.items()
-    }
-    none = np.zeros((len(rows), 1))
-    way = {
-        **dict.fromkeys((*_SWITCHES, "dampening", _DECOUPLING), none),
-        **own,
-        PLACE: _ROOT,
-        BEGINS: 0.0,
-    }
-    way[CORRECTED] = float("β1" in way)
+    of_rows = list(rows)
+    way = _reference_way(settings, of_rows)
     rates = settings.get(RATE, {})
-    shares = np.array([[rates.get(name, 1.0)] for name in rows]) / (
-        max(rates.values(), default=1.0) or 1.0
-    )
-    weights, directions, *changes = np.stack(list(rows.values()), 1)
+    largest = max(rates.values(), default=1.0) or 1.0
+    relative_rates = _column(rates, rows, 1.0)
+    shares = relative_rates / largest
+    arrays = list(rows.values())
+    stacked = np.stack(arrays, 1)
+    weights, directions, *changes = stacked
+    count = len(KEPT)
+    wanted = changes[:count]
+    here = changes[count:]
 
     def errors(way: Way, wanted: Sequence[np.ndarray]) -> np.ndarray:
-        """Return, for each parameter, the largest relative error of the weight changes by `way`
-        against `wanted`.
-        """
-        with np.errstate(all="ignore"):
-            pairs = zip(_changes(way, weights, directions, shares), wanted, strict=True)
-            each = [np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1) for a, b in pairs]
-        return np.nan_to_num(np.max(each, 0), nan=np.inf)
+        made = _changes(way, weights, directions, shares)
+        return _errors(made, wanted)
 
-    reference, here = changes[: len(KEPT)], changes[len(KEPT) :]
-    left = (errors(way, reference) < FITS) & (errors(way, here) >= FITS)
-    fits = (
-        [(errors({**way, **other}, here), words) for *words, other in _others(way)]
-        if left.any()
-        else []
-    )
-    # Several ways may fit a small parameter: the way that fits most parameters comes first, then
-    # the closest way.
-    fits.sort(key=lambda one: (-(left & (one[0] < FITS)).sum(), one[0][left].min(initial=np.inf)))
+    is_right = errors(way, wanted) < FITS
+    is_wrong = errors(way, here) >= FITS
+    left = is_right & is_wrong
+    fits = []
+    if left.any():
+        for what, a, b, other in _others(way):
+            error = errors({**way, **other}, here)
+            fits.append((error, what, a, b))
+
+    def rank(fit: Fit) -> tuple[int, float]:
+        # Several ways may fit a small parameter: the way that fits most parameters comes first,
+        # then the closest way.
+        error = fit[0]
+        fitted = left & (error < FITS)
+        least = error[left].min(initial=np.inf)
+        return -int(fitted.sum()), float(least)
+
+    fits.sort(key=rank)
     groups: dict[str, list[str]] = defaultdict(list)
-    for error, (what, a, b) in fits:
-        for index in np.flatnonzero(left & (error < FITS)):
-            words = f"{what}: {_text(a, index)} here, {_text(b, index)} in the reference"
-            groups[words].append(list(rows)[index])
+    for error, what, a, b in fits:
+        fits_here = left & (error < FITS)
+        for index in np.flatnonzero(fits_here):
+            own = _text(a, index)
+            other_text = _text(b, index)
+            words = f"{what}: {own} here, {other_text} in the reference"
+            groups[words].append(of_rows[index])
         left &= error >= FITS
-    return [f"{words} ({len(many)} parameters, first {many[0]})" for words, many in groups.items()]
+    lines = []
+    for words, many in groups.items():
+        count = len(many)
+        lines.append(f"{words} ({count} parameters, first {many[0]})")
+    return lines
+
+
+Numbers = Mapping[str, Any]  # one setting of each parameter
+
+
+def _furthest(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return `_SOME` numbers of each array: those at which our last change is furthest off."""
+    rows = [np.ravel(array) for array in arrays]
+    doubles = [row.astype(np.float64) for row in rows]
+    flat = np.stack(doubles)
+    ours = flat[-1]
+    theirs = flat[-1 - len(KEPT)]
+    apart = np.abs(ours - theirs)
+    order = np.argsort(-apart)
+    return flat[:, np.resize(order, _SOME)]
+
+
+def _column(numbers: Numbers, names: Iterable[str], missing: float) -> np.ndarray:
+    """Return the numbers of parameters as a column."""
+    rows = [numbers.get(name, missing) for name in names]
+    return np.array([[number] for number in rows])
+
+
+def _reference_way(settings: Mapping[str, Numbers], names: Sequence[str]) -> Way:
+    """Return how the reference computes an update of the parameters `names`."""
+    none = np.zeros((len(names), 1))
+    switches = [*_SWITCHES, "dampening", _DECOUPLING]
+    way: Way = dict.fromkeys(switches, none)
+    for word, numbers in settings.items():
+        way[word] = _column(numbers, names, 0.0)
+    way[PLACE] = _ROOT
+    way[BEGINS] = 0.0
+    way[CORRECTED] = float("β1" in way)
+    return way
+
+
+def _errors(made: Iterator[np.ndarray], wanted: Sequence[np.ndarray]) -> np.ndarray:
+    """Return, for each parameter, the largest relative error of weight changes against `wanted`."""
+    each = []
+    with np.errstate(all="ignore"):
+        for a, b in zip(made, wanted, strict=True):
+            apart = np.linalg.norm(a - b, axis=1)
+            size = np.linalg.norm(b, axis=1)
+            each.append(apart / size)
+    worst = np.max(each, 0)
+    return np.nan_to_num(worst, nan=np.inf)

@@ -2,7 +2,8 @@
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,10 @@ Leaves = dict[str, tuple[str, Shape]]  # torch's leaf name → the parameter's f
 _SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
+# the place of an attention's input that a projection gets; the first for all others
+_FURTHER = {"k": 1, "v": 2}
+
+
 @dataclasses.dataclass
 class Node:
     """A layer that owns parameters, or one projection of a fused layer."""
@@ -28,6 +33,22 @@ class Node:
     output: Shape | None  # the output's shape; None if the shape is not compared
     role: str = ""  # "q", "k", "v" or "out" of an attention; "" if unknown
     whole: bool = True  # whether the node is the whole layer
+    index: int = -1  # its place in the graph
+    source: int | None = None  # the place of the node that feeds it
+    # kind → the layers without parameters that get its output, in the order of execution
+    followers: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+
+Pairs = list[tuple[Node, Node]]
+
+
+class Paired(NamedTuple):
+    """The nodes of two graphs, paired."""
+
+    pairs: Pairs
+    left: list[Node]  # the port's nodes without a counterpart
+    rest: list[Node]  # the reference's nodes without a counterpart
+    layers: dict[str, str]  # the port's layers without parameters → the reference's
 
 
 class Graph:
@@ -46,49 +67,62 @@ class Graph:
 
     def __init__(self, layers: Sequence[Layer], expand: int, ignore: Collection[str]) -> None:
         self.nodes: list[Node] = []
-        self.feeds: list[int | None] = []
-        # layer → index of the node that feeds it, kind, number
-        self.unary: dict[str, tuple[int, str, int]] = {}
         origin: dict[str, int | None] = {}
-        seen: Counter[tuple[int, str]] = Counter()
         for layer in layers:
             if not layer.leaf and not layer.parameters:
                 continue
-            source = origin.get(fingerprint(layer.input)) if layer.input is not None else None
-            nodes = _nodes(layer, expand, ignore) if layer.call == 0 else []
+            source = None
+            if layer.input is not None:
+                digest = fingerprint(layer.input)
+                source = origin.get(digest)
+            nodes = []
+            if layer.call == 0:
+                nodes = _nodes(layer, expand, ignore)
             if nodes:
-                inputs = [source, *(origin.get(digest) for digest in layer.further)]
+                further = [origin.get(digest) for digest in layer.further]
+                inputs = [source, *further]
                 for node in nodes:
+                    node.index = len(self.nodes)
+                    node.source = _feed(node, inputs)
                     self.nodes.append(node)
-                    self.feeds.append(_feed(node, inputs))
                 source = len(self.nodes) - 1
             elif layer.leaf and source is not None and layer.call == 0:
-                self.unary[layer.name] = (source, layer.kind, seen[source, layer.kind])
-                seen[source, layer.kind] += 1
-            if layer.output is None:
+                followers = self.nodes[source].followers
+                of_kind = followers.setdefault(layer.kind, [])
+                of_kind.append(layer.name)
+            output = layer.output
+            if output is None:
                 continue
             # The first layer with these bytes counts, because an identity's output is its input.
-            origin.setdefault(fingerprint(layer.output), source)
-            origin.setdefault(fingerprint(np.maximum(layer.output, 0)), source)
+            positive = np.maximum(output, 0)
+            for array in (output, positive):
+                origin.setdefault(fingerprint(array), source)
 
     def labels(self, rounds: int = 0) -> list[int]:
         """Return a number for each node, equal if the nodes and their neighbours within `rounds`
         edges are alike.
         """
-        now = [
-            hash((node.kind, tuple(sorted(node.shapes.values())), node.output))
-            for node in self.nodes
-        ]
+        labels = []
+        for node in self.nodes:
+            shapes = tuple(sorted(node.shapes.values()))
+            described = (node.kind, shapes, node.output)
+            labels.append(hash(described))
         for _ in range(rounds):
-            fed: dict[int, list[int]] = defaultdict(list)
-            for index, source in enumerate(self.feeds):
-                if source is not None:
-                    fed[source].append(now[index])
-            now = [
-                hash((now[i], None if source is None else now[source], tuple(sorted(fed[i]))))
-                for i, source in enumerate(self.feeds)
-            ]
-        return now
+            labels = self._joined_with_neighbours(labels)
+        return labels
+
+    def _joined_with_neighbours(self, labels: list[int]) -> list[int]:
+        fed: dict[int, list[int]] = defaultdict(list)
+        for label, node in zip(labels, self.nodes, strict=True):
+            if node.source is not None:
+                fed[node.source].append(label)
+        joined = []
+        for own, node in zip(labels, self.nodes, strict=True):
+            source = node.source
+            before = None if source is None else labels[source]
+            after = tuple(sorted(fed[node.index]))
+            joined.append(hash((own, before, after)))
+        return joined
 
 
 def _feed(node: Node, inputs: list[int | None]) -> int | None:
@@ -98,37 +132,61 @@ def _feed(node: Node, inputs: list[int | None]) -> int | None:
     """
     if node.role == "out" and not node.whole:
         return None
-    place = 0 if node.whole else {"k": 1, "v": 2}.get(node.role, 0)
-    return inputs[place] if place < len(inputs) else inputs[0]
+    place = 0
+    if not node.whole:
+        place = _FURTHER.get(node.role, 0)
+    if place >= len(inputs):
+        place = 0
+    return inputs[place]
 
 
 def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
-    owned = [(leaf_name(leaf), f"{layer.name}.{leaf}", shape) for leaf, shape in layer.parameters]
-    leaves = {leaf: (name, shape) for leaf, name, shape in owned if name not in ignore}
+    leaves: Leaves = {}
+    for leaf, shape in layer.parameters:
+        name = f"{layer.name}.{leaf}"
+        if name not in ignore:
+            torch_leaf = leaf_name(leaf)
+            leaves[torch_leaf] = name, shape
     if not leaves:
         return []
     if expand and layer.kind == "attention":
         return _attention(layer, leaves, expand)
+    _, weight = leaves.get("weight", ("", ()))
+    kind = _compared_kind(layer, weight, expand)
+    if expand == 2 and kind == "dense" and _is_threefold(weight):
+        return _parts(layer, leaves, "qkv")
+    output = None
+    if layer.output is not None and not expand:
+        output = layer.output.shape
+    parts, shapes = _shares(leaves)
+    node = Node(layer.name, kind, parts, shapes, output)
+    if kind == "dense":
+        node.role = role(layer.name)
+    return [node]
+
+
+def _is_threefold(weight: Shape) -> bool:
+    """Return whether a weight may join those of q, k and v."""
+    if not weight:
+        return False
+    outputs = weight[0]
+    inputs = weight[-1]
+    return outputs == 3 * inputs > 0
+
+
+def _compared_kind(layer: Layer, weight: Shape, expand: int) -> str:
+    """Return the kind by which a layer is paired; `weight` is () if it has no weight."""
     # The name of a user's class is not compared, because GRN here may be GlobalResponseNorm there.
-    kind = layer.kind if layer.leaf and not layer.is_own else ""
+    if not layer.leaf or layer.is_own:
+        return ""
+    kind = layer.kind
     if expand and kind == "norm":  # on one side the norm may be a user's class
-        kind = ""
-    output = layer.output.shape if layer.output is not None and not expand else None
-    weight = leaves.get("weight", ("", (0, 0, 2)))[1]
-    if (
-        expand
-        and kind == "conv"
-        and len(squeezed(weight)) <= 2
-        and layer.settings.get("groups") == 1
-    ):
-        kind = "dense"  # a convolution with a kernel of one pixel
-    if expand == 2 and kind == "dense" and weight and weight[0] == 3 * weight[-1] > 0:
-        return [_part(layer, leaves, one, index, 3) for index, one in enumerate("qkv")]
-    return [
-        Node(
-            layer.name, kind, *_shares(leaves), output, role(layer.name) if kind == "dense" else ""
-        )
-    ]
+        return ""
+    is_flat = weight and len(squeezed(weight)) <= 2
+    has_groups = layer.settings.get("groups") != 1
+    if expand and kind == "conv" and is_flat and not has_groups:
+        return "dense"  # a convolution with a kernel of one pixel
+    return kind
 
 
 def _shares(
@@ -137,110 +195,122 @@ def _shares(
     """Return part `index` of `count` equal parts of each parameter, and each part's shape without
     axes of size 1.
     """
-    parts = {leaf: Part(name, share=(index, count)) for leaf, (name, _) in leaves.items()}
-    sizes = {
-        leaf: shape if count == 1 else (shape[0] // count, *shape[1:])
-        for leaf, (_, shape) in leaves.items()
-    }
-    return parts, {leaf: squeezed(shape) for leaf, shape in sizes.items()}
+    parts: dict[str, Part] = {}
+    shapes: dict[str, Shape] = {}
+    for leaf, (name, shape) in leaves.items():
+        share = (index, count)
+        parts[leaf] = Part(name, share=share)
+        if count > 1:
+            rows, *others = shape
+            shape = (rows // count, *others)
+        shapes[leaf] = squeezed(shape)
+    return parts, shapes
 
 
-def _part(layer: Layer, leaves: Leaves, one: str, index: int = 0, count: int = 1) -> Node:
-    return Node(layer.name, "dense", *_shares(leaves, index, count), None, one, whole=False)
+def _parts(layer: Layer, leaves: Leaves, roles: Sequence[str]) -> list[Node]:
+    """Return one dense node for each role; together they have the parameters `leaves`."""
+    nodes = []
+    for index, one in enumerate(roles):
+        count = len(roles)
+        parts, shapes = _shares(leaves, index, count)
+        node = Node(layer.name, "dense", parts, shapes, None, one, whole=False)
+        nodes.append(node)
+    return nodes
 
 
 def _attention(layer: Layer, leaves: Leaves, expand: int) -> list[Node]:
     """Return the projections of an attention as dense nodes, with the output projection last."""
-
-    def picked(names: dict[str, str]) -> Leaves:
-        return {to: leaves[of] for of, to in names.items() if of in leaves}
-
-    fused = picked({"in_proj_weight": "weight", "in_proj_bias": "bias"})
-    parts = "qkv" if expand == 2 or "weight" not in fused else ("",)
-    nodes = [_part(layer, fused, one, index, len(parts)) for index, one in enumerate(parts)]
+    fused: Leaves = {}
+    for leaf in ("weight", "bias"):
+        joined = f"in_proj_{leaf}"
+        if joined in leaves:
+            fused[leaf] = leaves[joined]
+    are_apart = expand == 2 or "weight" not in fused
+    nodes = _parts(layer, fused, "qkv" if are_apart else [""])
     for node, leaf in zip(nodes, _SEPARATE, strict=False):
         if leaf in leaves:  # the weights are separate, their bias is fused
-            node.leaves["weight"], node.shapes["weight"] = (
-                Part(leaves[leaf][0]),
-                squeezed(leaves[leaf][1]),
-            )
-    rest = {
-        leaf: leaf.removeprefix("out_proj.")
-        for leaf in leaves
-        if leaf.startswith(("out_proj.", "bias_"))
-    }
-    return [*nodes, _part(layer, picked(rest), "out")]
-
-
-Pairs = list[tuple[Node, Node]]
-
-Nodes = list[tuple[int, Node]]  # of one graph: (index in it, node)
+            name, shape = leaves[leaf]
+            node.leaves["weight"] = Part(name)
+            node.shapes["weight"] = squeezed(shape)
+    rest: Leaves = {}
+    for leaf, owned in leaves.items():
+        if leaf.startswith(("out_proj.", "bias_")):
+            rest[leaf.removeprefix("out_proj.")] = owned
+    nodes += _parts(layer, rest, ["out"])
+    return nodes
 
 
 def pair_nodes(
     ours: Sequence[Layer], theirs: Sequence[Layer], ignore: tuple[Collection[str], Collection[str]]
-) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
+) -> Paired:
     """Pair the nodes of both nets' graphs, with the value of `expand` for which both graphs are
     most alike.
-
-    Returns (pairs, our unpaired nodes, the reference's unpaired nodes, layers). The dict `layers`
-    maps our layers without parameters to the reference's.
     """
     graphs = []
     for expand in (0, 1, 2):
-        a, b = Graph(ours, expand, ignore[0]), Graph(theirs, expand, ignore[1])
+        a = Graph(ours, expand, ignore[0])
+        b = Graph(theirs, expand, ignore[1])
         graphs.append((a, b))
         for rounds in range(_ROUNDS, -1, -1):  # the finest first
-            labels = a.labels(rounds), b.labels(rounds)
-            if Counter(labels[0]) == Counter(labels[1]):
-                return _pair(a, b, *labels)
-    a, b = max(graphs, key=lambda pair: _alike(*pair))
-    return _pair(a, b, a.labels(), b.labels())
+            labels = Counter(a.labels(rounds))
+            if labels == Counter(b.labels(rounds)):
+                return _pair(a, b, rounds)
+    a, b = max(graphs, key=_alike)
+    return _pair(a, b, 0)
 
 
-def _alike(a: Graph, b: Graph) -> float:
+def _alike(graphs: tuple[Graph, Graph]) -> float:
     """Return the fraction of nodes that two graphs have in common, from 0 to 1."""
-    first, second = Counter(a.labels()), Counter(b.labels())
-    return (first & second).total() / max(1, (first | second).total())
+    a, b = graphs
+    first = Counter(a.labels())
+    second = Counter(b.labels())
+    common = (first & second).total()
+    both = (first | second).total()
+    return common / max(1, both)
 
 
-def _pair(
-    a: Graph, b: Graph, labels_a: list[int], labels_b: list[int]
-) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
-    groups: dict[int, tuple[Nodes, Nodes]] = defaultdict(lambda: ([], []))
-    for side, (graph, labels) in enumerate(((a, labels_a), (b, labels_b))):
-        for index, (label, node) in enumerate(zip(labels, graph.nodes, strict=True)):
-            groups[label][side].append((index, node))
-    paired: dict[int, int] = {}
-    for group in groups.values():
-        paired |= _pair_group(*group)
-    pairs = [(a.nodes[one], b.nodes[paired[one]]) for one in sorted(paired)]
-    left = [node for index, node in enumerate(a.nodes) if index not in paired]
-    rest = [node for index, node in enumerate(b.nodes) if index not in set(paired.values())]
-    by_place = {place: name for name, place in b.unary.items()}
-    places = {
-        name: (paired.get(source, -1), kind, number)
-        for name, (source, kind, number) in a.unary.items()
-    }
-    return (
-        pairs,
-        left,
-        rest,
-        {name: by_place[place] for name, place in places.items() if place in by_place},
+def _pair(a: Graph, b: Graph, rounds: int) -> Paired:
+    theirs = _grouped(b, rounds)
+    pairs: Pairs = []
+    for label, group in _grouped(a, rounds).items():
+        partners = theirs.get(label, [])
+        pairs += _pair_group(group, partners)
+    pairs.sort(key=lambda pair: pair[0].index)
+    own = {one.index for one, _ in pairs}
+    others = {one.index for _, one in pairs}
+    left = [node for node in a.nodes if node.index not in own]
+    rest = [node for node in b.nodes if node.index not in others]
+    layers: dict[str, str] = {}
+    for one, partner in pairs:
+        for kind, names in one.followers.items():
+            theirs_of_kind = partner.followers.get(kind, [])
+            layers |= zip(names, theirs_of_kind, strict=False)
+    return Paired(pairs, left, rest, layers)
+
+
+def _grouped(graph: Graph, rounds: int) -> dict[int, list[Node]]:
+    """Return the nodes of each label."""
+    groups: dict[int, list[Node]] = defaultdict(list)
+    labels = graph.labels(rounds)
+    for label, node in zip(labels, graph.nodes, strict=True):
+        groups[label].append(node)
+    return groups
+
+
+def _pair_group(ours: list[Node], theirs: list[Node]) -> Pairs:
+    """Pair nodes with equal labels by name, role or order."""
+    keys: tuple[Callable[[Node], Any], ...] = (
+        lambda node: (node.layer, node.role),
+        lambda node: node.role,
     )
-
-
-def _pair_group(ours: Nodes, theirs: Nodes) -> dict[int, int]:
-    """Pair nodes with equal labels by name, role or order.
-
-    Returns a dict from our node's index to the reference's.
-    """
-    for key in (lambda node: (node.layer, node.role), lambda node: node.role):
-        a, b = Counter(key(node) for _, node in ours), Counter(key(node) for _, node in theirs)
-        if a == b and (max(a.values(), default=0) == 1 or ("" not in a and len(a) > 1)):
-            ordered = [
-                [index for index, _ in sorted(side, key=lambda pair: key(pair[1]))]
-                for side in (ours, theirs)
-            ]
-            return dict(zip(*ordered, strict=True))
-    return {one: other for (one, _), (other, _) in zip(ours, theirs, strict=False)}
+    for key in keys:
+        a = Counter(map(key, ours))
+        b = Counter(map(key, theirs))
+        has_single_nodes = max(a.values(), default=0) == 1
+        has_roles = "" not in a and len(a) > 1
+        decides = has_single_nodes or has_roles
+        if a == b and decides:
+            own = sorted(ours, key=key)
+            other = sorted(theirs, key=key)
+            return list(zip(own, other, strict=True))
+    return list(zip(ours, theirs, strict=False))

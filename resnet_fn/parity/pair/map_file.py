@@ -39,7 +39,8 @@ def read_map(path: str) -> Corrections:
         try:
             corrections[name] = _source(entry)
         except ValueError as error:
-            key = re.search(re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:", text)
+            quoted = json.dumps(name, ensure_ascii=False)
+            key = re.search(re.escape(quoted) + r"\s*:", text)
             line = text.count("\n", 0, key.start() if key else 0) + 1
             raise ValueError(f"--map: {path} line {line}: {name}: {error}") from None
     return corrections
@@ -54,28 +55,35 @@ def _source(entry: Any) -> MadeOf:
             'an entry must be a name in the reference, {"from": names in the reference, …}, or '
             "null (no counterpart)"
         )
+    keys = ("from", "join", "shape", *_PART)
     for key in entry:
-        if key not in ("from", "join", "shape", *_PART):
-            raise ValueError(
-                f"the key {key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}"
-            )
-    listed = entry["from"] if isinstance(entry["from"], list) else [entry["from"]]
-    terms = (
-        _terms(entry["from"]) if isinstance(entry["from"], str) else [(one, 1) for one in listed]
-    )
+        if key not in keys:
+            raise ValueError(f"the key {key!r} is unknown; {closest(key, keys)}")
+    given = entry["from"]
+    listed = given if isinstance(given, list) else [given]
+    terms = _terms(given) if isinstance(given, str) else [(one, 1) for one in listed]
     common = {key: entry[key] for key in _PART if key in entry}
     shape = _whole("shape", entry["shape"], None) if "shape" in entry else None
     join = _whole("join", [entry.get("join", 0)], 1)[0]
-    parts = tuple(dataclasses.replace(_part(one, common), sign=sign) for one, sign in terms)
-    return MadeOf(parts, join, shape, len(terms) > len(listed))
+    parts = []
+    for one, sign in terms:
+        part = _part(one, common)
+        parts.append(dataclasses.replace(part, sign=sign))
+    is_sum = len(terms) > len(listed)
+    return MadeOf(tuple(parts), join, shape, is_sum)
+
+
+_SIGNS = {"+", "-"}
 
 
 def _terms(text: str) -> list[tuple[str, int]]:
     """Split a sum such as "b_ih - b_hh" into names and signs: [("b_ih", 1), ("b_hh", -1)]."""
     words = re.sub(r"^\s*-", "- ", text).split()
-    words = words if words[:1] == ["-"] else ["+", *words]
-    signs, names = words[::2], words[1::2]
-    if len(signs) != len(names) or not set(signs) <= {"+", "-"} or {"+", "-"} & set(names):
+    if words[:1] != ["-"]:
+        words = ["+", *words]
+    signs = words[::2]
+    names = words[1::2]
+    if len(signs) != len(names) or not set(signs) <= _SIGNS or _SIGNS & set(names):
         raise ValueError(
             f'"{text}" is neither a name nor a sum; write "b_ih + b_hh", "a - b" or "-scale"'
         )
@@ -125,34 +133,36 @@ def resolve(
                         f"{closest(array, theirs)}"
                     )
             sources[name] = source
-            if len(source.names) == 1 and source == whole_array(source.names[0]):
-                layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
+            first = source.names[0] if source.names else ""
+            if source == whole_array(first):
+                layer = name.rpartition(".")[0]
+                layers[layer] = first.rpartition(".")[0]
         elif inside and not source.parts:
             sources |= dict.fromkeys(inside, source)
         elif inside:
-            if source != whole_array(source.parts[0].name):
+            other = source.parts[0].name
+            if source != whole_array(other):
                 raise ValueError(
                     f"--map: {name} is a layer and needs one layer; name one, or map each parameter"
                 )
-            other = source.parts[0].name
             layers[name] = other
-            by_leaf = {
-                leaf_name(one[len(other) + 1 :]): one
-                for one in theirs
-                if one.startswith(f"{other}.")
-            }
+            by_leaf = {}
+            for one in theirs:
+                if one.startswith(f"{other}."):
+                    leaf = one.removeprefix(f"{other}.")
+                    by_leaf[leaf_name(leaf)] = one
             if not by_leaf:
                 nearest = closest(other, _layers(theirs))
                 raise ValueError(f"--map: {name}: the reference has no layer {other!r}; {nearest}")
             for one, leaf in inside.items():
-                if leaf_name(leaf) in by_leaf:
-                    sources[one] = whole_array(by_leaf[leaf_name(leaf)])
+                same = by_leaf.get(leaf_name(leaf))
+                if same:
+                    sources[one] = whole_array(same)
         else:
             nearest = closest(name, [*ours, *_layers(ours)])
             raise ValueError(f"--map: {name!r} is not a parameter or a layer of the net; {nearest}")
-    return sources, {
-        ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer
-    }
+    named = {own: layer for own, layer in layers.items() if own and layer}
+    return sources, named
 
 
 def _layers(names: Mapping[str, Shape]) -> list[str]:

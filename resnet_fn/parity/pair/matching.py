@@ -25,6 +25,14 @@ from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.tree import Arrays
 
 
+class Attempt(NamedTuple):
+    """One way to pair two nets."""
+
+    sources: dict[str, MadeOf]  # of our paired parameters
+    layers: dict[str, str]  # our layers → the reference's
+    problems: list[str]  # a line for each array or layer without a counterpart
+
+
 class Side(NamedTuple):
     """The arrays and layers of one net, which are to be paired with another net's."""
 
@@ -36,7 +44,8 @@ class Side(NamedTuple):
 
     def aliases(self, name: str) -> tuple[str, ...]:
         """Return all names of the array `name`, or () if the array has only one name."""
-        return next((group for group in self.tied if name in group), ())
+        groups = (group for group in self.tied if name in group)
+        return next(groups, ())
 
     def without(self, names: Collection[str]) -> "Side":
         """Return a copy without the arrays `names`."""
@@ -57,22 +66,31 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     used = {name for source in fixed.values() for name in source.names}
     pairing = _Pairing(ours.without(fixed), theirs.without(used), used)
     names = {layer.name for layer in theirs.layers}
-    how, layers = "names", {layer.name: layer.name for layer in ours.layers if layer.name in names}
+    how = "names"
+    both = [layer.name for layer in ours.layers if layer.name in names]
+    layers = {name: name for name in both}
     sources, problems = pairing.by_name()
     if problems:
         structured = pairing.by_structure()
-        if not sources or len(structured[2]) <= len(problems):
+        if not sources or len(structured.problems) <= len(problems):
             sources, layers, problems = structured
             how = "execution order and shapes"
-    sources |= {name: source for name, source in fixed.items() if source.parts}
-    parameters = {name: sources[name] for name in ours.shapes if name in sources}
+    for name, source in fixed.items():
+        if source.parts:
+            sources[name] = source
+    paired = [name for name in ours.shapes if name in sources]
+    parameters = {name: sources[name] for name in paired}
     problems += _fit(parameters, ours.shapes, theirs.shapes, fixed)
     apart: set[str] = set()
     for name, source in fixed.items():
         owners = {one.rpartition(".")[0] for one in source.names}
         if source.added and len(owners) > 1:  # the nets add these terms in different layers
-            apart |= {name.rpartition(".")[0], *owners}
-    pairs = {a: b for a, b in {**layers, **named_layers}.items() if not {a, b} & apart}
+            owner = name.rpartition(".")[0]
+            apart |= {owner, *owners}
+    pairs = {}
+    for own, other in (layers | named_layers).items():
+        if own not in apart and other not in apart:
+            pairs[own] = other
     return NameMap(how, parameters, pairs, tuple(problems), tuple(theirs.tied))
 
 
@@ -83,7 +101,8 @@ def shapes_of(arrays: Arrays) -> dict[str, Shape]:
 
 def fuller_mode(recording: Trace) -> str:
     """Return the mode in which more layers run, "eval" or "train"."""
-    return max("eval", "train", key=lambda mode: len(recording.layers[mode]))
+    layers = recording.layers
+    return max("eval", "train", key=lambda mode: len(layers[mode]))
 
 
 def side_of(recording: Trace, mode: str) -> Side:
@@ -108,26 +127,30 @@ def _fit(
     """
     wrong = []
     for name, source in parameters.items():
-        arrays, wanted = (
-            {one: np.empty(theirs[one], np.int8) for one in source.names},
-            tuple(ours[name]),
-        )
+        arrays = {}
+        for one in source.names:
+            arrays[one] = np.empty(theirs[one], np.int8)
+        wanted = tuple(ours[name])
         try:
             made = np.asarray(source.build(arrays.get)).shape
         except ValueError as error:
-            wrong.append(f"{'--map: ' if name in fixed else ''}{name}: {error}")
+            flag = "--map: " if name in fixed else ""
+            wrong.append(f"{flag}{name}: {error}")
             continue
-        if made != wanted and squeezed(made) == squeezed(wanted):
+        if made == wanted:
+            continue
+        if squeezed(made) == squeezed(wanted):
             parameters[name] = dataclasses.replace(source, shape=wanted)
-        elif made != wanted:
+        else:
             correction = f'{{"{name}": {{"from": "{source.names[0]}", "transpose": [1, 0]}}}}'
-            hint = (
-                f"; if it is stored transposed, add {correction} to --map"
-                if made == wanted[::-1]
-                else ""
-            )
+            hint = ""
+            if made == wanted[::-1]:
+                hint = f"; if it is stored transposed, add {correction} to --map"
             wrong.append(f"{name} is {wanted} here, {made} in the reference{hint}")
     return wrong
+
+
+Share = tuple[int, int]  # (index, count): one of `count` equal parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,133 +169,149 @@ class _Pairing:
 
         Returns the pairs, and one line for each array without a counterpart.
         """
-        by_name = {
-            **{common_name(name): name for name in self.theirs.shapes},
-            **{one: one for one in self.theirs.shapes},
-        }
-        sources, missing = {}, []
+        names = self.theirs.shapes
+        by_name = {common_name(name): name for name in names}
+        by_name |= {name: name for name in names}
+        sources = {}
+        missing = []
         for name, shape in self.ours.shapes.items():
-            known = [
-                one
-                for own in (name, *self.ours.aliases(name))
-                for one in (own, common_name(own))
-                if one in by_name
-            ]
+            candidates: list[str] = []
+            for own in (name, *self.ours.aliases(name)):
+                candidates += (own, common_name(own))
+            known = [one for one in candidates if one in by_name]
             if known:
-                sources[name] = whole_array(by_name[known[0]])
+                other = by_name[known[0]]
+                sources[name] = whole_array(other)
             elif name not in self.ours.constants:
                 missing.append(f"{name} {list(shape)} has no counterpart in the reference")
         return sources, [*missing, *self._unused(sources)]
 
     def _unused(self, sources: Mapping[str, MadeOf]) -> list[str]:
-        taken: dict[str, set[tuple[int, int]]] = defaultdict(set)
-        for part in [part for source in sources.values() for part in source.parts]:
-            taken[part.name].add(part.share)
+        taken: dict[str, set[Share]] = defaultdict(set)
+        for source in sources.values():
+            for part in source.parts:
+                taken[part.name].add(part.share)
+        used = self.used.union(taken)
         problems = []
         for name, shape in self.theirs.shapes.items():
             others = self.theirs.aliases(name)
-            if name in self.theirs.constants or any(
-                one in taken or one in self.used for one in others
-            ):
+            is_used = not used.isdisjoint(others)
+            if is_used or name in self.theirs.constants:
                 continue
             parts = taken.get(name, set())
-            missing = next(({(i, n) for i in range(n)} - parts for _, n in parts), {(0, 1)})
-            if missing:
-                which = sorted(index + 1 for index, _ in missing)
-                third = f", part {which[0]} of 3," if parts else ""
-                problems.append(
-                    f"the reference's {name} {list(shape)}{third} has no counterpart here"
-                )
+            third = ""
+            if parts:
+                _, count = next(iter(parts))
+                every_part = {(index, count) for index in range(count)}
+                missing = sorted(every_part - parts)
+                if not missing:
+                    continue
+                index, _ = missing[0]
+                third = f", part {index + 1} of 3,"
+            words = f"{name} {list(shape)}{third}"
+            problems.append(f"the reference's {words} has no counterpart here")
         return problems
 
-    def by_structure(self) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
-        """Pair layers by kind and shapes.
-
-        Returns paired parameters, paired layers, and one line for each problem.
-        """
-        ours, theirs = (
-            {
-                name
-                for one in side.layers
-                for name in one.owned()
-                if {name, *side.aliases(name)}.isdisjoint(side.shapes)
-            }
-            for side in (self.ours, self.theirs)
-        )
-        first = self._pair((ours, theirs))
-        if not first[2]:
+    def by_structure(self) -> Attempt:
+        """Pair layers by kind and shapes."""
+        ours = _without_array(self.ours)
+        theirs = _without_array(self.theirs)
+        first = self._pair(ours, theirs)
+        if not first.problems:
             return first
-        second = self._pair((ours.union(self.ours.constants), theirs.union(self.theirs.constants)))
-        return min(first, second, key=lambda attempt: len(attempt[2]))
+        ours = ours.union(self.ours.constants)
+        theirs = theirs.union(self.theirs.constants)
+        second = self._pair(ours, theirs)
+        return min(first, second, key=lambda attempt: len(attempt.problems))
 
-    def _pair(
-        self, ignore: tuple[set[str], set[str]]
-    ) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
-        pairs, left, rest, layers = pair_nodes(self.ours.layers, self.theirs.layers, ignore)
-        problems = [
-            f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left
-        ]
-        problems += [
-            f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest
-        ]
-        held: dict[str, dict[tuple[int, int], Part]] = defaultdict(dict)
+    def _pair(self, ignored_here: set[str], ignored_there: set[str]) -> Attempt:
+        """Pair layers without some of our arrays and of the reference's."""
+        ignore = ignored_here, ignored_there
+        nodes = pair_nodes(self.ours.layers, self.theirs.layers, ignore)
+        pairs, left, rest, layers = nodes
+        problems = [f"{_words(node)} has no counterpart in the reference" for node in left]
+        problems += [f"the reference's {_words(node)} has no counterpart here" for node in rest]
+        held: dict[str, dict[Share, Part]] = defaultdict(dict)
         for node, other in pairs:
             for leaf, part in _leaf_pairs(node, other):
-                held[node.leaves[leaf].name][node.leaves[leaf].share] = part
-            if all(one.whole or one.role == "out" for one in (node, other)):
+                own = node.leaves[leaf]
+                held[own.name][own.share] = part
+            if _stands_for_layer(node) and _stands_for_layer(other):
                 layers[node.layer] = other.layer
-        whole = {name: parts for name, parts in held.items() if len(parts) == next(iter(parts))[1]}
-        sources = {
-            name: joined([parts[share] for share in sorted(parts)]) for name, parts in whole.items()
-        }
+        sources: dict[str, MadeOf] = {}
+        for name, parts in held.items():
+            _, count = next(iter(parts))
+            if len(parts) == count:
+                pieces = [parts[share] for share in sorted(parts)]
+                sources[name] = joined(pieces)
         self._outside(sources)
         if not problems:
-            lost = [
-                name
-                for name in self.ours.shapes
-                if name not in sources and name not in self.ours.constants
-            ]
+            unpaired = self.ours.without(sources).shapes
+            lost = [name for name in unpaired if name not in self.ours.constants]
             words = (
                 "belongs to no layer that runs; rename it as in the reference, or add it to --map"
             )
-            problems = [*(f"{name} {words}" for name in lost), *self._unused(sources)]
-        return sources, layers, problems
+            problems = [f"{name} {words}" for name in lost]
+            problems += self._unused(sources)
+        return Attempt(sources, layers, problems)
 
     def _outside(self, sources: dict[str, MadeOf]) -> None:
         """Pair parameters outside of recorded layers by name or by a unique shape, and add the
         pairs to `sources`.
         """
-        taken = {part.name for source in sources.values() for part in source.parts}
-        ours, theirs = (
-            dict(self.ours.without(sources).shapes),
-            dict(self.theirs.without(taken).shapes),
-        )
+        taken = {name for source in sources.values() for name in source.names}
+        ours = dict(self.ours.without(sources).shapes)
+        theirs = dict(self.theirs.without(taken).shapes)
         by_name = {common_name(name): name for name in theirs}
         for name in [*ours]:
-            if other := by_name.pop(common_name(name), ""):
+            other = by_name.pop(common_name(name), "")
+            if other:
                 sources[name] = whole_array(other)
                 del ours[name], theirs[other]
         for name, other in _unique_pairs(ours, theirs):
             sources[name] = whole_array(other)
 
 
-def _unique_pairs(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> list[tuple[str, str]]:
+Shapes = Mapping[str, Shape]
+
+
+def _unique_pairs(ours: Shapes, theirs: Shapes) -> list[tuple[str, str]]:
     """Return pairs of names whose shape, without axes of size 1, occurs once on each side."""
-    sides = []
-    for shapes in (ours, theirs):
-        counts = Counter(map(squeezed, shapes.values()))
-        sides.append(
-            {
-                squeezed(shape): name
-                for name, shape in shapes.items()
-                if counts[squeezed(shape)] == 1
-            }
-        )
-    return [(name, sides[1][shape]) for shape, name in sides[0].items() if shape in sides[1]]
+    mine = _by_shape(ours)
+    others = _by_shape(theirs)
+    both = [shape for shape in mine if shape in others]
+    return [(mine[shape], others[shape]) for shape in both]
+
+
+def _by_shape(shapes: Shapes) -> dict[Shape, str]:
+    """Return the names by shape, without axes of size 1, of shapes that occur once."""
+    flat = {}
+    for name, shape in shapes.items():
+        flat[name] = squeezed(shape)
+    counts = Counter(flat.values())
+    return {shape: name for name, shape in flat.items() if counts[shape] == 1}
+
+
+def _without_array(side: Side) -> set[str]:
+    """Return the layers' parameters that are not among the arrays to pair, under any name."""
+    missing = set()
+    for layer in side.layers:
+        for name in layer.owned():
+            names = {name, *side.aliases(name)}
+            if names.isdisjoint(side.shapes):
+                missing.add(name)
+    return missing
+
+
+def _stands_for_layer(node: Node) -> bool:
+    return node.whole or node.role == "out"
 
 
 def _words(node: Node) -> str:
-    return ", ".join(f"{leaf} {list(shape)}" for leaf, shape in node.shapes.items())
+    words = []
+    for leaf, shape in node.shapes.items():
+        words.append(f"{leaf} {list(shape)}")
+    return f"{node.layer} {', '.join(words)}"
 
 
 def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Part]]:
@@ -280,12 +319,12 @@ def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Part]]:
 
     Returns pairs (our leaf name, the reference's `Part`).
     """
-    left, rest = (
-        {leaf: shape for leaf, shape in a.shapes.items() if leaf not in b.leaves}
-        for a, b in ((ours, theirs), (theirs, ours))
-    )
-    pairs = [
-        *((leaf, leaf) for leaf in ours.leaves if leaf in theirs.leaves),
-        *_unique_pairs(left, rest),
-    ]
+    common = [leaf for leaf in ours.leaves if leaf in theirs.leaves]
+    pairs = [(leaf, leaf) for leaf in common]
+    left = dict(ours.shapes)
+    rest = dict(theirs.shapes)
+    for leaf in common:
+        del left[leaf]
+        del rest[leaf]
+    pairs += _unique_pairs(left, rest)
     return [(leaf, theirs.leaves[other]) for leaf, other in pairs]

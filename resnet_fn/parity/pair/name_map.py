@@ -10,7 +10,8 @@ from resnet_fn.weights.names import LEAVES
 
 Shape = tuple[int, ...]
 
-_LEAVES = {**LEAVES, "embedding_table": "weight", "w": "weight"}  # MindSpore's leaf name → torch's
+# MindSpore's leaf name → torch's
+_LEAVES = LEAVES | {"embedding_table": "weight", "w": "weight"}
 
 # The names of an attention's projections: q_proj, query, to_q, wq, …
 _PROJECTION = re.compile(
@@ -19,7 +20,9 @@ _PROJECTION = re.compile(
     re.IGNORECASE,
 )
 
-VALUES, GRADIENTS = "values", "gradients"
+VALUES = "values"
+
+GRADIENTS = "gradients"
 
 
 def leaf_name(leaf: str) -> str:
@@ -65,36 +68,40 @@ class Part:
         Raises ValueError if the part does not fit the array's shape.
         """
         if self.transpose is not None:
-            if sorted(self.transpose) != list(range(array.ndim)):
+            order = list(self.transpose)
+            if sorted(order) != list(range(array.ndim)):
+                shape = list(array.shape)
                 raise ValueError(
-                    f"transpose {list(self.transpose)} must list each axis of {self.name} "
-                    f"{list(array.shape)} once"
+                    f"transpose {order} must list each axis of {self.name} {shape} once"
                 )
             array = array.transpose(self.transpose)
         index, count = self.share
         if self.rows is None and count == 1:
             return array
-        if self.axis >= array.ndim:
-            raise ValueError(f"axis {self.axis} does not exist in {self.name} {list(array.shape)}")
-        size = array.shape[self.axis]
-        start, stop = self.rows or (index * size // count, (index + 1) * size // count)
+        axis = self.axis
+        if axis >= array.ndim:
+            raise ValueError(f"axis {axis} does not exist in {self.name} {list(array.shape)}")
+        size = array.shape[axis]
+        piece = (index * size // count, (index + 1) * size // count)
+        start, stop = self.rows or piece
         if not 0 <= start < stop <= size:
             raise ValueError(
-                f"rows {[start, stop]} must ascend and lie in 0..{size} (axis {self.axis} of "
+                f"rows {[start, stop]} must ascend and lie in 0..{size} (axis {axis} of "
                 f"{self.name})"
             )
-        return array.take(range(start, stop), self.axis)
+        return array.take(range(start, stop), axis)
 
     def __str__(self) -> str:
         words = "-" * (self.sign < 0) + self.name
         if self.transpose is not None:
             words += f" transposed {list(self.transpose)}"
-        if self.share[1] > 1:
-            words += f" [part {self.share[0] + 1} of {self.share[1]}]"
+        index, count = self.share
+        if count > 1:
+            words += f" [part {index + 1} of {count}]"
         if self.rows is not None:
-            words += f" [{self.rows[0]}:{self.rows[1]}]" + (
-                f" of axis {self.axis}" if self.axis else ""
-            )
+            start, stop = self.rows
+            words += f" [{start}:{stop}]"
+            words += f" of axis {self.axis}" if self.axis else ""
         return words
 
 
@@ -126,26 +133,27 @@ class MadeOf:
             array = find(part.name)
             if array is None:
                 return None
-            taken.append(-part.take(array) if part.sign < 0 else part.take(array))
+            piece = part.take(array)
+            taken.append(-piece if part.sign < 0 else piece)
         if self.added:  # each part's gradient is the gradient of the sum
-            array = np.stack(taken).sum(0) if what == VALUES else np.stack(taken).mean(0)
+            stacked = np.stack(taken)
+            array = stacked.sum(0) if what == VALUES else stacked.mean(0)
+        elif len(taken) == 1:
+            array = taken[0]
         else:
-            array = taken[0] if len(taken) == 1 else np.concatenate(taken, self.join)
-        if self.shape is None:
+            array = np.concatenate(taken, self.join)
+        shape = self.shape
+        if shape is None:
             return np.ascontiguousarray(array) if array.ndim else array
-        if array.size != int(np.prod(self.shape)):
-            raise ValueError(
-                f"{' + '.join(self.names)} {list(array.shape)} cannot be reshaped to "
-                f"{list(self.shape)}"
-            )
-        return np.ascontiguousarray(array).reshape(self.shape)
+        if array.size != int(np.prod(shape)):
+            names = " + ".join(self.names)
+            given = list(array.shape)
+            raise ValueError(f"{names} {given} cannot be reshaped to {list(shape)}")
+        return np.ascontiguousarray(array).reshape(shape)
 
     def __str__(self) -> str:
-        words = (
-            f"the sum of {', '.join(map(str, self.parts))}"
-            if self.added
-            else " + ".join(map(str, self.parts))
-        )
+        parts = [str(part) for part in self.parts]
+        words = f"the sum of {', '.join(parts)}" if self.added else " + ".join(parts)
         return words if self.shape is None else f"{words} as {list(self.shape)}"
 
 
@@ -169,9 +177,11 @@ def joined(pieces: Sequence[Part]) -> MadeOf:
     parts: list[Part] = []
     rest = list(pieces)
     while rest:
-        name, count = rest[0].name, rest[0].share[1]
+        first = rest[0]
+        name = first.name
+        _, count = first.share
         whole = rest[:count] == [Part(name, share=(number, count)) for number in range(count)]
-        parts.append(Part(name) if whole else rest[0])
+        parts.append(Part(name) if whole else first)
         del rest[: count if whole else 1]
     return MadeOf(tuple(parts))
 
@@ -194,7 +204,8 @@ class NameMap:
         A shared array has its first name.
         """
         first = {one: group[0] for group in self.tied for one in group}
-        names = self.parameters[name].names if name in self.parameters else (name,)
+        source = self.parameters.get(name)
+        names = source.names if source else (name,)
         return tuple(first.get(one, one) for one in names)
 
     def rename(self, theirs: Mapping[str, np.ndarray], what: str = VALUES) -> dict[str, np.ndarray]:
@@ -203,22 +214,35 @@ class NameMap:
         Missing arrays are left out.
         """
         find = self._find(theirs)
-        built = {name: source.build(find, what) for name, source in self.parameters.items()}
-        return {name: array for name, array in built.items() if array is not None}
+        built = {}
+        for name, source in self.parameters.items():
+            array = source.build(find, what)
+            if array is not None:
+                built[name] = array
+        return built
 
     def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
         """For each joined array, return the rows at which the second and later parts begin."""
-        find, seams = self._find(theirs), {}
+        find = self._find(theirs)
+        seams = {}
         for name, source in self.parameters.items():
-            taken = [
-                part.take(array) for part in source.parts if (array := find(part.name)) is not None
-            ]
+            taken = []
+            for part in source.parts:
+                array = find(part.name)
+                if array is not None:
+                    taken.append(part.take(array))
             if len(taken) > 1 and not source.join and not source.added:
-                seams[name] = np.cumsum([len(one) for one in taken])[:-1].tolist()
+                lengths = [len(one) for one in taken]
+                seams[name] = np.cumsum(lengths)[:-1].tolist()
         return seams
 
     def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
         groups = {name: group for group in self.tied for name in group}
-        return lambda name: next(
-            (theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None
-        )
+
+        def find(name: str) -> np.ndarray | None:
+            for one in (name, *groups.get(name, ())):
+                if one in theirs:
+                    return theirs[one]
+            return None
+
+        return find

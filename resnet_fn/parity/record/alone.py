@@ -28,11 +28,13 @@ def changes_alone(
     """
     changes = {}
     for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
-        update(
-            {name: np.asarray(array * np.float32(scale)) for name, array in gradients.items()}, rate
-        )
-        if index + 1 in KEPT:
-            changes[index + 1] = {name: array - weights[name] for name, array in values().items()}
+        factor = np.float32(scale)
+        scaled = {name: np.asarray(array * factor) for name, array in gradients.items()}
+        update(scaled, rate)
+        count = index + 1
+        if count in KEPT:
+            now = values()
+            changes[count] = {name: array - weights[name] for name, array in now.items()}
     return changes
 
 
@@ -50,18 +52,20 @@ def losses_alone(
     Losses that raise errors are left out.
     """
     labels = split(task.batches[0][1], task.accumulate)[-1]
-    sized = (
-        leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf)
-    )
-    count, losses = len(next(sized, ())), dict[ArrayId, float]()
+    of_labels = [leaf for _, leaf in leaves(labels)]
+    sized = (leaf for leaf in (*of_labels, *outputs.values()) if np.ndim(leaf))
+    count = len(next(sized, ()))
+    losses: dict[ArrayId, float] = {}
     for times, samples in itertools.product(_TIMES, (count, 1, 2 * count)):
 
         def take(leaf: Any, samples: int = samples) -> Any:
             fits = np.ndim(leaf) and len(leaf) == count
             return np.concatenate([leaf, leaf])[:samples] if fits else leaf
 
-        larger = {name: take(value) * np.float32(times) for name, value in outputs.items()}
+        factor = np.float32(times)
+        larger = {name: take(value) * factor for name, value in outputs.items()}
         with contextlib.suppress(Exception):
-            value = loss(with_leaves(like, larger, tensor), map_tree(take, labels))
+            example = with_leaves(like, larger, tensor)
+            value = loss(example, map_tree(take, labels))
             losses[ArrayId(samples=samples, factor=times)] = value.item()
     return losses

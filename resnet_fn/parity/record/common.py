@@ -21,9 +21,9 @@ def flip_widths(layers: Sequence[Layer]) -> list[float]:
 
     A tie is a ReLU input so near to 0 that rounding may change its sign.
     """
-    own = SIGMAS * max(
-        (one.output_rounding for one in layers if one.output_rounding < CEILING), default=0.0
-    )
+    roundings = [one.output_rounding for one in layers]
+    sure = [rounding for rounding in roundings if rounding < CEILING]
+    own = SIGMAS * max(sure, default=0.0)
     return [level * own for level in _LEVELS]
 
 
@@ -37,9 +37,11 @@ def parameter_roles(
     """
     names: dict[int, list[str]] = {}
     for name, parameter in parameters:
-        names.setdefault(id(parameter), []).append(name)
+        of_parameter = names.setdefault(id(parameter), [])
+        of_parameter.append(name)
+    groups = names.values()
     return {
-        "tied": [tuple(group) for group in names.values() if len(group) > 1],
+        "tied": [tuple(group) for group in groups if len(group) > 1],
         "trainable": [name for name, parameter in parameters if parameter.requires_grad],
         "constants": [name for name in untrained if name.rpartition(".")[2] not in STATISTICS],
     }
@@ -55,8 +57,12 @@ def dropout_notes(
     side = "the reference" if of_reference else "the net"
     words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
     asked = [f"{name}={share:g}" for name, share in plan.dropout.items()]
-    notes = [f"dropout is 0 in {side}: {few(words)}"] if words else []
-    return notes + ([f"dropout is 0 on both sides; the recipe has {few(asked)}"] if asked else [])
+    notes = []
+    if words:
+        notes.append(f"dropout is 0 in {side}: {few(words)}")
+    if asked:
+        notes.append(f"dropout is 0 on both sides; the recipe has {few(asked)}")
+    return notes
 
 
 def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueError:
@@ -64,12 +70,10 @@ def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueErr
 
     The message lists the inputs.
     """
-    arrays = ", ".join(
-        f"{name} {x.dtype} {list(x.shape)}" for name, x in named_leaves(inputs, "inputs").items()
-    )
-    return ValueError(
-        f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}"
-    )
+    given = named_leaves(inputs, "inputs").items()
+    arrays = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in given)
+    fault = f"{type(error).__name__}: {first_line(error)}"
+    return ValueError(f"{side}: it fails on {arrays} ({fault}); {fix}")
 
 
 def loss_of_logits(
@@ -81,14 +85,18 @@ def loss_of_logits(
     The loss is computed from the output "logits", the only output, or the first output of a
     MindSpore net's tuple.
     """
-    leaf_names, named = named_leaves(like, ""), isinstance(like, Mapping) and "logits" in like
-    if len(leaf_names) > 1 and not named and (side != "the net" or isinstance(like, Mapping)):
+    leaf_names = named_leaves(like, "")
+    is_mapping = isinstance(like, Mapping)
+    named = is_mapping and "logits" in like
+    is_unclear = len(leaf_names) > 1 and not named
+    if is_unclear and (side != "the net" or is_mapping):
         names = ", ".join(name.strip() for name in leaf_names)
         raise ValueError(
             f"loss of {side}: the outputs are {names}; give --loss FILE:FUNCTION, or return logits "
             "alone"
         )
-    path = ("logits",) if named else next(path for path, leaf in leaves(like) if leaf is not None)
+    paths = (path for path, leaf in leaves(like) if leaf is not None)
+    path = ("logits",) if named else next(paths)
 
     def of_logits(outputs: Any, labels: Any) -> Any:
         for key in path:

@@ -25,16 +25,15 @@ def settings_of(layer: Any, image: np.ndarray | None) -> Settings:
 
 def _conv(layer: Any, image: np.ndarray | None) -> Settings:
     count = _directions(layer, image)
-    settings: Settings = {
-        **{
-            name: _spread(getattr(layer, name), count)
-            for name in ("kernel_size", "stride", "dilation")
-        },
-        "groups": layer.groups if hasattr(layer, "groups") else layer.group,
-        "bias": _has_bias(layer),
-        "padding_mode": getattr(layer, "padding_mode", "zeros"),
-    }
-    return settings if image is None else settings | _padding(layer, image.shape[-count:])
+    settings: Settings = {}
+    for name in ("kernel_size", "stride", "dilation"):
+        settings[name] = _spread(getattr(layer, name), count)
+    settings["groups"] = layer.groups if hasattr(layer, "groups") else layer.group
+    settings["bias"] = _has_bias(layer)
+    settings["padding_mode"] = getattr(layer, "padding_mode", "zeros")
+    if image is not None:
+        settings |= _padding(layer, image.shape[-count:])
+    return settings
 
 
 def _has_bias(layer: Any) -> bool:
@@ -56,7 +55,8 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
     """Return the zeros that a convolution or pool adds around an input of this size, or None if
     unknown.
     """
-    count, mode = len(size), _pad_mode(layer)
+    count = len(size)
+    mode = _pad_mode(layer)
     if mode == "valid":
         return (0,) * 2 * count
     if mode == "pad":
@@ -68,9 +68,9 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
     for extent, kernel, stride, dilation in zip(size, kernels, strides, dilations, strict=True):
         # The mode `same` is TensorFlow's, with ⌈extent / stride⌉ outputs and an odd zero after the
         # input.
-        total = max(
-            (math.ceil(extent / stride) - 1) * stride + dilation * (kernel - 1) + 1 - extent, 0
-        )
+        last = (math.ceil(extent / stride) - 1) * stride  # where the last window begins
+        window = dilation * (kernel - 1) + 1
+        total = max(last + window - extent, 0)
         pads += [total // 2, total - total // 2]
     return tuple(pads)
 
@@ -113,7 +113,8 @@ def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
     `pads` are cut off (input size − 1) · stride + kernel output rows.
     """
     count = _directions(layer, image)
-    settings, mode = {**_conv(layer, image), "transposed": True}, _pad_mode(layer)
+    settings = {**_conv(layer, image), "transposed": True}
+    mode = _pad_mode(layer)
     more = _spread(getattr(layer, "output_padding", 0), count)
     if mode == "pad":
         pads = list(_given_padding(layer, count) or (0,) * 2 * count)
@@ -126,7 +127,10 @@ def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
             *(settings[n] for n in ("kernel_size", "stride", "dilation")), strict=True
         ):
             total = dilation * (kernel - 1) + 1 - stride
-            pads += [total // 2, total - total // 2] if mode == "same" else [0, min(total, 0)]
+            if mode == "same":
+                pads += [total // 2, total - total // 2]
+            else:
+                pads += [0, min(total, 0)]
     return settings | {"pads": tuple(pads)}
 
 
@@ -153,7 +157,7 @@ def _pool(layer: Any, image: np.ndarray | None) -> Settings:
 
 def _norm(layer: Any, image: np.ndarray | None) -> Settings:
     layer = getattr(layer, "bn2d", layer)  # MindSpore's BatchNorm3d is a cell around a BatchNorm2d
-    name = " ".join(class_.__name__ for class_ in type(layer).__mro__)
+    name = _class_names(layer)
     settings: Settings = {"eps": float(layer.epsilon if hasattr(layer, "epsilon") else layer.eps)}
     if "LayerNorm" in name:
         # A user's class that is derived from MindSpore's may transpose its input first, as in
@@ -189,10 +193,9 @@ def _attention(layer: Any, image: np.ndarray | None) -> Settings:
 
 
 def _recurrent(layer: Any, image: np.ndarray | None) -> Settings:
-    settings = {
-        name: getattr(layer, name)
-        for name in ("hidden_size", "num_layers", "bidirectional", "batch_first")
-    }
+    settings = {}
+    for name in ("hidden_size", "num_layers", "bidirectional", "batch_first"):
+        settings[name] = getattr(layer, name)
     if kind_of(layer) == "rnn":
         relu = "Relu" in type(getattr(layer, "rnn", None)).__name__
         settings["nonlinearity"] = getattr(layer, "nonlinearity", "relu" if relu else "tanh")
@@ -202,29 +205,37 @@ def _recurrent(layer: Any, image: np.ndarray | None) -> Settings:
 
 def _softmax(layer: Any, image: np.ndarray | None) -> Settings:
     axis = -3 if "2d" in type(layer).__name__ else _read(layer, "dim", "axis")
-    return {} if axis is None or image is None else {"axis": int(np.ravel(axis)[0]) % image.ndim}
+    if axis is None or image is None:
+        return {}
+    first = int(np.ravel(axis)[0])
+    return {"axis": first % image.ndim}
 
 
 def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
     fixed = {"UpsamplingNearest2d": ("nearest", False), "UpsamplingBilinear2d": ("bilinear", True)}
-    mode, corners = fixed.get(type(layer).__name__) or (layer.mode, bool(layer.align_corners))
+    name = type(layer).__name__
+    mode, corners = fixed.get(name) or (layer.mode, bool(layer.align_corners))
     return {"mode": mode, "align_corners": corners}  # the output's shape shows the size
 
 
 def _spread(value: Any, count: int) -> tuple[int, ...]:
     """Return a setting as one number for each of `count` directions."""
     # MindSpore stores (1, k) for one direction, so the last numbers of a longer tuple count.
-    values = (
-        tuple(int(one) for one in value)
-        if isinstance(value, tuple | list)
-        else (int(value),) * count
-    )
-    return values[len(values) - count :] if len(values) > count else values
+    if not isinstance(value, tuple | list):
+        return (int(value),) * count
+    values = tuple(int(one) for one in value)
+    more = max(len(values) - count, 0)
+    return values[more:]
+
+
+def _class_names(layer: Any) -> str:
+    """Return the names of the layer's class and of those it is derived from."""
+    return " ".join(class_.__name__ for class_ in type(layer).__mro__)
 
 
 def _directions(layer: Any, image: np.ndarray | None) -> int:
     """Return the number of directions in which a convolution or pool slides."""
-    if named := re.search("([123])d", " ".join(class_.__name__ for class_ in type(layer).__mro__)):
+    if named := re.search("([123])d", _class_names(layer)):
         return int(named[1])
     return max(1, image.ndim - 2) if image is not None else 2
 
@@ -240,8 +251,12 @@ _NUMBERS: dict[str, dict[str, Sequence[str]]] = {
 
 
 def _numbers(layer: Any, image: np.ndarray | None) -> Settings:
-    values = {word: _read(layer, *names) for word, names in _NUMBERS[kind_of(layer)].items()}
-    return {word: float(value) for word, value in values.items() if value is not None}
+    settings = {}
+    for word, names in _NUMBERS[kind_of(layer)].items():
+        value = _read(layer, *names)
+        if value is not None:
+            settings[word] = float(value)
+    return settings
 
 
 _TABLE: dict[str, Callable[[Any, Any], Settings]] = {
@@ -270,16 +285,16 @@ _TABLE: dict[str, Callable[[Any, Any], Settings]] = {
 # DropPath. Some layers pass the probability to a function: drop_rate of torchvision's DenseNet,
 # attention_dropout of its Swin.
 DROPS = (
-    *(
-        "dropout",
-        "drop_prob",
-        "drop_path_prob",
-        "dropout_p",
-        "dropout_prob",
-        "attn_drop_prob",
-        "p_dropout",
-    ),
-    *("attention_dropout", "drop_rate", "layerdrop"),
+    "dropout",
+    "drop_prob",
+    "drop_path_prob",
+    "dropout_p",
+    "dropout_prob",
+    "attn_drop_prob",
+    "p_dropout",
+    "attention_dropout",
+    "drop_rate",
+    "layerdrop",
 )
 
 # attributes of dropout layers: MindSpore's nn.Dropout(0.9) keeps 0.9
@@ -292,20 +307,25 @@ def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
     Each place is an attribute, as (object, name).
     """
     # MindCV's DropPath
-    words: dict[str, Sequence[str]] = {**{name: (name,) for name in DROPS}, "p": ("keep_prob",)}
+    words: dict[str, Sequence[str]] = {name: (name,) for name in DROPS}
+    words["p"] = ("keep_prob",)
     if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
         words = {"p": (*_OF_DROPOUT, *DROPS)}
     for word, names in words.items():
-        holders = [layer, *([getattr(layer, "config", None)] if word == "layerdrop" else [])]
-        places = [
-            (holder, name)
-            for holder in holders
-            for name in names
-            if _is_number(getattr(holder, name, None))
-        ]
+        holders = [layer]
+        if word == "layerdrop":
+            holders.append(getattr(layer, "config", None))
+        places = []
+        for holder in holders:
+            for name in names:
+                if _is_number(getattr(holder, name, None)):
+                    places.append((holder, name))
         if places:
-            value = float(getattr(*places[0]))
-            yield word, round(1.0 - value, 6) if places[0][1] == "keep_prob" else value, places
+            holder, name = places[0]
+            share = float(getattr(holder, name))
+            if name == "keep_prob":
+                share = round(1.0 - share, 6)
+            yield word, share, places
 
 
 def _is_number(value: Any) -> bool:

@@ -38,18 +38,21 @@ def masked(net: nn.Cell, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[
     0. Yields a function that sets the masks. All masks are ones until the yielded function is
     called. Compile the net in the `with` block.
     """
-    layers = [
-        (layer, type(layer), masks[name]) for name, layer in net.cells_and_names() if name in masks
-    ]
+    layers = []
+    for name, layer in net.cells_and_names():
+        if name in masks:
+            layers.append((layer, type(layer), masks[name]))
     values = []
     for index, (layer, class_, calls) in enumerate(layers):
-        values.append(np.ones((len(calls), max(mask.size for mask in calls)), np.float32))
-        added = {"mask_call": Tensor(0, mindspore.int32), "mask_values": Tensor(values[-1])}
+        largest = max(mask.size for mask in calls)
+        ones = np.ones((len(calls), largest), np.float32)
+        values.append(ones)
+        added = {"mask_call": Tensor(0, mindspore.int32), "mask_values": Tensor(ones)}
         # the cell's own __setattr__ would add them to the net's parameters
         for name, value in added.items():
             parameter = Parameter(value, name=f"{name}.{index}", requires_grad=False)
             object.__setattr__(layer, name, parameter)
-        for row, mask in zip(values[-1], calls, strict=True):
+        for row, mask in zip(ones, calls, strict=True):
             row[: mask.size] = mask.ravel()
         # Compiled functions call no hooks, so the layer gets a new class. Layers are recognised by
         # the old name.

@@ -7,11 +7,22 @@ from resnet_fn.parity.trace.data import DECAY, RATE, Settings
 
 # The frameworks' names of settings → our names. Torch's `betas` are read as beta1 and beta2.
 _WORDS = {
-    **{"lr": RATE, "weight_decay": DECAY, "beta1": "β1", "beta2": "β2", "alpha": "α", "decay": "α"},
-    **dict.fromkeys(("eps", "epsilon"), "eps"),
-    **dict.fromkeys(("nesterov", "use_nesterov"), "nesterov"),
-    **dict.fromkeys(("amsgrad", "use_amsgrad"), "amsgrad"),
-    **{word: word for word in ("momentum", "dampening", "centered", "maximize")},
+    "lr": RATE,
+    "weight_decay": DECAY,
+    "beta1": "β1",
+    "beta2": "β2",
+    "alpha": "α",
+    "decay": "α",
+    "eps": "eps",
+    "epsilon": "eps",
+    "nesterov": "nesterov",
+    "use_nesterov": "nesterov",
+    "amsgrad": "amsgrad",
+    "use_amsgrad": "amsgrad",
+    "momentum": "momentum",
+    "dampening": "dampening",
+    "centered": "centered",
+    "maximize": "maximize",
     "decoupled_weight_decay": "decoupled weight decay",
 }
 

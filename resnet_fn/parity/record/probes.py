@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -35,6 +34,10 @@ _LARGEST = 1 << 22  # a larger embedding table is not probed with every id
 
 Change = Callable[[np.ndarray], np.ndarray]
 
+NamedChange = Callable[[str, np.ndarray], np.ndarray]  # gets the name of an input, too
+
+Shape = tuple[int, ...]
+
 
 class Caller(NamedTuple):
     """The functions with which one framework runs a net and its layers."""
@@ -63,45 +66,67 @@ def compute_probes(
     def compute(given: Tree) -> Arrays:
         return caller.outputs(run(given))
 
-    some, probes = _few_samples(inputs, 2), Probes({NET: {}})
+    some = _few_samples(inputs, 2)
+    probes: Probes = {NET: {}}
     for title, given in _net_changes(some, _tables(some, executions)).items():
         if asked is None or title in asked.get(NET, ()):
             norms = [norm(leaf) for leaf in named_leaves(given, "").values()]
             probe = _probe(partial(compute, given), given, caller, norms)
-            probes[NET] |= {title: probe} if probe else {}
-    chosen = [(name, layer) for name, layer in layers if asked is None or name in asked]
+            if probe:
+                probes[NET][title] = probe
+    chosen = []
+    for name, layer in layers:
+        if asked is None or name in asked:
+            chosen.append((name, layer))
     calls = _first_calls(chosen, run, inputs, caller)
-    recorded, held = {one.name: one for one in executions if not one.call}, 0
+    recorded = {one.name: one for one in executions if not one.call}
+    held = 0
     for name, (layer, given) in calls.items():
         arrays = [leaf for _, leaf in leaves(given) if isinstance(leaf, np.ndarray)]
         if not arrays or name not in recorded:
             continue
-        others = [x for x in arrays if not _equal(x, arrays[0])]
-        norms = [norm(x[np.isfinite(x)]) if x.dtype.kind == "f" else 0.0 for x in others]
-        further = (arrays[0].size, *norms)  # differs if only one side took the whole batch
-
-        def outputs(change: Change, layer: Any = layer, given: Tree = given) -> Arrays:
-            inputs, named = _mapped(lambda leaf: caller.tensor(change(leaf)), given)
-            # Reads all: an operation may fail only when its result is read, and the next layer
-            # would be blamed.
-            read = [
-                caller.array(leaf)
-                for _, leaf in leaves(layer(*inputs, **named))
-                if hasattr(leaf, "dtype")
-            ]
-            return {"output": next(iter(read))}
-
+        further = _further(arrays)
         for title, change in _layer_changes(arrays, recorded[name]).items():
-            if asked is None or title in asked[name]:
-                whole = held > _HELD
-                probe = (
-                    Probe({}, TOO_LARGE)
-                    if whole
-                    else _probe(partial(outputs, change), (), caller, further)
-                )
-                held += sum(value.size for value in probe.outputs.values()) if probe else 0
-                probes.setdefault(name, {}).update({title: probe} if probe else {})
+            if asked is not None and title not in asked[name]:
+                continue
+            outputs = partial(_outputs, layer, given, change, caller)
+            full = held > _HELD
+            probe = Probe({}, TOO_LARGE) if full else _probe(outputs, (), caller, further)
+            of_layer = probes.setdefault(name, {})
+            if probe:
+                of_layer[title] = probe
+                held += sum(value.size for value in probe.outputs.values())
     return probes
+
+
+def _further(arrays: Sequence[np.ndarray]) -> tuple[float, ...]:
+    """Return numbers of a layer's inputs, which differ if only one side took the whole batch."""
+    first = arrays[0]
+    numbers: list[float] = [first.size]
+    for x in arrays:
+        if _equal(x, first):
+            continue
+        length = 0.0
+        if x.dtype.kind == "f":
+            length = norm(x[np.isfinite(x)])
+        numbers.append(length)
+    return tuple(numbers)
+
+
+def _outputs(layer: Any, given: Tree, change: Change, caller: Caller) -> Arrays:
+    """Return the first output of a layer that is called on changed inputs."""
+
+    def changed(leaf: np.ndarray) -> Any:
+        return caller.tensor(change(leaf))
+
+    inputs, named = _mapped(changed, given)
+    # Reads all: an operation may fail only when its result is read, and the next layer would be
+    # blamed.
+    read = []
+    for _, leaf in leaves(layer(*inputs, **named)):
+        if hasattr(leaf, "dtype"):
+            read.append(caller.array(leaf))
+    return {"output": next(iter(read))}
 
 
 def _first_calls(
@@ -110,21 +135,23 @@ def _first_calls(
     """Run the net, and return each layer with copies of the inputs of its first call."""
     calls: dict[str, tuple[Any, Tree]] = {}
 
+    def copied(leaf: Any) -> np.ndarray:
+        return np.array(caller.array(leaf))
+
     def hook_of(name: str) -> Callable[..., None]:
         def before(layer: Any, inputs: Any, named: Any) -> None:
             # an input that cannot be copied: a cache, which would grow
             with contextlib.suppress(TypeError):
                 given = (tuple(inputs), dict(named))
-                calls[name] = calls.get(name) or (
-                    layer,
-                    _mapped(lambda leaf: np.array(caller.array(leaf)), given),
-                )
+                if name not in calls:
+                    calls[name] = layer, _mapped(copied, given)
 
         return before
 
     with contextlib.ExitStack() as hooks:
         for name, layer in layers:
-            hooks.callback(layer.register_forward_pre_hook(hook_of(name), with_kwargs=True).remove)
+            hook = layer.register_forward_pre_hook(hook_of(name), with_kwargs=True)
+            hooks.callback(hook.remove)
         try:
             if layers:
                 run(_few_samples(inputs, 1))
@@ -142,26 +169,35 @@ def _few_samples(inputs: Tree, least: int) -> Tree:
     first = given[0] if given else np.zeros(0)
     if first.ndim < 4 or first.dtype.kind != "f":
         return inputs
-    count = max(least, _LARGEST_BATCH * len(first) // max(first.size, 1))
-    return map_tree(
-        lambda leaf: leaf[:count] if leaf.ndim and len(leaf) == len(first) else leaf, inputs
-    )
+    samples = len(first)
+    count = _LARGEST_BATCH * samples // max(first.size, 1)
+    count = max(least, count)
+    return map_tree(partial(_shortened, samples, count), inputs)
+
+
+def _shortened(of: int, count: int, leaf: np.ndarray) -> np.ndarray:
+    """Return the first `count` rows of an array with `of` rows; others stay unchanged."""
+    has_rows = leaf.ndim and len(leaf) == of
+    return leaf[:count] if has_rows else leaf
 
 
 def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
     """Return a dict (input's name → the number of rows in the table of the embedding that takes
     this input).
     """
-    tables = [
-        (one, one.input) for one in executions if one.kind == "embedding" and one.input is not None
-    ]
-    rows = dict[str, int]()
-    for (name, leaf), (one, ids) in itertools.product(
-        named_leaves(inputs, "inputs").items(), tables
-    ):
-        if leaf.ndim and ids.ndim and np.array_equal(ids[: len(leaf)], leaf):
-            rows[name] = min(_rows(one), rows.get(name, _rows(one)))
-    return rows
+    rows: dict[str, int] = {}
+    given = named_leaves(inputs, "inputs")
+    for one in executions:
+        ids = one.input
+        if one.kind != "embedding" or ids is None or not ids.ndim:
+            continue
+        count = _rows(one)
+        for name, leaf in given.items():
+            if not leaf.ndim:
+                continue
+            if np.array_equal(ids[: len(leaf)], leaf):
+                rows[name] = min(count, rows.get(name, count))
+    return {name: rows[name] for name in given if name in rows}
 
 
 def _probe(
@@ -173,7 +209,8 @@ def _probe(
     except caller.absent:
         return None
     except Exception as error:
-        return Probe({}, f"{type(error).__name__}: {first_line(error)}", further=tuple(further))
+        words = f"{type(error).__name__}: {first_line(error)}"
+        return Probe({}, words, further=tuple(further))
 
 
 def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -189,64 +226,84 @@ def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and bool((a == b).all())
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool((a == b).all())
 
 
 def _rows(layer: Layer) -> int:
     """Return the number of rows in an embedding's table."""
-    return next((shape[0] for _, shape in layer.parameters if len(shape) == 2), 0)
+    for _, shape in layer.parameters:
+        if len(shape) == 2:
+            return shape[0]
+    return 0
 
 
 def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Change]:
     """Return a dict (name of a probe → the function that changes a layer's inputs)."""
-    first, changes = arrays[0], dict[str, Change]()
+    first = arrays[0]
+    changes: dict[str, Change] = {}
 
     def scaled(factor: float) -> Change:
-        return lambda leaf: np.asarray(leaf * factor, leaf.dtype) if _equal(leaf, first) else leaf
+        def change(leaf: np.ndarray) -> np.ndarray:
+            if not _equal(leaf, first):
+                return leaf
+            return np.asarray(leaf * factor, leaf.dtype)
+
+        return change
 
     if first.dtype.kind == "f":
         bare = layer.leaf and not layer.parameters  # only such a layer may clip its output
-        changes |= {
-            title: scaled(factor) for title, factor in FACTORS.items() if bare or factor <= 1
-        }
-    elif (
-        layer.kind == "embedding"
-        and (rows := _rows(layer))
-        and math.prod(layer.parameters[0][1]) <= _LARGEST
-    ):
-        changes[IDS] = lambda leaf: np.arange(rows, dtype=leaf.dtype).reshape(
-            (1,) * (leaf.ndim - 1) + (rows,)
-        )
+        for title, factor in FACTORS.items():
+            if bare or factor <= 1:
+                changes[title] = scaled(factor)
+    elif layer.kind == "embedding":
+        rows = _rows(layer)
+        _, table = layer.parameters[0] if rows else ("", ())
+        if rows and math.prod(table) <= _LARGEST:
+            changes[IDS] = partial(_every_id, rows)
     if first.ndim and len(first) > 1:
-        changes["one sample"] = lambda leaf: (
-            leaf[:1] if leaf.ndim and len(leaf) == len(first) else leaf
-        )
-    places = (
-        [(1,), (2,)] if first.ndim == 3 else [tuple(range(2, first.ndim))] if first.ndim > 3 else []
-    )
-    for axes in [axes for axes in places if min(first.shape[axis] for axis in axes) > 1]:
-
-        def cropped(leaf: np.ndarray, axes: tuple[int, ...] = axes) -> np.ndarray:
-            # Other arguments are cropped along axes of the same size, masks and positions along any
-            # of that length.
-            alike = [
-                axis
-                for axis in axes
-                if leaf.ndim == first.ndim and leaf.shape[axis] == first.shape[axis]
-            ]
-            as_long = [
-                axis
-                for axis in range(1, leaf.ndim)
-                if axes == (1,) and leaf.shape[axis] == first.shape[1]
-            ]
-            own = axes if leaf.shape == first.shape else {*alike, *as_long}
-            return leaf[tuple(slice(size - (axis in own)) for axis, size in enumerate(leaf.shape))]
-
-        changes[
-            f"cropped by one along {'axis' if len(axes) == 1 else 'axes'} "
-            f"{', '.join(map(str, axes))}"
-        ] = cropped
+        changes["one sample"] = partial(_shortened, len(first), 1)
+    places: list[Shape] = []
+    if first.ndim == 3:
+        places = [(1,), (2,)]
+    elif first.ndim > 3:
+        places = [tuple(range(2, first.ndim))]
+    for axes in places:
+        sizes = [first.shape[axis] for axis in axes]
+        if min(sizes) > 1:
+            words = "axis" if len(axes) == 1 else "axes"
+            numbers = ", ".join(map(str, axes))
+            title = f"cropped by one along {words} {numbers}"
+            changes[title] = partial(_cropped, first.shape, axes)
     return changes
+
+
+def _every_id(rows: int, leaf: np.ndarray) -> np.ndarray:
+    """Return all ids below `rows` along the last axis."""
+    ids = np.arange(rows, dtype=leaf.dtype)
+    others = (1,) * (leaf.ndim - 1)
+    return ids.reshape((*others, rows))
+
+
+def _cropped(first: Shape, axes: Shape, leaf: np.ndarray) -> np.ndarray:
+    """Crop an input by one along `axes`, of which `first` is the shape of the first input."""
+    shape = leaf.shape
+    own: set[int] = set()
+    if shape == first:
+        own.update(axes)
+    else:
+        # Other arguments are cropped along axes of the same size, masks and positions along any of
+        # that length.
+        if leaf.ndim == len(first):
+            alike = [axis for axis in axes if shape[axis] == first[axis]]
+            own.update(alike)
+        if axes == (1,):
+            further = range(1, leaf.ndim)
+            as_long = [axis for axis in further if shape[axis] == first[1]]
+            own.update(as_long)
+    ends = [size - (axis in own) for axis, size in enumerate(shape)]
+    return leaf[tuple(map(slice, ends))]
 
 
 def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
@@ -254,65 +311,93 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
 
     `rows` is the result of `_tables`.
     """
-    given = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if leaf.ndim}
+    leaves_by_name = named_leaves(inputs, "inputs")
+    given = {name: leaf for name, leaf in leaves_by_name.items() if leaf.ndim}
     masks = {name for name, leaf in given.items() if is_mask(name, leaf)}
     first = next(iter(given.values()), np.zeros(0))
-    count, image = len(first), first.ndim > 3 and first.dtype.kind == "f"
+    count = len(first)
+    image = first.ndim > 3 and first.dtype.kind == "f"
 
-    def each(change: Callable[[str, np.ndarray], np.ndarray]) -> Tree:
+    def each(change: NamedChange) -> Tree:
         names = iter(named_leaves(inputs, "inputs"))
-        return map_tree(
-            lambda leaf: change(next(names), leaf) if leaf.ndim else (next(names), leaf)[1], inputs
-        )
+
+        def changed(leaf: np.ndarray) -> np.ndarray:
+            name = next(names)
+            return change(name, leaf) if leaf.ndim else leaf
+
+        return map_tree(changed, inputs)
 
     def samples(number: int) -> Tree:
-        return each(
-            lambda name, leaf: (
-                leaf.take(range(number), 0, mode="wrap") if len(leaf) == count else leaf
-            )
-        )
+        def taken(name: str, leaf: np.ndarray) -> np.ndarray:
+            if len(leaf) != count:
+                return leaf
+            return leaf.take(range(number), 0, mode="wrap")
+
+        return each(taken)
 
     def sized(times: int, plus: int) -> Tree:
         """Return inputs whose image size or sequence length n becomes `times` · n + `plus`."""
 
         def change(name: str, leaf: np.ndarray) -> np.ndarray:
-            alike = leaf.ndim == first.ndim and leaf.dtype.kind == "f"
-            axes = range(2, leaf.ndim * alike) if image else range(1, 2 if alike else leaf.ndim)
-            for axis in [
-                axis for axis in axes if image or leaf.shape[axis : axis + 1] == first.shape[1:2]
-            ]:
-                leaf = leaf.take(range(leaf.shape[axis] * times + plus), axis, mode="wrap")
+            has_axes = leaf.ndim == first.ndim
+            alike = has_axes and leaf.dtype.kind == "f"
+            last = 2 if alike else leaf.ndim
+            axes = range(2, leaf.ndim * alike) if image else range(1, last)
+            for axis in axes:
+                size = leaf.shape[axis]
+                if image or (size,) == first.shape[1:2]:
+                    places = range(size * times + plus)
+                    leaf = leaf.take(places, axis, mode="wrap")
             return leaf
 
         return each(change)
 
     def inverted(name: str, leaf: np.ndarray) -> np.ndarray:
         # inverted, it would hide everything: only the last place is hidden
-        if name in masks and leaf.all():
-            return np.concatenate([leaf[..., :-1], np.zeros_like(leaf[..., -1:])], -1)
-        return (1 - leaf).astype(leaf.dtype) if name in masks else leaf
+        if name not in masks:
+            return leaf
+        if leaf.all():
+            hidden = np.zeros_like(leaf[..., -1:])
+            return np.concatenate([leaf[..., :-1], hidden], -1)
+        return (1 - leaf).astype(leaf.dtype)
 
     def looked_up(chosen: str, number: int) -> Tree:
-        return each(
-            lambda name, x: (
-                np.resize(np.arange(number, dtype=x.dtype), x.shape) if name == chosen else x
-            )
-        )
+        def changed(name: str, x: np.ndarray) -> np.ndarray:
+            if name != chosen:
+                return x
+            ids = np.arange(number, dtype=x.dtype)
+            return np.resize(ids, x.shape)
 
-    changes: dict[str, Tree] = (
-        {"one sample": samples(1), "n + 1 samples": samples(count + 1)} if count > 1 else {}
-    )
-    if first.ndim > 1 and min(first.shape[2:] if image else first.shape[1:2]) > 1:
-        changes |= {title: sized(*how) for title, how in SIZES.items()}
-    numbers = {name for name, leaf in given.items() if leaf.dtype.kind == "f"} - masks
-    for title, factor in (("0·x", 0.0), ("−x", -1.0), ("10·x", 10.0)) if numbers else ():
-        changes[title] = each(
-            partial(lambda by, name, x: x * by if name in numbers else x, np.float32(factor))
-        )
-    changes |= {MASKS: each(inverted)} if masks else {}
+        return each(changed)
+
+    changes: dict[str, Tree] = {}
+    if count > 1:
+        changes["one sample"] = samples(1)
+        changes["n + 1 samples"] = samples(count + 1)
+    extent = first.shape[2:] if image else first.shape[1:2]
+    if first.ndim > 1 and min(extent) > 1:
+        for title, (times, plus) in SIZES.items():
+            changes[title] = sized(times, plus)
+    numbers = set()
+    for name, leaf in given.items():
+        if leaf.dtype.kind == "f" and name not in masks:
+            numbers.add(name)
+
+    def multiplied(factor: float) -> Tree:
+        by = np.float32(factor)
+        return each(lambda name, x: x * by if name in numbers else x)
+
+    if numbers:
+        changes["0·x"] = multiplied(0.0)
+        changes["−x"] = multiplied(-1.0)
+        changes["10·x"] = multiplied(10.0)
+    if masks:
+        changes[MASKS] = each(inverted)
     for name, number in rows.items():
         title = IDS if given[name].size >= number else "as many ids as fit"
-        changes[title if len(given) == 1 else f"{title} ({name})"] = looked_up(name, number)
+        if len(given) > 1:
+            title = f"{title} ({name})"
+        changes[title] = looked_up(name, number)
     return changes
 
 
@@ -331,14 +416,13 @@ def measure(
     for layer, titles in asked.items():
         for title in titles:
             errors = rounding.setdefault(layer, {}).setdefault(title, {})
-            probe, other = probes[layer][title], others.get(layer, {}).get(title)
+            probe = probes[layer][title]
+            other = others.get(layer, {}).get(title)
             for name, value in probe.outputs.items():
                 x = other.outputs.get(name) if other else None
-                error = (
-                    math.inf
-                    if x is None or x.shape != value.shape
-                    else times * relative_error(x, value)
-                )
+                error = math.inf
+                if x is not None and x.shape == value.shape:
+                    error = times * relative_error(x, value)
                 errors[name] = max(error, errors.get(name, 0.0))
 
 
@@ -347,13 +431,15 @@ def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
     """Restore the attributes of layers after a `with` block, including changed lists, dicts and
     sets.
     """
-    kept = [(vars(layer), dict(vars(layer))) for layer in layers]
-    filled = [
-        (value, copy.copy(value))
-        for _, before in kept
-        for value in before.values()
-        if type(value) in (list, dict, set)
-    ]
+    kept = []
+    for layer in layers:
+        attributes = vars(layer)
+        kept.append((attributes, dict(attributes)))
+    filled = []
+    for _, before in kept:
+        for value in before.values():
+            if type(value) in (list, dict, set):
+                filled.append((value, copy.copy(value)))
     try:
         yield
     finally:
@@ -362,4 +448,7 @@ def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
             attributes.update(before)
         for value, before in filled:
             value.clear()
-            value.extend(before) if isinstance(value, list) else value.update(before)
+            if isinstance(value, list):
+                value.extend(before)
+            else:
+                value.update(before)

@@ -23,7 +23,8 @@ def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> b
 
     `drawn` returns the state of the random generator.
     """
-    before, first = drawn(), call()
+    before = drawn()
+    first = call()
     if np.array_equal(before, drawn()):
         return is_apart(first, call(), _RANDOM)
     return any(is_apart(first, call(), _DRAWN) for _ in range(_CALLS))
@@ -48,10 +49,13 @@ def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
         value = getattr(layer, what)
         if value is None:
             return True
-        return not relative_error(value, getattr(other, what)) > _DRAWN
+        error = relative_error(value, getattr(other, what))
+        return not error > _DRAWN
 
     changed = [index for index, layer in enumerate(layers) if not repeats(layer, "output")]
     drawing = [layers[index] for index in changed if repeats(layers[index], "input")]
     del layers[min(changed, default=0) :]  # if no output is random, the source is unknown
-    unnamed = "code between its layers, or the loss,"
-    return f"{drawing[0].title} ({drawing[0].class_name})" if drawing else unnamed
+    if not drawing:
+        return "code between its layers, or the loss,"
+    source = drawing[0]
+    return f"{source.title} ({source.class_name})"

@@ -120,8 +120,10 @@ def _masks(
     # of the batch.
     if side.plan.accumulate % side.workers:
         return {}
-    theirs = (like.dropping, like.layers) if like else ()
-    return shared_masks((drops, layers), *theirs)
+    own = (drops, layers)
+    if like:
+        return shared_masks(own, like.dropping, like.layers)
+    return shared_masks(own, own, {layer.name: layer.name for layer in layers})
 
 
 def _losses_alone(side: Side, run: Run, like: Like | None) -> dict[ArrayId, float]:

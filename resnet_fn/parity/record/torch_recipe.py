@@ -3,7 +3,7 @@
 LARS, LAMB and focal loss follow their papers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -24,7 +24,8 @@ def recipe_loss(plan: LossPlan) -> Callable[[torch.Tensor, torch.Tensor], torch.
     def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         smoothing = plan.smoothing
         if plan.name == "cross_entropy" and plan.over == "all":
-            labels = labels.to(logits.dtype) if labels.is_floating_point() else labels.long()
+            dtype = logits.dtype if labels.is_floating_point() else torch.long
+            labels = labels.to(dtype)
             return functional.cross_entropy(logits, labels, label_smoothing=smoothing)
         targets = _smoothed(labels, logits, smoothing, plan.over)
         if plan.name == "cross_entropy":
@@ -43,7 +44,9 @@ def _smoothed(
     label's.
     """
     classes = logits.shape[1]
-    targets = labels if labels.is_floating_point() else functional.one_hot(labels.long(), classes)
+    targets = labels
+    if not labels.is_floating_point():
+        targets = functional.one_hot(labels.long(), classes)
     targets = targets.to(logits.dtype)
     if over == "others":
         return targets * (1 - smoothing) + (1 - targets) * smoothing / (classes - 1)
@@ -56,8 +59,9 @@ def _focal(
     """Return the focal loss of each sample and class (Lin et al., arXiv 1708.02002, equation 5)."""
     entropy = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
     p = torch.sigmoid(logits)
-    p_t = p * targets + (1 - p) * (1 - targets)
-    alpha_t = alpha * targets + (1 - alpha) * (1 - targets)
+    others = 1 - targets
+    p_t = p * targets + (1 - p) * others
+    alpha_t = alpha * targets + (1 - alpha) * others
     return alpha_t * (1 - p_t) ** gamma * entropy
 
 
@@ -71,20 +75,30 @@ def decay_groups(
 
     Biases and norm layers have no weight decay, except with `decay_all`.
     """
-    undecayed = {
-        id(parameter)
-        for layer in module.modules()
-        for leaf, parameter in layer.named_parameters(recurse=False)
-        if isinstance(layer, _NORM_LAYERS)
-        or "bias" in (leaf, leaf.split("_")[0], leaf.split("_")[-1])
-    }
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    decayed = [parameter for parameter in trained if decay_all or id(parameter) not in undecayed]
-    rest = [parameter for parameter in trained if not decay_all and id(parameter) in undecayed]
+    undecayed = set() if decay_all else _undecayed(module)
+    decayed: list[torch.nn.Parameter] = []
+    rest: list[torch.nn.Parameter] = []
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            group = rest if id(parameter) in undecayed else decayed
+            group.append(parameter)
     return [
         {"params": decayed, "weight_decay": weight_decay},
         {"params": rest, "weight_decay": 0.0},
     ]
+
+
+def _undecayed(module: torch.nn.Module) -> set[int]:
+    """Return the ids of biases and of the parameters of norm layers."""
+    undecayed = set()
+    for layer in module.modules():
+        is_norm = isinstance(layer, _NORM_LAYERS)
+        for leaf, parameter in layer.named_parameters(recurse=False):
+            words = leaf.split("_")
+            is_bias = "bias" in (words[0], words[-1])
+            if is_norm or is_bias:
+                undecayed.add(id(parameter))
+    return undecayed
 
 
 def recipe_optimizer(plan: OptimizerPlan, module: torch.nn.Module) -> torch.optim.Optimizer:
@@ -93,17 +107,17 @@ def recipe_optimizer(plan: OptimizerPlan, module: torch.nn.Module) -> torch.opti
     The learning rate is 1, so set "lr" before each step.
     """
     groups = decay_groups(module, plan.weight_decay, plan.decay_all)
-    betas, eps = (plan.momentum, plan.beta2), plan.epsilon
-    optimizers: dict[str, Callable[[], torch.optim.Optimizer]] = {
-        "sgd": lambda: torch.optim.SGD(
-            groups, lr=1.0, momentum=plan.momentum, nesterov=plan.nesterov
-        ),
-        "adam": lambda: torch.optim.Adam(groups, lr=1.0, betas=betas, eps=eps or 1e-8),
-        "adamw": lambda: torch.optim.AdamW(groups, lr=1.0, betas=betas, eps=eps or 1e-8),
-        "lars": lambda: Lars(groups, plan.momentum, plan.trust_coefficient),
-        "lamb": lambda: Lamb(groups, betas, eps or 1e-6),
-    }
-    return optimizers[plan.name]()
+    momentum = plan.momentum
+    if plan.name == "sgd":
+        return torch.optim.SGD(groups, lr=1.0, momentum=momentum, nesterov=plan.nesterov)
+    if plan.name == "lars":
+        return Lars(groups, momentum, plan.trust_coefficient)
+    betas = (momentum, plan.beta2)
+    if plan.name == "lamb":
+        return Lamb(groups, betas, plan.epsilon or 1e-6)
+    adams = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    adam = adams[plan.name]
+    return adam(groups, lr=1.0, betas=betas, eps=plan.epsilon or 1e-8)
 
 
 class Lars(torch.optim.Optimizer):
@@ -114,22 +128,33 @@ class Lars(torch.optim.Optimizer):
 
     def __init__(self, groups: Any, momentum: float, trust_coefficient: float) -> None:
         super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
-        self.momentum, self.trust_coefficient = momentum, trust_coefficient
+        self.momentum = momentum
+        self.trust_coefficient = trust_coefficient
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
         """Update every parameter that has a gradient."""
         for group in self.param_groups:
+            rate = group["lr"]
             decay = group["weight_decay"]
-            for w in [parameter for parameter in group["params"] if parameter.grad is not None]:
+            for w in _with_gradient(group):
                 g = w.grad
-                w_norm, g_norm = torch.linalg.vector_norm(w), torch.linalg.vector_norm(g)
+                w_norm = torch.linalg.vector_norm(w)
+                g_norm = torch.linalg.vector_norm(g)
                 local = 1.0
                 if decay and w_norm > 0 and g_norm > 0:
-                    local = self.trust_coefficient * w_norm / (g_norm + decay * w_norm)
-                v = self.state[w].setdefault("momentum_buffer", torch.zeros_like(w))
-                v.mul_(self.momentum).add_(group["lr"] * local * (g + decay * w))
+                    decayed = g_norm + decay * w_norm
+                    local = self.trust_coefficient * w_norm / decayed
+                state = self.state[w]
+                v = state.setdefault("momentum_buffer", torch.zeros_like(w))
+                v.mul_(self.momentum)
+                step = rate * local * (g + decay * w)
+                v.add_(step)
                 w.sub_(v)
+
+
+def _with_gradient(group: Mapping[str, Any]) -> list[torch.Tensor]:
+    return [parameter for parameter in group["params"] if parameter.grad is not None]
 
 
 class Lamb(torch.optim.Optimizer):
@@ -141,28 +166,36 @@ class Lamb(torch.optim.Optimizer):
 
     def __init__(self, groups: Any, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
-        self.betas, self.eps = betas, eps
+        self.betas = betas
+        self.eps = eps
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
         """Update every parameter that has a gradient."""
         beta1, beta2 = self.betas
         for group in self.param_groups:
-            for w in [parameter for parameter in group["params"] if parameter.grad is not None]:
+            decay = group["weight_decay"]
+            for w in _with_gradient(group):
                 state = self.state[w]
                 if not state:
-                    state.update(
-                        step=0, exp_avg=torch.zeros_like(w), exp_avg_sq=torch.zeros_like(w)
-                    )
+                    state["step"] = 0
+                    state["exp_avg"] = torch.zeros_like(w)
+                    state["exp_avg_sq"] = torch.zeros_like(w)
                 state["step"] += 1
-                m, v = state["exp_avg"], state["exp_avg_sq"]
-                m.mul_(beta1).add_(w.grad, alpha=1 - beta1)
-                v.mul_(beta2).addcmul_(w.grad, w.grad, value=1 - beta2)
-                m_hat, v_hat = m / (1 - beta1 ** state["step"]), v / (1 - beta2 ** state["step"])
-                u = m_hat / (v_hat.sqrt() + self.eps) + group["weight_decay"] * w
-                w_norm, u_norm = torch.linalg.vector_norm(w), torch.linalg.vector_norm(u)
-                if group["weight_decay"] and w_norm > 0 and u_norm > 0:
-                    u = u * (w_norm / u_norm)
+                t = state["step"]
+                m = state["exp_avg"]
+                v = state["exp_avg_sq"]
+                g = w.grad
+                m.mul_(beta1).add_(g, alpha=1 - beta1)
+                v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+                m_hat = m / (1 - beta1**t)
+                v_hat = v / (1 - beta2**t)
+                u = m_hat / (v_hat.sqrt() + self.eps) + decay * w
+                w_norm = torch.linalg.vector_norm(w)
+                u_norm = torch.linalg.vector_norm(u)
+                if decay and w_norm > 0 and u_norm > 0:
+                    ratio = w_norm / u_norm
+                    u = u * ratio
                 w.sub_(group["lr"] * u)
 
 
@@ -175,9 +208,11 @@ class Average(AveragedModel):
     """
 
     def __init__(self, module: torch.nn.Module, plan: AveragePlan) -> None:
-        super().__init__(module, multi_avg_fn=get_ema_multi_avg_fn(plan.decay), use_buffers=True)
+        move = get_ema_multi_avg_fn(plan.decay)
+        super().__init__(module, multi_avg_fn=move, use_buffers=True)
         self.update_parameters(module)  # torch's first move is always a copy
-        self._every, self._start = plan.every, plan.start
+        self._every = plan.every
+        self._start = plan.start
         self._updates = 0
 
     def update(self, module: torch.nn.Module) -> None:

@@ -182,10 +182,11 @@ class TorchRun:
         for inputs, labels in split(tuple(batch), count):
             with self.autocast():
                 outputs = call(self.module, tensors(inputs, self.dtype))
-            half = isinstance(outputs, torch.Tensor) and outputs.dtype == torch.float16
-            value = scalar(
-                self.loss(outputs.to(self.dtype) if half else outputs, tensors(labels, self.dtype))
-            )
+            given = outputs
+            if isinstance(outputs, torch.Tensor) and outputs.dtype == torch.float16:
+                given = outputs.to(self.dtype)
+            loss = self.loss(given, tensors(labels, self.dtype))
+            value = scalar(loss)
             (value * (self.scale / count)).backward()
             total += float(value.detach()) / count
             if count > 1:
@@ -200,12 +201,13 @@ class TorchRun:
 
     def gradients(self) -> Arrays:
         """Return the gradients by parameter name. A parameter without a gradient gets zeros."""
-        return {
-            name: np.zeros(tuple(one.shape), np.float32)
-            if one.grad is None
-            else one.grad.numpy().copy()
-            for name, one in self.parameters.items()
-        }
+        gradients = {}
+        for name, one in self.parameters.items():
+            if one.grad is None:
+                gradients[name] = np.zeros(tuple(one.shape), np.float32)
+            else:
+                gradients[name] = one.grad.numpy().copy()
+        return gradients
 
 
 def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
@@ -226,17 +228,19 @@ def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree
     changes: dict[str, str] = {}
     for name, value in module.named_buffers():
         before = first.get(name)
-        if name.rpartition(".")[2] in STATISTICS or before is None or before.shape != value.shape:
+        if name.rpartition(".")[2] in STATISTICS or before is None:
             continue
-        if torch.equal(before, value):
+        if before.shape != value.shape or torch.equal(before, value):
             continue
         is_number = value.numel() == 1 and value.dtype != torch.bool
         if is_number and float(value - before).is_integer():
             continue  # it counts
         modes = {"evaluation": False, "training": True}.items()
-        changes[name] = next(
-            (mode for mode, train in modes if is_apart(outputs(train), outputs(train, name))), ""
-        )
+        changes[name] = ""
+        for mode, train in modes:
+            if is_apart(outputs(train), outputs(train, name)):
+                changes[name] = mode
+                break
     return changes
 
 
@@ -265,7 +269,10 @@ def settings_of_optimizer(
     """Return the settings of the optimizer of a module, by setting and parameter."""
     module = copied(module)
     optimizer, _ = optimizer_of(module, task, make_optimizer)
-    names = {id(one): name for name, one in module.named_parameters() if one.requires_grad}
+    names = {}
+    for name, one in module.named_parameters():
+        if one.requires_grad:
+            names[id(one)] = name
     settings = torch_settings(optimizer.param_groups, names)
     if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
         del settings[RATE]
@@ -280,10 +287,12 @@ def optimizer_alone(
     Return the changes after the first and the last update, by name.
     """
     module = copied(module)
-    parameters = {
-        name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
-    }
-    shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+    parameters = {}
+    shapes = {}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            parameters[name] = parameter
+            shapes[name] = tuple(parameter.shape)
     weights, gradients = made_up(shapes)
     for name, parameter in parameters.items():
         parameter.data.copy_(torch.from_numpy(weights[name]))

@@ -42,7 +42,8 @@ class SqueezeExcite(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply each channel of [N, C, H, W] by a number between 0 and 1."""
-        gate = self.fc2(torch.relu(self.fc1(x.mean((2, 3), keepdim=True))))
+        means = x.mean((2, 3), keepdim=True)
+        gate = self.fc2(torch.relu(self.fc1(means)))
         return x * torch.sigmoid(gate)
 
 
@@ -60,22 +61,24 @@ class GatherExcite(nn.Module):
             conv1 = nn.Conv2d(channels, channels, size, groups=channels, bias=False)
             self.gather = nn.Sequential(OrderedDict(conv1=conv1, norm1=norm(channels)))
         if variant == "plus":
-            fc1, fc2 = (
-                nn.Conv2d(channels, channels // 16, 1),
-                nn.Conv2d(channels // 16, channels, 1),
-            )
-            self.mlp = nn.Sequential(OrderedDict(fc1=fc1, act=nn.ReLU(), fc2=fc2))
+            fc1 = nn.Conv2d(channels, channels // 16, 1)
+            fc2 = nn.Conv2d(channels // 16, channels, 1)
+            layers = OrderedDict(fc1=fc1, act=nn.ReLU(), fc2=fc2)
+            self.mlp = nn.Sequential(layers)
         self.variant = variant
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply each channel of [N, C, H, W] by a number between 0 and 1."""
-        context = x.mean((2, 3), keepdim=True) if self.variant == "minus" else self.gather(x)
+        if self.variant == "minus":
+            return x * torch.sigmoid(x.mean((2, 3), keepdim=True))
+        context = self.gather(x)
         if self.variant == "plus":
             context = self.mlp(torch.relu(context))
         return x * torch.sigmoid(context)
 
 
-BASIC, BOTTLENECK = 1, 4
+BASIC = 1
+BOTTLENECK = 4
 
 
 class Block(nn.Module):
@@ -115,8 +118,11 @@ class Block(nn.Module):
         """Map [N, C, H, W] to [N, C', H', W']."""
         shortcut = x if self.downsample is None else self.downsample(x)
         for number in range(1, self.depth + 1):
-            x = getattr(self, f"bn{number}")(getattr(self, f"conv{number}")(x))
-            x = torch.relu(x) if number < self.depth else self.se(x)
+            convolution = getattr(self, f"conv{number}")
+            norm = getattr(self, f"bn{number}")
+            x = norm(convolution(x))
+            is_last = number == self.depth
+            x = self.se(x) if is_last else torch.relu(x)
         return torch.relu(x + shortcut)
 
 
@@ -140,10 +146,14 @@ class ResNet(nn.Module):
             kernel, stride, padding = (7, 2, 3) if stem == "imagenet" else (3, 1, 1)
             self.conv1 = nn.Conv2d(in_channels, width, kernel, stride, padding, bias=False)
         self.bn1 = make_norm(width)
-        self.maxpool = nn.Identity() if stem == "cifar" else nn.MaxPool2d(3, 2, 1)
-        size = image_size if stem == "cifar" else -(-image_size // 4)
+        self.maxpool: nn.Module = nn.Identity()
+        size = image_size
+        if stem != "cifar":
+            self.maxpool = nn.MaxPool2d(3, 2, 1)
+            size = -(-image_size // 4)
         channels = width
-        for index, (depth, planes) in enumerate(zip(plan.depths, plan.widths, strict=True)):
+        stages = zip(plan.depths, plan.widths, strict=True)
+        for index, (depth, planes) in enumerate(stages):
             blocks = []
             for number in range(depth):
                 stride = 2 if index > 0 and number == 0 else 1
@@ -164,7 +174,8 @@ class ResNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map images [N, in_channels, H, W] to logits [N, num_classes]."""
-        x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
+        x = self.bn1(self.conv1(x))
+        x = self.maxpool(torch.relu(x))
         for index in range(self.depth):
             x = getattr(self, f"layer{index + 1}")(x)
         return self.fc(x.mean((2, 3)))
@@ -173,22 +184,20 @@ class ResNet(nn.Module):
 def _gate(attention: str, channels: int, size: int, norm: type) -> nn.Module:
     if not attention:
         return nn.Identity()
-    return (
-        SqueezeExcite(channels)
-        if attention == "se"
-        else GatherExcite(channels, attention[3:], size, norm)
-    )
+    if attention == "se":
+        return SqueezeExcite(channels)
+    return GatherExcite(channels, attention.removeprefix("ge_"), size, norm)
 
 
 def _downsample(channels: int, out: int, stride: int, average: bool, norm: type) -> nn.Module:
     if not average:
-        return nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), norm(out))
-    pool = (
-        nn.Identity()
-        if stride == 1
-        else nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)
-    )
-    return nn.Sequential(pool, nn.Conv2d(channels, out, 1, bias=False), norm(out))
+        convolution = nn.Conv2d(channels, out, 1, stride, bias=False)
+        return nn.Sequential(convolution, norm(out))
+    pool: nn.Module = nn.Identity()
+    if stride > 1:
+        pool = nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)
+    convolution = nn.Conv2d(channels, out, 1, bias=False)
+    return nn.Sequential(pool, convolution, norm(out))
 
 
 PLANS: dict[str, Plan] = {
@@ -206,11 +215,12 @@ PLANS: dict[str, Plan] = {
     "genet50_minus": Plan(BOTTLENECK, (3, 4, 6, 3), attention="ge_minus"),
     "genet50": Plan(BOTTLENECK, (3, 4, 6, 3), attention="ge_"),
     "genet50_plus": Plan(BOTTLENECK, (3, 4, 6, 3), attention="ge_plus"),
-    **{
-        f"resnet{6 * n + 2}": Plan(BASIC, (n, n, n), (16, 32, 64), "cifar")
-        for n in (1, 3, 5, 7, 9, 18)
-    },
 }
+
+for _depth in (1, 3, 5, 7, 9, 18):
+    _name = f"resnet{6 * _depth + 2}"
+    _depths = (_depth, _depth, _depth)
+    PLANS[_name] = Plan(BASIC, _depths, (16, 32, 64), "cifar")
 
 
 def reference_net(
@@ -230,8 +240,11 @@ def reference_net(
     """
     if (plan := PLANS.get(name)) is None:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")
-    net = ResNet(plan, num_classes, in_channels, stem or plan.stem, norm, image_size)
+    stem = stem or plan.stem
+    net = ResNet(plan, num_classes, in_channels, stem, norm, image_size)
     if zero_init_residual and norm == "batch":
-        for block in [module for module in net.modules() if isinstance(module, Block)]:
-            nn.init.zeros_(block.get_submodule(f"bn{block.depth}").weight)
+        for block in net.modules():
+            if isinstance(block, Block):
+                last = block.get_submodule(f"bn{block.depth}")
+                nn.init.zeros_(last.weight)
     return net

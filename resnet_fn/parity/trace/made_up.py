@@ -20,9 +20,13 @@ _PERIOD = 4093
 def _draw_scales() -> list[float]:
     """Return, for each update, the factor by which all gradients are multiplied."""
     rng = np.random.default_rng(0)
-    sizes = np.repeat([1, 0.1, 1e-3], [20, 60, UPDATES - 80])
-    scales = rng.uniform(0.5, 1.5, UPDATES) * rng.choice([1, 1, 1, -1], UPDATES) * sizes
-    scales[[0, *range(7, UPDATES, 10)]] = [1, *[0] * len(range(7, UPDATES, 10))]
+    updates_of_size = [20, 60, UPDATES - 80]
+    sizes = np.repeat([1, 0.1, 1e-3], updates_of_size)
+    factors = rng.uniform(0.5, 1.5, UPDATES)
+    signs = rng.choice([1, 1, 1, -1], UPDATES)
+    scales = factors * signs * sizes
+    scales[7::10] = 0
+    scales[0] = 1
     return [float(np.float32(scale)) for scale in scales]
 
 
@@ -36,10 +40,25 @@ def made_up(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
     weights: Arrays = {}
     gradients: Arrays = {}
     for name, shape in shapes.items():
-        rng = np.random.default_rng(list(name.encode()))
-        # Numbers of very different sizes show a wrong eps or weight decay.
-        for arrays, smallest, largest, zeros in ((weights, -3, 2, 0.0), (gradients, -9, 0, 0.05)):
-            drawn = 10 ** rng.uniform(smallest, largest, _PERIOD) * rng.choice([-1, 1], _PERIOD)
-            drawn[rng.random(_PERIOD) < zeros] = 0
-            arrays[name] = np.resize(drawn.astype(np.float32), shape)
+        seed = list(name.encode())
+        rng = np.random.default_rng(seed)
+        of_weights = _drawn(rng, -3, 2, 0.0)
+        of_gradients = _drawn(rng, -9, 0, 0.05)
+        weights[name] = np.resize(of_weights, shape)
+        gradients[name] = np.resize(of_gradients, shape)
     return weights, gradients
+
+
+def _drawn(
+    rng: np.random.Generator, smallest: int, largest: int, share_of_zeros: float
+) -> np.ndarray:
+    """Return random float32 numbers of either sign, of sizes 10^smallest to 10^largest.
+
+    Numbers of very different sizes show a wrong eps or weight decay.
+    """
+    sizes = 10 ** rng.uniform(smallest, largest, _PERIOD)
+    signs = rng.choice([-1, 1], _PERIOD)
+    drawn = sizes * signs
+    is_zero = rng.random(_PERIOD) < share_of_zeros
+    drawn[is_zero] = 0
+    return drawn.astype(np.float32)

@@ -1,5 +1,6 @@
 """Pair the dropouts of both nets, and draw the masks that both get."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -15,7 +16,8 @@ from resnet_fn.parity.trace.layout import layout
 
 def _drawn(drop: Drop, shape: tuple[int, ...]) -> np.ndarray:
     """Return a random mask of ones and zeros, seeded with the title of `drop`."""
-    numbers = np.random.default_rng(zlib.crc32(drop.title.encode())).random(shape)
+    seed = zlib.crc32(drop.title.encode())
+    numbers = np.random.default_rng(seed).random(shape)
     kept = numbers >= drop.share
     kept.flat[numbers.argmin()] = False
     kept.flat[numbers.argmax()] = True  # a mask of a single number keeps it
@@ -23,75 +25,141 @@ def _drawn(drop: Drop, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def shared_masks(
-    ours: Dropping, theirs: Dropping | None = None, names: Mapping[str, str] | None = None
+    ours: Dropping, theirs: Dropping, names: Mapping[str, str]
 ) -> dict[str, list[np.ndarray]]:
     """Return a dict from our layers' names to lists of scaled dropout masks, with one mask for each
     call.
 
-    If `theirs` is given, both nets get the same masks. If two paired masks differ in size, our net
-    gets its own mask. The result is empty if a mask of the reference has no counterpart in our net.
+    Both nets get the same masks, where `names` are our layers and the reference's. If two paired
+    masks differ in size, our net gets its own mask. The result is empty if a mask of the reference
+    has no counterpart in our net.
     """
-    theirs, names = (
-        theirs or ours,
-        {one.name: one.name for one in ours[1]} if names is None else names,
-    )
-    a, b = ({one.title: one.input for one in layers} for _, layers in (ours, theirs))
     masks: dict[str, np.ndarray] = {}
-    for own, other in pair_drops(ours, theirs, names):
-        if other and other.scale:
-            if own is None or not own.scale:
-                return {}
-            x, y, kept = a[own.title], b.get(other.title), _drawn(other, other.shape)
-            if kept.size != math.prod(own.shape):
-                kept = _drawn(other, own.shape)
-            elif x is not None and y is not None and x.size == y.size:
-                kept = layout(x, y)(np.broadcast_to(kept, y.shape))[tuple(map(slice, own.shape))]
-            masks[own.title] = kept.reshape(own.shape) * np.float32(own.scale)
-    calls: dict[str, list[np.ndarray]] = {one.name: [] for one in ours[1] if one.title in masks}
-    for layer in ours[1]:
+    for own, other in _pair_places(ours, theirs, names):
+        if other is None or not other.drop.scale:
+            continue
+        if own is None or not own.drop.scale:
+            return {}
+        drop = own.drop
+        kept = _kept(own, other).reshape(drop.shape)
+        masks[drop.title] = kept * np.float32(drop.scale)
+    layers = ours[1]
+    calls: dict[str, list[np.ndarray]] = {}
+    for layer in layers:
+        if layer.title in masks:
+            calls[layer.name] = []
+    for layer in layers:
         if layer.name in calls and layer.input is not None:
-            calls[layer.name].append(
-                np.broadcast_to(masks.get(layer.title, np.float32(1)), layer.input.shape)
-            )
+            mask = masks.get(layer.title, np.float32(1))
+            whole = np.broadcast_to(mask, layer.input.shape)
+            calls[layer.name].append(whole)
     return calls
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """A dropout that runs, and the input of its layer, which is empty if there is none."""
+
+    drop: Drop
+    input: np.ndarray
+
+    @functools.cached_property
+    def norm(self) -> float:
+        """The norm of the input."""
+        return norm(self.input)
+
+
+_Pairs = list[tuple[_Place | None, _Place | None]]
+
+
+def _places(side: Dropping) -> list[_Place]:
+    drops, layers = side
+    inputs = {layer.title: layer.input for layer in layers}
+    places = []
+    for drop in drops:
+        if drop.once is not None:
+            x = inputs.get(drop.title)
+            if x is None:
+                x = np.zeros(0)
+            places.append(_Place(drop, x))
+    return places
+
+
+def _kept(own: _Place, other: _Place) -> np.ndarray:
+    """Return the reference's mask of ones and zeros, in the layout of our layer."""
+    shape = own.drop.shape
+    drop = other.drop
+    kept = _drawn(drop, drop.shape)
+    if kept.size != math.prod(shape):
+        return _drawn(drop, shape)
+    if not _have_equal_sizes(own, other):
+        return kept
+    move = layout(own.input, other.input)
+    whole = np.broadcast_to(kept, other.input.shape)
+    corner = tuple(map(slice, shape))
+    return move(whole)[corner]
 
 
 def pair_drops(
     ours: Dropping, theirs: Dropping, names: Mapping[str, str]
 ) -> list[tuple[Drop | None, Drop | None]]:
     """Pair our dropouts with the reference's, preferably those with equal inputs."""
-    a, b = (
-        {one.title: one.input for one in layers if one.input is not None}
-        for _, layers in (ours, theirs)
-    )
-    size = functools.cache(lambda side, title: norm((a, b)[side][title]))
-    titles = {
-        one.title: names[one.name] + one.title[len(one.name) :]
-        for one in ours[1]
-        if one.name in names
-    }
+    pairs: list[tuple[Drop | None, Drop | None]] = []
+    for own, other in _pair_places(ours, theirs, names):
+        mine = own.drop if own else None
+        partner = other.drop if other else None
+        pairs.append((mine, partner))
+    return pairs
 
-    mine, others = (
-        [drop for drop in drops if drop.once is not None] for drops, _ in (ours, theirs)
-    )
 
-    def closeness(places: tuple[int, int]) -> tuple[bool, ...]:
-        own, other, same = mine[places[0]], others[places[1]], False
-        x, y = a.get(own.title), b.get(other.title)
-        if x is not None and y is not None and x.size == y.size and own.scale and other.scale:
-            same = math.isclose(size(0, own.title), size(1, other.title), rel_tol=FITS)
-            same = same and relative_error(x, layout(x, y)(y)) < FITS
-        named, share = titles.get(own.title) == other.title, own.share == other.share
-        return same, named, share, (own.scale > 0) == (other.scale > 0)
+def _pair_places(ours: Dropping, theirs: Dropping, names: Mapping[str, str]) -> _Pairs:
+    titles: dict[str, str] = {}  # of our executions → of the reference's, by the layers' names
+    for one in ours[1]:
+        if one.name in names:
+            title = one.title
+            call = title.removeprefix(one.name)
+            titles[title] = names[one.name] + call
+    mine = _places(ours)
+    others = _places(theirs)
 
-    paired: dict[int, int] = {}
-    for i, j in sorted(
-        itertools.product(range(len(mine)), range(len(others))), key=closeness, reverse=True
-    ):
-        if i not in paired and j not in paired.values():
-            paired[i] = j
-    left = [(None, other) for j, other in enumerate(others) if j not in paired.values()]
-    return [
-        *((own, others[paired[i]] if i in paired else None) for i, own in enumerate(mine)),
-        *left,
-    ]
+    def closeness(pair: tuple[int, int]) -> tuple[bool, ...]:
+        i, j = pair
+        equal = _have_equal_inputs(mine[i], others[j])
+        own = mine[i].drop
+        other = others[j].drop
+        named = titles.get(own.title) == other.title
+        share = own.share == other.share
+        masked = (own.scale > 0) == (other.scale > 0)
+        return equal, named, share, masked
+
+    partners: dict[int, int] = {}
+    own_places = range(len(mine))
+    every_pair = itertools.product(own_places, range(len(others)))
+    for i, j in sorted(every_pair, key=closeness, reverse=True):
+        if i not in partners and j not in partners.values():
+            partners[i] = j
+    pairs: _Pairs = []
+    for i, own in enumerate(mine):
+        partner = others[partners[i]] if i in partners else None
+        pairs.append((own, partner))
+    for j, other in enumerate(others):
+        if j not in partners.values():
+            pairs.append((None, other))
+    return pairs
+
+
+def _have_equal_sizes(own: _Place, other: _Place) -> bool:
+    return 0 < own.input.size == other.input.size
+
+
+def _have_equal_inputs(own: _Place, other: _Place) -> bool:
+    """Return whether two dropouts with masks get the same numbers."""
+    if not own.drop.scale or not other.drop.scale:
+        return False
+    if not _have_equal_sizes(own, other):
+        return False
+    if not math.isclose(own.norm, other.norm, rel_tol=FITS):
+        return False
+    move = layout(own.input, other.input)
+    moved = move(other.input)
+    return relative_error(own.input, moved) < FITS

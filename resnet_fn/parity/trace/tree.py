@@ -35,9 +35,12 @@ def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
 
     If the tree is a leaf, it is named `single`.
     """
-    return {
-        " ".join([single, *map(str, path)]): leaf for path, leaf in leaves(tree) if leaf is not None
-    }
+    named = {}
+    for path, leaf in leaves(tree):
+        if leaf is not None:
+            name = " ".join([single, *map(str, path)])
+            named[name] = leaf
+    return named
 
 
 def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
@@ -63,7 +66,9 @@ def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tre
 
     def replaced(leaf: Any) -> Any:
         name = next(names)
-        return tensor(values[name]).to(leaf.dtype) if name in values else leaf
+        if name not in values:
+            return leaf
+        return tensor(values[name]).to(leaf.dtype)
 
     return map_tree(replaced, like)
 
@@ -72,7 +77,14 @@ def split(tree: Tree, parts: int) -> list[Tree]:
     """Split a tree into micro-batches: every leaf [n, …] into equal pieces along the first axis."""
     if parts == 1:
         return [tree]
-    return [map_tree(lambda leaf: np.split(leaf, parts)[part], tree) for part in range(parts)]  # noqa: B023
+
+    def piece(part: int) -> Tree:
+        def of_leaf(leaf: np.ndarray) -> np.ndarray:
+            return np.split(leaf, parts)[part]
+
+        return map_tree(of_leaf, tree)
+
+    return [piece(part) for part in range(parts)]
 
 
 def paired_outputs(ours: Arrays, theirs: Arrays) -> dict[str, str] | None:
@@ -82,14 +94,15 @@ def paired_outputs(ours: Arrays, theirs: Arrays) -> dict[str, str] | None:
     """
     if list(theirs) == ["logits"] and len(ours) > 1:  # a tuple against one tensor
         return None
-    left, paired = iter([name for name in ours if name not in theirs]), {}
+    left = iter([name for name in ours if name not in theirs])
+    paired = {}
     for name, b in theirs.items():
-        own = (
-            name
-            if name in ours
-            else next((one for one in left if ours[one].shape == b.shape), None)
-        )
-        if own is None or ours[own].shape != b.shape:
+        shape = b.shape
+        own: str | None = name
+        if name not in ours:
+            alike = (one for one in left if ours[one].shape == shape)
+            own = next(alike, None)
+        if own is None or ours[own].shape != shape:
             return None
         paired[name] = own
     return paired
