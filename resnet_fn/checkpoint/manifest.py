@@ -45,9 +45,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         ValueError: If the manifest has the format of another version of this package.
     """
     path = folder / MANIFEST
-    if not os.path.lexists(path):
-        raise CheckpointError(f"{folder} contains no {MANIFEST}; give the folder of a checkpoint")
     with reading(path):
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            fault = f"{folder} contains no {MANIFEST}"
+            raise CheckpointError(f"{fault}; give the folder of a checkpoint") from None
         manifest = parse_object(read_file(path, at_most=_LARGEST), "a manifest")
         if not manifest.keys() >= _ENTRIES:
             raise ValueError("not a manifest")
@@ -112,6 +115,8 @@ def reading(path: Path) -> Iterator[None]:
         raise ValueError(
             f"{path}: its {size} do not fit into memory; use a machine with more memory"
         ) from None
+    except CheckpointError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is damaged ({error}); use another checkpoint") from None
 

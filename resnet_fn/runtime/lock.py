@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import platform
+import stat
 import threading
 import time
 from pathlib import Path
@@ -36,11 +37,14 @@ def was_locked(folder: Path, has_run: bool = False) -> bool:
     """
     path = folder / "lock"
     try:
-        if _identity(os.stat(path)) in _held:  # to close the file would release the lock
-            return True
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    if _identity(status) in _held:  # to close the file would release the lock
+        return True
+    if not stat.S_ISREG(status.st_mode):  # a FIFO's end may never come
+        return False
+    text = path.read_text(encoding="utf-8", errors="replace")
     return text.startswith(_HOLDER) or (has_run and not text.strip("\0"))
 
 

@@ -168,6 +168,22 @@ def test_too_many_open_files_are_no_damage(tmp_path):
     load_checkpoint(folder)
 
 
+@pytest.mark.parametrize("closed", [".", "manifest.json", "weights.safetensors"])
+def test_another_users_checkpoint_is_not_damaged(closed, raises_line):
+    folder = write(Path())
+    for path in (Path(), folder):
+        path.chmod(0o755)
+    (folder / closed).chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        with raises_line(folder, "(Permission denied), so the checkpoint was not", kind=OSError):
+            load_checkpoint(folder)
+    finally:
+        os.seteuid(user)
+
+
 def replaced_by(kind):
     """Return a function that replaces a file by a FIFO, a link to a device, or 60 GB of zeros."""
 
