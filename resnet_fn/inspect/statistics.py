@@ -137,7 +137,7 @@ def comparison_table(compared: Comparison) -> list[str]:
         cells = [["parameter", "relative", "max abs", "cosine", "here", "there", "at"]]
         for item in compared.differences:
             sizes = [f"{item.relative:.3e}", f"{item.max_abs:.3e}", f"{item.cosine:.9f}"]
-            values = [f"{item.ours:.5e}", f"{item.theirs:.5e}", f"{list(item.place)}"]
+            values = [f"{item.port:.5e}", f"{item.reference:.5e}", f"{list(item.place)}"]
             cells.append([item.name, *sizes, *values])
         lines += aligned(cells)
     total = compared.same + len(compared.differences)

@@ -14,8 +14,8 @@ import numpy as np
 from resnet_fn.config import cli
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
+from resnet_fn.parity.nets import Nets
 from resnet_fn.parity.shares import save_share
-from resnet_fn.parity.sides import Sides
 from resnet_fn.parity.tasks import load_functions, plan_asked_for, returned
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
@@ -96,16 +96,16 @@ def live(arguments: Sequence[str]) -> int:
     )
     asked = flags.asked_in(parsed)
     plan = plan_asked_for(asked)
-    sides = Sides(asked, load_functions(asked), plan)
+    nets = Nets(asked, load_functions(asked), plan)
     torch = import_extra("torch", "the parity ladder")
     from resnet_fn.runtime.cpus import cpu_count
 
     began = time.perf_counter()
-    sides.start_mindspore()
+    nets.start_mindspore()
     # Two thread pools on the same cores slow each other down tenfold. Torch has less work, so it
     # gets half of them.
     torch.set_num_threads(max(1, cpu_count() // 2))
-    ladder = sides.replay(sides.record_reference(), plan.net.classes)
+    ladder = nets.replay(nets.record_reference(), plan.net.classes)
     title = f"{asked.net or asked.model or plan.net.model} against {asked.reference or 'PyTorch'}"
     return _finish(asked, ladder, plan, began, title)
 
@@ -130,14 +130,14 @@ def record(arguments: Sequence[str]) -> int:
     functions = load_functions(asked)
     like = load_recording(Path(asked.like)) if asked.like else None
     plan = like.task if like else plan_asked_for(asked)
-    sides = Sides(asked, functions, plan)
+    nets = Nets(asked, functions, plan)
     if asked.net:
-        recorded = sides.record_port(like)
+        recorded = nets.record_port(like)
     else:
         torch = import_extra("torch", "recording a reference")
         keep_freed()
         torch.set_num_threads(asked.threads or torch.get_num_threads())
-        recorded = sides.record_reference()
+        recorded = nets.record_reference()
     recording = recorded.trace
     own = parsed.net or parsed.reference
     if own:
@@ -218,10 +218,10 @@ def replay_trace(arguments: Sequence[str]) -> int:
     began = time.perf_counter()
     reference = load_recording(Path(parsed.trace))
     source = _source_of(reference, asked)
-    sides = Sides(asked, functions, reference.task)
-    sides.start_mindspore()
+    nets = Nets(asked, functions, reference.task)
+    nets.start_mindspore()
     recorded = Recorded(reference, source)
-    ladder = sides.replay(recorded, next(iter(reference.run.eval_outputs.values())).shape[-1])
+    ladder = nets.replay(recorded, next(iter(reference.run.eval_outputs.values())).shape[-1])
     print(
         f"trace of {reference.framework}: {parsed.trace}"
         + f" ({reference.file})" * bool(reference.file)
@@ -249,29 +249,29 @@ def compare(arguments: Sequence[str]) -> int:
     from resnet_fn.parity.ladder import compare_recordings
     from resnet_fn.parity.pair.matching import fuller_mode, match, side_of
 
-    ours, theirs = load_recording(Path(parsed.trace)), load_recording(Path(parsed.other))
-    _check_same_task(ours, theirs)
+    port, reference = load_recording(Path(parsed.trace)), load_recording(Path(parsed.other))
+    _check_same_task(port, reference)
     if asked.quick:
-        ours.probes, theirs.probes = {}, {}
-    if ours.rounding and not theirs.rounding:
-        ours, theirs = theirs, ours
+        port.probes, reference.probes = {}, {}
+    if port.rounding and not reference.rounding:
+        port, reference = reference, port
         print(
             f"{parsed.trace} becomes the reference, because only this trace has a measured rounding"
         )
-    print(f"here {ours.framework}, the reference {theirs.framework}")
-    mode = fuller_mode(theirs)
-    names = match(side_of(ours, mode), side_of(theirs, mode), asked.corrections)
+    print(f"the port {port.framework}, the reference {reference.framework}")
+    mode = fuller_mode(reference)
+    names = match(side_of(port, mode), side_of(reference, mode), asked.corrections)
     if names.problems:
         raise ValueError(
             f"compare: the traces must be of the same net, but {'; '.join(names.problems[:3])}"
         )
-    initialisation = Sides(asked, {}, theirs.task).initialisation
-    source = _source_of(theirs, asked)
-    ladder = compare_recordings(ours, theirs, names, initialisation, not asked.quick, source)
+    initialisation = Nets(asked, {}, reference.task).initialisation
+    source = _source_of(reference, asked)
+    ladder = compare_recordings(port, reference, names, initialisation, not asked.quick, source)
     return _finish(
         asked,
         ladder,
-        theirs.task,
+        reference.task,
         began,
         f"{parsed.trace} against {parsed.other}",
         ladder.environment,
@@ -318,9 +318,9 @@ def _source_of(reference: Trace, asked: Asked) -> Source:
     return ModuleSource(reference, built)
 
 
-def _check_same_task(ours: Trace, theirs: Trace) -> None:
-    sides = [_settings_of(trace.task) for trace in (ours, theirs)]
-    pairs = {name: (sides[0][name], sides[1][name]) for name in sides[1]}
+def _check_same_task(port: Trace, reference: Trace) -> None:
+    nets = [_settings_of(trace.task) for trace in (port, reference)]
+    pairs = {name: (nets[0][name], nets[1][name]) for name in nets[1]}
     settings = [f"{name} {x!r} and {y!r}" for name, (x, y) in pairs.items() if x != y]
     if settings:
         raise ValueError(

@@ -14,8 +14,8 @@ Ladder = Verdict  # the public result of a comparison
 
 
 def compare_recordings(
-    ours: Trace,
-    theirs: Trace,
+    port: Trace,
+    reference: Trace,
     names: NameMap,
     initialisation: bool = True,
     search: bool = True,
@@ -24,30 +24,30 @@ def compare_recordings(
     """Compare two recordings of the same task.
 
     Args:
-        ours, theirs: the recordings of MindSpore's side and of the reference.
-        names: the pairing of our parameters and layers with the reference's.
+        port, reference: the recordings of both sides.
+        names: the pairing of the port's parameters and layers with the reference's.
         initialisation: whether to compare the initial parameters.
         search: whether to search for the causes of a difference.
         source: what the reference can still be asked; by default what its trace has.
     """
-    if theirs.workers and not ours.workers:
+    if reference.workers and not port.workers:
         raise ValueError(
             "reference: several workers recorded this trace; give a trace of one worker as the "
             "reference"
         )
-    source = source or StoredSource(theirs)
+    source = source or StoredSource(reference)
     evidence = Evidence(source.tie_widths)
-    result = verdict(ours, theirs, names, evidence, initialisation)
+    result = verdict(port, reference, names, evidence, initialisation)
     while result.request:
         evidence = dataclasses.replace(evidence, earlier=result)
         evidence = _answered(evidence, result.request, source)
-        result = verdict(ours, theirs, names, evidence, initialisation)
+        result = verdict(port, reference, names, evidence, initialisation)
     stage = result.first_computed
     if stage is None:
         return result
     # later stages differ because this stage does
-    reference = dataclasses.replace(theirs, rounding=result.rounding)
-    case = StageCase(stage, result.layers, ours, reference, names, source)
+    rounded = dataclasses.replace(reference, rounding=result.rounding)
+    case = StageCase(stage, result.layers, port, rounded, names, source)
     return result.with_causes(attempt(worker_causes, case) or explain(case, search))
 
 

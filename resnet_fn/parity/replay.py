@@ -39,13 +39,13 @@ def replay(
     build: Callable[[], nn.Cell] | None = None,
     corrections: Corrections | None = None,
     quick: bool = False,
-    **ours: Any,
+    **options: Any,
 ) -> Ladder:
-    """Copy the recorded reference's weights into a net, repeat the reference's updates, and compare stage by
-    stage.
+    """Copy the recorded reference's weights into a net, repeat the reference's updates, and compare
+    stage by stage.
 
     `mode` is "graph", or "pynative" to compile nothing. `corrections` pairs parameters and layers
-    by hand. `ours` has `MindSporeSide`'s arguments `loss`, `optimizer`, `schedule` and
+    by hand. `options` has `MindSporeSide`'s arguments `loss`, `optimizer`, `schedule` and
     `make_step`. `quick` leaves out probes (runs on changed inputs) and the search for causes. If
     `initialisation` is False, initial parameters are not compared. `build` makes the net again, to
     compare the initial parameters of several nets. Afterwards, the net has the reference's weights.
@@ -53,13 +53,13 @@ def replay(
     reference, source = recorded
     task = reference.task
     for name, own in (("loss", task.loss.custom), ("optimizer", task.optimizer.custom)):
-        if own and ours.get(name) is None:
+        if own and options.get(name) is None:
             raise ValueError(
                 f"{name}: the reference has its own {name}; give yours with --our-{name} "
                 "FILE:FUNCTION"
             )
-    ours["build"] = build if initialisation and reference.builds else None
-    side = MindSporeSide(net, task, **ours)
+    options["build"] = build if initialisation and reference.builds else None
+    side = MindSporeSide(net, task, **options)
     with run_in(mode):
         names = names_of(side, reference, corrections)
         if names.problems:
@@ -68,7 +68,7 @@ def replay(
                 WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes]
             )
             return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
-        like = like_of(reference, names, ours.get("optimizer") is not None)
+        like = like_of(reference, names, options.get("optimizer") is not None)
         port = record(side, like, bool(reference.probes) and not quick).trace
     return compare_recordings(port, reference, names, initialisation, not quick, source)
 
@@ -80,8 +80,8 @@ def names_of(
     port.forward(port.plan.batches[0][0], train=False)  # explains why the net fails, if it does
     mode, roles = fuller_mode(reference), port.roles()
     layers = port.layers(mode)
-    ours = Side(shapes_of(port.state()), layers, roles["tied"], roles["constants"])
-    return match(ours, side_of(reference, mode), corrections)
+    arrays = Side(shapes_of(port.state()), layers, roles["tied"], roles["constants"])
+    return match(arrays, side_of(reference, mode), corrections)
 
 
 def compare_step(
@@ -95,7 +95,7 @@ def compare_step(
     reference_optimizer: Callable[[Any], Any] | None = None,
     seed: int = 0,
     quick: bool = False,
-    **ours: Any,
+    **options: Any,
 ) -> Ladder:
     """Compare a MindSpore net and its training step with a PyTorch module and a plain PyTorch
     training loop.
@@ -122,7 +122,7 @@ def compare_step(
             recipe's.
         seed: the seed of the random statistics and parameters.
         quick: whether to leave out probes (runs on changed inputs) and the search for causes.
-        ours: further arguments for MindSpore's side. `mode` is "graph", or "pynative" to compile
+        options: further arguments for MindSpore's side. `mode` is "graph", or "pynative" to compile
             nothing. `loss`, `optimizer` and `schedule` (update number → learning rate) replace
             those of the recipe. `make_step` replaces `make_train_step`. `initialisation=False`
             leaves initial parameters out of the comparison. `corrections` pairs names of parameters
@@ -146,7 +146,7 @@ def compare_step(
     )
     side = TorchSide(reference, task, reference_loss, reference_optimizer)
     recorded = record(side, probes=not quick)
-    return replay(recorded, net, quick=quick, **ours)
+    return replay(recorded, net, quick=quick, **options)
 
 
 def assert_parity(

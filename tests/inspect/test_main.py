@@ -155,7 +155,11 @@ def test_differences_are_largest_first():
     found = compare_arrays(ours, theirs)
     assert [item.name for item in found.differences] == ["b", "a"]
     assert found.differences[0].relative == pytest.approx(2 / 12**0.5)
-    assert (found.differences[0].ours, found.differences[0].theirs, found.differences[0].place) == (
+    assert (
+        found.differences[0].port,
+        found.differences[0].reference,
+        found.differences[0].place,
+    ) == (
         1.0,
         3.0,
         (3,),

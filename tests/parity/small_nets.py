@@ -259,8 +259,8 @@ class Pair:
     """A net and its right port."""
 
     batch: Callable[[], Batch]
-    theirs: Callable[[], Any]
-    ours: Callable[[], nn.Cell]
+    reference: Callable[[], Any]
+    port: Callable[[], nn.Cell]
     recipe: Any = SGD
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     optimizer: Callable[[nn.Cell], nn.Optimizer] | None = None
@@ -268,7 +268,7 @@ class Pair:
 
     def climb(self, **options: Any) -> tuple[nn.Cell, Ladder]:
         """The port, and its ladder, which must agree."""
-        module, net = self.theirs(), self.ours()
+        module, net = self.reference(), self.port()
         options |= {"optimizer": self.optimizer(net)} if self.optimizer else {}
         options |= self.options
         batches = [self.batch() for _ in range(self.updates)]

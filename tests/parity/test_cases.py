@@ -418,31 +418,31 @@ def clipped_by_the_square() -> Ladder:
 CASES: dict[str, Callable[[], Ladder]] = {
     "attention's scores divided by d in place of √d | mindnlp 2d0f1bfab | eval forward | "
     "multiplied by 0.25^2 for "
-    "multiplied by 0.25 here | `F.scaled_dot_product_attention(`": attention_twice_divided,
+    "multiplied by 0.25 in the port | `F.scaled_dot_product_attention(`": attention_twice_divided,
     "QuickGELU ported as nn.GELU | mindone 150bd8b9 | eval forward | tanh GELU of the first factor "
-    "instead of the product here | `torch.sigmoid(1.702 * h)`": quick_gelu,
+    "instead of the product in the port | `torch.sigmoid(1.702 * h)`": quick_gelu,
     "`masked_fill` whose result is lost (seven commits) | mindone f572e1fc, mindnlp 5f753e513, "
     "c0c5ad87a, "
-    "5d2c998e3, b414a073a, 13b12d15f, 2404655e2 | eval forward | no mask here | "
+    "5d2c998e3, b414a073a, 13b12d15f, 2404655e2 | eval forward | no mask in the port | "
     "`scores.masked_fill(`": lost_mask,
     "… with batches that have no padding | – | agrees | (a batch must contain padding) | ": partial(
         lost_mask, WITHOUT_PADDING
     ),
     "GroupNorm of each frame in place of the clip | mindone 8a34dcb5 | eval forward | each frame "
     "(axis 2) alone "
-    "here | `self.norm(x)`": norm_of_each_frame,
+    "in the port | `self.norm(x)`": norm_of_each_frame,
     "Res2Net: `same` at stride 2, a maximum for an average | mindcv ba0eb91 | eval forward | a "
     "maximum for the "
-    "average here | `self.pool(x) + self.down(x)`": other_pools,
+    "average in the port | `self.pool(x) + self.down(x)`": other_pools,
     "BatchNorm with the batch's statistics in evaluation | mindcv 37300fb | weights | "
     "batch_statistics always "
-    "here, in training in the reference | ": batch_statistics,
+    "in the port, in training in the reference | ": batch_statistics,
     "`repeat` as NumPy means it | mindone 28f59f5d, e9ea3398 | eval forward | repeat_interleave "
-    "for repeat here | "
+    "for repeat in the port | "
     "`.repeat(2, 1)`": repeated_otherwise,
     "a projection that is a Parameter, not transposed | mindone e2e13c7f | weights | "
     "text_projection weight [16, "
-    "16] has no counterpart here | ": projection_not_transposed,
+    "16] has no counterpart in the port | ": projection_not_transposed,
     "a sample where the mode of a Gaussian was meant | mindone b101bbe4 | eval forward | the net "
     "gives another "
     "output each time it is called in evaluation mode | ": sample_for_mode,
@@ -455,26 +455,26 @@ CASES: dict[str, Callable[[], Ladder]] = {
     "log(sum(exp)) | mindnlp 6d487458c | agrees | (random inputs do not overflow) | ": partial(
         log_of_sum, 1.0
     ),
-    "… with inputs ten times as large | – | eval forward | log(sum(exp)), which overflows, here | "
+    "… with inputs ten times as large | – | eval forward | log(sum(exp)), which overflows, in the port | "
     "`torch.logsumexp(`": log_of_sum,
     "a standard deviation by n in place of n − 1 | mindnlp a90db347d | eval forward | divided by n "
     "instead of n − 1 "
-    "here | `x.std(1)`": deviation_by_n,
+    "in the port | `x.std(1)`": deviation_by_n,
     "experts put back in another order | mindformers 288a77a95 | eval forward | einsum "
     "bc,bkcd->kbd, reshaped, for "
-    "bc,bkcd->bkd here | `torch.einsum(`": experts_in_another_order,
+    "bc,bkcd->bkd in the port | `torch.einsum(`": experts_in_another_order,
     "a scale that is no Parameter | mindnlp 500d0f321 | weights | logit_scale [] has "
-    "no counterpart here | ": scale_that_is_constant,
+    "no counterpart in the port | ": scale_that_is_constant,
     "a backward pass written by hand that passes all through | mindtorch 28f5cc3f5, 235ede59a, "
     "mindnlp 57101d12d, "
-    "mindcv 87ccabc | gradients | the gradient passed through as it is here | "
+    "mindcv 87ccabc | gradients | the gradient passed through as it is in the port | "
     "`self.act(3 * self.q(x))`": backward_by_hand,
     "a patch embedding of zeros | mindcv 2a07185, mindone 91a28f6f | initialisation | proj.weight: "
-    "all 0 here, "
+    "all 0 in the port, "
     "drawn in | ": patches_of_zeros,
     "weights from −a on in place of 0, gamma 1 in place of 0 | mindnlp 56774dd92, models e6a947fac "
     "| "
-    "initialisation | norm.gamma: all 1 here, all 0 in the reference | ": other_range,
+    "initialisation | norm.gamma: all 1 in the port, all 0 in the reference | ": other_range,
     "the loss of probabilities on logits | mindnlp f5d3e802b, 2eecfecf3 | an error | the value of "
     "'input_x' must "
     "be between 0 and 1 | ": loss_of_probabilities,

@@ -30,7 +30,7 @@ RATES = plan_of(SGD, make_batches(3, 8, 3, 12, 3)).rates
 
 
 def climb(norm=None, updates=2, use=SGD, **options):
-    """The ladder of a net with one BatchNorm, here perhaps another."""
+    """The ladder of a net with one BatchNorm, in the port perhaps another."""
     net = Ours(nn.Conv2d(3, 8, 3, has_bias=True), norm or nn.BatchNorm2d(8), nn.ReLU())
     module = Theirs(t.Conv2d(3, 8, 3, padding=1), t.BatchNorm2d(8), t.ReLU())
     ladder = ladder_of(net, module, [images() for _ in range(updates)], use, **options)
@@ -146,7 +146,7 @@ def test_label_smoothing_over_the_other_classes():
     use, loss = dataclasses.replace(SGD, label_smoothing=0.1), make_loss(0.1, over="others")
     stage, (hint,) = climb(use=use, loss=loss, quick=False)
     assert stage == "loss"
-    assert "label smoothing spread over the other 2 classes instead of all 3 here" in hint
+    assert "label smoothing spread over the other 2 classes instead of all 3 in the port" in hint
 
 
 def test_every_other_way_of_clipping_is_named():
@@ -160,7 +160,7 @@ def test_every_other_way_of_clipping_is_named():
         return {name: value * 0.5 / norm for name, value in values.items()}
 
     for words, clipped in {
-        "no clipping here": mean,
+        "no clipping in the port": mean,
         "each tensor is clipped by its own norm": {
             n: v * 0.5 / np.linalg.norm(v) for n, v in mean.items()
         },

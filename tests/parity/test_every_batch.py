@@ -100,13 +100,13 @@ def test_each_batch_has_its_loss_and_gradients_of_the_first_weights(clip_norm):
             for one in stage_of(ladder, "loss, later batches").differences
             if title_of(one.id) == f"loss of batch {number}"
         ]
-        assert item.ours == pytest.approx(loss.item(), rel=1e-6)
+        assert item.port == pytest.approx(loss.item(), rel=1e-6)
         named = {
             title_of(one.id): one
             for one in stage_of(ladder, "gradients, later batches").differences
         }
         item = named[f"head.bias of batch {number}"]
-        assert item.ours == pytest.approx(float(module.head.bias.grad[item.place]), rel=1e-5)
+        assert item.port == pytest.approx(float(module.head.bias.grad[item.place]), rel=1e-5)
 
 
 @pytest.mark.parametrize(("epsilon", "code"), [("1e-5", 0), ("2e-5", 1)])

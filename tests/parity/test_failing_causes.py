@@ -42,7 +42,7 @@ def test_a_layer_that_was_left_in_evaluation_mode_is_searched_as_it_is_recorded(
     )
     ladder = ladder_of(net, module, [(draw(4, 8), labels(4))], quick=False)
     (cause,) = ladder.first_computed.hints
-    assert "multiplied by 0.5^2 for multiplied by 0.5 here" in cause
+    assert "multiplied by 0.5^2 for multiplied by 0.5 in the port" in cause
 
 
 def test_a_comparison_of_settings_may_fail():

@@ -278,8 +278,8 @@ class Fault:
     """Both nets of a row."""
 
     inputs: Any
-    theirs: Callable[[], Any]
-    ours: Callable[[], nn.Cell]
+    reference: Callable[[], Any]
+    port: Callable[[], nn.Cell]
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     optimizer: Callable[[nn.Cell], Any] | None = None
     recipe: Any = SGD
@@ -298,14 +298,14 @@ TWO_LOSSES = {
     ),
 }
 IN_ENCODER = """
-a skip connection left out | skip | q | the first term left out here
-a residual from after the norm | residual | q | (norm) as argument 1 of add here
-positions left out | positions | norm | the second term left out here
-mean for class token | token | head | mean over axis 1 for [0] here
-other heads | heads | out | reshaped to [4, 6, 4, 2] for [4, 6, 2, 4] here (and 2 more calls)
-q and k swapped | swapped | out | the product transposed here
-an LSTM's c for its h | cell | state | (lstm): the cell state for the hidden state here
-flattened wrongly | order | flat | axes 1 and 2 exchanged before it is reshaped here
+a skip connection left out | skip | q | the first term left out in the port
+a residual from after the norm | residual | q | (norm) as argument 1 of add in the port
+positions left out | positions | norm | the second term left out in the port
+mean for class token | token | head | mean over axis 1 for [0] in the port
+other heads | heads | out | reshaped to [4, 6, 4, 2] for [4, 6, 2, 4] in the port (and 2 more calls)
+q and k swapped | swapped | out | the product transposed in the port
+an LSTM's c for its h | cell | state | (lstm): the cell state for the hidden state in the port
+flattened wrongly | order | flat | axes 1 and 2 exchanged before it is reshaped in the port
 """
 
 
@@ -324,22 +324,22 @@ def mindspores(kind: Any, *settings: Any, **named: Any) -> Callable[[nn.Cell], n
 
 # The keys are the rows of the table in docs/parity.md: fault, first stage, first layer, cause.
 FAULTS = {
-    "GELU by tanh instead of exact | eval forward | `part.1` | (part.1): tanh GELU for gelu here": Fault(
+    "GELU by tanh instead of exact | eval forward | `part.1` | (part.1): tanh GELU for gelu in the port": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8), t.GELU()), lambda: Ours(nn.Dense(8, 8), nn.GELU())
     ),
     "GELU before a last layer of zeros | eval forward | `part.1` | (part.1): tanh GELU for gelu "
-    "here": Fault(
+    "in the port": Fault(
         VECTORS,
         lambda: zero_head(Theirs(t.Linear(8, 8), t.GELU())),
         lambda: Ours(nn.Dense(8, 8), nn.GELU()),
     ),
-    "LayerNorm's eps | eval forward | `part` | eps 1e-05 here, 0.01 in the reference": Fault(
+    "LayerNorm's eps | eval forward | `part` | eps 1e-05 in the port, 0.01 in the reference": Fault(
         TOKENS,
         lambda: Theirs(t.LayerNorm(8, eps=1e-2)),
         lambda: Ours(nn.LayerNorm((8,), epsilon=1e-5)),
     ),
     "LayerNorm's eps, before logits of which some are −inf | eval forward | `part` | eps 1e-05 "
-    "here, 0.01 in the "
+    "in the port, 0.01 in the "
     "reference": Fault(
         TOKENS,
         lambda: theirs(masked, t.LayerNorm(8, eps=1e-2)),
@@ -349,7 +349,7 @@ FAULTS = {
     # The channels are last for a norm over them; there are as many columns.
     "LayerNorm over the wrong axis | eval forward | `part.norm` | (part.norm): normalized and "
     "weighted over axis 2 "
-    "for 3 here": Fault(
+    "for 3 in the port": Fault(
         IMAGE,
         lambda: Theirs(
             module(lambda n, x: n.norm(x.movedim(1, 3)).movedim(3, 1), norm=t.LayerNorm(4)), width=4
@@ -357,24 +357,26 @@ FAULTS = {
         lambda: Ours(cell(lambda n, x: n.norm(x), norm=nn.LayerNorm((4,), epsilon=1e-5)), width=4),
     ),
     "attention scaled by 1/d | eval forward | `out_proj` | (attn): multiplied by "
-    "0.5^2 for multiplied by 0.5 here": Fault(
+    "0.5^2 for multiplied by 0.5 in the port": Fault(
         {"x": TOKENS, "mask": MASK}, attention, lambda: ported_attention(scale=0.25)
     ),
     "attention's mask of the wrong sign | eval forward | `out_proj` | (attn): the mask inverted "
-    "here": Fault({"x": TOKENS, "mask": MASK}, attention, lambda: ported_attention(hides=True)),
+    "in the port": Fault(
+        {"x": TOKENS, "mask": MASK}, attention, lambda: ported_attention(hides=True)
+    ),
     "attention's softmax over the wrong axis | eval forward | `out_proj` | (attn): "
-    "softmax over axis 1 for 2 here": Fault(
+    "softmax over axis 1 for 2 in the port": Fault(
         {"x": TOKENS, "mask": np.ones((4, 5), bool)}, attention, lambda: ported_attention(axis=-2)
     ),
-    "softmax over the wrong axis | eval forward | `part` | axis 1 here, 2 in the reference": Fault(
+    "softmax over the wrong axis | eval forward | `part` | axis 1 in the port, 2 in the reference": Fault(
         TOKENS, lambda: Theirs(t.Softmax(-1)), lambda: Ours(nn.Softmax(1))
     ),
-    "a square Dense weight transposed | eval forward | `part` | (part): the weight transposed here": Fault(
+    "a square Dense weight transposed | eval forward | `part` | (part): the weight transposed in the port": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8)), lambda: Ours(by_hand(8))
     ),
     "a weight reshaped where it is transposed (--map) | eval forward | `part` | (part): the weight "
     "reshaped "
-    "instead of transposed here": Fault(
+    "instead of transposed in the port": Fault(
         VECTORS,
         lambda: Theirs(t.Linear(8, 4), width=4),
         lambda: Ours(by_hand(4), width=4),
@@ -388,21 +390,21 @@ FAULTS = {
             row.split(" | ") for row in IN_ENCODER.strip().split("\n")
         )
     },
-    "one loss of two | loss |  | the second term left out here": Fault(
+    "one loss of two | loss |  | the second term left out in the port": Fault(
         TOKENS,
         encoder,
         ported_encoder,
         options={**TWO_LOSSES, "loss": both(ops.cross_entropy, 0.0)},
     ),
-    "an embedding's padding row trains | gradients |  | (embed): its padding row 0 trained here": Fault(
+    "an embedding's padding row trains | gradients |  | (embed): its padding row 0 trained in the port": Fault(
         IDS, lambda: words(tied=False), lambda: ported_words(padding=False)
     ),
     "tied weights are two copies | gradients |  | embed.embedding_table: a copy of head.weight "
-    "here, one array "
+    "in the port, one array "
     "in the reference (embed.weight = head.weight); share it": Fault(
         IDS, lambda: words(tied=True), lambda: ported_words(padding=True)
     ),
-    "average pool counts its padding | eval forward | `part` | count_include_pad True here, False "
+    "average pool counts its padding | eval forward | `part` | count_include_pad True in the port, False "
     "in the "
     "reference": Fault(
         IMAGE,
@@ -411,13 +413,13 @@ FAULTS = {
             nn.AvgPool2d(3, 2, pad_mode="pad", padding=1, count_include_pad=True), width=4
         ),
     ),
-    "interpolation with other corners | eval forward | `part` | align_corners True here, False in "
+    "interpolation with other corners | eval forward | `part` | align_corners True in the port, False in "
     "the reference": Fault(
         IMAGE,
         lambda: Theirs(t.Upsample(size=(7, 7), mode="bilinear", align_corners=False), width=4),
         lambda: Ours(nn.Upsample(size=(7, 7), mode="bilinear", align_corners=True), width=4),
     ),
-    "a depthwise convolution with wrong groups | weights |  | groups 2 here, 4 in the reference": Fault(
+    "a depthwise convolution with wrong groups | weights |  | groups 2 in the port, 4 in the reference": Fault(
         IMAGE,
         lambda: Theirs(t.Conv2d(4, 4, 3, padding=1, groups=4), width=4),
         lambda: Ours(
@@ -433,11 +435,11 @@ FAULTS = {
             nn.Conv2dTranspose(4, 4, 3, 2, pad_mode="pad", padding=1, has_bias=True), width=4
         ),
     ),
-    "a frozen layer that trains | gradients |  | part.weight: trained here, frozen in the "
+    "a frozen layer that trains | gradients |  | part.weight: trained in the port, frozen in the "
     "reference": Fault(
         VECTORS, lambda: Theirs(frozen(t.Linear(8, 8))), lambda: Ours(nn.Dense(8, 8))
     ),
-    "a trained layer that is frozen | gradients |  | part.weight: frozen here, trained in the "
+    "a trained layer that is frozen | gradients |  | part.weight: frozen in the port, trained in the "
     "reference": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8)), lambda: Ours(frozen(nn.Dense(8, 8)))
     ),
@@ -448,24 +450,24 @@ FAULTS = {
         lambda: Theirs(t.Linear(8, 8), t.Dropout(0.5)),
         lambda: Ours(nn.Dense(8, 8), cell(lambda self, x: ops.dropout(x, 0.5, True))),
     ),
-    "dropout's keep_prob taken for p | dropout | `head` | p=0.8 here, 0.2 in the reference: "
+    "dropout's keep_prob taken for p | dropout | `head` | p=0.8 in the port, 0.2 in the reference: "
     "nn.Dropout(0.2) keeps "
     "0.2 in MindSpore; write nn.Dropout(p=0.2)": Fault(
         VECTORS,
         lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)),
         lambda: Ours(nn.Dense(8, 8), nn.Dropout(0.2)),
     ),
-    "a dropout left out | dropout |  | part.1: p=0 here, 0.2 in the reference": Fault(
+    "a dropout left out | dropout |  | part.1: p=0 in the port, 0.2 in the reference": Fault(
         VECTORS,
         lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)),
         lambda: Ours(nn.SequentialCell(nn.Dense(8, 8))),
     ),
-    "a loss that is a sum | loss |  | the reference: sum for mean here": Fault(
+    "a loss that is a sum | loss |  | the reference: sum for mean in the port": Fault(
         VECTORS, *dense(), options={"loss": partial(ops.cross_entropy, reduction="sum")}
     ),
-    "another mean, which is not trained | untrained arrays |  | part.mean: 2 here, 1 in the "
+    "another mean, which is not trained | untrained arrays |  | part.mean: 2 in the port, 1 in the "
     "reference at [7]": Fault(VECTORS, lambda: Theirs(scaled()), lambda: Ours(scaled_port())),
-    "moving statistics that begin elsewhere | untrained arrays |  | part.moving_variance: 0 here, "
+    "moving statistics that begin elsewhere | untrained arrays |  | part.moving_variance: 0 in the port, "
     "1 in the "
     "reference at [0]": Fault(
         VECTORS,
@@ -475,7 +477,7 @@ FAULTS = {
     ),
     "weight decay that leaves out gamma and beta (nn.SGD, one list) | optimizer settings |  | "
     "weight decay: 0 "
-    "here, 0.1 in the reference (2 parameters, first part.gamma)": Fault(
+    "in the port, 0.1 in the reference (2 parameters, first part.gamma)": Fault(
         VECTORS,
         lambda: Theirs(t.LayerNorm(8)),
         lambda: Ours(nn.LayerNorm((8,), epsilon=1e-5)),
@@ -488,34 +490,34 @@ FAULTS = {
     ),
     "AdamW's weight decay coupled | optimizer alone |  | weight decay: coupled (added to the "
     "gradient, as Adam) "
-    "here, decoupled (taken from the weight, as AdamW) in the reference": optimizers(
+    "in the port, decoupled (taken from the weight, as AdamW) in the reference": optimizers(
         partial(o.AdamW, lr=0.01, weight_decay=0.1), mindspores(nn.Adam, 0.01, weight_decay=0.1)
     ),
     "Adam without bias correction (nn.AdamWeightDecay) | optimizer alone |  | Adam's bias "
     "correction: "
-    "missing here, m and v are divided by 1 − β^t in the reference": optimizers(
+    "missing in the port, m and v are divided by 1 − β^t in the reference": optimizers(
         partial(o.Adam, lr=0.01), mindspores(nn.AdamWeightDecay, 0.01, eps=1e-8)
     ),
-    "Adam's eps inside the root | optimizer alone |  | eps: inside the root, √(v̂ + eps) here, "
+    "Adam's eps inside the root | optimizer alone |  | eps: inside the root, √(v̂ + eps) in the port, "
     "added to "
     "the root √v̂ in the reference": optimizers(partial(o.Adam, lr=0.01, eps=1e-3), inside_the_root),
     "Adam's eps before the bias correction (nn.Adam) | optimizer alone |  | eps: added to √v "
     "before its "
-    "bias correction here, added to the root √v̂ in the reference": optimizers(
+    "bias correction in the port, added to the root √v̂ in the reference": optimizers(
         partial(o.Adam, lr=0.01, eps=1e-3), mindspores(nn.Adam, 0.01, eps=1e-3)
     ),
     "Nesterov momentum left out (nn.Momentum on a CPU) | optimizer alone |  | Nesterov momentum: "
     "False "
-    "here, True in the reference": optimizers(
+    "in the port, True in the reference": optimizers(
         partial(o.SGD, lr=0.02, momentum=0.9, nesterov=True),
         mindspores(nn.Momentum, 0.02, 0.9, use_nesterov=True),
     ),
-    "Adam's betas swapped | optimizer alone |  | betas swapped: β1, β2: 0.999, 0.9 here, 0.9, "
+    "Adam's betas swapped | optimizer alone |  | betas swapped: β1, β2: 0.999, 0.9 in the port, 0.9, "
     "0.999 "
     "in the reference": optimizers(partial(o.Adam, lr=0.01), own(adam, beta1=0.999, beta2=0.9)),
     "Adam's β1 with momentum's other meaning | optimizer alone |  | betas (β is the weight of the "
     "old state, "
-    "not of the new): 0.1, 0.999 here, 0.9, 0.999 in the reference": optimizers(
+    "not of the new): 0.1, 0.999 in the port, 0.9, 0.999 in the reference": optimizers(
         partial(o.Adam, lr=0.01), own(adam, beta1=0.1, beta2=0.999)
     ),
     "30 % of a layer's gradient missing in half precision | gradients |  | ": Fault(
@@ -524,19 +526,19 @@ FAULTS = {
         lambda: in_float16(cell(lambda self, x: x * 0.7 + ops.stop_gradient(x * 0.3))),
         recipe=dataclasses.replace(SGD, precision="fp16"),
     ),
-    "a tenth of the learning rate | optimizer settings |  | learning rate: 0.005 here, 0.05 in the "
+    "a tenth of the learning rate | optimizer settings |  | learning rate: 0.005 in the port, 0.05 in the "
     "reference (4 "
     "parameters, first part.weight)": optimizers(MOMENTUM, mindspores(nn.Momentum, 0.005, 0.9)),
-    "momentum 0.99 for 0.9 | optimizer settings |  | momentum: 0.99 here, 0.9 in the reference (4 "
+    "momentum 0.99 for 0.9 | optimizer settings |  | momentum: 0.99 in the port, 0.9 in the reference (4 "
     "parameters, "
     "first part.weight)": optimizers(MOMENTUM, mindspores(nn.Momentum, 0.05, 0.99)),
-    "momentum 0.5 for 0.9 in an optimizer of one's own | optimizer alone |  | momentum: 0.5 here, "
+    "momentum 0.5 for 0.9 in an optimizer of one's own | optimizer alone |  | momentum: 0.5 in the port, "
     "0.9 in "
     "the reference": optimizers(MOMENTUM, own(momentum_sgd, momentum=0.5)),
-    "Adam's eps 1e-5 for 1e-8 in an optimizer of one's own | optimizer alone |  | eps: 1e-05 here, "
+    "Adam's eps 1e-5 for 1e-8 in an optimizer of one's own | optimizer alone |  | eps: 1e-05 in the port, "
     "1e-08 in the "
     "reference": optimizers(partial(o.Adam, lr=0.01), own(adam, epsilon=1e-5)),
-    "amsgrad left out | optimizer settings |  | amsgrad: 0 here, 1 in the reference": optimizers(
+    "amsgrad left out | optimizer settings |  | amsgrad: 0 in the port, 1 in the reference": optimizers(
         partial(o.Adam, lr=0.01, amsgrad=True), mindspores(nn.Adam, 0.01)
     ),
     "a parameter that the optimizer is not given | optimizer settings |  | updated by the "
@@ -548,44 +550,44 @@ FAULTS = {
         8 * VECTORS, *dense(), options={"loss": log_of_softmax}
     ),
     "a bias of zeros that is not added | eval forward | `part` | (part): the second term left out "
-    "here": Fault(
+    "in the port": Fault(
         VECTORS,
         lambda: Theirs(module(lambda self, x: x + self.bias, bias=t.Parameter(torch.zeros(8)))),
         lambda: Ours(cell(lambda self, x: x, bias=Parameter(Tensor(np.zeros(8, np.float32))))),
     ),
-    "dampening | optimizer settings |  | dampening: 0.5 here, 0 in the reference (4 parameters, "
+    "dampening | optimizer settings |  | dampening: 0.5 in the port, 0 in the reference (4 parameters, "
     "first "
     "part.weight)": optimizers(MOMENTUM, mindspores(nn.SGD, 0.05, 0.9, 0.5)),
     "RMSProp's mean square begins at 1 (nn.RMSProp) | optimizer alone |  | the first mean square: "
-    "1 here, 0 in the reference": optimizers(
+    "1 in the port, 0 in the reference": optimizers(
         partial(o.RMSprop, lr=0.01, alpha=0.9, eps=1e-2),
         mindspores(nn.RMSProp, 0.01, 0.9, epsilon=1e-2),
     ),
     "centred RMSProp's eps inside the root (nn.RMSProp) | optimizer alone |  | eps: inside the "
-    "root, √(v̂ + eps), whose first mean square is 1, here, added to the root √v̂ in the reference": optimizers(
+    "root, √(v̂ + eps), whose first mean square is 1, in the port, added to the root √v̂ in the reference": optimizers(
         partial(o.RMSprop, lr=0.01, alpha=0.9, eps=1e-2, centered=True),
         mindspores(nn.RMSProp, 0.01, 0.9, epsilon=1e-2, centered=True),
     ),
-    "another share of dropout | dropout | `head` | p=0.5 here, 0.2 in the reference": Fault(
+    "another share of dropout | dropout | `head` | p=0.5 in the port, 0.2 in the reference": Fault(
         VECTORS,
         lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)),
         lambda: Ours(nn.Dense(8, 8), nn.Dropout(p=0.5)),
     ),
     "dropout of elements for channels | dropout | `head` | drops elements (a mask [4, 4, 5, 4]) "
-    "here, channels (a "
+    "in the port, channels (a "
     "mask [4, 4, 1, 1]) in the reference": Fault(
         IMAGE,
         lambda: Theirs(t.Conv2d(4, 4, 1), t.Dropout2d(0.3), width=4),
         lambda: Ours(nn.Conv2d(4, 4, 1, has_bias=True), nn.Dropout(p=0.3), width=4),
     ),
     "dropout of channels for samples | dropout | `head` | drops channels (a mask [4, 4, 1, 1]) "
-    "here, samples (a mask "
+    "in the port, samples (a mask "
     "[4, 1, 1, 1]) in the reference": Fault(
         IMAGE,
         lambda: Theirs(t.Conv2d(4, 4, 1), DropPath(), width=4),
         lambda: Ours(nn.Conv2d(4, 4, 1, has_bias=True), nn.Dropout2d(0.4), width=4),
     ),
-    "drop-path without its factor | dropout | `head` | multiplies what it keeps by 1 here, 1.66667 "
+    "drop-path without its factor | dropout | `head` | multiplies what it keeps by 1 in the port, 1.66667 "
     "in the "
     "reference": Fault(
         TOKENS,
@@ -627,7 +629,7 @@ ROWS = {row.split(" | ")[0]: row for row in FAULTS}
 
 
 def climbed(fault: Fault, **options: Any) -> Ladder:
-    module, net = fault.theirs(), fault.ours()
+    module, net = fault.reference(), fault.port()
     rows = len(fault.inputs["x"] if isinstance(fault.inputs, dict) else fault.inputs)
     batches = [(fault.inputs, (np.arange(rows) % 3).astype(np.int32))] * 2
     optimizer = fault.optimizer(net) if fault.optimizer else None
@@ -651,7 +653,7 @@ def test_stage_layer_and_cause_are_named(name):
 
 def test_half_precision_without_a_fault_agrees():
     fault = FAULTS[ROWS["30 % of a layer's gradient missing in half precision"]]
-    ladder = climbed(dataclasses.replace(fault, ours=in_float16), quick=True)
+    ladder = climbed(dataclasses.replace(fault, port=in_float16), quick=True)
     assert ladder.agrees, table(ladder)
 
 

@@ -52,7 +52,7 @@ def scaled_block(arrays: Arrays, rng: Any) -> Arrays:
 
 FAULTS = {
     "table: not random:": lambda arrays, rng: {"table": arrays["table"][:, ::-1]},
-    "prior: not random: -4.5999999 here, -4.5951": lambda arrays, rng: {
+    "prior: not random: -4.5999999 in the port, -4.5951": lambda arrays, rng: {
         "prior": np.full(6, -4.6, np.float32)
     },
     "gates: not random:": lambda arrays, rng: {"gates": np.roll(arrays["gates"], 6)},
@@ -149,7 +149,7 @@ def test_each_build_has_a_seed_of_its_own_whatever_the_build_seeds():
     [
         ("3 * np.random.normal(size=48)", ""),
         ("np.random.normal(size=48)", "drawn in .* with standard deviation [01]"),
-        ("np.zeros(48)", "all 0 here, drawn in"),
+        ("np.zeros(48)", "all 0 in the port, drawn in"),
     ],
 )
 def test_a_buffer_that_is_drawn_is_compared_by_its_moments(drawn, words, capsys):

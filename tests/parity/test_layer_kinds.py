@@ -245,11 +245,11 @@ WRONG: dict[str, tuple[Callable[[], nn.Cell], str]] = {
     ),
     "Conv2d, depthwise": (
         lambda: nn.Conv2d(4, 8, 3, group=4, dilation=2),
-        "dilation (2, 2) here, (1, 1)",
+        "dilation (2, 2) in the port, (1, 1)",
     ),
     "Conv3d": (
         lambda: nn.Conv3d(4, 6, 3, stride=2, has_bias=True, **PADDED),
-        "stride (2, 2, 2) here, (1, 1, 1)",
+        "stride (2, 2, 2) in the port, (1, 1, 1)",
     ),
     "ConvTranspose1d": (
         lambda: nn.Conv1dTranspose(4, 6, 3, 2, pad_mode="same", has_bias=True),
@@ -257,7 +257,7 @@ WRONG: dict[str, tuple[Callable[[], nn.Cell], str]] = {
     ),
     "ConvTranspose2d, output padding": (
         lambda: deconv(padding=1, output_padding=1),
-        "output_padding 1 appends zeros here where torch computes outputs; torch's is padding=(1, "
+        "output_padding 1 appends zeros in the port where torch computes outputs; torch's is padding=(1, "
         "0, 1, 0)",
     ),
     "ConvTranspose3d": (
@@ -268,40 +268,43 @@ WRONG: dict[str, tuple[Callable[[], nn.Cell], str]] = {
         lambda: nn.BatchNorm1d(4, momentum=0.1),
         "momentum inverted: BatchNorm(momentum=0.1) keeps 0.1 of the old statistics in MindSpore; "
         "torch's "
-        "momentum=0.1 is momentum=0.9 here",
+        "momentum=0.1 is momentum=0.9 in the port",
     ),
     "BatchNorm2d": (
         lambda: nn.BatchNorm2d(4, use_batch_statistics=False),
-        "batch_statistics never here, in training",
+        "batch_statistics never in the port, in training",
     ),
-    "LayerNorm": (lambda: nn.LayerNorm((8,)), "eps 1e-07 here, 1e-05"),
+    "LayerNorm": (lambda: nn.LayerNorm((8,)), "eps 1e-07 in the port, 1e-05"),
     "LayerNorm, the axes": (
         lambda: nn.LayerNorm((8,), begin_norm_axis=1, epsilon=1e-5),
-        "normalized_shape (5, 8) here, (8,)",
+        "normalized_shape (5, 8) in the port, (8,)",
     ),
-    "GroupNorm": (lambda: nn.GroupNorm(4, 4), "num_groups 4 here, 2"),
+    "GroupNorm": (lambda: nn.GroupNorm(4, 4), "num_groups 4 in the port, 2"),
     "Linear": (
         lambda: nn.Dense(8, 3, activation="tanh"),
         "an activation Tanh() after it, none in the reference",
     ),
-    "Embedding": (lambda: nn.Embedding(6, 4), "padding_idx None here, 0"),
-    "MultiheadAttention": (lambda: own_attention(4), "num_heads 4 here, 2"),
-    "LSTM": (lambda: nn.LSTM(8, 6), "batch_first False here, True"),
+    "Embedding": (lambda: nn.Embedding(6, 4), "padding_idx None in the port, 0"),
+    "MultiheadAttention": (lambda: own_attention(4), "num_heads 4 in the port, 2"),
+    "LSTM": (lambda: nn.LSTM(8, 6), "batch_first False in the port, True"),
     "RNN": (
         lambda: nn.RNN(8, 6, batch_first=True, nonlinearity="relu"),
-        "nonlinearity relu here, tanh",
+        "nonlinearity relu in the port, tanh",
     ),
     "MaxPool1d": (lambda: nn.MaxPool1d(3, 2), "pad_mode valid pads 0/0, the reference 1/1"),
-    "MaxPool2d, ceil_mode": (lambda: nn.MaxPool2d(3, 2), "ceil_mode False here, True"),
-    "AvgPool1d": (lambda: nn.AvgPool1d(3, 3), "stride (3,) here, (2,)"),
-    "AdaptiveAvgPool2d": (lambda: nn.AdaptiveAvgPool2d(5), "output_size (5, 5) here, (3, 3)"),
-    "GELU": (nn.GELU, "approximate tanh here, none"),
-    "GELU, tanh": (nn.FastGelu, "approximate sigmoid here, tanh"),
-    "SiLU": (nn.ReLU, "it is ReLU here, SiLU"),
-    "LeakyReLU": (nn.LeakyReLU, "slope 0.2 here, 0.01"),
+    "MaxPool2d, ceil_mode": (lambda: nn.MaxPool2d(3, 2), "ceil_mode False in the port, True"),
+    "AvgPool1d": (lambda: nn.AvgPool1d(3, 3), "stride (3,) in the port, (2,)"),
+    "AdaptiveAvgPool2d": (
+        lambda: nn.AdaptiveAvgPool2d(5),
+        "output_size (5, 5) in the port, (3, 3)",
+    ),
+    "GELU": (nn.GELU, "approximate tanh in the port, none"),
+    "GELU, tanh": (nn.FastGelu, "approximate sigmoid in the port, tanh"),
+    "SiLU": (nn.ReLU, "it is ReLU in the port, SiLU"),
+    "LeakyReLU": (nn.LeakyReLU, "slope 0.2 in the port, 0.01"),
     "Upsample, nearest": (
         lambda: nn.Upsample(size=(16, 16), mode="bilinear", align_corners=False),
-        "mode bilinear here, nearest",
+        "mode bilinear in the port, nearest",
     ),
 }
 
@@ -421,7 +424,7 @@ def test_a_setting_that_differs_is_named(compared, name):
     found, ours, theirs = compared(name, wrong)
     notes = settings_notes(ours, theirs, found.layers)
     assert len(notes) == 1, notes
-    assert note + " in the reference" * (" here, " in note) in notes[0]
+    assert note + " in the reference" * (" in the port, " in note) in notes[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -36,7 +36,7 @@ def test_names_that_agree_up_to_leaf_names_decide():
         zip(ours, sources, strict=True)
     )
     found = match(Side(ours), Side({**theirs, "fc.weight": (3, 4)}))
-    assert found.problems == ("fc.weight is (2, 4) here, (3, 4) in the reference",)
+    assert found.problems == ("fc.weight is (2, 4) in the port, (3, 4) in the reference",)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_weight_is_never_taken_for_transposed():
     assert pairs({"fc.weight": (4, 4)}, {"fc.weight": (4, 4)}) == ({"fc.weight": "fc.weight"}, ())
     _, problems = pairs({"fc.weight": (2, 4)}, {"fc.weight": (4, 2)})
     assert problems == (
-        "fc.weight is (2, 4) here, (4, 2) in the reference; if it is stored transposed, add "
+        "fc.weight is (2, 4) in the port, (4, 2) in the reference; if it is stored transposed, add "
         '{"fc.weight": {"from": "fc.weight", "transpose": [1, 0]}} to --map',
     )
 
@@ -63,7 +63,9 @@ def test_a_weight_is_never_taken_for_transposed():
 def test_a_shared_array_may_have_one_name_here_and_two_there():
     one, two = {"embed.embedding_table": (5, 4)}, {"embed.weight": (5, 4), "head.weight": (5, 4)}
     shared = [("embed.weight", "head.weight")]
-    assert pairs(one, two)[1] == ("the reference's head.weight [5, 4] has no counterpart here",)
+    assert pairs(one, two)[1] == (
+        "the reference's head.weight [5, 4] has no counterpart in the port",
+    )
     assert pairs(one, two, tied=shared) == ({"embed.embedding_table": "embed.weight"}, ())
     copies = {"embed.embedding_table": (5, 4), "head.weight": (5, 4)}
     assert pairs(copies, two, tied=shared) == (
@@ -112,5 +114,5 @@ def test_a_class_of_the_users_is_known_by_its_parameters(matched):
     reference[2] = t.Conv2d(6, 5, 1)
     assert matched(net, reference).problems == (
         "3 weight [4, 6], bias [4] has no counterpart in the reference",
-        "the reference's 2 weight [5, 6], bias [5] has no counterpart here",
+        "the reference's 2 weight [5, 6], bias [5] has no counterpart in the port",
     )

@@ -142,7 +142,7 @@ def test_weights_are_the_reference_s_and_statistics_each_side_s(tmp_path):
             module.part.train()(torch.from_numpy(images))
         outputs = module.eval()(torch.from_numpy(BATCHES[0][0]))
     assert item.verdict == "DIFFERS"
-    assert item.ours == pytest.approx(float(outputs[item.place]), rel=1e-5)
+    assert item.port == pytest.approx(float(outputs[item.place]), rel=1e-5)
 
     save_recording(recording, tmp_path / "trace")
     loaded = load_recording(tmp_path / "trace")

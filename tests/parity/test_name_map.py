@@ -213,7 +213,7 @@ def test_a_file_that_is_not_there_or_no_json_is_refused():
         (
             "q.weight",
             {"from": "fused", "rows": [0, 3]},
-            ("q.weight is (2, 4) here, (3, 4) in the reference",),
+            ("q.weight is (2, 4) in the port, (3, 4) in the reference",),
         ),
         (
             "q.weight",

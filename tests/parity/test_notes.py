@@ -39,7 +39,7 @@ def test_max_pools_that_look_at_the_same_places_are_set_alike(torch):
     assert compare(nn.MaxPool2d(3, 2, pad_mode="same"), ceil) == (True, [])
     assert compare(nn.MaxPool2d(3, 2), ceil) == (
         False,
-        ["ceil_mode False here, True in the reference"],
+        ["ceil_mode False in the port, True in the reference"],
     )
     assert compare(nn.MaxPool2d(3, 2, pad_mode="same"), torch.nn.MaxPool2d(3, 2, 1)) == (
         False,
@@ -56,7 +56,7 @@ def test_nets_that_cannot_be_paired_are_compared_by_order_else_by_names(torch):
     theirs = named(torch.nn.Conv2d(3, 4, 3, bias=False), torch.nn.ReLU(), torch.nn.MaxPool2d(2))
     ours = nn.Conv2d(3, 4, 5, pad_mode="valid"), nn.ReLU(), nn.MaxPool2d(2, 2)
     others = [dataclasses.replace(one, name=f"body.{one.name}") for one in named(*ours)]
-    note = "kernel_size (5, 5) here, (3, 3) in the reference"
+    note = "kernel_size (5, 5) in the port, (3, 3) in the reference"
     assert unmatched_notes(others, theirs) == [f"body.0: {note}"]
     assert unmatched_notes(named(ours[0], ours[2]), theirs) == [f"0: {note}"]  # a layer is missing
 
@@ -104,7 +104,9 @@ def test_layers_of_other_kinds_are_named_with_parameters_too(torch):
     a, b = (
         dataclasses.replace(layer(one), parameters=(("weight", (8, 8, 3, 3)),)) for one in sides
     )
-    assert settings_differences(a, b) == ["it is Conv2d here, ConvTranspose2d in the reference"]
+    assert settings_differences(a, b) == [
+        "it is Conv2d in the port, ConvTranspose2d in the reference"
+    ]
     a, b = layer(nn.Dense(8, 8, activation="relu")), layer(torch.nn.Conv2d(8, 8, 1))
     assert settings_differences(a, b) == ["an activation ReLU() after it, none in the reference"]
 

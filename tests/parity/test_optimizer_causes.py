@@ -67,15 +67,15 @@ RIGHT = {
 }
 # More are rows of test_faults.py.
 OTHERS = {
-    "weight decay: 0.01 here, 0 in the reference (2 parameters, first 0.bias)": (
+    "weight decay: 0.01 in the port, 0 in the reference (2 parameters, first 0.bias)": (
         of(o.AdamW),
         biases_apart,
     ),
-    "β2: 0.95 here, 0.999 in the reference (4 parameters, first 0.weight)": (
+    "β2: 0.95 in the port, 0.999 in the reference (4 parameters, first 0.weight)": (
         of(o.Adam, betas=(0.9, 0.95)),
         of(o.Adam),
     ),
-    "centered: False here, True in the reference (4 parameters, first 0.weight)": (
+    "centered: False in the port, True in the reference (4 parameters, first 0.weight)": (
         of(o.RMSprop),
         RIGHT["RMSprop"],
     ),
@@ -84,7 +84,7 @@ OTHERS = {
 
 def test_the_words_are_of_each_groups_numbers():
     assert hints(two_groups((0.99, 0.9), (0.95, 0.8)), two_groups((0.9, 0.99), (0.8, 0.95))) == [
-        f"betas swapped: β1, β2: {here} here, {there} in the reference (2 parameters, first "
+        f"betas swapped: β1, β2: {here} in the port, {there} in the reference (2 parameters, first "
         f"{first}.weight)"
         for here, there, first in (("0.99, 0.9", "0.9, 0.99", 0), ("0.95, 0.8", "0.8, 0.95", 1))
     ]

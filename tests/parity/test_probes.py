@@ -77,7 +77,7 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
     "odd sizes": (
         "images",
         lambda: (Theirs(t.MaxPool2d(2, ceil_mode=True)), Ours(nn.MaxPool2d(2, 2))),
-        ["sizes − 1", "the outputs", "part: ceil_mode False here, True in the reference"],
+        ["sizes − 1", "the outputs", "part: ceil_mode False in the port, True in the reference"],
     ),
     "ids": (
         "ids",
@@ -209,7 +209,7 @@ def test_all_arguments_of_a_layer_are_kept_and_integers_are_not_scaled():
     assert ladder.agrees
     finding = next(one for one in ladder.probed.findings if one.layer == "part")
     assert finding.probe == "−x"
-    assert finding.difference.ours == pytest.approx(3)
+    assert finding.difference.port == pytest.approx(3)
 
 
 def test_arguments_of_one_size_are_cropped_together():

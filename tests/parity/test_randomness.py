@@ -113,7 +113,7 @@ A, B, FUNCTION = Drop("a", 0.1, True), Drop("b", 0.2, True), Drop("c", 0.1, Fals
     [
         ([], [], None, ""),
         ([A, B], [Drop("x", 0.1, True), Drop("y", 0.2, True)], "ok", ""),
-        ([A, B], [A], "DIFFERS", "b: p=0.2 here, 0 in the reference"),
+        ([A, B], [A], "DIFFERS", "b: p=0.2 in the port, 0 in the reference"),
         ([A, A], [FUNCTION], "undecided", "a function call may"),
         ([A], None, "undecided", "record that trace again"),
     ],

@@ -51,7 +51,7 @@ def ladder(*, faulty):
     hints = ("pad_mode same pads 0/1, the reference 1/1",) if faulty else ()
     layer = LayerDifference("eval", "conv", "0", wrong.differences[0], None, hints)
     notes = (
-        ["bn1: eps 1 here, 2 in the reference", "bn2: eps 1 here, 2 in the reference"]
+        ["bn1: eps 1 in the port, 2 in the reference", "bn2: eps 1 in the port, 2 in the reference"]
         if faulty
         else []
     )
@@ -83,15 +83,16 @@ def test_a_table_of_agreement():
 def test_a_table_of_a_fault():
     lines = table(ladder(faulty=True)).splitlines()
     assert lines[-5:] == [
-        "first layer that differs: conv (the reference's 0) in evaluation mode: 2 here, 1 in the "
+        "first layer that differs: conv (the reference's 0) in evaluation mode: 2 in the port, 1 in the "
         "reference at [0]",
         "  conv: pad_mode same pads 0/1, the reference 1/1",
         "first gradient that differs, going backward: none",
         "settings that differ:",
-        "  bn1 and 1 more: eps 1 here, 2 in the reference",
+        "  bn1 and 1 more: eps 1 in the port, 2 in the reference",
     ]
     assert (
-        "first stage that differs: eval forward, logits: 2 here, 1 in the reference at [0]" in lines
+        "first stage that differs: eval forward, logits: 2 in the port, 1 in the reference at [0]"
+        in lines
     )
     unpaired = Ladder([Stage(WEIGHTS, failed="head.weight has no counterpart")], [], NAMES, [])
     assert "first stage that differs: weights\n  head.weight has no counterpart\n" in table(
@@ -189,7 +190,7 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
         "They differ",
         "conv: pad_mode same pads 0/1, the reference 1/1",
         "skipped: not asked for",
-        "bn1 and 1 more: eps 1 here",
+        "bn1 and 1 more: eps 1 in the port",
     )
     assert sorted(order, key=text.index) == list(order)
     assert "<w>" not in text

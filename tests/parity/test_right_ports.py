@@ -803,7 +803,7 @@ def ported_layer_drop() -> nn.Cell:
 def test_layers_that_are_dropped(share):
     ladder = agrees(ported_layer_drop(), layer_drop(share), vectors(), ADAMW)
     stage = stage_of(ladder, "dropout")
-    assert [(item.ours, item.theirs) for item in stage.differences] == [(0.5, 0.5)]
+    assert [(item.port, item.reference) for item in stage.differences] == [(0.5, 0.5)]
 
 
 def test_layers_that_are_dropped_by_what_is_no_number():
@@ -887,7 +887,7 @@ def test_an_optimizer_without_a_kernel_is_not_run():
     }
     ladder = agrees(net, module, vectors(3), ADAMW, **own)
     assert stage_of(ladder, "clipped gradients").verdict == "ok"
-    assert "not run here" in stage_of(ladder, "change by update 1").note
+    assert "not run in the port" in stage_of(ladder, "change by update 1").note
     assert any("AdamW" in line for line in ladder.changed)
 
 
@@ -928,7 +928,7 @@ def test_positions_that_one_side_looks_up_for_each_sample(batch):
 
 @pytest.mark.parametrize("use", [SGD, dataclasses.replace(ADAMW, clip_norm=0.1)])
 def test_a_branch_with_dropout(use):
-    """One dropout layer that runs twice is two here; the first update is made once more, with the
+    """One dropout layer that runs twice is two in the port; the first update is made once more, with the
     same masks.
     """
 
@@ -957,7 +957,8 @@ def test_a_branch_with_dropout(use):
         assert stage_of(ladder, f"{name}, with dropout").differences
     assert len(stage_of(ladder, "dropout").differences) == 3
     assert (
-        stage_of(ladder, "loss").worst.theirs != stage_of(ladder, "loss, with dropout").worst.theirs
+        stage_of(ladder, "loss").worst.reference
+        != stage_of(ladder, "loss, with dropout").worst.reference
     )
 
 
@@ -1005,7 +1006,7 @@ def test_dropout_inside_an_lstm_is_compared_by_its_share():
 
 @pytest.mark.parametrize(("share", "differs"), [(0.2, False), (0.3, True)])
 def test_dropout_of_scores_inside_a_fused_attention_here(share, differs):
-    """The reference's mask has no place here: the share alone is compared, a line names it, and no
+    """The reference's mask has no place in the port: the share alone is compared, a line names it, and no
     mask is.
     """
 

@@ -201,8 +201,8 @@ def test_two_changes_two_alike_and_changes_in_place_are_found():
         return y * (F.linear(y, net.fc.weight) + F.linear(x, net.fc.weight))
 
     text = "\n".join(found(forward, port))
-    assert "multiplied by 0.5^2 for multiplied by 0.5 here" in text
-    assert "no bias added here (and 2 more calls)" in text
+    assert "multiplied by 0.5^2 for multiplied by 0.5 in the port" in text
+    assert "no bias added in the port (and 2 more calls)" in text
 
 
 def test_gradients_and_losses_are_searched():
@@ -263,7 +263,7 @@ def test_causes_are_kept_when_what_comes_after_them_fails():
     cause, failed = searcher(theirs, x)(
         Wanted(EVAL_FORWARD, layers, {"logits": (x.numpy(), 1e-7)}, fails)
     )
-    assert "eps 0.01 for 1e-05 here" in cause
+    assert "eps 0.01 for 1e-05 in the port" in cause
     assert failed == "the search for further causes failed (KeyError: 'logits')"
 
 
@@ -368,7 +368,7 @@ def test_the_mutation_score():
 
 
 COMMAND = ["--net", "ours.py:Net", "--no-initialisation", "--mode", "pynative"]
-CAUSE = "theirs.py:14: multiplied by 0.5^2 for multiplied by 0.5 here"
+CAUSE = "theirs.py:14: multiplied by 0.5^2 for multiplied by 0.5 in the port"
 
 
 @pytest.mark.usefixtures("device")

@@ -204,7 +204,7 @@ def test_the_key_bias_of_an_attention_that_adam_trains(noise, own, verdict):
 
 
 def test_a_change_below_the_last_place_of_its_weight_is_compared_with_all_changes():
-    """1 unit of 2^-25 here, 2 there: all that the weight 0.5 can hold of such a change."""
+    """1 unit of 2^-25 in the port, 2 there: all that the weight 0.5 can hold of such a change."""
     ours, theirs, exact = traces()
     for trace, units in ((ours, 2), (theirs, 1), (exact, 1)):
         w, mean = trace.start
@@ -246,10 +246,10 @@ def test_outputs_of_another_shape_or_number_differ():
     ours.eval_outputs = {"logits": np.ones(5)}
     ours.train_outputs = [{"logits 0": np.ones(4), "logits 1": np.ones(4)}] * 2
     by_name = compared(ours, theirs, exact)
-    assert by_name["eval forward"].failed == "logits [5] here, logits [4] in the reference"
+    assert by_name["eval forward"].failed == "logits [5] in the port, logits [4] in the reference"
     assert (
         by_name["train forward"].failed
-        == "logits 0 [4], logits 1 [4] here, logits [4] in the reference"
+        == "logits 0 [4], logits 1 [4] in the port, logits [4] in the reference"
     )
 
 

@@ -257,12 +257,12 @@ def test_environments_that_differ_stand_beneath_a_verdict_that_differs(tmp_path,
 
         rewritten(TRACE, tmp_path / name, change)
     for ours, theirs, code, words in (
-        ("a", "c", 1, "\nenvironment:\n  threads: 2 here, 1 in the reference\n5 updates"),
+        ("a", "c", 1, "\nenvironment:\n  threads: 2 in the port, 1 in the reference\n5 updates"),
         (
             "b",
             "c",
             1,
-            "\nenvironment:\n  ONEDNN_MAX_CPU_ISA: AVX2 here, not set in the reference\n5 updates",
+            "\nenvironment:\n  ONEDNN_MAX_CPU_ISA: AVX2 in the port, not set in the reference\n5 updates",
         ),
         ("a", "b", 0, "there are no probes\n5 updates"),
     ):

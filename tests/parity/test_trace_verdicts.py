@@ -123,7 +123,7 @@ def test_recorded_traces_are_compared_without_the_nets(parity):
         )
     done = parity("compare", "zeros", "theirs", without="mindspore torch", code=1)
     assert "first stage that differs: initialisation, fc.bias" in done.stdout
-    assert "fc.bias: all 0 here, drawn in -0." in done.stdout
+    assert "fc.bias: all 0 in the port, drawn in -0." in done.stdout
     assert "bn." not in done.stdout.partition("first stage that differs")[2]  # fresh on both sides
     assert "with copied weights" not in done.stdout
     verdict = "verdict: both compute the same by tolerances alone (no side's rounding was measured)"

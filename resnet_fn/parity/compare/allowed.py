@@ -1,8 +1,9 @@
-"""How far an array of the port may be from the reference's: each bound, its reason and its evidence.
+"""How far an array of the port may be from the reference's: each bound, its reason and its
+evidence.
 
-An error passes if it is at most the tolerance, or at most 4 times the rounding. docs/parity.md, "How
-a bound comes about", has the formulas and the measurements. The limits that the recorder needs too
-are in trace/limits.py.
+An error passes if it is at most the tolerance, or at most 4 times the rounding. docs/parity.md,
+"How a bound comes about", has the formulas and the measurements. The limits that the recorder needs
+too are in trace/limits.py.
 """
 
 import dataclasses
@@ -89,9 +90,9 @@ class Allowed(NamedTuple):
     rounding: float = 0.0  # the reference's relative rounding; a multiple of it passes
     why: str = ""  # the rule that gives the larger bound
 
-    def compare(self, array: ArrayId | str, ours: object, theirs: object) -> Difference:
+    def compare(self, array: ArrayId | str, port: object, reference: object) -> Difference:
         """Compare two arrays of one shape with this bound."""
-        return difference(array, ours, theirs, *self)
+        return difference(array, port, reference, *self)
 
 
 def larger_bound(tolerance: float, roundings: Mapping[str, float], reason: str = "") -> Allowed:
@@ -126,7 +127,8 @@ def rounding_of(
 def capped_rounding(
     names: NameMap, errors: Mapping[Key, float], name: str, rounding: float, tolerance: float
 ) -> float:
-    """Return `rounding`, but no more than the relative rounding of the whole array or the tolerance.
+    """Return `rounding`, but no more than the relative rounding of the whole array or the
+    tolerance.
 
     A part of small numbers must not get all of the whole's error: a fault would pass there.
     """
@@ -152,14 +154,14 @@ def growing(errors: Mapping[Key, float], outputs: Mapping[Key, float]) -> dict[K
     return dict(zip(errors, itertools.accumulate(each, max), strict=True))
 
 
-def unsure_elements(ours: np.ndarray, theirs: np.ndarray, only_rounding: bool) -> np.ndarray:
+def unsure_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool) -> np.ndarray:
     """Return a mask of a gradient's elements that are only rounding.
 
     Adam changes a weight by up to the learning rate even if the gradient is only rounding.
     """
-    size = np.abs(theirs)
+    size = np.abs(reference)
     small = (size > 0) & (size <= UNSURE_SIZE * size.max(initial=0))
-    return small | (np.abs(ours - theirs) > UNSURE_SHARE * size) | only_rounding
+    return small | (np.abs(port - reference) > UNSURE_SHARE * size) | only_rounding
 
 
 def part_of_stage(item: Difference, size: float, whole: float, rounding: float) -> Difference:
@@ -209,10 +211,10 @@ def by_cancellation(largest: float, factor: float, loss: float) -> Allowed:
 
 
 def by_units_in_the_last_place(
-    item: Difference, ours: np.ndarray, theirs: np.ndarray
+    item: Difference, port: np.ndarray, reference: np.ndarray
 ) -> Difference:
     """Return the difference of two tables, with a tolerance if they are few units apart."""
-    if not (np.abs(ours - theirs) <= UNITS_OF_TABLE * np.spacing(np.abs(theirs))).all():
+    if not (np.abs(port - reference) <= UNITS_OF_TABLE * np.spacing(np.abs(reference))).all():
         return item
     return dataclasses.replace(item, tolerance=item.relative, why="units in the last place")
 
@@ -231,15 +233,15 @@ def with_flipped_ties(measured: Rounding, flipped: Rounding) -> Rounding:
     }
 
 
-def of_other_shape(array: ArrayId, ours: np.ndarray, theirs: np.ndarray) -> Difference:
+def of_other_shape(array: ArrayId, port: np.ndarray, reference: np.ndarray) -> Difference:
     """Return the difference of two outputs whose shapes differ: nothing is allowed."""
-    sizes = float(ours.size), float(theirs.size)
+    sizes = float(port.size), float(reference.size)
     return Difference(array, math.inf, math.inf, 0.0, *sizes, (), 0.0, OUTPUTS, "tolerance")
 
 
 def tie_width(outputs: Collection[Difference]) -> float:
-    """Return the distance from 0 within which rounding may change a ReLU input's sign, as a fraction
-    of its RMS.
+    """Return the distance from 0 within which rounding may change a ReLU input's sign, as a
+    fraction of its RMS.
 
     `outputs` are those of layers in training mode. A layer that overflows in float32 is no measure.
     """

@@ -66,8 +66,8 @@ class Coverage:
 
 
 def coverage_of(
-    ours: Trace,
-    theirs: Trace,
+    port: Trace,
+    reference: Trace,
     names: NameMap,
     layers: Sequence[LayerDifference],
     probed: Probed,
@@ -75,36 +75,36 @@ def coverage_of(
 ) -> Coverage:
     """Return the coverage of a comparison.
 
-    `without_gradient` names our parameters without a gradient.
+    `without_gradient` names the port's parameters without a gradient.
     """
     shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
     for finding in probed.findings:
         shown.setdefault(finding.layer, set()).add(finding.probe)
-    here = _layer_names(ours)
-    there = _layer_names(theirs)
+    here = _layer_names(port)
+    there = _layer_names(reference)
     mine = {*here.values()}
     others = {*there.values()}
     known = names.layers.keys()
     seen = {here.get(one.name, one.name) for one in layers}
     compared = seen & known
     probes = sum(map(len, shown.values()))
-    many = _words_of_batches(theirs)
-    norms = theirs.run.norms
-    clip = theirs.task.clip_norm
-    never = _never_called(theirs, others)
+    many = _words_of_batches(reference)
+    norms = reference.run.norms
+    clip = reference.task.clip_norm
+    never = _never_called(reference, others)
     clipping = "none"
     acted = 0
     if clip:
         acted = sum(norm > clip for norm in norms)
         clipping = f"in {acted} of {len(norms)} updates"
-    lines = [*_of_layers(theirs, names, shown)]
+    lines = [*_of_layers(reference, names, shown)]
     if without_gradient:
         lines.append(f"without gradient: {few(sorted(without_gradient))}")
     if never:
         lines.append(f"never called: {few(never)}")
     if clip and not acted:
         lines.append(f"clipping: it acts in 0 of {len(norms)} updates")
-    lines += _probes_left_out(ours, theirs, names, probed)
+    lines += _probes_left_out(port, reference, names, probed)
     if not probes:
         lines.append("other inputs: there are no probes")
     facts = {
@@ -112,9 +112,9 @@ def coverage_of(
         "probes": {name or "the net": sorted(titles) for name, titles in shown.items()},
         "probes left out": probed.left_out,
         "layers compared": len(compared),
-        "layers here": len(mine),
+        "layers in the port": len(mine),
         "layers in the reference": len(others),
-        "without counterpart here": sorted(mine - known),
+        "without counterpart in the port": sorted(mine - known),
         "without counterpart in the reference": sorted(others - set(names.layers.values())),
         "never called": never,
         "without gradient": sorted(without_gradient),
@@ -152,35 +152,37 @@ def _never_called(trace: Trace, called: Collection[str]) -> list[str]:
     return sorted(never)
 
 
-def _of_layers(theirs: Trace, names: NameMap, shown: Mapping[str, set[str]]) -> Iterator[str]:
+def _of_layers(reference: Trace, names: NameMap, shown: Mapping[str, set[str]]) -> Iterator[str]:
     """Yield what no input reached: limits of layers and functions, and data that may hide a fault.
 
-    `shown` has the names of probes by our layers' names.
+    `shown` has the names of probes by the port's layers' names.
     """
     by_theirs = {}
     for name, other in names.layers.items():
         by_theirs[other] = shown.get(name, set())
     runs: dict[str, list[Layer]] = {}
-    for layer in itertools.chain(*theirs.layers.values()):
+    for layer in itertools.chain(*reference.layers.values()):
         runs.setdefault(layer.name, []).append(layer)
     for name, executions in runs.items():
         yield from _limits(executions, by_theirs.get(name, set()))
-    yield from theirs.limits
-    yield from _of_inputs(theirs, shown.get(NET, set()))
-    yield from _rows(theirs, shown, by_theirs)
+    yield from reference.limits
+    yield from _of_inputs(reference, shown.get(NET, set()))
+    yield from _rows(reference, shown, by_theirs)
 
 
-def _probes_left_out(ours: Trace, theirs: Trace, names: NameMap, probed: Probed) -> Iterator[str]:
+def _probes_left_out(
+    port: Trace, reference: Trace, names: NameMap, probed: Probed
+) -> Iterator[str]:
     left: dict[str, list[str]] = {}
     for title, why in probed.left_out.items():
         left.setdefault(why, []).append(title)
     for why, titles in left.items():
         yield f"{', '.join(titles)}: {why}"
     large: set[str | None] = set()
-    for name, probes in theirs.probes.items():
+    for name, probes in reference.probes.items():
         if _has_large_ones(probes):
             large.add(name)
-    for name, probes in ours.probes.items():
+    for name, probes in port.probes.items():
         if _has_large_ones(probes):
             large.add(names.layers.get(name))
     if large:
@@ -213,28 +215,28 @@ def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
         yield f"{where}: nothing above {high:g}"
 
 
-def _of_inputs(theirs: Trace, probes: set[str]) -> Iterator[str]:
+def _of_inputs(reference: Trace, probes: set[str]) -> Iterator[str]:
     """Yield lines about data that may hide a fault: constant masks, symmetric matrices, classes
     without labels.
     """
-    batches = theirs.task.batches
+    batches = reference.task.batches
     for name, leaf in named_leaves(batches[0][0], "inputs").items():
-        every = np.stack(_of_all_batches(theirs, name))
+        every = np.stack(_of_all_batches(reference, name))
         if is_mask(name, leaf) and _is_constant(every) and MASKS not in probes:
             yield f"{name}: always {every.flat[0]}"
         if _symmetric(every):
             yield f"{name}: always symmetric"
-    start = theirs.run.start
-    for name in theirs.constants:
+    start = reference.run.start
+    for name in reference.constants:
         if name in start and _symmetric(start[name]):
             yield f"{name}: symmetric"
-    yield from _missing_classes(theirs)
+    yield from _missing_classes(reference)
 
 
-def _missing_classes(theirs: Trace) -> Iterator[str]:
+def _missing_classes(reference: Trace) -> Iterator[str]:
     """Yield a line for labels that lack classes of the first output."""
-    batches = theirs.task.batches
-    outputs = next(iter(theirs.run.eval_outputs.values()), np.zeros(()))
+    batches = reference.task.batches
+    outputs = next(iter(reference.run.eval_outputs.values()), np.zeros(()))
     for name, leaf in named_leaves(batches[0][1], "labels").items():
         classes = _classes(outputs.shape, leaf.shape)
         if leaf.dtype.kind not in "iu" or not classes:
@@ -278,24 +280,24 @@ def _of_all_batches(trace: Trace, name: str) -> list[np.ndarray]:
 
 
 def _rows(
-    theirs: Trace, shown: Mapping[str, set[str]], by_theirs: Mapping[str, set[str]]
+    reference: Trace, shown: Mapping[str, set[str]], by_theirs: Mapping[str, set[str]]
 ) -> Iterator[str]:
     """Report unused rows of embeddings.
 
-    `shown` has probes by our layers' names, `by_theirs` by the reference's.
+    `shown` has probes by the port's layers' names, `by_theirs` by the reference's.
     """
     of_net = shown.get(NET, set())
-    for layer in theirs.layers["eval"]:
+    for layer in reference.layers["eval"]:
         if layer.kind != "embedding" or layer.call:
             continue
         if layer.input is None or not layer.parameters:
             continue
         looked_up = [layer.input]
         rows = layer.parameters[0][1][0]
-        inputs, _ = theirs.task.batches[0]
+        inputs, _ = reference.task.batches[0]
         for name, leaf in named_leaves(inputs, "inputs").items():
             if leaf.shape == layer.input.shape and (leaf == layer.input).all():
-                looked_up += _of_all_batches(theirs, name)
+                looked_up += _of_all_batches(reference, name)
         ids = np.concatenate([one.ravel() for one in looked_up])
         count = len(np.unique(ids))
         titles = by_theirs.get(layer.name, set()) | of_net

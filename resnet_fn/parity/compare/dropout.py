@@ -26,18 +26,18 @@ class Dropout(Rule):
         return None if stage.verdict == SKIPPED else stage
 
 
-def dropout_stage(ours: Trace, theirs: Trace, names: Mapping[str, str]) -> Stage:
+def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> Stage:
     """Compare the probability, the mask's shape and the scale of each dropout in both nets."""
-    if ours.drops is None or theirs.drops is None:
+    if port.drops is None or reference.drops is None:
         missing = "one trace does not contain the net's dropout; record that trace again"
-        return Stage(DROPOUT, undecided=missing if ours.drops or theirs.drops else "")
-    idle = [_idle_probabilities(side.drops or ()) for side in (ours, theirs)]
+        return Stage(DROPOUT, undecided=missing if port.drops or reference.drops else "")
+    idle = [_idle_probabilities(side.drops or ()) for side in (port, reference)]
     differences: list[Difference] = []
     shares: list[str] = []
     by_share: list[str] = []
     masks: list[str] = []
     none = Drop("", 0.0, True)
-    for own, other in pair_drops(ours.dropping, theirs.dropping, names):
+    for own, other in pair_drops(port.dropping, reference.dropping, names):
         x = own or none
         y = other or none
         a = x.share
@@ -62,7 +62,7 @@ def dropout_stage(ours: Trace, theirs: Trace, names: Mapping[str, str]) -> Stage
     if by_share:
         note = f"without a mask, only the probability is compared: {few(by_share)}"
     undecided = ""
-    if not masks and _may_be_functions(ours, theirs, differences):
+    if not masks and _may_be_functions(port, reference, differences):
         undecided = f"{'; '.join(shares)}; where p=0, a function call may apply this dropout"
     failed = "; ".join(masks)
     return Stage(DROPOUT, differences, note, [*shares, *masks], failed, undecided)
@@ -73,32 +73,32 @@ def _idle_probabilities(drops: Sequence[Drop]) -> Counter[float]:
     return Counter(round(one.share, 6) for one in drops if one.once is None)
 
 
-def _difference_of_shares(ours: float, theirs: float) -> str:
-    words = f"p={ours:g} here, {theirs:g} in the reference"
-    if math.isclose(ours, 1 - theirs):
-        keeps = f"nn.Dropout({theirs:g}) keeps {theirs:g} in MindSpore"
-        words += f": {keeps}; write nn.Dropout(p={theirs:g})"
+def _difference_of_shares(port: float, reference: float) -> str:
+    words = f"p={port:g} in the port, {reference:g} in the reference"
+    if math.isclose(port, 1 - reference):
+        keeps = f"nn.Dropout({reference:g}) keeps {reference:g} in MindSpore"
+        words += f": {keeps}; write nn.Dropout(p={reference:g})"
     return words
 
 
-def _difference_of_masks(ours: Drop, theirs: Drop) -> str:
-    if math.prod(ours.shape) != math.prod(theirs.shape):
-        return f"drops {_words(ours.shape)} here, {_words(theirs.shape)} in the reference"
-    if not math.isclose(ours.scale, theirs.scale, rel_tol=MASK_SCALE):
-        words = f"{ours.scale:g} here, {theirs.scale:g} in the reference"
+def _difference_of_masks(port: Drop, reference: Drop) -> str:
+    if math.prod(port.shape) != math.prod(reference.shape):
+        return f"drops {_words(port.shape)} in the port, {_words(reference.shape)} in the reference"
+    if not math.isclose(port.scale, reference.scale, rel_tol=MASK_SCALE):
+        words = f"{port.scale:g} in the port, {reference.scale:g} in the reference"
         return f"multiplies what it keeps by {words}"
     return ""
 
 
-def _may_be_functions(ours: Trace, theirs: Trace, differences: Sequence[Difference]) -> bool:
+def _may_be_functions(port: Trace, reference: Trace, differences: Sequence[Difference]) -> bool:
     """Return whether function calls may apply what one side's layers do not drop."""
-    functions: list[object] = [ours.random_train, theirs.random_train]
-    for side in (ours, theirs):
+    functions: list[object] = [port.random_train, reference.random_train]
+    for side in (port, reference):
         functions += [one.once is False for one in side.drops or ()]
     wrong = [item for item in differences if item.verdict == DIFFERS]
     if not wrong or not any(functions):
         return False
-    return all(0 in (item.ours, item.theirs) for item in wrong)
+    return all(0 in (item.port, item.reference) for item in wrong)
 
 
 def _words(shape: tuple[int, ...]) -> str:

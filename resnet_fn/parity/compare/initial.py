@@ -52,22 +52,22 @@ class Initialisation(Rule):
         compared = [name for name in initial if name in gradients or name in drawn]
         if len(builds) < 2:
             builds = [(port.initial, initial)]
-        ours = []
-        theirs = []
+        of_port = []
+        of_reference = []
         for a, b in builds:
-            ours.append({name: a[name] for name in compared})
-            theirs.append({name: b[name] for name in compared})
+            of_port.append({name: a[name] for name in compared})
+            of_reference.append({name: b[name] for name in compared})
         seams = names.seams(sides.reference.initial)
-        return initial_stage(ours, theirs, seams)
+        return initial_stage(of_port, of_reference, seams)
 
 
 def initial_stage(
-    ours: Sequence[Arrays],
-    theirs: Sequence[Arrays],
+    port: Sequence[Arrays],
+    reference: Sequence[Arrays],
     seams: Mapping[str, Sequence[int]] | None = None,
 ) -> Stage:
-    """Compare the initial parameters of both nets. `ours` and `theirs` have a dict for each build,
-    with our names.
+    """Compare the initial parameters of both nets. `port` and `reference` have a dict for each
+    build, with the port's names.
 
     Elements that are equal in all builds of each side are compared by value, other elements by
     their distribution. If an array joins several parts, `seams` maps its name to the first row of
@@ -75,9 +75,9 @@ def initial_stage(
     """
     differences: list[Difference] = []
     hints: list[str] = []
-    for name in theirs[0]:
-        a = _stacked(name, ours)
-        b = _stacked(name, theirs)
+    for name in reference[0]:
+        a = _stacked(name, port)
+        b = _stacked(name, reference)
         cuts = seams.get(name, ()) if seams else ()
         items, words = _compare_builds(name, a, b, cuts)
         differences += items
@@ -106,8 +106,8 @@ class _Rows(NamedTuple):
     """Some rows of an array in all builds of both sides: [rows, …, builds]."""
 
     id: ArrayId
-    ours: np.ndarray
-    theirs: np.ndarray
+    port: np.ndarray
+    reference: np.ndarray
 
 
 def _compare_builds(
@@ -132,7 +132,7 @@ def _compare_builds(
     begin = len(differences)
     for block, rows in _blocks(name, both.shape, cuts):
         part = _Rows(block, a[rows], b[rows])
-        if block.rows and part.ours.size < _BLOCK:
+        if block.rows and part.port.size < _BLOCK:
             continue
         items, words = _compare_rows(part, several)
         differences += items
@@ -144,11 +144,11 @@ def _compare_builds(
 
 
 def _compare_constants(
-    name: str, where: np.ndarray, ours: np.ndarray, theirs: np.ndarray
+    name: str, where: np.ndarray, port: np.ndarray, reference: np.ndarray
 ) -> Difference:
     """Compare the elements that are equal in all builds, up to a unit in the last place."""
-    x = np.where(where, ours, 0.0)
-    y = np.where(where, theirs, 0.0)
+    x = np.where(where, port, 0.0)
+    y = np.where(where, reference, 0.0)
     largest = float(np.abs(y).max(initial=0.0))
     unit = 2.0**-23 * largest
     same = np.where(np.abs(x - y) <= unit, y, x)
@@ -161,17 +161,17 @@ def _compare_rows(part: _Rows, several: bool) -> tuple[list[Difference], list[st
     hints: list[str] = []
     if several:
         array = dataclasses.replace(part.id, moment="orthogonal")
-        orthogonal = _is_orthogonal(part.ours), _is_orthogonal(part.theirs)
+        orthogonal = _is_orthogonal(part.port), _is_orthogonal(part.reference)
         item = within(EQUAL).compare(array, *orthogonal)
         differences.append(item)
         if item.verdict == DIFFERS:
-            where = "here and not in the reference" if item.ours else "in the reference only"
+            where = "in the port and not in the reference" if item.port else "in the reference only"
             hints.append(f"{_words_of(part.id)}: its rows are orthogonal {where}")
     for one in _constant_rows(part):
         moments = _moments(one)
         differences += moments
         if any(item.verdict == DIFFERS for item in moments):
-            words = f"{_words(one.ours)} here, {_words(one.theirs)} in the reference"
+            words = f"{_words(one.port)} in the port, {_words(one.reference)} in the reference"
             hints.append(f"{_words_of(one.id)}: {words}")
     return differences, hints
 
@@ -244,8 +244,8 @@ def _words(values: np.ndarray) -> str:
 
 def _moments(part: _Rows) -> list[Difference]:
     """Compare constants by value, and random numbers by mean, standard deviation and kurtosis."""
-    a = part.ours.ravel()
-    b = part.theirs.ravel()
+    a = part.port.ravel()
+    b = part.reference.ravel()
     count = len(b)
     spread_a = float(a.std())
     spread_b = float(b.std())

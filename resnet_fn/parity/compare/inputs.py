@@ -20,10 +20,10 @@ class Inputs(Rule):
         return inputs_stage(sides.port.task.batches, sides.reference.task.batches)
 
 
-def inputs_stage(ours: Sequence[Batch], theirs: Sequence[Batch]) -> Stage:
+def inputs_stage(port: Sequence[Batch], reference: Sequence[Batch]) -> Stage:
     """Compare the inputs and labels of both sides bit for bit."""
     differences = []
-    for update, (mine, other) in enumerate(zip(ours, theirs, strict=True), 1):
+    for update, (mine, other) in enumerate(zip(port, reference, strict=True), 1):
         for which, single in enumerate(("inputs", "labels")):
             a, b = named_leaves(mine[which], single), named_leaves(other[which], single)
             shapes = [{name: one.shape for name, one in side.items()} for side in (a, b)]

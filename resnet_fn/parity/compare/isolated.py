@@ -20,8 +20,8 @@ class OptimizerAlone(Rule):
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison after the first and last update, or None if a side has none."""
-        ours, theirs = sides.port.optimizer_alone, sides.reference.optimizer_alone
-        if not (ours and theirs):
+        port, reference = sides.port.optimizer_alone, sides.reference.optimizer_alone
+        if not (port and reference):
             return None
         gradients = sides.reference.run.gradients
         shapes = {name: array.shape for name, array in gradients.items()}
@@ -29,8 +29,8 @@ class OptimizerAlone(Rule):
         names = sides.names
         renamed = names.rename(weights)
         differences = []
-        for update, changes in theirs.items():
-            own = ours[update]
+        for update, changes in reference.items():
+            own = port[update]
             for name, b in names.rename(changes).items():
                 if name in own and not names.parameters[name].added:
                     allowed = by_random_walk(update, renamed[name], b)
@@ -45,19 +45,19 @@ class LossAlone(Rule):
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if a side has no loss of its own."""
-        ours, given = sides.port.losses_alone, sides.reference.losses_alone
-        if not (ours and given):
+        port, given = sides.port.losses_alone, sides.reference.losses_alone
+        if not (port and given):
             return None
-        theirs = {case: loss for case, loss in given.items() if math.isfinite(loss)}
+        reference = {case: loss for case, loss in given.items() if math.isfinite(loss)}
         outputs = sides.reference.run.train_outputs[0].values()
         largest = max(float(np.abs(leaf).max(initial=0)) for leaf in outputs)
         differences = []
-        for case, b in theirs.items():
-            if case in ours:
+        for case, b in reference.items():
+            if case in port:
                 allowed = by_cancellation(largest, float(case.factor), b)
-                differences.append(allowed.compare(case, ours[case], b))
-        failed = [words_of_case(case) for case in theirs if case not in ours]
-        words = f"it fails on {few(failed)} here" if failed else ""
+                differences.append(allowed.compare(case, port[case], b))
+        failed = [words_of_case(case) for case in reference if case not in port]
+        words = f"it fails on {few(failed)} in the port" if failed else ""
         return Stage(self.id, differences, failed=words)
 
 

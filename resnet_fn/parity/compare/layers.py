@@ -21,32 +21,32 @@ class LayerDifference:
     """The difference between both nets in one execution of a layer."""
 
     mode: str  # "eval", "train", or "dropout": training mode with masks
-    # name, theirs: the titles of our layer and of the reference's, for example "relu", and "relu
-    # (2)" in call 2
+    # name, reference: the titles of the port's layer and of the reference's, for example "relu",
+    # and "relu (2)" in call 2
     name: str
-    theirs: str
+    reference: str
     output: Difference  # how its outputs differ
     input: Difference | None  # how its inputs differ; None if they are not compared
     hints: tuple[str, ...]  # settings that differ, and whether the input differs
 
 
 def compare_layers(
-    ours: Mapping[str, Sequence[Layer]],
-    theirs: Mapping[str, Sequence[Layer]],
+    port: Mapping[str, Sequence[Layer]],
+    reference: Mapping[str, Sequence[Layer]],
     layers: Mapping[str, str],
 ) -> list[LayerDifference]:
     """Compare paired layers, mode by mode.
 
-    `layers` maps paths of our layers to paths in the reference.
+    `layers` maps paths of the port's layers to paths in the reference.
     """
     compared: list[LayerDifference] = []
-    for mode, executions in ours.items():
-        if mode not in theirs:
+    for mode, executions in port.items():
+        if mode not in reference:
             continue
-        places = {(layer.name, layer.call): place for place, layer in enumerate(theirs[mode])}
+        places = {(layer.name, layer.call): place for place, layer in enumerate(reference[mode])}
         for index, layer in enumerate(executions):
             place = places.get((layers.get(layer.name, ""), layer.call))
-            other = None if place is None else theirs[mode][place]
+            other = None if place is None else reference[mode][place]
             if place is None or other is None or layer.output is None or other.output is None:
                 continue
             # one net may drop before a ReLU, the other after it
@@ -60,7 +60,7 @@ def compare_layers(
             if item.output.verdict == DIFFERS:
                 after, after_other = (
                     executions[index + 1 : index + _NEAR],
-                    theirs[mode][place + 1 : place + _NEAR],
+                    reference[mode][place + 1 : place + _NEAR],
                 )
                 item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
             compared.append(item)
@@ -68,13 +68,13 @@ def compare_layers(
 
 
 def _with_what_follows(
-    mode: str, ours: tuple[Layer, Sequence[Layer]], theirs: tuple[Layer, Sequence[Layer]]
+    mode: str, port: tuple[Layer, Sequence[Layer]], reference: tuple[Layer, Sequence[Layer]]
 ) -> LayerDifference | None:
     """Return the comparison of one layer with the activation after the other layer if they do not
     differ, else None.
     """
-    pairs = [(joined, theirs[0]) for joined in _with_next(*ours)] + [
-        (ours[0], one) for one in _with_next(*theirs)
+    pairs = [(joined, reference[0]) for joined in _with_next(*port)] + [
+        (port[0], one) for one in _with_next(*reference)
     ]
     comparisons = (compare_layer(mode, *pair) for pair in pairs)
     return next((item for item in comparisons if item.output.verdict != DIFFERS), None)
@@ -93,25 +93,25 @@ def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
             )
 
 
-def compare_layer(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
+def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:
     """Compare one execution of a layer in both nets. Both executions must have outputs."""
-    assert ours.output is not None
-    assert theirs.output is not None
-    ours_output, theirs_output = _repeated(ours.output, _as_ours(ours.output, theirs.output))
-    output = _arrays(ours.title, ours_output, theirs_output, theirs.output_rounding)
+    assert port.output is not None
+    assert reference.output is not None
+    ours_output, theirs_output = _repeated(port.output, _as_ours(port.output, reference.output))
+    output = _arrays(port.title, ours_output, theirs_output, reference.output_rounding)
     input_ = None
     # A port's last projection may be paired with a whole attention, which has another input.
     if (
-        ours.input is not None
-        and theirs.input is not None
-        and {ours.kind, theirs.kind} != {"attention", "dense"}
+        port.input is not None
+        and reference.input is not None
+        and {port.kind, reference.kind} != {"attention", "dense"}
     ):
         input_ = _arrays(
-            ours.title, ours.input, _as_ours(ours.input, theirs.input), theirs.input_rounding
+            port.title, port.input, _as_ours(port.input, reference.input), reference.input_rounding
         )
     hints: list[str] = []
     if output.verdict == DIFFERS:
-        hints += attempt(settings_differences, ours, theirs)
+        hints += attempt(settings_differences, port, reference)
         if input_ is not None and input_.verdict == DIFFERS:
             hints.append(
                 "its input differs already and no earlier layer's output does: look at what "
@@ -120,13 +120,14 @@ def compare_layer(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
             )
         if ours_output.shape != theirs_output.shape:
             hints.append(
-                f"its output is {ours.output.shape} here, {theirs.output.shape} in the reference"
+                f"its output is {port.output.shape} in the port, {reference.output.shape} in the "
+                "reference"
             )
-    return LayerDifference(mode, ours.title, theirs.title, output, input_, tuple(hints))
+    return LayerDifference(mode, port.title, reference.title, output, input_, tuple(hints))
 
 
-def _as_ours(ours: Any, theirs: Any) -> Any:
-    return theirs if ours is None or theirs is None else layout(ours, theirs)(theirs)
+def _as_ours(port: Any, reference: Any) -> Any:
+    return reference if port is None or reference is None else layout(port, reference)(reference)
 
 
 def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

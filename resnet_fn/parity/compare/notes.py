@@ -47,15 +47,15 @@ def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
 
 
 def settings_notes(
-    ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]
+    port: Sequence[Layer], reference: Sequence[Layer], layers: dict[str, str]
 ) -> list[str]:
     """Return one line for each setting that differs.
 
-    `layers` maps paths of our layers to the reference's.
+    `layers` maps paths of the port's layers to the reference's.
     """
-    by_name = {layer.name: layer for layer in theirs if layer.call == 0}
+    by_name = {layer.name: layer for layer in reference if layer.call == 0}
     notes = []
-    for layer in ours:
+    for layer in port:
         other = by_name.get(layers.get(layer.name, ""))
         if layer.call or other is None or not layer.leaf or not other.leaf:
             continue
@@ -66,12 +66,12 @@ def settings_notes(
     return notes
 
 
-def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]:
+def unmatched_notes(port: Sequence[Layer], reference: Sequence[Layer]) -> list[str]:
     """Return one line for each setting that differs between nets whose parameters cannot be
     paired.
     """
-    mine = [layer for layer in ours if layer.leaf and layer.call == 0]
-    others = [layer for layer in theirs if layer.leaf and layer.call == 0]
+    mine = [layer for layer in port if layer.leaf and layer.call == 0]
+    others = [layer for layer in reference if layer.leaf and layer.call == 0]
     kinds = {layer.name: layer.kind for layer in others}
     pairs = {}
     for layer in mine:
@@ -82,22 +82,22 @@ def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]
     return settings_notes(mine, others, pairs)
 
 
-def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> list[str]:
+def settings_differences(port: Layer, reference: Layer, probed: bool = False) -> list[str]:
     """Return one line for each setting in which two layers differ.
 
     Padding is compared as the number of zeros on each side of the recorded input. If the outputs of
     both layers are equal, padding and a pool's window are left out, unless `probed` is True:
     outputs for changed inputs may differ.
     """
-    a, b = ours.settings, theirs.settings
-    kinds = {ours.kind, theirs.kind}
+    a, b = port.settings, reference.settings
+    kinds = {port.kind, reference.kind}
     if len(kinds) == 2 and kinds != {"conv", "dense"}:
         # The name of a user's class is no evidence; its output is compared instead.
-        if ours.is_own or theirs.is_own or kinds in _ALIKE or _are_relu6(ours, theirs):
+        if port.is_own or reference.is_own or kinds in _ALIKE or _are_relu6(port, reference):
             return []
-        return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
+        return [f"it is {port.class_name} in the port, {reference.class_name} in the reference"]
     if not probed and {"kernel_size", "output_size"} & (a.keys() | b.keys()):
-        left_out = _not_shown(ours, theirs)
+        left_out = _not_shown(port, reference)
         a, b = (
             {name: value for name, value in one.items() if name not in left_out} for one in (a, b)
         )
@@ -105,10 +105,11 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
         name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])
     ]
     notes = [
-        f"{name} {_number(a[name])} here, {_number(b[name])} in the reference" for name in apart
+        f"{name} {_number(a[name])} in the port, {_number(b[name])} in the reference"
+        for name in apart
     ]
     if a and b and ("output_size" in a) != ("output_size" in b):
-        notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
+        notes = [f"it is {port.class_name} in the port, {reference.class_name} in the reference"]
     own = a.get("pads")
     other = b.get("pads")
     if not notes and own is not None and other is not None and own != other:
@@ -117,52 +118,56 @@ def settings_differences(ours: Layer, theirs: Layer, probed: bool = False) -> li
         notes.append(f"pad_mode {mode} {verb} {_words(own)}, the reference {_words(other)}")
     if a.get("zeros_after"):
         words = (
-            f"output_padding {a['zeros_after'][0]} appends zeros here where torch computes outputs"
+            f"output_padding {a['zeros_after'][0]} appends zeros in the port where torch "
+            "computes outputs"
         )
         notes.append(f"{words}; torch's is padding={a['pads']}")
     if "momentum" in a and "momentum" in b:
         notes += _momentum(1 - a["momentum"], b["momentum"])
     if a.get("activation"):
         notes.append(f"an activation {a['activation']} after it, none in the reference")
-    if _same_shape(ours, theirs) and a.get("batch_first", False) != b.get("batch_first", False):
+    if _same_shape(port, reference) and a.get("batch_first", False) != b.get("batch_first", False):
         notes.append(
-            f"batch_first {a.get('batch_first')} here, {b.get('batch_first')} in the reference"
+            f"batch_first {a.get('batch_first')} in the port, {b.get('batch_first')} in the "
+            "reference"
         )
     return notes
 
 
-def _not_shown(ours: Layer, theirs: Layer) -> Sequence[str]:
+def _not_shown(port: Layer, reference: Layer) -> Sequence[str]:
     """Return the names of settings that are not compared, because the outputs do not show a
     difference.
     """
-    same = _agree(ours.output, theirs.output, theirs.output_rounding)
-    if ours.kind not in ("maxpool", "avgpool"):
+    same = _agree(port.output, reference.output, reference.output_rounding)
+    if port.kind not in ("maxpool", "avgpool"):
         return ("pads",) if same else ()  # the zeros may come from a function before the layer
-    if same or not _same_shape(ours, theirs):
+    if same or not _same_shape(port, reference):
         return _WINDOW
-    reshaped = getattr(ours.output, "shape", None) != getattr(theirs.output, "shape", None)
-    return () if reshaped or _agree(ours.input, theirs.input, theirs.input_rounding) else _WINDOW
+    reshaped = getattr(port.output, "shape", None) != getattr(reference.output, "shape", None)
+    return (
+        () if reshaped or _agree(port.input, reference.input, reference.input_rounding) else _WINDOW
+    )
 
 
-def _agree(ours: Any, theirs: Any, rounding: float) -> bool:
-    arrays = ours is not None and theirs is not None and ours.shape == theirs.shape
-    return arrays and difference("", ours, theirs, TOLERANCE, rounding).verdict != DIFFERS
+def _agree(port: Any, reference: Any, rounding: float) -> bool:
+    arrays = port is not None and reference is not None and port.shape == reference.shape
+    return arrays and difference("", port, reference, TOLERANCE, rounding).verdict != DIFFERS
 
 
-def _equal(ours: Any, theirs: Any) -> bool:
-    floats = isinstance(ours, float) and isinstance(theirs, float)
-    return math.isclose(ours, theirs, rel_tol=1e-6) if floats else bool(ours == theirs)
+def _equal(port: Any, reference: Any) -> bool:
+    floats = isinstance(port, float) and isinstance(reference, float)
+    return math.isclose(port, reference, rel_tol=1e-6) if floats else bool(port == reference)
 
 
 def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _same_shape(ours: Layer, theirs: Layer) -> bool:
+def _same_shape(port: Layer, reference: Layer) -> bool:
     return (
-        ours.input is not None
-        and theirs.input is not None
-        and ours.input.shape == theirs.input.shape
+        port.input is not None
+        and reference.input is not None
+        and port.input.shape == reference.input.shape
     )
 
 
@@ -180,25 +185,25 @@ def _words(pads: Pads) -> str:
     return f"{each[0]} rows, {each[1]} columns" if len(each) == 2 else ", ".join(each)
 
 
-def _momentum(given: float, theirs: float) -> list[str]:
-    """Return a line if MindSpore's momentum `given` is not 1 minus torch's momentum `theirs`."""
-    if math.isclose(given, 1 - theirs, abs_tol=1e-6):
+def _momentum(given: float, reference: float) -> list[str]:
+    """Return a line if MindSpore's momentum `given` is not 1 minus torch's momentum `reference`."""
+    if math.isclose(given, 1 - reference, abs_tol=1e-6):
         return []
-    words = f"momentum={given:g} here"
-    if math.isclose(given, theirs, abs_tol=1e-6):
+    words = f"momentum={given:g} in the port"
+    if math.isclose(given, reference, abs_tol=1e-6):
         words = (
             f"momentum inverted: BatchNorm(momentum={given:g}) keeps {given:g} of the old "
             "statistics in MindSpore"
         )
-    return [f"{words}; torch's momentum={theirs:g} is momentum={1 - theirs:g} here"]
+    return [f"{words}; torch's momentum={reference:g} is momentum={1 - reference:g} in the port"]
 
 
-def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
-    """Return a line for each shared array of the reference that our net copies.
+def sharing_notes(names: NameMap, port: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return a line for each shared array of the reference that the port copies.
 
-    `ours` groups names of one array.
+    `port` groups names of one array.
     """
-    shared = {name: group[0] for group in ours for name in group}
+    shared = {name: group[0] for group in port for name in group}
     notes = []
     for group in names.tied:
         local = [
@@ -207,24 +212,23 @@ def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
         copies = list(dict.fromkeys(shared.get(name, name) for name in local))
         if len(copies) > 1:
             notes.append(
-                f"{copies[0]}: a copy of {', '.join(copies[1:])} here, one array in the reference "
+                f"{copies[0]}: a copy of {', '.join(copies[1:])} in the port, one array in the "
+                "reference "
                 f"({' = '.join(group)}); share it"
             )
     return notes
 
 
-def training_notes(names: NameMap, ours: Collection[str], theirs: Collection[str]) -> list[str]:
+def training_notes(names: NameMap, port: Collection[str], reference: Collection[str]) -> list[str]:
     """Return one line for each parameter that only one net trains.
 
-    `ours` and `theirs` name the trained parameters.
+    `port` and `reference` name the trained parameters.
     """
     notes = []
     for name in names.parameters:
-        here = name in ours
-        there = any(source in theirs for source in names.sources(name))
+        here = name in port
+        there = any(source in reference for source in names.sources(name))
         if here != there:
-            notes.append(
-                f"{name}: {'trained here, frozen' if here else 'frozen here, trained'} in the "
-                "reference"
-            )
+            how = "trained in the port, frozen" if here else "frozen in the port, trained"
+            notes.append(f"{name}: {how} in the reference")
     return notes

@@ -22,27 +22,29 @@ class OptimizerSettings(Rule):
         """Return the comparison with a line for each setting that differs, or None without
         settings.
         """
-        ours, theirs = sides.port.optimizer_settings, sides.reference.optimizer_settings
+        port, reference = sides.port.optimizer_settings, sides.reference.optimizer_settings
         names, differences = sides.names, list[Difference]()
         groups: dict[str, list[str]] = defaultdict(list)
-        for name in names.parameters if RATE in ours and RATE in theirs else ():
+        for name in names.parameters if RATE in port and RATE in reference else ():
             here, there = (
-                name in ours[RATE],
-                any(source in theirs[RATE] for source in names.sources(name)),
+                name in port[RATE],
+                any(source in reference[RATE] for source in names.sources(name)),
             )
             if here != there:
                 item = within(EQUAL).compare(ArrayId(name, setting=UPDATED), here, there)
                 differences.append(item)
-                side = "here" if here else "in the reference"
+                side = "in the port" if here else "in the reference"
                 groups[f"updated by the optimizer {side} only"].append(name)
-        for word in [word for word in ours if word in theirs]:
-            for name, value in ours[word].items():
-                known = [theirs[word][one] for one in names.sources(name) if one in theirs[word]]
+        for word in [word for word in port if word in reference]:
+            for name, value in port[word].items():
+                known = [
+                    reference[word][one] for one in names.sources(name) if one in reference[word]
+                ]
                 for other in {*known}:
                     item = within(SETTINGS).compare(ArrayId(name, setting=word), value, other)
                     differences.append(item)
                     if item.verdict == DIFFERS:
-                        line = f"{word}: {value:.6g} here, {other:.6g} in the reference"
+                        line = f"{word}: {value:.6g} in the port, {other:.6g} in the reference"
                         groups[line].append(name)
         if not differences:
             return None

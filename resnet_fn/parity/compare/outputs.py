@@ -34,18 +34,18 @@ class Outputs(Rule):
 
     def compare(self, sides: Sides) -> Stage:
         """Compare each of the reference's outputs with the one that has its name or shape."""
-        ours, theirs = self.values(sides.port.run), self.values(sides.reference.run)
-        names = paired_outputs(ours, theirs)
+        port, reference = self.values(sides.port.run), self.values(sides.reference.run)
+        names = paired_outputs(port, reference)
         if names is None:
-            words = f"{_shapes(ours)} here, {_shapes(theirs)} in the reference"
+            words = f"{_shapes(port)} in the port, {_shapes(reference)} in the reference"
             return Stage(self.id, failed=words)
-        more = [_word(name) for name in ours if name not in names.values()]
+        more = [_word(name) for name in port if name not in names.values()]
         errors, least, differences = sides.errors(self.id), self.least(sides), []
-        for name, b in theirs.items():
+        for name, b in reference.items():
             roundings = {"float64": errors.get(name, 0.0), self.floor: least.get(name, 0.0)}
             allowed = larger_bound(self.tolerance, roundings)
-            differences.append(allowed.compare(array_id(name), ours[names[name]], b))
-        return Stage(self.id, differences, f"here alone: {', '.join(more)}" if more else "")
+            differences.append(allowed.compare(array_id(name), port[names[name]], b))
+        return Stage(self.id, differences, f"in the port alone: {', '.join(more)}" if more else "")
 
     def least(self, sides: Sides) -> Mapping[Any, float]:
         """Return lower limits for the rounding of numbers whose measured rounding may be small by
@@ -181,7 +181,7 @@ def buffers_without_counterpart(sides: Sides) -> list[tuple[str, str]]:
     known = {*sides.port.run.start}
     for name in sides.names.parameters:
         known |= {*sides.names.sources(name)}
-    words = "training moves it in the reference; it has no counterpart here, and it changes "
+    words = "training moves it in the reference; it has no counterpart in the port, and it changes "
     where = {"": "no output", "training": "outputs in training mode, so later losses can differ"}
     return [
         (mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}")

@@ -36,29 +36,29 @@ class Parameters(Rule):
         names = getattr(sides.arrays, self.which)
         if not names:
             return Stage(self.id, note="there are none")
-        ours, given = self.values(sides.port.run), self.values(sides.reference.run)
-        theirs = sides.names.rename(given, self.made_of)
+        port, given = self.values(sides.port.run), self.values(sides.reference.run)
+        reference = sides.names.rename(given, self.made_of)
         common = [
             name
             for name in names
-            if name in ours and name in theirs and not self.is_idle(sides, name, theirs[name])
+            if name in port and name in reference and not self.is_idle(sides, name, reference[name])
         ]
         if not common:
-            note = "one side keeps none" if sides.port.run.after else "not run here"
+            note = "one side keeps none" if sides.port.run.after else "not run in the port"
             return Stage(self.id, note=note)
         errors = sides.errors(self.id)
         roundings = {}
         for name in common:
-            error = sides.rounding_of(self.id, name, given, theirs[name])
+            error = sides.rounding_of(self.id, name, given, reference[name])
             if name not in sides.only_rounding:
                 error = capped_rounding(sides.names, errors, name, error, self.tolerance)
             roundings[name] = error
         usual = median_of_stage([*roundings.values()])
-        whole = math.hypot(*map(norm, theirs.values()))
-        most, unsure = self.unsure(sides, theirs)
+        whole = math.hypot(*map(norm, reference.values()))
+        most, unsure = self.unsure(sides, reference)
         differences = []
         for name, error in roundings.items():
-            a, b, size = ours[name], theirs[name], norm(theirs[name]) or 1.0
+            a, b, size = port[name], reference[name], norm(reference[name]) or 1.0
             if name in unsure:
                 a = np.where(unsure[name] & (np.abs(a - b) <= most), b, a)
             allowed = self.allowed(sides, name, b, {"float64": error, "median": usual})
@@ -71,16 +71,16 @@ class Parameters(Rule):
         return Stage(self.id, differences)
 
     def allowed(
-        self, sides: Sides, name: str, theirs: np.ndarray, roundings: dict[str, float]
+        self, sides: Sides, name: str, reference: np.ndarray, roundings: dict[str, float]
     ) -> Allowed:
         """Return the bound of one array."""
         return larger_bound(self.tolerance, roundings)
 
-    def is_idle(self, sides: Sides, name: str, theirs: np.ndarray) -> bool:
+    def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
         """Return whether an array is left out, because the reference does not change it."""
         return False
 
-    def unsure(self, sides: Sides, theirs: Arrays) -> tuple[float, Arrays]:
+    def unsure(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
         """Return masks of the elements that the optimizer changes by chance, and how far."""
         return 0.0, {}
 

@@ -34,9 +34,9 @@ class Finding:
     batches.
     """
 
-    layer: str  # the name of our layer, or `NET`
+    layer: str  # the name of the port's layer, or `NET`
     probe: str
-    difference: Difference | None  # None if our side fails or has other shapes
+    difference: Difference | None  # None if the port fails or has other shapes
     words: str  # how they differ
 
 
@@ -45,7 +45,7 @@ class Probed:
     """The results of comparing both sides' probes (runs on changed inputs)."""
 
     findings: Sequence[Finding] = ()
-    # our layer, or `NET` → the probes that agree
+    # the port's layer, or `NET` → the probes that agree
     agreed: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     # known errors of MindSpore's kernels, a line each
     kernels: Sequence[str] = ()
@@ -71,15 +71,15 @@ class Probed:
 class ComparedProbe(NamedTuple):
     """The results of both sides on one probe, compared without the reference's rounding."""
 
-    name: str  # our layer
+    name: str  # the port's layer
     other: str  # the reference's layer
     title: str
-    ours: Probe
-    theirs: Probe
+    port: Probe
+    reference: Probe
     kernels: float  # up to this relative error, MindSpore's tanh and elu may be the cause
     hints: str
     differences: Sequence[Difference] = ()
-    words: str = ""  # how our side fails, or its outputs differ in names or shapes
+    words: str = ""  # how the port fails, or its outputs differ in names or shapes
 
 
 class ComparedProbes(NamedTuple):
@@ -99,25 +99,25 @@ class ComparedProbes(NamedTuple):
 
 
 def compare_probes(
-    ours: Trace, theirs: Trace, layers: Mapping[str, str], forward: bool
+    port: Trace, reference: Trace, layers: Mapping[str, str], forward: bool
 ) -> ComparedProbes:
     """Compare both sides' outputs on the recorded probes (runs on changed inputs).
 
     `layers` maps the net's layers to the reference's. `forward` is True if the nets' outputs agree
     on the batches.
     """
-    a = _first_calls(ours)
-    b = _first_calls(theirs)
+    a = _first_calls(port)
+    b = _first_calls(reference)
     known = [name for name, one in a.items() if one.kind in _KERNELS]
     pairs: list[ComparedProbe] = []
     left_out: dict[str, str] = {}
-    for name in ours.probes:
+    for name in port.probes:
         mine = a.get(name)
         other = b.get(layers.get(name, ""))
         if mine is not None and other is not None and _agree(mine, other):
-            pairs += _of_layer(ours, theirs, mine, other, known)
-    here = ours.probes.get(NET, {})
-    there = theirs.probes.get(NET, {})
+            pairs += _of_layer(port, reference, mine, other, known)
+    here = port.probes.get(NET, {})
+    there = reference.probes.get(NET, {})
     with_hints = [one for one in pairs if one.hints]
     windows = [one for one in with_hints if a[one.name].kind in _WITH_WINDOWS]
     lines = dict.fromkeys(f"{one.name}: {one.hints}" for one in windows)
@@ -161,11 +161,11 @@ def _agree(mine: Layer, other: Layer) -> bool:
 
 
 def _of_layer(
-    ours: Trace, theirs: Trace, mine: Layer, other: Layer, known: Sequence[str]
+    port: Trace, reference: Trace, mine: Layer, other: Layer, known: Sequence[str]
 ) -> Iterator[ComparedProbe]:
     """Yield the probes that both sides have of a pair of layers.
 
-    `known` names our layers with inexact kernels.
+    `known` names the port's layers with inexact kernels.
     """
     assert mine.input is not None
     assert other.input is not None
@@ -176,8 +176,8 @@ def _of_layer(
         kernels = KERNELS
     hints = "; ".join(settings)
     have_one_shape = mine.input.shape == other.input.shape
-    answers = ours.probes[mine.name]
-    for title, probe in theirs.probes.get(other.name, {}).items():
+    answers = port.probes[mine.name]
+    for title, probe in reference.probes.get(other.name, {}).items():
         if title in answers and (title in FACTORS or have_one_shape):
             sides = answers[title], probe
             yield ComparedProbe(mine.name, other.name, title, *sides, kernels, hints)
@@ -185,37 +185,37 @@ def _of_layer(
 
 def _nothing_to_compare(pair: ComparedProbe) -> str:
     """Return why a probe compares nothing, or an empty string."""
-    ours, theirs = pair.ours, pair.theirs
-    if theirs.error:
+    port, reference = pair.port, pair.reference
+    if reference.error:
         return "the reference rejects it"
-    a = ours.further
-    b = theirs.further
+    a = port.further
+    b = reference.further
     if len(a) != len(b) or not np.allclose(a, b, rtol=1e-3):
         return "the two sides had different inputs"
-    outputs = theirs.outputs.values()
+    outputs = reference.outputs.values()
     finite = all(np.isfinite(value).all() for value in outputs)
-    return "" if finite and ours.error != TOO_LARGE else "the reference is not finite"
+    return "" if finite and port.error != TOO_LARGE else "the reference is not finite"
 
 
 def _compared(pair: ComparedProbe) -> ComparedProbe:
-    """Return a probe with its differences, and a text if our side fails or its outputs differ in
+    """Return a probe with its differences, and a text if the port fails or its outputs differ in
     names or shapes.
     """
-    ours, theirs = pair.ours, pair.theirs
-    if ours.error:
-        return pair._replace(words=f"it fails here ({ours.error})")
-    names = paired_outputs(ours.outputs, theirs.outputs)
+    port, reference = pair.port, pair.reference
+    if port.error:
+        return pair._replace(words=f"it fails in the port ({port.error})")
+    names = paired_outputs(port.outputs, reference.outputs)
     if names is not None:
         items = []
-        for name, value in theirs.outputs.items():
-            own = ours.outputs[names[name]]
+        for name, value in reference.outputs.items():
+            own = port.outputs[names[name]]
             items.append(_difference(name, own, value))
         return pair._replace(differences=items)
     if not pair.name:
-        return pair._replace(words="its outputs have other names or shapes here")
-    [x] = ours.outputs.values()
-    [(name, y)] = theirs.outputs.items()
-    words = f"{list(x.shape)} here, {list(y.shape)} in the reference"
+        return pair._replace(words="its outputs have other names or shapes in the port")
+    [x] = port.outputs.values()
+    [(name, y)] = reference.outputs.items()
+    words = f"{list(x.shape)} in the port, {list(y.shape)} in the reference"
     if x.size != y.size:
         return pair._replace(words=words)
     move = layout(x, y)
@@ -223,16 +223,16 @@ def _compared(pair: ComparedProbe) -> ComparedProbe:
     return pair._replace(differences=[item], words=words)
 
 
-def _difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> Difference:
+def _difference(name: str, port: np.ndarray, reference: np.ndarray) -> Difference:
     """Return the difference of two arrays.
 
     If the arrays agree, only the relative error is computed.
     """
-    error = relative_error(ours, theirs)
+    error = relative_error(port, reference)
     bound = within(OUTPUTS)
     if error <= OUTPUTS:
         return Difference(ArrayId(name), 0.0, error, 1.0, 0.0, 0.0, (), 0.0, OUTPUTS, bound.why)
-    return bound.compare(name, ours, theirs)
+    return bound.compare(name, port, reference)
 
 
 def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
@@ -246,7 +246,7 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
     kernels: list[str] = []
     for pair in compared.probes:
         of_layer = rounding.get(pair.other, {})
-        errors = of_layer.get(pair.title) or pair.theirs.rounding
+        errors = of_layer.get(pair.title) or pair.reference.rounding
         items = []
         for one in pair.differences:
             error = errors.get(one.name, 0.0)

@@ -32,7 +32,9 @@ class Names(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Sides:
-    """Both sides of a comparison, the pairs of names, and the rounding of the reference's arrays."""
+    """Both sides of a comparison, the pairs of names, and the rounding of the reference's
+    arrays.
+    """
 
     port: Trace
     reference: Trace
@@ -56,8 +58,8 @@ class Sides:
     @functools.cached_property
     def builds(self) -> list[tuple[Arrays, Arrays]]:
         """The initial values of one build of each side, by the port's names."""
-        theirs = map(self.names.rename, self.reference.builds)
-        return list(zip(self.port.builds, theirs, strict=False))
+        reference = map(self.names.rename, self.reference.builds)
+        return list(zip(self.port.builds, reference, strict=False))
 
     @functools.cached_property
     def random_arrays(self) -> set[str]:
@@ -94,12 +96,12 @@ class Sides:
             if not b.any() and name in port and not port[name].any()
         }
 
-    def _unsure(self, ours: Arrays, given: Arrays) -> Arrays:
-        theirs = self.names.rename(given, name_map.GRADIENTS)
+    def _unsure(self, port: Arrays, given: Arrays) -> Arrays:
+        reference = self.names.rename(given, name_map.GRADIENTS)
         return {
-            name: allowed.unsure_elements(ours[name], b, name in self.only_rounding)
-            for name, b in theirs.items()
-            if name in ours
+            name: allowed.unsure_elements(port[name], b, name in self.only_rounding)
+            for name, b in reference.items()
+            if name in port
         }
 
     @functools.cached_property
@@ -145,7 +147,9 @@ class Sides:
 
 
 def order_of(port: Trace, names: NameMap) -> list[str]:
-    """Return the port's arrays in the order of the forward pass, then those that it does not use."""
+    """Return the port's arrays in the order of the forward pass, then those that it does not
+    use.
+    """
     owned = [name for layer in port.layers["eval"] for name in layer.owned()]
     used = [name for name in owned if name in names.parameters]
     return list(dict.fromkeys([*used, *names.parameters]))

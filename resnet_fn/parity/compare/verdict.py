@@ -48,7 +48,7 @@ class Verdict:
     # the compared layers in execution order, first in evaluation mode, then in training mode, then
     # with masks
     layers: Sequence[LayerDifference]
-    names: NameMap  # the reference's parameter and layer for each of ours
+    names: NameMap  # the reference's parameter and layer for each of the port's
     notes: Sequence[str]  # settings that differ, whether or not the numbers show it
     # the number of ReLU inputs within rounding of 0; 0 unless gradients differ and all layers agree
     ties: int = 0
@@ -60,7 +60,7 @@ class Verdict:
     compiled: bool = True  # whether MindSpore's side was compiled
     # whether the reference's rounding was measured; without it, tolerances decide
     measured: bool = True
-    # mode → number of our layers that ran, compared or not
+    # mode → number of the port's layers that ran, compared or not
     ran: Mapping[str, int] = dataclasses.field(default_factory=dict)
     # outputs, losses and gradients within their tolerance that differ by more than rounding
     # explains, worst first

@@ -27,11 +27,11 @@ class Weights(Parameters):
         """Return the value from which a weight's change is counted."""
         return sides.port.run.start[name]
 
-    def is_idle(self, sides: Sides, name: str, theirs: np.ndarray) -> bool:
+    def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
         """Return whether a weight has no gradient and is not changed by the reference."""
-        return name in sides.without_gradient and not (theirs - self.before(sides, name)).any()
+        return name in sides.without_gradient and not (reference - self.before(sides, name)).any()
 
-    def unsure(self, sides: Sides, theirs: Arrays) -> tuple[float, Arrays]:
+    def unsure(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
         """Return twice the largest change of a weight, and masks of the elements that the optimizer
         may change so far by chance; nothing for the recipe's SGD.
         """
@@ -39,9 +39,9 @@ class Weights(Parameters):
         if not task.optimizer.is_adaptive:
             return 0.0, {}
         largest = max(
-            float(np.abs(theirs[name] - self.before(sides, name)).max(initial=0))
+            float(np.abs(reference[name] - self.before(sides, name)).max(initial=0))
             for name in sides.port.run.gradients
-            if name in theirs
+            if name in reference
         )
         return 2 * largest, self.masks(sides) if largest else {}
 
@@ -50,14 +50,14 @@ class Weights(Parameters):
         return sides.unsure_on_any_batch
 
     def allowed(
-        self, sides: Sides, name: str, theirs: np.ndarray, roundings: dict[str, float]
+        self, sides: Sides, name: str, reference: np.ndarray, roundings: dict[str, float]
     ) -> Allowed:
         """Return the bound of one weight: that of its change, if it is larger."""
         bound = larger_bound(self.tolerance, roundings)
         if name not in sides.port.run.gradients:
             return bound
-        size = norm(theirs) or 1.0
-        change = CHANGES * norm(theirs - sides.port.run.start[name]) / size
+        size = norm(reference) or 1.0
+        change = CHANGES * norm(reference - sides.port.run.start[name]) / size
         if change > self.tolerance:
             return larger_bound(change, roundings, "tolerance of the change")
         return bound
@@ -113,10 +113,10 @@ class Change(Weights):
         return HALF_A_UNIT * norm(sides.port.run.start[name])
 
     def allowed(
-        self, sides: Sides, name: str, theirs: np.ndarray, roundings: dict[str, float]
+        self, sides: Sides, name: str, reference: np.ndarray, roundings: dict[str, float]
     ) -> Allowed:
         """Return the bound of one change: at least the last place of its weight."""
-        unit = self._unit(sides, name) / (norm(theirs) or 1.0)
+        unit = self._unit(sides, name) / (norm(reference) or 1.0)
         return larger_bound(self.tolerance, {**roundings, "unit of the weight": unit})
 
     def by_the_stage(self, sides: Sides, item: Difference, size: float, whole: float) -> Difference:

@@ -1,6 +1,6 @@
 """Find causes of the first stage that differs.
 
-A cause that is computed must reproduce our net's numbers.
+A cause that is computed must reproduce the port's numbers.
 """
 
 import dataclasses
@@ -32,8 +32,8 @@ class StageCase:
 
     stage: Stage
     layers: Sequence[LayerDifference]
-    ours: Trace
-    theirs: Trace
+    port: Trace
+    reference: Trace
     names: NameMap
     source: Source  # what the reference can still be asked
 
@@ -82,42 +82,42 @@ def _not_searched(case: StageCase) -> list[str] | None:
     """Return None if the stage can be searched, else a list with at most one line: why it cannot be
     searched.
     """
-    theirs = case.theirs
+    reference = case.reference
     whole = case.stage.id in (stages.LOSS, stages.GRADIENTS)
     has_search = whole or case.stage.id in _FORWARD
     if case.stage.failed or not has_search:
         return []
-    if not theirs.framework.startswith("PyTorch"):
+    if not reference.framework.startswith("PyTorch"):
         return []
-    if theirs.task.precision == "fp16":
+    if reference.task.precision == "fp16":
         return ["no cause is searched for in half precision; compare without --precision fp16"]
-    if whole and theirs.task.accumulate > 1:
+    if whole and reference.task.accumulate > 1:
         return [
             "no cause is searched for in the loss and gradients of micro-batches; compare with "
             "--accumulate 1"
         ]
-    if not case.source.can_run and theirs.file:
-        file = theirs.file.partition(",")[0]
+    if not case.source.can_run and reference.file:
+        file = reference.file.partition(",")[0]
         return [f"for a cause, add --reference {file}:FUNCTION, the file that was recorded"]
     return None
 
 
 def _wanted(case: StageCase, stage: StageId) -> Wanted:
-    """Return the arrays of our net that a search tries to reproduce with the reference."""
+    """Return the arrays of the port that a search tries to reproduce with the reference."""
     if stage in (stages.LOSS, stages.GRADIENTS):
         return _wanted_gradients(case, stage)
-    ours = case.ours.run
-    theirs = case.theirs
+    port = case.port.run
+    reference = case.reference
     mode = stage.mode
-    here = {one.title: one for one in case.ours.layers[mode]}
-    there = {one.title: one for one in theirs.layers[mode]}
+    here = {one.title: one for one in case.port.layers[mode]}
+    there = {one.title: one for one in reference.layers[mode]}
     layers = {}
     for one in case.layers:
         if one.mode != mode:
             continue
         a = here[one.name].output
-        b = there[one.theirs].output
-        rounding = there[one.theirs].output_rounding
+        b = there[one.reference].output
+        rounding = there[one.reference].output_rounding
         assert a is not None
         assert b is not None
         given = a.ndim
@@ -129,13 +129,13 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
         # axes.
         if rounding < _SURE and apart != same and a.ndim == given:
             relative = one.output.relative if same else 0.0
-            layers[one.theirs] = (a, max(rounding, relative))
+            layers[one.reference] = (a, max(rounding, relative))
     results = {}
-    roundings = theirs.rounding.get(stage, {})
-    if theirs.task.accumulate == 1:
+    roundings = reference.rounding.get(stage, {})
+    if reference.task.accumulate == 1:
         is_eval = mode == "eval"
-        mine = ours.eval_outputs if is_eval else ours.train_outputs[0]
-        others = theirs.run.eval_outputs if is_eval else theirs.run.train_outputs[0]
+        mine = port.eval_outputs if is_eval else port.train_outputs[0]
+        others = reference.run.eval_outputs if is_eval else reference.run.train_outputs[0]
         paired = tree.paired_outputs(mine, others) or {}
         for name, own in paired.items():
             rounding = roundings.get(name, 0.0)
@@ -145,17 +145,17 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
 
 
 def _wanted_gradients(case: StageCase, stage: StageId) -> Wanted:
-    """Return the loss and the gradients, of which a search tries to reproduce ours."""
-    ours = case.ours.run
-    theirs = case.theirs
+    """Return the loss and the gradients, of which a search tries to reproduce the port's."""
+    port = case.port.run
+    reference = case.reference
     names = case.names
     loss = stages.LOSS.name
-    raw = theirs.run.gradients
+    raw = reference.run.gradients
     known = names.rename(raw, name_map.GRADIENTS)
-    of_loss = theirs.rounding[stages.LOSS].get(loss, 0.0)
-    results = {loss: (np.asarray(ours.losses[:1]), of_loss)}
-    errors = theirs.rounding.get(stages.GRADIENTS, {})
-    for name, gradient in ours.gradients.items():
+    of_loss = reference.rounding[stages.LOSS].get(loss, 0.0)
+    results = {loss: (np.asarray(port.losses[:1]), of_loss)}
+    errors = reference.rounding.get(stages.GRADIENTS, {})
+    for name, gradient in port.gradients.items():
         if name not in known:
             continue
         rounding = rounding_of(names, errors, name, raw, known[name])
@@ -179,17 +179,17 @@ def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 
 def _multiple(
     what: str,
-    ours: np.ndarray,
-    theirs: np.ndarray,
+    port: np.ndarray,
+    reference: np.ndarray,
     known: Mapping[str, float],
     fits: float = FITS,
     same: float = FITS,
 ) -> list[str]:
-    """Return a text if `ours` is `theirs` times a factor other than 1.
+    """Return a text if `port` is `reference` times a factor other than 1.
 
     `known` maps reasons for factors to factors.
     """
-    factor, error = _fit(ours, theirs)
+    factor, error = _fit(port, reference)
     if error >= fits or abs(factor - 1) <= max(same, error):
         return []
     reasons = ""
@@ -200,13 +200,13 @@ def _multiple(
 
 
 def _gradients(case: StageCase) -> list[str]:
-    ours = case.ours.run.gradients
-    theirs = case.names.rename(case.theirs.run.gradients, name_map.GRADIENTS)
-    names = [name for name in ours if name in theirs]
-    parts = case.theirs.task.accumulate
+    port = case.port.run.gradients
+    reference = case.names.rename(case.reference.run.gradients, name_map.GRADIENTS)
+    names = [name for name in port if name in reference]
+    parts = case.reference.task.accumulate
     known = {f"the sum over {parts} micro-batches instead of their mean": parts}
-    factor = _multiple("every gradient", flat(ours, names), flat(theirs, names), known)
-    return [*factor, *sharing_notes(case.names, case.ours.tied)]
+    factor = _multiple("every gradient", flat(port, names), flat(reference, names), known)
+    return [*factor, *sharing_notes(case.names, case.port.tied)]
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
@@ -227,7 +227,7 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
 
     each = {name: clip(value) for name, value in mean.items()}
     candidates = {
-        "no clipping here": whole,
+        "no clipping in the port": whole,
         "each tensor is clipped by its own norm": flat(each),
         "values are clipped instead of the norm": np.clip(whole, -limit, limit),
     }
@@ -241,22 +241,22 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
 
 
 def _clipping(case: StageCase) -> list[str]:
-    limit = case.theirs.task.clip_norm
+    limit = case.reference.task.clip_norm
     if not limit:
         return []
-    run = case.theirs.run
+    run = case.reference.run
     given = run.parts or [run.gradients]
     parts = [case.names.rename(one, name_map.GRADIENTS) for one in given]
-    return another_clipping(case.ours.run.clipped, parts, limit)
+    return another_clipping(case.port.run.clipped, parts, limit)
 
 
 def _rate(case: StageCase) -> list[str]:
-    """Return a line if our learning rates are one update off, and a line if they are a multiple of
-    the reference's.
+    """Return a line if the port's learning rates are one update off, and a line if they are a
+    multiple of the reference's.
     """
-    a = np.array(case.ours.run.rates)
-    b = np.array(case.theirs.run.rates)
-    words = "the learning rate is off by one update: ours is one"
+    a = np.array(case.port.run.rates)
+    b = np.array(case.reference.run.rates)
+    words = "the learning rate is off by one update: the port's is one"
     shifts = {
         f"{words} ahead of the reference's": (a[:-1], b[1:]),
         f"{words} behind the reference's": (a[1:], b[:-1]),
@@ -272,22 +272,22 @@ def _rate(case: StageCase) -> list[str]:
 
 
 def _optimizer(case: StageCase) -> list[str]:
-    alone = case.ours.optimizer_alone
-    return optimizer_causes(alone, case.theirs, case.names, case.differing())
+    alone = case.port.optimizer_alone
+    return optimizer_causes(alone, case.reference, case.names, case.differing())
 
 
 def _length(case: StageCase) -> list[str]:
-    """Return a line if our first update is the reference's first update times a factor other than
-    1.
+    """Return a line if the port's first update is the reference's first update times a factor other
+    than 1.
     """
-    ours = case.ours.run
-    there = case.theirs.run
-    rates = ours.rates
+    port = case.port.run
+    there = case.reference.run
+    rates = port.rates
     start = case.names.rename(there.start)
     first = case.names.rename(there.after[0])
     trained = case.names.rename(there.gradients)
-    names = [name for name in trained if name in ours.start]
-    change = flat(ours.after[0], names) - flat(ours.start, names)
+    names = [name for name in trained if name in port.start]
+    change = flat(port.after[0], names) - flat(port.start, names)
     right = flat(first, names) - flat(start, names)
     known = {}
     if len(rates) > 1 and rates[0]:
@@ -302,12 +302,12 @@ def _statistics(case: StageCase) -> list[str]:
     """Describe running statistics that keep a larger or smaller fraction of the old value than the
     reference's.
     """
-    if case.theirs.task.accumulate > 1:
+    if case.reference.task.accumulate > 1:
         return []
-    start = case.names.rename(case.theirs.run.start)
-    first = case.names.rename(case.theirs.run.after[0])
-    own_layers = case.ours.layers["eval"]
-    layers = case.theirs.layers["eval"]
+    start = case.names.rename(case.reference.run.start)
+    first = case.names.rename(case.reference.run.after[0])
+    own_layers = case.port.layers["eval"]
+    layers = case.reference.layers["eval"]
     set_here = {layer.name for layer in own_layers if "momentum" in layer.settings}
     momenta = {layer.name: layer.settings.get("momentum") for layer in layers}
     hints = []
@@ -319,8 +319,8 @@ def _statistics(case: StageCase) -> list[str]:
             old = start[name].astype(np.float64)
             mixed = first[name].astype(np.float64)
             batch = (mixed - (1 - new) * old) / new
-            ours = case.ours.run.after[0][name]
-            kept, error = _fit(ours - batch, old - batch)
+            port = case.port.run.after[0][name]
+            kept, error = _fit(port - batch, old - batch)
             inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
             if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
                 hints.append(

@@ -124,7 +124,7 @@ def _root(way: Way, square: np.ndarray, correction: Any) -> np.ndarray:
     return np.sqrt(square) + eps
 
 
-# a cause to try: what differs, what our net does, what the reference does, new entries of the way
+# a cause to try: what differs, what the port does, what the reference does, new entries of the way
 Other = tuple[str, Words, Words, Way]
 
 
@@ -198,20 +198,20 @@ Fit = tuple[np.ndarray, str, Words, Words]  # errors by parameter, and the words
 
 
 def optimizer_causes(
-    ours: Mapping[int, Arrays], theirs: Trace, names: NameMap, differing: list[str]
+    port: Mapping[int, Arrays], reference: Trace, names: NameMap, differing: list[str]
 ) -> list[str]:
     """Return one line for each known way in which the optimizers differ in the parameters
     `differing`.
     """
-    gradients = theirs.run.gradients
+    gradients = reference.run.gradients
     shapes = {name: array.shape for name, array in gradients.items()}
     sides = [names.rename(arrays) for arrays in made_up(shapes)]
     for update in KEPT:
-        changes_there = theirs.optimizer_alone[update]
+        changes_there = reference.optimizer_alone[update]
         sides.append(names.rename(changes_there))
-    sides += [ours[update] for update in KEPT]
+    sides += [port[update] for update in KEPT]
     settings = {}
-    for word, numbers in theirs.optimizer_settings.items():
+    for word, numbers in reference.optimizer_settings.items():
         settings[word] = paired(numbers, names)
     decays = settings.get(DECAY, {})
     rows = {}
@@ -264,7 +264,7 @@ def optimizer_causes(
         for index in np.flatnonzero(fits_here):
             own = _text(a, index)
             other_text = _text(b, index)
-            words = f"{what}: {own} here, {other_text} in the reference"
+            words = f"{what}: {own} in the port, {other_text} in the reference"
             groups[words].append(of_rows[index])
         left &= error >= FITS
     lines = []
@@ -278,13 +278,15 @@ Numbers = Mapping[str, Any]  # one setting of each parameter
 
 
 def _furthest(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return `_SOME` numbers of each array: those at which our last change is furthest off."""
+    """Return `_SOME` numbers of each array: those at which the port's last change is furthest
+    off.
+    """
     rows = [np.ravel(array) for array in arrays]
     doubles = [row.astype(np.float64) for row in rows]
     flat = np.stack(doubles)
-    ours = flat[-1]
-    theirs = flat[-1 - len(KEPT)]
-    apart = np.abs(ours - theirs)
+    port = flat[-1]
+    reference = flat[-1 - len(KEPT)]
+    apart = np.abs(port - reference)
     order = np.argsort(-apart)
     return flat[:, np.resize(order, _SOME)]
 

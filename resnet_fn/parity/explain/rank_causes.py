@@ -19,17 +19,17 @@ from resnet_fn.parity.trace.tree import Arrays
 def worker_causes(case: StageCase) -> list[str]:
     """Return lines that explain a stage's difference by a wrong sum or mean over the workers."""
     causes = _CAUSES.get(case.stage.id)
-    return causes(case) if causes and case.ours.workers else []
+    return causes(case) if causes and case.port.workers else []
 
 
 def _runs(case: StageCase) -> list[Run]:
     """Return the run of each worker, in the order of ranks."""
-    return [worker.run for worker in case.ours.workers]
+    return [worker.run for worker in case.port.workers]
 
 
 def _loss(case: StageCase) -> list[str]:
     runs = _runs(case)
-    right = case.theirs.run.losses[0]
+    right = case.reference.run.losses[0]
     losses = [one.losses[0] for one in runs]
     own = [one.own_losses[0] for one in runs]
     if np.allclose(losses, own, EXACT, 0):
@@ -51,15 +51,15 @@ def _gradients(case: StageCase) -> list[str]:
     several = "each worker has other values; sum them over the workers"
     repeated = f"{count} times the reference's: counted once for each worker"
     groups: dict[str, list[str]] = defaultdict(list)
-    given = case.theirs.run.gradients
-    theirs = case.names.rename(given, name_map.GRADIENTS)
+    given = case.reference.run.gradients
+    reference = case.names.rename(given, name_map.GRADIENTS)
     for name in case.differing():
         each = [one.gradients[name] for one in runs]
         first = each[0]
         apart = [relative_error(one, first) > FITS for one in each]
         if any(apart):
             groups[several].append(name)
-        elif relative_error(first, count * theirs[name]) < FITS:
+        elif relative_error(first, count * reference[name]) < FITS:
             groups[repeated].append(name)
     return [f"{few(names)}: {words}" for words, names in groups.items()]
 
@@ -80,7 +80,7 @@ def _norm(case: StageCase) -> list[str]:
     squares = {}
     for name, one in first.items():
         squares[name] = norm(one) ** 2
-    right = case.theirs.run.norms[0]
+    right = case.reference.run.norms[0]
     excess = norms[0] ** 2 - right**2
     more = excess / (count - 1)
     squares["every parameter"] = sum(squares.values())

@@ -94,7 +94,9 @@ class Searcher:
             words: f" (and {len(places) - 1} more calls)" * (len(places) > 1)
             for words, places in causes.items()
         }
-        lines = [f"{places[0]}: {words} here{more[words]}" for words, places in causes.items()]
+        lines = [
+            f"{places[0]}: {words} in the port{more[words]}" for words, places in causes.items()
+        ]
         if time.perf_counter() > self.until:
             ended = [f"the search for a cause stopped after {self.seconds:g} s"]
         return [*lines, *ended]
@@ -181,8 +183,8 @@ class Searcher:
         results = self.wanted.results.items()
         return max(
             (
-                _excess(arrays[one], *ours, floor) if one in arrays else math.inf
-                for one, ours in results
+                _excess(arrays[one], *port, floor) if one in arrays else math.inf
+                for one, port in results
             ),
             default=0,
         )
@@ -260,8 +262,8 @@ class Searcher:
             return math.inf
 
 
-def _excess(value: Any, ours: np.ndarray, rounding: float, floor: float = 0.0) -> float:
-    """Return the relative error of `value` against `ours`, divided by the largest error that counts
+def _excess(value: Any, port: np.ndarray, rounding: float, floor: float = 0.0) -> float:
+    """Return the relative error of `value` against `port`, divided by the largest error that counts
     as a fit.
     """
     a = (
@@ -269,16 +271,16 @@ def _excess(value: Any, ours: np.ndarray, rounding: float, floor: float = 0.0) -
         if isinstance(value, torch.Tensor)
         else np.asarray(value, np.float64)
     )
-    if a.shape != ours.shape:
+    if a.shape != port.shape:
         return math.inf
-    finite = np.isfinite(ours)
+    finite = np.isfinite(port)
     if not finite.any():  # any change that overflows would fit
-        return 0.0 if np.array_equal(a, ours, equal_nan=True) else math.inf
+        return 0.0 if np.array_equal(a, port, equal_nan=True) else math.inf
     # kernels differ in which of NaN and infinity they give
     if not np.array_equal(np.isfinite(a), finite):
         return math.inf
     return (
-        norm((a - ours)[finite])
-        / max(norm(ours[finite]), floor, 1e-30)
+        norm((a - port)[finite])
+        / max(norm(port[finite]), floor, 1e-30)
         / max(_LEAST, _FITS * rounding)
     )

@@ -241,15 +241,17 @@ def _attention(layer: Layer, leaves: Leaves, expand: int) -> list[Node]:
 
 
 def pair_nodes(
-    ours: Sequence[Layer], theirs: Sequence[Layer], ignore: tuple[Collection[str], Collection[str]]
+    port: Sequence[Layer],
+    reference: Sequence[Layer],
+    ignore: tuple[Collection[str], Collection[str]],
 ) -> Paired:
     """Pair the nodes of both nets' graphs, with the value of `expand` for which both graphs are
     most alike.
     """
     graphs = []
     for expand in (0, 1, 2):
-        a = Graph(ours, expand, ignore[0])
-        b = Graph(theirs, expand, ignore[1])
+        a = Graph(port, expand, ignore[0])
+        b = Graph(reference, expand, ignore[1])
         graphs.append((a, b))
         for rounds in range(_ROUNDS, -1, -1):  # the finest first
             labels = Counter(a.labels(rounds))
@@ -270,10 +272,10 @@ def _alike(graphs: tuple[Graph, Graph]) -> float:
 
 
 def _pair(a: Graph, b: Graph, rounds: int) -> Paired:
-    theirs = _grouped(b, rounds)
+    reference = _grouped(b, rounds)
     pairs: Pairs = []
     for label, group in _grouped(a, rounds).items():
-        partners = theirs.get(label, [])
+        partners = reference.get(label, [])
         pairs += _pair_group(group, partners)
     pairs.sort(key=lambda pair: pair[0].index)
     own = {one.index for one, _ in pairs}
@@ -297,20 +299,20 @@ def _grouped(graph: Graph, rounds: int) -> dict[int, list[Node]]:
     return groups
 
 
-def _pair_group(ours: list[Node], theirs: list[Node]) -> Pairs:
+def _pair_group(port: list[Node], reference: list[Node]) -> Pairs:
     """Pair nodes with equal labels by name, role or order."""
     keys: tuple[Callable[[Node], Any], ...] = (
         lambda node: (node.layer, node.role),
         lambda node: node.role,
     )
     for key in keys:
-        a = Counter(map(key, ours))
-        b = Counter(map(key, theirs))
+        a = Counter(map(key, port))
+        b = Counter(map(key, reference))
         has_single_nodes = max(a.values(), default=0) == 1
         has_roles = "" not in a and len(a) > 1
         decides = has_single_nodes or has_roles
         if a == b and decides:
-            own = sorted(ours, key=key)
-            other = sorted(theirs, key=key)
+            own = sorted(port, key=key)
+            other = sorted(reference, key=key)
             return list(zip(own, other, strict=True))
-    return list(zip(ours, theirs, strict=False))
+    return list(zip(port, reference, strict=False))

@@ -31,7 +31,8 @@ def read_map(path: str) -> Corrections:
     if not isinstance(entries, dict):
         got = type(entries).__name__
         raise ValueError(
-            f'--map: {path} must hold an object {{"our name": "reference name"}}, but it holds '
+            f'--map: {path} must hold an object {{"name in the port": "name in the reference"}}, '
+            "but it holds "
             f"{got}"
         )
     corrections: Corrections = {}
@@ -116,21 +117,21 @@ def _whole(key: str, values: Any, count: int | None) -> Shape:
 
 
 def resolve(
-    corrections: Corrections, ours: Mapping[str, Shape], theirs: Mapping[str, Shape]
+    corrections: Corrections, port: Mapping[str, Shape], reference: Mapping[str, Shape]
 ) -> tuple[Corrections, dict[str, str]]:
-    """Convert `corrections` to corrections of parameters alone, and to a dict (our layer → the
-    reference's layer).
+    """Convert `corrections` to corrections of parameters alone, and to a dict (the port's layer →
+    the reference's layer).
     """
     sources: Corrections = {}
     layers: dict[str, str] = {}
     for name, source in corrections.items():
-        inside = {one: one[len(name) + 1 :] for one in ours if one.startswith(f"{name}.")}
-        if name in ours:
+        inside = {one: one[len(name) + 1 :] for one in port if one.startswith(f"{name}.")}
+        if name in port:
             for array in source.names:
-                if array not in theirs:
+                if array not in reference:
                     raise ValueError(
                         f"--map: {name}: the reference has no array {array!r}; "
-                        f"{closest(array, theirs)}"
+                        f"{closest(array, reference)}"
                     )
             sources[name] = source
             first = source.names[0] if source.names else ""
@@ -147,19 +148,19 @@ def resolve(
                 )
             layers[name] = other
             by_leaf = {}
-            for one in theirs:
+            for one in reference:
                 if one.startswith(f"{other}."):
                     leaf = one.removeprefix(f"{other}.")
                     by_leaf[leaf_name(leaf)] = one
             if not by_leaf:
-                nearest = closest(other, _layers(theirs))
+                nearest = closest(other, _layers(reference))
                 raise ValueError(f"--map: {name}: the reference has no layer {other!r}; {nearest}")
             for one, leaf in inside.items():
                 same = by_leaf.get(leaf_name(leaf))
                 if same:
                     sources[one] = whole_array(same)
         else:
-            nearest = closest(name, [*ours, *_layers(ours)])
+            nearest = closest(name, [*port, *_layers(port)])
             raise ValueError(f"--map: {name!r} is not a parameter or a layer of the net; {nearest}")
     named = {own: layer for own, layer in layers.items() if own and layer}
     return sources, named

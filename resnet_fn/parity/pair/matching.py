@@ -28,8 +28,8 @@ from resnet_fn.parity.trace.tree import Arrays
 class Attempt(NamedTuple):
     """One way to pair two nets."""
 
-    sources: dict[str, MadeOf]  # of our paired parameters
-    layers: dict[str, str]  # our layers → the reference's
+    sources: dict[str, MadeOf]  # of the port's paired parameters
+    layers: dict[str, str]  # the port's layers → the reference's
     problems: list[str]  # a line for each array or layer without a counterpart
 
 
@@ -54,7 +54,7 @@ class Side(NamedTuple):
         )
 
 
-def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> NameMap:
+def match(port: Side, reference: Side, corrections: Corrections | None = None) -> NameMap:
     """Pair the parameters and layers of a net with the reference's.
 
     Arrays are paired by name if both nets use the same names, apart from names like MindSpore's
@@ -62,12 +62,12 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     are alike are paired by name or by order. Only `corrections`, which come from --map, can pair a
     weight with a transposed weight.
     """
-    fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
+    fixed, named_layers = resolve(corrections or {}, port.shapes, reference.shapes)
     used = {name for source in fixed.values() for name in source.names}
-    pairing = _Pairing(ours.without(fixed), theirs.without(used), used)
-    names = {layer.name for layer in theirs.layers}
+    pairing = _Pairing(port.without(fixed), reference.without(used), used)
+    names = {layer.name for layer in reference.layers}
     how = "names"
-    both = [layer.name for layer in ours.layers if layer.name in names]
+    both = [layer.name for layer in port.layers if layer.name in names]
     layers = {name: name for name in both}
     sources, problems = pairing.by_name()
     if problems:
@@ -78,9 +78,9 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     for name, source in fixed.items():
         if source.parts:
             sources[name] = source
-    paired = [name for name in ours.shapes if name in sources]
+    paired = [name for name in port.shapes if name in sources]
     parameters = {name: sources[name] for name in paired}
-    problems += _fit(parameters, ours.shapes, theirs.shapes, fixed)
+    problems += _fit(parameters, port.shapes, reference.shapes, fixed)
     apart: set[str] = set()
     for name, source in fixed.items():
         owners = {one.rpartition(".")[0] for one in source.names}
@@ -91,7 +91,7 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     for own, other in (layers | named_layers).items():
         if own not in apart and other not in apart:
             pairs[own] = other
-    return NameMap(how, parameters, pairs, tuple(problems), tuple(theirs.tied))
+    return NameMap(how, parameters, pairs, tuple(problems), tuple(reference.tied))
 
 
 def shapes_of(arrays: Arrays) -> dict[str, Shape]:
@@ -117,8 +117,8 @@ def side_of(recording: Trace, mode: str) -> Side:
 
 def _fit(
     parameters: dict[str, MadeOf],
-    ours: Mapping[str, Shape],
-    theirs: Mapping[str, Shape],
+    port: Mapping[str, Shape],
+    reference: Mapping[str, Shape],
     fixed: Collection[str],
 ) -> list[str]:
     """Return a line for each array that does not fit.
@@ -129,8 +129,8 @@ def _fit(
     for name, source in parameters.items():
         arrays = {}
         for one in source.names:
-            arrays[one] = np.empty(theirs[one], np.int8)
-        wanted = tuple(ours[name])
+            arrays[one] = np.empty(reference[one], np.int8)
+        wanted = tuple(port[name])
         try:
             made = np.asarray(source.build(arrays.get)).shape
         except ValueError as error:
@@ -146,7 +146,7 @@ def _fit(
             hint = ""
             if made == wanted[::-1]:
                 hint = f"; if it is stored transposed, add {correction} to --map"
-            wrong.append(f"{name} is {wanted} here, {made} in the reference{hint}")
+            wrong.append(f"{name} is {wanted} in the port, {made} in the reference{hint}")
     return wrong
 
 
@@ -160,8 +160,8 @@ class _Pairing:
     `used` names the reference's arrays that --map has paired.
     """
 
-    ours: Side
-    theirs: Side
+    port: Side
+    reference: Side
     used: set[str]
 
     def by_name(self) -> tuple[dict[str, MadeOf], list[str]]:
@@ -169,20 +169,20 @@ class _Pairing:
 
         Returns the pairs, and one line for each array without a counterpart.
         """
-        names = self.theirs.shapes
+        names = self.reference.shapes
         by_name = {common_name(name): name for name in names}
         by_name |= {name: name for name in names}
         sources = {}
         missing = []
-        for name, shape in self.ours.shapes.items():
+        for name, shape in self.port.shapes.items():
             candidates: list[str] = []
-            for own in (name, *self.ours.aliases(name)):
+            for own in (name, *self.port.aliases(name)):
                 candidates += (own, common_name(own))
             known = [one for one in candidates if one in by_name]
             if known:
                 other = by_name[known[0]]
                 sources[name] = whole_array(other)
-            elif name not in self.ours.constants:
+            elif name not in self.port.constants:
                 missing.append(f"{name} {list(shape)} has no counterpart in the reference")
         return sources, [*missing, *self._unused(sources)]
 
@@ -193,10 +193,10 @@ class _Pairing:
                 taken[part.name].add(part.share)
         used = self.used.union(taken)
         problems = []
-        for name, shape in self.theirs.shapes.items():
-            others = self.theirs.aliases(name)
+        for name, shape in self.reference.shapes.items():
+            others = self.reference.aliases(name)
             is_used = not used.isdisjoint(others)
-            if is_used or name in self.theirs.constants:
+            if is_used or name in self.reference.constants:
                 continue
             parts = taken.get(name, set())
             third = ""
@@ -209,28 +209,30 @@ class _Pairing:
                 index, _ = missing[0]
                 third = f", part {index + 1} of 3,"
             words = f"{name} {list(shape)}{third}"
-            problems.append(f"the reference's {words} has no counterpart here")
+            problems.append(f"the reference's {words} has no counterpart in the port")
         return problems
 
     def by_structure(self) -> Attempt:
         """Pair layers by kind and shapes."""
-        ours = _without_array(self.ours)
-        theirs = _without_array(self.theirs)
-        first = self._pair(ours, theirs)
+        port = _without_array(self.port)
+        reference = _without_array(self.reference)
+        first = self._pair(port, reference)
         if not first.problems:
             return first
-        ours = ours.union(self.ours.constants)
-        theirs = theirs.union(self.theirs.constants)
-        second = self._pair(ours, theirs)
+        port = port.union(self.port.constants)
+        reference = reference.union(self.reference.constants)
+        second = self._pair(port, reference)
         return min(first, second, key=lambda attempt: len(attempt.problems))
 
     def _pair(self, ignored_here: set[str], ignored_there: set[str]) -> Attempt:
-        """Pair layers without some of our arrays and of the reference's."""
+        """Pair layers without some of the port's arrays and of the reference's."""
         ignore = ignored_here, ignored_there
-        nodes = pair_nodes(self.ours.layers, self.theirs.layers, ignore)
+        nodes = pair_nodes(self.port.layers, self.reference.layers, ignore)
         pairs, left, rest, layers = nodes
         problems = [f"{_words(node)} has no counterpart in the reference" for node in left]
-        problems += [f"the reference's {_words(node)} has no counterpart here" for node in rest]
+        problems += [
+            f"the reference's {_words(node)} has no counterpart in the port" for node in rest
+        ]
         held: dict[str, dict[Share, Part]] = defaultdict(dict)
         for node, other in pairs:
             for leaf, part in _leaf_pairs(node, other):
@@ -246,8 +248,8 @@ class _Pairing:
                 sources[name] = joined(pieces)
         self._outside(sources)
         if not problems:
-            unpaired = self.ours.without(sources).shapes
-            lost = [name for name in unpaired if name not in self.ours.constants]
+            unpaired = self.port.without(sources).shapes
+            lost = [name for name in unpaired if name not in self.port.constants]
             words = (
                 "belongs to no layer that runs; rename it as in the reference, or add it to --map"
             )
@@ -260,25 +262,25 @@ class _Pairing:
         pairs to `sources`.
         """
         taken = {name for source in sources.values() for name in source.names}
-        ours = dict(self.ours.without(sources).shapes)
-        theirs = dict(self.theirs.without(taken).shapes)
-        by_name = {common_name(name): name for name in theirs}
-        for name in [*ours]:
+        port = dict(self.port.without(sources).shapes)
+        reference = dict(self.reference.without(taken).shapes)
+        by_name = {common_name(name): name for name in reference}
+        for name in [*port]:
             other = by_name.pop(common_name(name), "")
             if other:
                 sources[name] = whole_array(other)
-                del ours[name], theirs[other]
-        for name, other in _unique_pairs(ours, theirs):
+                del port[name], reference[other]
+        for name, other in _unique_pairs(port, reference):
             sources[name] = whole_array(other)
 
 
 Shapes = Mapping[str, Shape]
 
 
-def _unique_pairs(ours: Shapes, theirs: Shapes) -> list[tuple[str, str]]:
+def _unique_pairs(port: Shapes, reference: Shapes) -> list[tuple[str, str]]:
     """Return pairs of names whose shape, without axes of size 1, occurs once on each side."""
-    mine = _by_shape(ours)
-    others = _by_shape(theirs)
+    mine = _by_shape(port)
+    others = _by_shape(reference)
     both = [shape for shape in mine if shape in others]
     return [(mine[shape], others[shape]) for shape in both]
 
@@ -314,17 +316,17 @@ def _words(node: Node) -> str:
     return f"{node.layer} {', '.join(words)}"
 
 
-def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Part]]:
+def _leaf_pairs(port: Node, reference: Node) -> list[tuple[str, Part]]:
     """Pair parameters of two nodes by name or unique shape.
 
-    Returns pairs (our leaf name, the reference's `Part`).
+    Returns pairs (the port's leaf name, the reference's `Part`).
     """
-    common = [leaf for leaf in ours.leaves if leaf in theirs.leaves]
+    common = [leaf for leaf in port.leaves if leaf in reference.leaves]
     pairs = [(leaf, leaf) for leaf in common]
-    left = dict(ours.shapes)
-    rest = dict(theirs.shapes)
+    left = dict(port.shapes)
+    rest = dict(reference.shapes)
     for leaf in common:
         del left[leaf]
         del rest[leaf]
     pairs += _unique_pairs(left, rest)
-    return [(leaf, theirs.leaves[other]) for leaf, other in pairs]
+    return [(leaf, reference.leaves[other]) for leaf, other in pairs]

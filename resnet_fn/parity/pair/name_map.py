@@ -107,7 +107,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class MadeOf:
-    """The pieces of the reference's arrays from which one of our arrays is built."""
+    """The pieces of the reference's arrays from which one of the port's arrays is built."""
 
     parts: tuple[Part, ...]  # pieces of the reference's arrays, in order
     join: int = 0  # the axis along which the parts are joined
@@ -122,7 +122,7 @@ class MadeOf:
     def build(
         self, find: Callable[[str], np.ndarray | None], what: str = VALUES
     ) -> np.ndarray | None:
-        """Build our array from the reference's arrays, which `find` returns by name.
+        """Build the port's array from the reference's arrays, which `find` returns by name.
 
         Returns None if `find` returns None for a part. Raises ValueError if the parts do not fit
         together. If parts are added, the result is their sum if `what` is VALUES, and their mean if
@@ -188,10 +188,10 @@ def joined(pieces: Sequence[Part]) -> MadeOf:
 
 @dataclasses.dataclass(frozen=True)
 class NameMap:
-    """The pairing of our parameters and layers with the reference's."""
+    """The pairing of the port's parameters and layers with the reference's."""
 
     how: str  # "names" or "execution order and shapes"
-    # our parameter's name → the reference's arrays from which it is built
+    # the port's parameter's name → the reference's arrays from which it is built
     parameters: dict[str, MadeOf]
     layers: dict[str, str]  # the MindSpore layer's path → the reference's
     # parameters without a counterpart, or of another shape; empty when everything fits
@@ -208,12 +208,14 @@ class NameMap:
         names = source.names if source else (name,)
         return tuple(first.get(one, one) for one in names)
 
-    def rename(self, theirs: Mapping[str, np.ndarray], what: str = VALUES) -> dict[str, np.ndarray]:
-        """Return the reference's arrays under our names and in our shapes.
+    def rename(
+        self, reference: Mapping[str, np.ndarray], what: str = VALUES
+    ) -> dict[str, np.ndarray]:
+        """Return the reference's arrays under the port's names and in the port's shapes.
 
         Missing arrays are left out.
         """
-        find = self._find(theirs)
+        find = self._find(reference)
         built = {}
         for name, source in self.parameters.items():
             array = source.build(find, what)
@@ -221,9 +223,9 @@ class NameMap:
                 built[name] = array
         return built
 
-    def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
+    def seams(self, reference: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
         """For each joined array, return the rows at which the second and later parts begin."""
-        find = self._find(theirs)
+        find = self._find(reference)
         seams = {}
         for name, source in self.parameters.items():
             taken = []
@@ -236,13 +238,13 @@ class NameMap:
                 seams[name] = np.cumsum(lengths)[:-1].tolist()
         return seams
 
-    def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
+    def _find(self, reference: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
         groups = {name: group for group in self.tied for name in group}
 
         def find(name: str) -> np.ndarray | None:
             for one in (name, *groups.get(name, ())):
-                if one in theirs:
-                    return theirs[one]
+                if one in reference:
+                    return reference[one]
             return None
 
         return find

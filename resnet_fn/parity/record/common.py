@@ -13,7 +13,11 @@ from resnet_fn.parity.trace.limits import SIGMAS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import Tree, leaves, named_leaves
 
-_LEVELS = (2.0, 8.0, 32.0)  # widths of a tie, in units of the reference's error; ours may be larger
+_LEVELS = (
+    2.0,
+    8.0,
+    32.0,
+)  # widths of a tie, in units of the reference's error; the port's may be larger
 
 
 def flip_widths(layers: Sequence[Layer]) -> list[float]:

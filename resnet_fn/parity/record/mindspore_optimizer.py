@@ -49,8 +49,8 @@ def plan_optimizer(net: nn.Cell, plan: OptimizerPlan, like: Like | None) -> tupl
     groups = [(parameter, decays.get(paths[id(parameter)], decay)) for parameter, decay in own]
     moved = [
         paths[id(one)]
-        for (one, decay), (_, theirs) in zip(own, groups, strict=True)
-        if decay != theirs
+        for (one, decay), (_, reference) in zip(own, groups, strict=True)
+        if decay != reference
     ]
     note = f"the weight decay of {few(moved)} is the reference's, not the recipe's" if moved else ""
     optimizer = named_optimizer(

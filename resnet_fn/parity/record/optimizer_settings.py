@@ -5,7 +5,8 @@ from typing import Any
 
 from resnet_fn.parity.trace.data import DECAY, RATE, Settings
 
-# The frameworks' names of settings → our names. Torch's `betas` are read as beta1 and beta2.
+# The frameworks' names of settings → the names that both sides share. Torch's `betas` are read as
+# beta1 and beta2.
 _WORDS = {
     "lr": RATE,
     "weight_decay": DECAY,

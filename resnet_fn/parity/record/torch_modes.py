@@ -1,5 +1,5 @@
-"""Modes in which PyTorch's functions compute otherwise: in float64, with noise, with flipped ties; and
-one that notes unused limits."""
+"""Modes in which PyTorch's functions compute otherwise: in float64, with noise, with flipped ties;
+and one that notes unused limits."""
 
 import contextlib
 import functools

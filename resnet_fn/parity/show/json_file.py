@@ -9,7 +9,7 @@ from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import Difference
 from resnet_fn.runtime.disk import finite_or_null
 
-VERSION = 3  # of the JSON file; docs/parity.md describes it
+VERSION = 4  # of the JSON file; docs/parity.md describes it
 
 
 def write_json(ladder: Verdict, path: str) -> None:
@@ -38,7 +38,7 @@ def write_json(ladder: Verdict, path: str) -> None:
             {
                 "mode": item.mode,
                 "name": item.name,
-                "reference": item.theirs,
+                "reference": item.reference,
                 "hints": item.hints,
                 "output": _difference(item.output),
                 "input": _difference(item.input) if item.input else None,

@@ -70,7 +70,7 @@ _STYLE += "".join(
 
 _STYLE += "}\n"
 
-_DEPTH = """<p>Each number is the relative error ‖here − reference‖ / ‖reference‖. Outputs are computed from top to
+_DEPTH = """<p>Each number is the relative error ‖port − reference‖ / ‖reference‖. Outputs are computed from top to
 bottom, gradients from bottom to top. Bars are logarithmic. The grey bar is the allowed error. An error that is too
 large has a red bar.</p>"""
 
@@ -109,12 +109,12 @@ def ladder_page(ladder: Verdict, title: str) -> str:
     body += ["<h2>Stages of a training step</h2>", f'<div class="stages">{stages}</div>']
     for stage in [one for one in ladder.stages if one.id in (TRAJECTORY, RATE) and one.differences]:
         rows = [
-            [title_of(item.id), f"{item.ours:.7g}", f"{item.theirs:.7g}"]
+            [title_of(item.id), f"{item.port:.7g}", f"{item.reference:.7g}"]
             for item in stage.differences
         ]
         body += [
             f"<h2>{title_of_stage(stage).capitalize()}</h2>",
-            table(("update", "here", "reference"), rows),
+            table(("update", "in the port", "reference"), rows),
         ]
         body += [f"<p>{text(stage.note)}</p>"] if stage.note else []
     lists = {

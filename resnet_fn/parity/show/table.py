@@ -24,7 +24,7 @@ def table(ladder: Verdict) -> str:
     """Return the ladder as text: a table with one line for each stage, then the first differences
     and their causes.
 
-    The column "relative" is ‖ours − reference‖ / ‖reference‖ of the stage's worst array. The column
+    The column "relative" is ‖port − reference‖ / ‖reference‖ of the stage's worst array. The column
     "allowed" is the tolerance. The column "rounding" is the reference's own error against float64.
     """
     lines = [_FORM.format(*row) for row in (COLUMNS, *map(cells, ladder.stages))]
@@ -83,7 +83,8 @@ def findings(ladder: Verdict) -> list[str]:
             worst = ladder.beyond[0]
             count = f"{len(ladder.beyond)} array{'s' * (len(ladder.beyond) > 1)}"
             within = (
-                f" within tolerance; {count} beyond rounding: {title_of(worst.id)} {worst.beyond:.2g} "
+                f" within tolerance; {count} beyond rounding: {title_of(worst.id)} "
+                f"{worst.beyond:.2g} "
                 "× its limit"
             )
         if not ladder.measured:
@@ -108,7 +109,7 @@ def findings(ladder: Verdict) -> list[str]:
             results += [f"none; {_agreement(ladder)}"] if outputs else []
             lines.append(f"first layer that differs: {[*results, 'not compared'][0]}")
         else:
-            other = "" if layer.theirs == layer.name else f" (the reference's {layer.theirs})"
+            other = "" if layer.reference == layer.name else f" (the reference's {layer.reference})"
             where = f"{layer.name}{other} in {_MODES[layer.mode]}"
             lines.append(f"first layer that differs: {where}: {layer.output.values()}")
             lines += [f"  {layer.name}: {hint}" for hint in layer.hints]
@@ -168,5 +169,5 @@ def name_map(ladder: Verdict) -> str:
     if names.how == "names":
         return f"{head}name"
     width = max((len(name) for name in names.parameters), default=0)
-    rows = [f"  {ours:{width}}  {theirs}" for ours, theirs in names.parameters.items()]
-    return "\n".join([f"{head}{names.how}; ours, the reference's:", *rows])
+    rows = [f"  {port:{width}}  {reference}" for port, reference in names.parameters.items()]
+    return "\n".join([f"{head}{names.how}; the port's, the reference's:", *rows])

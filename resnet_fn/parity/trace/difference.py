@@ -30,15 +30,16 @@ class Difference:
     max_abs: float  # the largest |a − b|
     relative: float  # ‖a − b‖ / ‖b‖ (‖a − b‖ where b is zero)
     cosine: float  # the cosine of the angle between a and b; 1 where both are zero
-    # ours, theirs: the values of a (MindSpore's) and b (the reference's) where |a − b| is largest
-    ours: float
-    theirs: float
+    # port, reference: the values of a (the port's) and b (the reference's) where |a − b| is largest
+    port: float
+    reference: float
     place: tuple[int, ...]  # the index of that place
     # the reference's relative error in float32 against float64, or the stage's estimate if larger;
     # 0 if unknown
     rounding: float
     tolerance: float  # the relative error that passes
-    # which rule of compare/allowed.py gives the larger one of the tolerance and the rounding's limit
+    # which rule of compare/allowed.py gives the larger one of the tolerance and the rounding's
+    # limit
     why: str = field(default="", compare=False)
 
     @property
@@ -90,11 +91,11 @@ class Difference:
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 
     def values(self) -> str:
-        """Return both values at the largest difference, as in "0.12 here, 0.13 in the reference at
-        [0, 3]".
+        """Return both values at the largest difference, as in "0.12 in the port, 0.13 in the
+        reference at [0, 3]".
         """
         place = f" at {list(self.place)}" if self.place else ""
-        return f"{self.ours:.9g} here, {self.theirs:.9g} in the reference{place}"
+        return f"{self.port:.9g} in the port, {self.reference:.9g} in the reference{place}"
 
 
 def norm(array: Any) -> float:
@@ -131,8 +132,8 @@ def relative_error(a: Any, b: Any) -> float:
 
 def difference(
     array: ArrayId | str,
-    ours: Any,
-    theirs: Any,
+    port: Any,
+    reference: Any,
     tolerance: float = 0.0,
     rounding: float = 0.0,
     why: str = "",
@@ -142,9 +143,9 @@ def difference(
     `array` is the array's id, or only its name.
 
     `tolerance` is the relative error that always passes. `rounding` is the relative error of
-    `theirs` against float64.
+    `reference` against float64.
     """
-    a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    a, b = np.asarray(port, np.float64), np.asarray(reference, np.float64)
     array = ArrayId(array) if isinstance(array, str) else array
     if a.shape != b.shape:
         raise ValueError(
@@ -165,8 +166,8 @@ def difference(
         max_abs=float(apart.max(initial=0.0)),
         relative=relative_error(a, b),
         cosine=float(np.vdot(a[finite], b[finite])) / norms if norms else float(not apart.any()),
-        ours=float(a[place]) if a.size else 0.0,
-        theirs=float(b[place]) if a.size else 0.0,
+        port=float(a[place]) if a.size else 0.0,
+        reference=float(b[place]) if a.size else 0.0,
         place=tuple(int(index) for index in place),
         rounding=rounding,
         tolerance=tolerance,

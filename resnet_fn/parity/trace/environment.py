@@ -40,19 +40,19 @@ def environment(**settings: Any) -> dict[str, str]:
     }
 
 
-def environment_notes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+def environment_notes(port: Mapping[str, str], reference: Mapping[str, str]) -> list[str]:
     """Return one line for each value that differs.
 
     A version is compared only if both environments have the package.
     """
     common = [
         name
-        for name in {**ours, **theirs}
-        if name.startswith(_VARIABLES) or (name in ours and name in theirs)
+        for name in {**port, **reference}
+        if name.startswith(_VARIABLES) or (name in port and name in reference)
     ]
-    pairs = {name: (ours.get(name, "not set"), theirs.get(name, "not set")) for name in common}
+    pairs = {name: (port.get(name, "not set"), reference.get(name, "not set")) for name in common}
     return [
-        f"{name}: {here} here, {there} in the reference"
+        f"{name}: {here} in the port, {there} in the reference"
         for name, (here, there) in pairs.items()
         if here != there
     ]

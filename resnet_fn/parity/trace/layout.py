@@ -9,30 +9,30 @@ import numpy as np
 Move = Callable[[np.ndarray], np.ndarray]
 
 
-def layout(ours: np.ndarray, theirs: np.ndarray) -> Move:
-    """Return a function that reshapes `theirs` or moves an axis to fit `ours`.
+def layout(port: np.ndarray, reference: np.ndarray) -> Move:
+    """Return a function that reshapes `reference` or moves an axis to fit `port`.
 
     Other sizes stay unchanged.
     """
-    if ours.shape == theirs.shape or ours.size != theirs.size:
+    if port.shape == reference.shape or port.size != reference.size:
         return lambda array: array
 
     def distance(move: Move) -> float:
-        apart = ours - move(theirs)
+        apart = port - move(reference)
         return float(np.linalg.norm(apart))
 
-    moves = _moves(ours.shape, theirs)
+    moves = _moves(port.shape, reference)
     return min(moves, key=distance)
 
 
-def _moves(shape: tuple[int, ...], theirs: np.ndarray) -> list[Move]:
-    """Return a reshape to `shape`, then each move of one axis that gives `theirs` this shape."""
+def _moves(shape: tuple[int, ...], reference: np.ndarray) -> list[Move]:
+    """Return a reshape to `shape`, then each move of one axis that gives `reference` this shape."""
     moves: list[Move] = [lambda array: array.reshape(shape)]
-    if theirs.ndim != len(shape):
+    if reference.ndim != len(shape):
         return moves
-    axes = range(theirs.ndim)
+    axes = range(reference.ndim)
     for source, destination in itertools.permutations(axes, 2):
         move = partial(np.moveaxis, source=source, destination=destination)
-        if move(theirs).shape == shape:
+        if move(reference).shape == shape:
             moves.append(move)
     return moves

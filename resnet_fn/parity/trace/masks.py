@@ -25,17 +25,17 @@ def _drawn(drop: Drop, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def shared_masks(
-    ours: Dropping, theirs: Dropping, names: Mapping[str, str]
+    port: Dropping, reference: Dropping, names: Mapping[str, str]
 ) -> dict[str, list[np.ndarray]]:
-    """Return a dict from our layers' names to lists of scaled dropout masks, with one mask for each
-    call.
+    """Return a dict from the port's layers' names to lists of scaled dropout masks, with one mask
+    for each call.
 
-    Both nets get the same masks, where `names` are our layers and the reference's. If two paired
-    masks differ in size, our net gets its own mask. The result is empty if a mask of the reference
-    has no counterpart in our net.
+    Both nets get the same masks, where `names` are the port's layers and the reference's. If two
+    paired masks differ in size, the port gets its own mask. The result is empty if a mask of the
+    reference has no counterpart in the port.
     """
     masks: dict[str, np.ndarray] = {}
-    for own, other in _pair_places(ours, theirs, names):
+    for own, other in _pair_places(port, reference, names):
         if other is None or not other.drop.scale:
             continue
         if own is None or not own.drop.scale:
@@ -43,7 +43,7 @@ def shared_masks(
         drop = own.drop
         kept = _kept(own, other).reshape(drop.shape)
         masks[drop.title] = kept * np.float32(drop.scale)
-    layers = ours[1]
+    layers = port[1]
     calls: dict[str, list[np.ndarray]] = {}
     for layer in layers:
         if layer.title in masks:
@@ -86,7 +86,7 @@ def _places(side: Dropping) -> list[_Place]:
 
 
 def _kept(own: _Place, other: _Place) -> np.ndarray:
-    """Return the reference's mask of ones and zeros, in the layout of our layer."""
+    """Return the reference's mask of ones and zeros, in the layout of the port's layer."""
     shape = own.drop.shape
     drop = other.drop
     kept = _drawn(drop, drop.shape)
@@ -101,26 +101,28 @@ def _kept(own: _Place, other: _Place) -> np.ndarray:
 
 
 def pair_drops(
-    ours: Dropping, theirs: Dropping, names: Mapping[str, str]
+    port: Dropping, reference: Dropping, names: Mapping[str, str]
 ) -> list[tuple[Drop | None, Drop | None]]:
-    """Pair our dropouts with the reference's, preferably those with equal inputs."""
+    """Pair the port's dropouts with the reference's, preferably those with equal inputs."""
     pairs: list[tuple[Drop | None, Drop | None]] = []
-    for own, other in _pair_places(ours, theirs, names):
+    for own, other in _pair_places(port, reference, names):
         mine = own.drop if own else None
         partner = other.drop if other else None
         pairs.append((mine, partner))
     return pairs
 
 
-def _pair_places(ours: Dropping, theirs: Dropping, names: Mapping[str, str]) -> _Pairs:
-    titles: dict[str, str] = {}  # of our executions → of the reference's, by the layers' names
-    for one in ours[1]:
+def _pair_places(port: Dropping, reference: Dropping, names: Mapping[str, str]) -> _Pairs:
+    titles: dict[
+        str, str
+    ] = {}  # of the port's executions → of the reference's, by the layers' names
+    for one in port[1]:
         if one.name in names:
             title = one.title
             call = title.removeprefix(one.name)
             titles[title] = names[one.name] + call
-    mine = _places(ours)
-    others = _places(theirs)
+    mine = _places(port)
+    others = _places(reference)
 
     def closeness(pair: tuple[int, int]) -> tuple[bool, ...]:
         i, j = pair

@@ -87,22 +87,22 @@ def split(tree: Tree, parts: int) -> list[Tree]:
     return [piece(part) for part in range(parts)]
 
 
-def paired_outputs(ours: Arrays, theirs: Arrays) -> dict[str, str] | None:
+def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
     """Map the reference's outputs to the net's, by name or else by shape.
 
     None means that a counterpart is missing.
     """
-    if list(theirs) == ["logits"] and len(ours) > 1:  # a tuple against one tensor
+    if list(reference) == ["logits"] and len(port) > 1:  # a tuple against one tensor
         return None
-    left = iter([name for name in ours if name not in theirs])
+    left = iter([name for name in port if name not in reference])
     paired = {}
-    for name, b in theirs.items():
+    for name, b in reference.items():
         shape = b.shape
         own: str | None = name
-        if name not in ours:
-            alike = (one for one in left if ours[one].shape == shape)
+        if name not in port:
+            alike = (one for one in left if port[one].shape == shape)
             own = next(alike, None)
-        if own is None or ours[own].shape != shape:
+        if own is None or port[own].shape != shape:
             return None
         paired[name] = own
     return paired

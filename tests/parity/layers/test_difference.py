@@ -13,7 +13,7 @@ from resnet_fn.parity.trace.stages import LOSS
 def test_difference_is_the_definition():
     a, b = np.array([[3.0, 4.0], [0.0, 1.0]]), np.array([[3.0, 0.0], [0.0, 0.0]])
     found = difference("x", a, b, tolerance=0.1, rounding=relative_error(b, b * 1.01))
-    assert (found.max_abs, found.ours, found.theirs, found.place) == (4.0, 4.0, 0.0, (0, 1))
+    assert (found.max_abs, found.port, found.reference, found.place) == (4.0, 4.0, 0.0, (0, 1))
     assert math.isclose(found.relative, math.sqrt(17) / 3)
     assert math.isclose(found.cosine, 9 / (math.sqrt(26) * 3))
     assert math.isclose(found.rounding, 0.01 / 1.01)
@@ -84,7 +84,7 @@ def test_a_stage_is_as_bad_as_its_worst_array():
     assert far.excess == pytest.approx(2 / 1e-4)
     assert rounding.excess == pytest.approx(3e-3 / (4 * 1e-3 / (1 + 1e-3)))
     assert Stage(LOSS, [ok], failed="a name has no counterpart").verdict == "DIFFERS"
-    assert far.values() == "3 here, 1 in the reference at [0]"
+    assert far.values() == "3 in the port, 1 in the reference at [0]"
 
 
 def test_numbers_that_are_a_million_times_the_others_hide_none_of_them():

@@ -1,4 +1,4 @@
-"""Build, record and compare both sides as the user asks for them."""
+"""Build, record and compare both nets as the user asks for them."""
 
 import dataclasses
 from functools import partial
@@ -14,8 +14,8 @@ from resnet_fn.runtime.workers import Workers
 
 
 @dataclasses.dataclass(frozen=True)
-class Sides:
-    """Both sides of a comparison, as the user asks for them."""
+class Nets:
+    """Both nets of a comparison, as the user asks for them."""
 
     asked: Asked
     functions: dict[str, Any]  # the user's, by flag
@@ -119,8 +119,8 @@ class Sides:
                 raise ValueError(
                     f"--like: {self.asked.like} must be a trace of this net, but {differences}"
                 )
-            theirs = like_of(like, names, make_optimizer is not None)
-            return record(side, theirs, self.asked.with_probes)
+            reference = like_of(like, names, make_optimizer is not None)
+            return record(side, reference, self.asked.with_probes)
 
     def replay(self, reference: Recorded, classes: int) -> Any:
         """Compare the net in MindSpore with a recording of the reference. Returns a `Ladder`."""
