@@ -150,13 +150,15 @@ def _others(way: Way) -> Iterator[Other]:
         momentum = way["momentum"]
         here = (momentum,)
         there = (way["dampening"],)
-        yield words, here, there, {"dampening": momentum}
+        other = {"dampening": momentum}
+        yield words, here, there, other
     for place in (_INSIDE, _BEFORE):
         yield "eps", place, _ROOT, {PLACE: place}
     yield BEGINS, "1", "0", {BEGINS: 1.0}
     # both in MindSpore's centred RMSProp
     words = f"{_INSIDE}, whose first mean square is 1,"
-    yield "eps", words, _ROOT, {PLACE: _INSIDE, BEGINS: 1.0}
+    both = {PLACE: _INSIDE, BEGINS: 1.0}
+    yield "eps", words, _ROOT, both
     for word, usual in _USUAL.items():
         if word not in way:
             continue
@@ -255,7 +257,10 @@ def optimizer_causes(
 
 
 def _lines(fits: list[Fit], left: np.ndarray, names: Sequence[str]) -> list[str]:
-    """Return a line for each cause that fits parameters; `left` tells which ones need a cause."""
+    """Return a line for each cause that fits parameters.
+
+    `left` is True for each parameter that needs a cause.
+    """
 
     def rank(fit: Fit) -> tuple[int, float]:
         # Several ways may fit a small parameter: the way that fits most parameters comes first,
