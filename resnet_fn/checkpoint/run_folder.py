@@ -124,6 +124,8 @@ class RunFolder:
             try:
                 return load_run_checkpoint(self.checkpoint_path(update))
             except CheckpointError as error:
+                if len(updates) == 1:
+                    raise
                 warnings.append(f"{error}; trying the checkpoint before it")
         raise CheckpointError(
             f"{self.path}: all {len(updates)} checkpoints are damaged; start a new run"
