@@ -79,7 +79,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         for key, one in value.items():
             yield from _leaves(one, f"{path}/{key}".lstrip("/"))
     elif isinstance(value, list):
-        names = [_name(one, number) for number, one in enumerate(value)]
+        names = _names(value)
         if any(isinstance(one, Mapping) for one in value):
             yield f"{path}/order", ", ".join(names)
         for name, one in zip(names, value, strict=True):
@@ -88,10 +88,19 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, _masked(value)
 
 
-def _name(item: Any, number: int) -> str:
-    if isinstance(item, Mapping) and "name" in item:
-        return " ".join(str(item[key]) for key in ("mode", "name") if key in item)
-    return str(number)
+def _names(items: Sequence[Any]) -> list[str]:
+    """Return a name for each item: its own, with its number among those of that name, or its
+    number.
+    """
+    names: list[str] = []
+    for number, item in enumerate(items):
+        if isinstance(item, Mapping) and "name" in item:
+            name = " ".join(str(item[key]) for key in ("mode", "name") if key in item)
+            before = sum(one.partition(" #")[0] == name for one in names)
+            names.append(f"{name} #{before + 1}" if before else name)
+        else:
+            names.append(str(number))
+    return names
 
 
 def _masked(value: Any) -> Any:
@@ -159,12 +168,14 @@ def report(found: Sequence[Change], most: int) -> list[str]:
 
 def _kind(change: Change) -> str:
     """Return what is alike in many changes: the words replaced, or a place without its names."""
+    place = re.sub(r"(?<=/).*/", "…/", change.path)
+    if change.new is _MISSING:
+        return f"{place} is missing"
+    if change.old is _MISSING:
+        return f"{place} is new"
     if isinstance(change.old, str) and isinstance(change.new, str):
-        if _MISSING not in (change.old, change.new):
-            return _words_replaced(change.old, change.new)
-    return re.sub(r"(?<=/).*/", "…/", change.path) + (
-        " is missing" if change.new is _MISSING else " is new" if change.old is _MISSING else ""
-    )
+        return _words_replaced(change.old, change.new)
+    return place
 
 
 def _words_replaced(old: str, new: str) -> str:
