@@ -52,7 +52,7 @@ def test_functions_are_replaced_when_their_module_is_imported(tmp_path, monkeypa
 @pytest.mark.parametrize("places", [("gone:double",), ("json:double",)])
 def test_a_place_that_a_checkout_lacks_is_named(places, monkeypatch):
     monkeypatch.setitem(hooks.HOOKS, "comparison", places)
-    with pytest.raises(LookupError, match="HOOKS: .*(comparison|double)"):
+    with pytest.raises(LookupError, match=r"HOOKS: .*(comparison|double)"):
         hooks.install({"comparison": lambda function: function})
 
 
