@@ -8,6 +8,7 @@ with its faults put right.
 
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,31 +42,36 @@ def all_nets() -> list[str]:
 
 def run(folder: Path, names: Sequence[str]) -> int:
     """Write the answers of these nets that the folder lacks, and return how many have none."""
+    folder.mkdir(parents=True, exist_ok=True)
     failed = 0
-    environment = {
-        **os.environ,
-        "GOLDEN": str(folder.resolve()),
-        "PYTHONHASHSEED": "0",
-        "PYTHONPATH": os.pathsep.join([*_paths(), os.environ.get("PYTHONPATH", "")]),
-    }
     for name in names:
         place = plugin.folder_of(name, folder)
         if place.exists():
             continue
-        command = [sys.executable, "-m", "golden_answers.audits", *name.split()]
-        with tempfile.TemporaryDirectory() as current:  # MindSpore may write into it
-            done = subprocess.run(
-                command,
-                cwd=current,
-                env={**environment, "GOLDEN_TEST": name},
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-            )
-        last = (done.stderr.strip() or "no output").splitlines()[-1]
-        print(f"{name}: {'done' if place.exists() else last}", flush=True)
+        with tempfile.TemporaryDirectory() as current:
+            error = _run_one(name, Path(current))
+            written = plugin.folder_of(name, Path(current, "golden"))
+            if written.exists():
+                shutil.move(written, place)  # once it is whole
+        print(f"{name}: {'done' if place.exists() else error}", flush=True)
         failed += not place.exists()
     return failed
+
+
+def _run_one(name: str, current: Path) -> str:
+    """Compare a net in a process that begins in this folder, which MindSpore may write into."""
+    environment = {
+        **os.environ,
+        "GOLDEN": str(current / "golden"),
+        "GOLDEN_TEST": name,
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": os.pathsep.join([*_paths(), os.environ.get("PYTHONPATH", "")]),
+    }
+    command = [sys.executable, "-m", "golden_answers.audits", *name.split()]
+    done = subprocess.run(
+        command, cwd=current, env=environment, capture_output=True, text=True, timeout=SECONDS
+    )
+    return (done.stderr.strip() or "no output").splitlines()[-1]
 
 
 def compare_one(audit: str, name: str) -> None:

@@ -168,7 +168,7 @@ def report(found: Sequence[Change], most: int) -> list[str]:
 
 def _kind(change: Change) -> str:
     """Return what is alike in many changes: the words replaced, or a place without its names."""
-    place = re.sub(r"(?<=/).*/", "…/", change.path)
+    place = re.sub(r"^((?:[^/]*/){2}).*/", r"\1…/", change.path)
     if change.new is _MISSING:
         return f"{place} is missing"
     if change.old is _MISSING:
