@@ -1,6 +1,7 @@
 """This module sets the environment variables, the device and the CPU threads of a process."""
 
 import contextlib
+import functools
 import glob
 import os
 import stat
@@ -122,9 +123,13 @@ def kernel_environment() -> dict[str, Any]:
         "thread count": started.get("threads", 0),  # 0 on a card
         "processor": processor(),
         **{name: os.environ.get(name, "not set") for name in _CHOOSE_KERNELS},
-        "MindSpore": installed("mindspore"),
-        "NumPy": installed("numpy"),
+        **_versions(),
     }
+
+
+@functools.cache  # because pip's lists are searched for 4 ms, and an epoch may be saved twice
+def _versions() -> dict[str, str]:
+    return {"MindSpore": installed("mindspore"), "NumPy": installed("numpy")}
 
 
 def use_exact_kernels() -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from resnet_fn.parity.explain.calls import Call, Changes, is_float
+from resnet_fn.parity.trace.layer import same_pads
 
 Function = Callable[..., Any]
 
@@ -168,11 +169,7 @@ def _same(
     pads: list[int] = []
     sizes = x.shape[2:]
     for size, k, s, d in zip(sizes, kernel, stride, dilation, strict=True):
-        last = (math.ceil(size / s) - 1) * s  # where the last window begins
-        window = (k - 1) * d + 1
-        total = max(last + window - size, 0)
-        before = total // 2
-        pads = [before, total - before, *pads]
+        pads = [*same_pads(size, k, s, d), *pads]
     return pads
 
 

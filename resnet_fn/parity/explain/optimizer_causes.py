@@ -93,7 +93,8 @@ def _changes(
             mean = of_v * mean + rest * g
             highest = np.maximum(highest, v)
             correction = 1 - corrected * of_v**t
-            second = np.where(way["amsgrad"], highest, v)
+            amsgrad = way["amsgrad"]
+            second = np.where(amsgrad, highest, v)
             square = second / correction
             square = square - way["centered"] * mean * mean
             square = np.maximum(square, 0)
@@ -108,7 +109,8 @@ def _changes(
             change = damped * g / root
             m = momentum * m + change
             ahead = g / root + momentum * m
-            step = np.where(way["nesterov"], ahead, m)
+            nesterov = way["nesterov"]
+            step = np.where(nesterov, ahead, m)
         w = w - rate * step
         if t in KEPT:
             yield w - weights
@@ -148,13 +150,15 @@ def _others(way: Way) -> Iterator[Other]:
         momentum = way["momentum"]
         here = (momentum,)
         there = (way["dampening"],)
-        yield words, here, there, {"dampening": momentum}
+        other = {"dampening": momentum}
+        yield words, here, there, other
     for place in (_INSIDE, _BEFORE):
         yield "eps", place, _ROOT, {PLACE: place}
     yield BEGINS, "1", "0", {BEGINS: 1.0}
     # both in MindSpore's centred RMSProp
     words = f"{_INSIDE}, whose first mean square is 1,"
-    yield "eps", words, _ROOT, {PLACE: _INSIDE, BEGINS: 1.0}
+    both = {PLACE: _INSIDE, BEGINS: 1.0}
+    yield "eps", words, _ROOT, both
     for word, usual in _USUAL.items():
         if word not in way:
             continue
@@ -243,11 +247,20 @@ def optimizer_causes(
     is_right = errors(way, wanted) < FITS
     is_wrong = errors(way, here) >= FITS
     left = is_right & is_wrong
-    fits = []
+    fits: list[Fit] = []
     if left.any():
         for what, a, b, other in _others(way):
             error = errors({**way, **other}, here)
             fits.append((error, what, a, b))
+
+    return _lines(fits, left, of_rows)
+
+
+def _lines(fits: list[Fit], left: np.ndarray, names: Sequence[str]) -> list[str]:
+    """Return a line for each cause that fits parameters.
+
+    `left` is True for each parameter that needs a cause.
+    """
 
     def rank(fit: Fit) -> tuple[int, float]:
         # Several ways may fit a small parameter: the way that fits most parameters comes first,
@@ -255,18 +268,18 @@ def optimizer_causes(
         error = fit[0]
         fitted = left & (error < FITS)
         least = error[left].min(initial=np.inf)
-        return -int(fitted.sum()), float(least)
+        count = int(fitted.sum())
+        return -count, float(least)
 
-    fits.sort(key=rank)
     groups: dict[str, list[str]] = defaultdict(list)
-    for error, what, a, b in fits:
-        fits_here = left & (error < FITS)
-        for index in np.flatnonzero(fits_here):
+    for error, what, a, b in sorted(fits, key=rank):
+        fitted = left & (error < FITS)
+        for index in np.flatnonzero(fitted):
             own = _text(a, index)
-            other_text = _text(b, index)
-            words = f"{what}: {own} in the port, {other_text} in the reference"
-            groups[words].append(of_rows[index])
-        left &= error >= FITS
+            other = _text(b, index)
+            words = f"{what}: {own} in the port, {other} in the reference"
+            groups[words].append(names[index])
+        left = left & (error >= FITS)
     lines = []
     for words, many in groups.items():
         count = len(many)

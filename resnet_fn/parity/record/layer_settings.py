@@ -1,7 +1,6 @@
 """Read the settings of a layer under names that both frameworks share, and turn dropout off."""
 
 import contextlib
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.record.kinds import kind_of
-from resnet_fn.parity.trace.layer import Pads, Settings
+from resnet_fn.parity.trace.layer import Pads, Settings, same_pads
 
 
 def settings_of(layer: Any, image: np.ndarray | None) -> Settings:
@@ -66,12 +65,7 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
         _spread(getattr(layer, n, 1), count) for n in ("kernel_size", "stride", "dilation")
     )
     for extent, kernel, stride, dilation in zip(size, kernels, strides, dilations, strict=True):
-        # The mode `same` is TensorFlow's, with ⌈extent / stride⌉ outputs and an odd zero after the
-        # input.
-        last = (math.ceil(extent / stride) - 1) * stride  # where the last window begins
-        window = dilation * (kernel - 1) + 1
-        total = max(last + window - extent, 0)
-        pads += [total // 2, total - total // 2]
+        pads += same_pads(extent, kernel, stride, dilation)
     return tuple(pads)
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,6 +29,13 @@ _HELD = 1 << 28  # the most numbers in the probes of all layers of one side
 
 # the most numbers in the batch of images from which layers get their inputs
 _LARGEST_BATCH = 1 << 18
+
+# probes of the net that multiply its inputs
+_FACTORS = {
+    "0·x": np.float32(0.0),
+    "−x": np.float32(-1.0),
+    "10·x": np.float32(10.0),
+}
 
 _LARGEST = 1 << 22  # a larger embedding table is not probed with every id
 
@@ -82,7 +89,8 @@ def compute_probes(
     recorded = {one.name: one for one in executions if not one.call}
     held = 0
     for name, (layer, given) in calls.items():
-        arrays = [leaf for _, leaf in leaves(given) if isinstance(leaf, np.ndarray)]
+        inputs_of_layer = [leaf for _, leaf in leaves(given)]
+        arrays = [leaf for leaf in inputs_of_layer if isinstance(leaf, np.ndarray)]
         if not arrays or name not in recorded:
             continue
         further = _further(arrays)
@@ -177,8 +185,9 @@ def _few_samples(inputs: Tree, least: int) -> Tree:
 
 def _shortened(of: int, count: int, leaf: np.ndarray) -> np.ndarray:
     """Return the first `count` rows of an array with `of` rows; others stay unchanged."""
-    has_rows = leaf.ndim and len(leaf) == of
-    return leaf[:count] if has_rows else leaf
+    if not leaf.ndim or len(leaf) != of:
+        return leaf
+    return leaf[:count]
 
 
 def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
@@ -302,8 +311,11 @@ def _cropped(first: Shape, axes: Shape, leaf: np.ndarray) -> np.ndarray:
             further = range(1, leaf.ndim)
             as_long = [axis for axis in further if shape[axis] == first[1]]
             own.update(as_long)
-    ends = [size - (axis in own) for axis, size in enumerate(shape)]
-    return leaf[tuple(map(slice, ends))]
+    places = []
+    for axis, size in enumerate(shape):
+        end = size - (axis in own)
+        places.append(slice(end))
+    return leaf[tuple(places)]
 
 
 def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
@@ -352,23 +364,8 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
 
         return each(change)
 
-    def inverted(name: str, leaf: np.ndarray) -> np.ndarray:
-        # inverted, it would hide everything: only the last place is hidden
-        if name not in masks:
-            return leaf
-        if leaf.all():
-            hidden = np.zeros_like(leaf[..., -1:])
-            return np.concatenate([leaf[..., :-1], hidden], -1)
-        return (1 - leaf).astype(leaf.dtype)
-
-    def looked_up(chosen: str, number: int) -> Tree:
-        def changed(name: str, x: np.ndarray) -> np.ndarray:
-            if name != chosen:
-                return x
-            ids = np.arange(number, dtype=x.dtype)
-            return np.resize(ids, x.shape)
-
-        return each(changed)
+    def only(chosen: Collection[str], change: Change) -> Tree:
+        return each(lambda name, leaf: change(leaf) if name in chosen else leaf)
 
     changes: dict[str, Tree] = {}
     if count > 1:
@@ -383,22 +380,32 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
         if leaf.dtype.kind == "f" and name not in masks:
             numbers.add(name)
 
-    def multiplied(factor: float) -> Tree:
-        by = np.float32(factor)
-        return each(lambda name, x: x * by if name in numbers else x)
-
-    if numbers:
-        changes["0·x"] = multiplied(0.0)
-        changes["−x"] = multiplied(-1.0)
-        changes["10·x"] = multiplied(10.0)
+    for title, factor in _FACTORS.items() if numbers else ():
+        changes[title] = only(numbers, partial(np.multiply, factor))
     if masks:
-        changes[MASKS] = each(inverted)
+        changes[MASKS] = only(masks, _inverted)
     for name, number in rows.items():
         title = IDS if given[name].size >= number else "as many ids as fit"
         if len(given) > 1:
             title = f"{title} ({name})"
-        changes[title] = looked_up(name, number)
+        changes[title] = only([name], partial(_looked_up, number))
     return changes
+
+
+def _inverted(mask: np.ndarray) -> np.ndarray:
+    """Return a mask that hides what `mask` shows."""
+    # inverted, it would hide everything: only the last place is hidden
+    if mask.all():
+        shown = mask[..., :-1]
+        hidden = np.zeros_like(mask[..., -1:])
+        return np.concatenate([shown, hidden], -1)
+    return (1 - mask).astype(mask.dtype)
+
+
+def _looked_up(rows: int, ids: np.ndarray) -> np.ndarray:
+    """Return the ids below `rows`, as many as fit into the shape of `ids`."""
+    every_id = np.arange(rows, dtype=ids.dtype)
+    return np.resize(every_id, ids.shape)
 
 
 def measure(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 from typing import Any
 
 import numpy as np
@@ -72,3 +73,15 @@ def fingerprint(array: np.ndarray) -> str:
 Pads = tuple[int, ...]
 
 Settings = dict[str, Any]
+
+
+def same_pads(extent: int, kernel: int, stride: int, dilation: int) -> Pads:
+    """Return the zeros before and after an axis of size `extent` for the pad mode `same`.
+
+    As in TensorFlow, there are ⌈extent / stride⌉ outputs, and an odd zero comes after the input.
+    """
+    last = (math.ceil(extent / stride) - 1) * stride  # where the last window begins
+    window = dilation * (kernel - 1) + 1
+    total = max(last + window - extent, 0)
+    before = total // 2
+    return before, total - before
