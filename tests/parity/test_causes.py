@@ -101,9 +101,9 @@ def test_learning_rate_off_by_one_inside_the_step():
 
 def recorded(names, stage, ours, theirs):
     """A case with traces alone."""
-    task = plan_of(SGD, make_batches(2, 4, 3, 4, 5))
+    plan = plan_of(SGD, make_batches(2, 4, 3, 4, 5))
     sides = [
-        Trace("", task, {}, {}, Run(**{"eval_outputs": {}, "start": {}, **one}))
+        Trace("", plan, {}, {}, Run(**{"eval_outputs": {}, "start": {}, **one}))
         for one in (ours, theirs)
     ]
     pairs = NameMap("names", {name: whole_array(name) for name in names}, {}, ())
