@@ -157,17 +157,17 @@ def _of_layers(reference: Trace, names: NameMap, shown: Mapping[str, set[str]]) 
 
     `shown` has the names of probes by the port's layers' names.
     """
-    by_theirs = {}
+    by_reference = {}
     for name, other in names.layers.items():
-        by_theirs[other] = shown.get(name, set())
+        by_reference[other] = shown.get(name, set())
     runs: dict[str, list[Layer]] = {}
     for layer in itertools.chain(*reference.layers.values()):
         runs.setdefault(layer.name, []).append(layer)
     for name, executions in runs.items():
-        yield from _limits(executions, by_theirs.get(name, set()))
+        yield from _limits(executions, by_reference.get(name, set()))
     yield from reference.limits
     yield from _of_inputs(reference, shown.get(NET, set()))
-    yield from _rows(reference, shown, by_theirs)
+    yield from _rows(reference, shown, by_reference)
 
 
 def _probes_left_out(
@@ -280,11 +280,11 @@ def _of_all_batches(trace: Trace, name: str) -> list[np.ndarray]:
 
 
 def _rows(
-    reference: Trace, shown: Mapping[str, set[str]], by_theirs: Mapping[str, set[str]]
+    reference: Trace, shown: Mapping[str, set[str]], by_reference: Mapping[str, set[str]]
 ) -> Iterator[str]:
     """Report unused rows of embeddings.
 
-    `shown` has probes by the port's layers' names, `by_theirs` by the reference's.
+    `shown` has probes by the port's layers' names, `by_reference` by the reference's.
     """
     of_net = shown.get(NET, set())
     for layer in reference.layers["eval"]:
@@ -300,7 +300,7 @@ def _rows(
                 looked_up += _of_all_batches(reference, name)
         ids = np.concatenate([one.ravel() for one in looked_up])
         count = len(np.unique(ids))
-        titles = by_theirs.get(layer.name, set()) | of_net
+        titles = by_reference.get(layer.name, set()) | of_net
         # one probe for each input that is looked up
         every_id = any(one.startswith(IDS) for one in titles)
         if count < rows and not every_id:
