@@ -78,7 +78,7 @@ def test_clipping_before_the_mean_over_micro_batches():
 def test_learning_rate_off_by_one_update():
     rates, words = (
         [*RATES, 0.0],
-        "the learning rate is off by one update: ours is one ahead of the reference's",
+        "the learning rate is off by one update: the port's is one ahead of the reference's",
     )
     assert climb(updates=3, schedule=lambda update: rates[update + 1]) == ("learning rate", [words])
 
