@@ -7,7 +7,9 @@ from mindspore import Parameter, Tensor
 
 from resnet_fn import convert
 from resnet_fn.checkpoint.folder import save_checkpoint
+from resnet_fn.config.fields import to_dict
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.inspect import __main__ as inspect
 from resnet_fn.models import create_model
 from resnet_fn.weights import names
@@ -121,11 +123,22 @@ def test_equal_names_that_hide_another_function(capsys, written):
     assert read_any_weights("b.safetensors").useless  # to look at, not to load
 
 
+IMAGES = InputSpec(
+    name="images",
+    classes=(),
+    channels=3,
+    image_size=8,
+    full_scale=255.0,
+    mean=(0.0,) * 3,
+    std=(1.0,) * 3,
+)
+
+
 def checkpoint_at(update: int, weights: list[Parameter], training: list[Parameter]) -> Path:
     state = {
         "update": update,
         "recipe": {"model": "resnet8"},
-        "dataset": {"classes": []},
+        "dataset": to_dict(IMAGES),
         "best": {"update": 1},
     }
     return save_checkpoint(Path(f"run/checkpoints/step-{update:08d}"), weights, training, state)
