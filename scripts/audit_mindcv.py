@@ -240,7 +240,7 @@ def forward_ladder(net, reference, images, corrections):
     from resnet_fn.parity.compare.notes import settings_notes
     from resnet_fn.parity.compare.stage import Stage
     from resnet_fn.parity.ladder import Ladder
-    from resnet_fn.parity.pair.matching import Side, match, shapes_of
+    from resnet_fn.parity.pair.matching import Outline, match, shapes_of
     from resnet_fn.parity.record import mindspore_cell, mindspore_layers, torch_layers
     from resnet_fn.parity.record.layer_settings import without_dropout
     from resnet_fn.parity.record.torch_layers import layers_with_rounding
@@ -261,8 +261,10 @@ def forward_ladder(net, reference, images, corrections):
         roles, their_roles = mindspore_layers.roles_of(net), torch_layers.roles_of(reference)
         layers = mindspore_layers.layers_of(net, images, False)
         names = match(
-            Side(shapes_of(drawn), layers, roles["tied"], roles["constants"]),
-            Side(shapes_of(weights), theirs["eval"], their_roles["tied"], their_roles["constants"]),
+            Outline(shapes_of(drawn), layers, roles["tied"], roles["constants"]),
+            Outline(
+                shapes_of(weights), theirs["eval"], their_roles["tied"], their_roles["constants"]
+            ),
             corrections,
         )
         if names.problems:

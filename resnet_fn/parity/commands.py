@@ -129,7 +129,7 @@ def record(arguments: Sequence[str]) -> int:
     asked = flags.asked_in(parsed)
     functions = load_functions(asked)
     like = load_recording(Path(asked.like)) if asked.like else None
-    plan = like.task if like else plan_asked_for(asked)
+    plan = like.plan if like else plan_asked_for(asked)
     nets = Nets(asked, functions, plan)
     if asked.net:
         recorded = nets.record_port(like)
@@ -218,7 +218,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     began = time.perf_counter()
     reference = load_recording(Path(parsed.trace))
     source = _source_of(reference, asked)
-    nets = Nets(asked, functions, reference.task)
+    nets = Nets(asked, functions, reference.plan)
     nets.start_mindspore()
     recorded = Recorded(reference, source)
     ladder = nets.replay(recorded, next(iter(reference.run.eval_outputs.values())).shape[-1])
@@ -226,8 +226,8 @@ def replay_trace(arguments: Sequence[str]) -> int:
         f"trace of {reference.framework}: {parsed.trace}"
         + f" ({reference.file})" * bool(reference.file)
     )
-    title = f"{asked.net or asked.model or reference.task.net.model} against {parsed.trace}"
-    return _finish(asked, ladder, reference.task, began, title, ladder.environment)
+    title = f"{asked.net or asked.model or reference.plan.net.model} against {parsed.trace}"
+    return _finish(asked, ladder, reference.plan, began, title, ladder.environment)
 
 
 def compare(arguments: Sequence[str]) -> int:
@@ -247,7 +247,7 @@ def compare(arguments: Sequence[str]) -> int:
     asked = flags.asked_in(parsed)
     began = time.perf_counter()
     from resnet_fn.parity.ladder import compare_recordings
-    from resnet_fn.parity.pair.matching import fuller_mode, match, side_of
+    from resnet_fn.parity.pair.matching import fuller_mode, match, outline_of
 
     port, reference = load_recording(Path(parsed.trace)), load_recording(Path(parsed.other))
     _check_same_task(port, reference)
@@ -260,18 +260,18 @@ def compare(arguments: Sequence[str]) -> int:
         )
     print(f"the port {port.framework}, the reference {reference.framework}")
     mode = fuller_mode(reference)
-    names = match(side_of(port, mode), side_of(reference, mode), asked.corrections)
+    names = match(outline_of(port, mode), outline_of(reference, mode), asked.corrections)
     if names.problems:
         raise ValueError(
             f"compare: the traces must be of the same net, but {'; '.join(names.problems[:3])}"
         )
-    initialisation = Nets(asked, {}, reference.task).initialisation
+    initialisation = Nets(asked, {}, reference.plan).initialisation
     source = _source_of(reference, asked)
     ladder = compare_recordings(port, reference, names, initialisation, not asked.quick, source)
     return _finish(
         asked,
         ladder,
-        reference.task,
+        reference.plan,
         began,
         f"{parsed.trace} against {parsed.other}",
         ladder.environment,
@@ -309,7 +309,7 @@ def _source_of(reference: Trace, asked: Asked) -> Source:
         from resnet_fn.runtime.cpus import cpu_count
 
         torch.set_num_threads(max(1, cpu_count() // 2))  # as in `live`
-        torch.manual_seed(reference.task.seed)  # as in `record`
+        torch.manual_seed(reference.plan.seed)  # as in `record`
         with imports_beside(place):
             yield returned("--reference", place, build(), torch.nn.Module, "a torch Module")
 
@@ -319,7 +319,7 @@ def _source_of(reference: Trace, asked: Asked) -> Source:
 
 
 def _check_same_task(port: Trace, reference: Trace) -> None:
-    nets = [_settings_of(trace.task) for trace in (port, reference)]
+    nets = [_settings_of(trace.plan) for trace in (port, reference)]
     pairs = {name: (nets[0][name], nets[1][name]) for name in nets[1]}
     settings = [f"{name} {x!r} and {y!r}" for name, (x, y) in pairs.items() if x != y]
     if settings:

@@ -15,7 +15,7 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.pair.like import like_of
 from resnet_fn.parity.pair.map_file import Corrections
-from resnet_fn.parity.pair.matching import Side, fuller_mode, match, shapes_of, side_of
+from resnet_fn.parity.pair.matching import Outline, fuller_mode, match, outline_of, shapes_of
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_cell import run_in
@@ -51,15 +51,15 @@ def replay(
     compare the initial parameters of several nets. Afterwards, the net has the reference's weights.
     """
     reference, source = recorded
-    task = reference.task
-    for name, own in (("loss", task.loss.custom), ("optimizer", task.optimizer.custom)):
+    plan = reference.plan
+    for name, own in (("loss", plan.loss.custom), ("optimizer", plan.optimizer.custom)):
         if own and options.get(name) is None:
             raise ValueError(
                 f"{name}: the reference has its own {name}; give yours with --our-{name} "
                 "FILE:FUNCTION"
             )
     options["build"] = build if initialisation and reference.builds else None
-    side = MindSporeSide(net, task, **options)
+    side = MindSporeSide(net, plan, **options)
     with run_in(mode):
         names = names_of(side, reference, corrections)
         if names.problems:
@@ -67,7 +67,7 @@ def replay(
             problems = Stage(
                 WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes]
             )
-            return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
+            return Ladder([inputs_stage(plan.batches, plan.batches), problems], [], names, [])
         like = like_of(reference, names, options.get("optimizer") is not None)
         port = record(side, like, bool(reference.probes) and not quick).trace
     return compare_recordings(port, reference, names, initialisation, not quick, source)
@@ -80,8 +80,8 @@ def names_of(
     port.forward(port.plan.batches[0][0], train=False)  # explains why the net fails, if it does
     mode, roles = fuller_mode(reference), port.roles()
     layers = port.layers(mode)
-    arrays = Side(shapes_of(port.state()), layers, roles["tied"], roles["constants"])
-    return match(arrays, side_of(reference, mode), corrections)
+    arrays = Outline(shapes_of(port.state()), layers, roles["tied"], roles["constants"])
+    return match(arrays, outline_of(reference, mode), corrections)
 
 
 def compare_step(
@@ -136,7 +136,7 @@ def compare_step(
     """
     from resnet_fn.parity.record.torch_side import TorchSide
 
-    task = plan_of(
+    plan = plan_of(
         recipe,
         batches,
         accumulate,
@@ -144,7 +144,7 @@ def compare_step(
         reference_loss is not None,
         reference_optimizer is not None,
     )
-    side = TorchSide(reference, task, reference_loss, reference_optimizer)
+    side = TorchSide(reference, plan, reference_loss, reference_optimizer)
     recorded = record(side, probes=not quick)
     return replay(recorded, net, quick=quick, **options)
 

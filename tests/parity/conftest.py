@@ -46,7 +46,7 @@ def paired(torch: Any) -> Callable[..., Any]:
 
     Layers are of these modes, by default evaluation and training, as compare_layers takes them.
     """
-    from resnet_fn.parity.pair.matching import Side, match, shapes_of
+    from resnet_fn.parity.pair.matching import Outline, match, shapes_of
     from resnet_fn.parity.record import (
         mindspore_cell,
         mindspore_layers,
@@ -56,16 +56,16 @@ def paired(torch: Any) -> Callable[..., Any]:
 
     port, reference = (mindspore_layers, mindspore_cell.state), (torch_layers, torch_module.state)
 
-    def side_of(recorder: Any, state: Any, net: Any, inputs: Any) -> Side:
+    def outline_of(recorder: Any, state: Any, net: Any, inputs: Any) -> Outline:
         roles, layers = recorder.roles_of(net), recorder.layers_of(net, inputs, False)
-        return Side(shapes_of(state(net)), layers, roles["tied"], roles["constants"])
+        return Outline(shapes_of(state(net)), layers, roles["tied"], roles["constants"])
 
     def pair(net: Any, module: Any, inputs: Any, modes: Sequence[str] = ("eval", "train")) -> Any:
         def layers_of(recorder: Any, net: Any) -> Any:
             return {mode: recorder.layers_of(net, inputs, mode == "train") for mode in modes}
 
         theirs, values = layers_of(torch_layers, module), torch_module.state(module)
-        names = match(side_of(*port, net, inputs), side_of(*reference, module, inputs))
+        names = match(outline_of(*port, net, inputs), outline_of(*reference, module, inputs))
         if not names.problems:
             mindspore_cell.assign(net, names.rename(values))
         return names, layers_of(mindspore_layers, net), theirs

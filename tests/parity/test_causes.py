@@ -78,7 +78,7 @@ def test_clipping_before_the_mean_over_micro_batches():
 def test_learning_rate_off_by_one_update():
     rates, words = (
         [*RATES, 0.0],
-        "the learning rate is off by one update: ours is one ahead of the reference's",
+        "the learning rate is off by one update: the port's is one ahead of the reference's",
     )
     assert climb(updates=3, schedule=lambda update: rates[update + 1]) == ("learning rate", [words])
 
@@ -101,9 +101,9 @@ def test_learning_rate_off_by_one_inside_the_step():
 
 def recorded(names, stage, ours, theirs):
     """A case with traces alone."""
-    task = plan_of(SGD, make_batches(2, 4, 3, 4, 5))
+    plan = plan_of(SGD, make_batches(2, 4, 3, 4, 5))
     sides = [
-        Trace("", task, {}, {}, Run(**{"eval_outputs": {}, "start": {}, **one}))
+        Trace("", plan, {}, {}, Run(**{"eval_outputs": {}, "start": {}, **one}))
         for one in (ours, theirs)
     ]
     pairs = NameMap("names", {name: whole_array(name) for name in names}, {}, ())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from resnet_fn.parity.pair.matching import Side, match
+from resnet_fn.parity.pair.matching import Outline, match
 from small_nets import cell, module, ones, t, torch
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -29,13 +29,13 @@ def test_names_that_agree_up_to_leaf_names_decide():
         "bn.running_mean": (4,),
         "bn.running_var": (4,),
     }
-    found = match(Side(ours), Side(theirs))
+    found = match(Outline(ours), Outline(theirs))
     assert (found.how, found.problems) == ("names", ())
     sources = ("bn.weight", "bn.bias", "bn.running_mean", "bn.running_var", "fc.weight")
     assert {name: str(source) for name, source in found.parameters.items()} == dict(
         zip(ours, sources, strict=True)
     )
-    found = match(Side(ours), Side({**theirs, "fc.weight": (3, 4)}))
+    found = match(Outline(ours), Outline({**theirs, "fc.weight": (3, 4)}))
     assert found.problems == ("fc.weight is (2, 4) in the port, (3, 4) in the reference",)
 
 
@@ -46,7 +46,7 @@ def matched(paired):
 
 def pairs(ours, theirs, tied=(), constants=((), ())):
     found = match(
-        Side(ours, constants=constants[0]), Side(theirs, tied=tied, constants=constants[1])
+        Outline(ours, constants=constants[0]), Outline(theirs, tied=tied, constants=constants[1])
     )
     return {name: str(source) for name, source in found.parameters.items()}, found.problems
 

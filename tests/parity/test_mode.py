@@ -76,14 +76,14 @@ def test_functions_that_the_port_compiles_itself_run_in_python():
 
 
 def test_both_modes_compute_the_same_and_a_trace_keeps_its_mode(tmp_path):
-    net, task = Ours(nn.Dense(8, 8), nn.ReLU()), plan_of(SGD, BATCHES, accumulate=2)
-    one = record(MindSporeSide(net, task, loss=ops.cross_entropy), probes=False).trace
+    net, plan = Ours(nn.Dense(8, 8), nn.ReLU()), plan_of(SGD, BATCHES, accumulate=2)
+    one = record(MindSporeSide(net, plan, loss=ops.cross_entropy), probes=False).trace
     last = Tensor(one.run.train_outputs[0]["logits"]), Tensor(BATCHES[0][1][2:], mindspore.int32)
     assert one.losses_alone[ArrayId(samples=2, factor=1)] == pytest.approx(
         ops.cross_entropy(*last).item()
     )
     with run_in("pynative"):
-        two = record(MindSporeSide(net, task), probes=False).trace
+        two = record(MindSporeSide(net, plan), probes=False).trace
     assert [one.environment["mode"], two.environment["mode"]] == ["graph", "pynative"]
     np.testing.assert_allclose(one.run.losses, two.run.losses, rtol=1e-6)
     for name, value in one.run.after[-1].items():

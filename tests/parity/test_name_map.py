@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.pair.map_file import read_map
-from resnet_fn.parity.pair.matching import Side, match
+from resnet_fn.parity.pair.matching import Outline, match
 from resnet_fn.parity.pair.name_map import GRADIENTS, MadeOf, NameMap, Part, joined, whole_array
 
 FUSED = np.arange(24.0).reshape(6, 4)
@@ -103,7 +103,7 @@ def read(entries):
 
 
 def test_every_entry_is_done():
-    names = match(Side(OURS), Side(THEIRS), read(CORRECTIONS))
+    names = match(Outline(OURS), Outline(THEIRS), read(CORRECTIONS))
     assert names.problems == ()
     rng = np.random.default_rng(0)
     theirs = {name: rng.normal(size=shape) for name, shape in THEIRS.items()}
@@ -129,7 +129,7 @@ def test_a_sum_and_signs(entry, expected, words):
     """The gradient of a sum is that of each part."""
     expected = np.array(expected, np.float32)
     theirs = {name: (2,) for name in "ab" if name in str(entry)}
-    names = match(Side({"x": expected.shape}), Side(theirs), read({"x": entry}))
+    names = match(Outline({"x": expected.shape}), Outline(theirs), read({"x": entry}))
     source = names.parameters["x"]
     assert (str(source), names.problems) == (words, ())
     theirs = {"a": np.array([1, 4], np.float32), "b": np.array([4, -2], np.float32)}
@@ -158,7 +158,7 @@ def test_a_layer_stands_for_all_that_it_holds():
         "norm.running_mean": (4,),
         "fc.weight": (4, 4),
     }
-    names = match(Side(ours), Side(theirs), read({"bn": "norm"}))
+    names = match(Outline(ours), Outline(theirs), read({"bn": "norm"}))
     assert (names.how, names.problems, names.layers) == ("names", (), {"bn": "norm"})
     assert {name: str(source) for name, source in names.parameters.items()} == dict(
         zip(ours, theirs, strict=True)
@@ -191,7 +191,7 @@ def test_a_layer_stands_for_all_that_it_holds():
 )
 def test_what_it_cannot_mean_is_refused(entries, words, says):
     with pytest.raises(ValueError) as error:
-        match(Side(OURS), Side(THEIRS), read(entries))
+        match(Outline(OURS), Outline(THEIRS), read(entries))
     says(error, *words)
 
 
@@ -224,5 +224,5 @@ def test_a_file_that_is_not_there_or_no_json_is_refused():
     ],
 )
 def test_parts_that_do_not_make_the_shape_are_a_problem(name, entry, words, says):
-    (problem,) = match(Side(OURS), Side(THEIRS), read({**CORRECTIONS, name: entry})).problems
+    (problem,) = match(Outline(OURS), Outline(THEIRS), read({**CORRECTIONS, name: entry})).problems
     says(problem, *words)

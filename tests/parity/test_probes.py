@@ -238,11 +238,11 @@ def stored(trace: Trace) -> Recorded:
 
 
 def test_a_trace_has_the_answers(tmp_path, capsys):
-    task = plan_of(SGD, [(np.abs(draw(4, 8)), np.array([0, 1, 2, 0], np.int32))])
-    live = record_live(Theirs(t.LeakyReLU(0.1)), task)
+    plan = plan_of(SGD, [(np.abs(draw(4, 8)), np.array([0, 1, 2, 0], np.int32))])
+    live = record_live(Theirs(t.LeakyReLU(0.1)), plan)
     save_recording(live.trace, tmp_path / "theirs", source=live.source)
     reference, net = load_recording(tmp_path / "theirs"), Ours(nn.ReLU())
-    side = MindSporeSide(net, reference.task)
+    side = MindSporeSide(net, reference.plan)
     names = names_of(side, reference)
     save_recording(record(side, like_of(reference, names, False)).trace, tmp_path / "ours")
     port = load_recording(tmp_path / "ours")

@@ -11,7 +11,7 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.parity.ladder import compare_recordings
-from resnet_fn.parity.pair.matching import match, side_of
+from resnet_fn.parity.pair.matching import match, outline_of
 from resnet_fn.parity.record.dropouts import drops_of
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.show.titles import doubt_of, title_of_stage
@@ -122,7 +122,7 @@ def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words, tmp_path)
     recording = load_recording(TRACE)
     save_recording(dataclasses.replace(recording, drops=ours), tmp_path / "trace")
     sides = load_recording(tmp_path / "trace"), dataclasses.replace(recording, drops=theirs)
-    ladder = compare_recordings(*sides, match(*(side_of(side, "eval") for side in sides)))
+    ladder = compare_recordings(*sides, match(*(outline_of(side, "eval") for side in sides)))
     stage = next((stage for stage in ladder.stages if stage.id == DROPOUT), None)
     assert (stage and stage.verdict) == verdict
     assert ladder.agrees == (verdict in (None, "ok"))

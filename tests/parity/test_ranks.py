@@ -11,7 +11,7 @@ import pytest
 
 from resnet_fn.parity import __main__ as command
 from resnet_fn.parity.ladder import compare_recordings
-from resnet_fn.parity.pair.matching import match, side_of
+from resnet_fn.parity.pair.matching import match, outline_of
 from resnet_fn.parity.show.titles import title_of
 from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.ranks import check_shares
@@ -164,7 +164,7 @@ def test_a_fault_is_named(fault, compared, capsys):
 def test_what_does_not_belong_together_is_named(compared, tmp_path, says):
     folder = compared("right")[2]
     ours, theirs = load_recording(folder / "right"), load_recording(folder / "one")
-    names = match(side_of(ours, "train"), side_of(theirs, "train"), None)
+    names = match(outline_of(ours, "train"), outline_of(theirs, "train"), None)
     worker = ours.workers[1].run
     worker.received["norm.gamma"] = worker.sent["norm.gamma"]
     stage = compare_recordings(ours, theirs, names).first_stage
@@ -181,5 +181,5 @@ def test_what_does_not_belong_together_is_named(compared, tmp_path, says):
         (1, 2, True, "BatchNorm"),
     ):
         with pytest.raises(ValueError) as error:
-            check_shares(dataclasses.replace(ours.task, accumulate=accumulate), workers, batchnorm)
+            check_shares(dataclasses.replace(ours.plan, accumulate=accumulate), workers, batchnorm)
         says(error, f"accumulate: {accumulate} must be a multiple of {workers}", words)

@@ -53,7 +53,7 @@ def recorded() -> tuple[Recorded, Recorded, Any, nn.Cell]:
     theirs = record(TorchSide(module, plan, build=reference))
     for name, one in module.state_dict().items():
         assert torch.equal(one, before[name]), name
-    side = MindSporeSide(net, theirs.trace.task, build=port)
+    side = MindSporeSide(net, theirs.trace.plan, build=port)
     names = names_of(side, theirs.trace)
     ours = record(side, like_of(theirs.trace, names, False))
     return theirs, ours, names, net
@@ -95,7 +95,7 @@ def test_losses_and_optimizers_of_the_user_run_alone(recorded):
     net = port()
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
     side = MindSporeSide(
-        net, recorded[0].trace.task, loss=nn.CrossEntropyLoss(), optimizer=optimizer
+        net, recorded[0].trace.plan, loss=nn.CrossEntropyLoss(), optimizer=optimizer
     )
     like = like_of(recorded[0].trace, names_of(side, recorded[0].trace), True)
     trace = record(side, like, probes=False).trace

@@ -118,7 +118,7 @@ def test_undecided_is_never_the_same():
     write_json(doubtful, "ladder.json")
     read = json.loads(Path("ladder.json").read_text())
     assert (read["version"], read["agrees"], read["undecided"]) == (
-        3,
+        4,
         False,
         ["eval forward", "loss"],
     )
@@ -168,7 +168,7 @@ def test_json_holds_everything_and_null_for_what_is_not_finite():
     )
     assert read["names"]["parameters"] == {"conv.weight": "0.weight", "a.b": "1.c"}
     forward = read["stages"][2]["differences"]
-    assert [item["ours"] for item in forward] == [2.0, None]
+    assert [item["port"] for item in forward] == [2.0, None]
     assert [item["relative"] for item in forward] == [1.0, None]
     assert read["layers"][0]["hints"] == ["pad_mode same pads 0/1, the reference 1/1"]
     assert read["layers"][0]["input"] is None

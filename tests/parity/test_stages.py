@@ -61,7 +61,7 @@ def compared(
     theirs: Run,
     *others: Run,
     order: Sequence[str] = ("w", "mean"),
-    task: Plan = TASK,
+    plan: Plan = TASK,
 ) -> dict[str, Stage]:
     """The stages by name; `others` are the reference in float64 and with flipped ties; none:
     without rounding.
@@ -70,7 +70,7 @@ def compared(
     known = measured_rounding(theirs, *exact) if exact else {}
     for one in others[1:]:
         known = with_flipped_ties(known, measured_rounding(one, *exact))
-    sides = [Trace("", task, {}, {}, trace) for trace in (ours, theirs)]
+    sides = [Trace("", plan, {}, {}, trace) for trace in (ours, theirs)]
     return by_title(compare_stages(sides_of(*sides, NAMES, known, order)))
 
 
@@ -192,12 +192,12 @@ def test_the_key_bias_of_an_attention_that_adam_trains(noise, own, verdict):
     adam = dataclasses.replace(
         TASK, optimizer=dataclasses.replace(TASK.optimizer, name="adam", nesterov=False)
     )
-    by_name = compared(ours, theirs, exact, task=adam)
+    by_name = compared(ours, theirs, exact, plan=adam)
     assert by_name["gradients"].verdict == verdict
     if verdict == "ok":
         assert by_name["change by update 1"].verdict == verdict
         ours.after[0]["mean"][4:8] += 1e-3
-        change = compared(ours, theirs, exact, task=adam)["change by update 1"]
+        change = compared(ours, theirs, exact, plan=adam)["change by update 1"]
         assert change.verdict == ("DIFFERS" if noise == own else "ok")
         ours.after[0]["mean"] += 2e-3  # more than any step
         assert compared(ours, theirs, exact)["change by update 1"].verdict == "DIFFERS"

@@ -131,16 +131,16 @@ def test_a_module_that_makes_float32_inside_is_compared_with_float64(way):
             )
             return self.lstm(x, (zeros, zeros))[0][:, -1]
 
-    task = plan_of(
+    plan = plan_of(
         dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0), BATCHES
     )
     if way == "refused":
         with pytest.raises(
             ValueError, match=r"test_torch_side.py:\d+: raise TypeError.*float64.*dtype=x.dtype"
         ):
-            record_reference(Net(), task, probes=False)
+            record_reference(Net(), plan, probes=False)
         return
-    found = record_reference(Net(), task, probes=False)
+    found = record_reference(Net(), plan, probes=False)
     assert 1e-9 < found.rounding[EVAL_FORWARD]["logits"] < 1e-4
     assert 1e-9 < found.rounding[GRADIENTS]["lstm.weight_ih_l0"] < 1e-4
     assert torch.get_default_dtype() == torch.float32
@@ -323,9 +323,9 @@ def test_drift_is_of_the_trained_module_and_noted_where_it_cannot_be_measured():
 
     net = torch.nn.Sequential(*block(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
     net[1].register_buffer("running_var", torch.ones(8), persistent=False)
-    task = plan_of(dataclasses.replace(ADAM, learning_rate=1e-6), make_batches(2, 16, 1, 8, 4, 0))
-    assert record_reference(net, task, probes=False).rounding[CHANGED_BUFFERS]["logits"] < 1e-4
+    plan = plan_of(dataclasses.replace(ADAM, learning_rate=1e-6), make_batches(2, 16, 1, 8, 4, 0))
+    assert record_reference(net, plan, probes=False).rounding[CHANGED_BUFFERS]["logits"] < 1e-4
     assert (
         "under noise failed (AssertionError: noise)"
-        in record_reference(net, task, None, refuses).notes[-1]
+        in record_reference(net, plan, None, refuses).notes[-1]
     )

@@ -53,8 +53,8 @@ def test_the_ladders_average_has_no_warm_up():
 def test_the_dropout_of_a_recipe_is_listed():
     words = "dropout is 0 on both sides; the recipe has dropout=0.1, drop_path=0.05"
     for fields, notes in ({"dropout": 0.1, "drop_path": 0.05}, [words]), ({}, []):
-        task = plan_of(dataclasses.replace(recipe("digits"), **fields), make_batches(1, 4, 1, 2, 3))
-        assert dropout_notes(True, (), task) == notes
+        plan = plan_of(dataclasses.replace(recipe("digits"), **fields), make_batches(1, 4, 1, 2, 3))
+        assert dropout_notes(True, (), plan) == notes
 
 
 def test_batches_are_the_seeds_and_each_class_has_its_pattern():

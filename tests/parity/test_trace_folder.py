@@ -209,7 +209,7 @@ def rewritten(written, folder, change):
     del manifest["sha256"]
     recording = manifest["recording"]["Trace"]
     fields = {
-        "task": recording["task"]["Plan"],
+        "plan": recording["plan"]["Plan"],
         "trace": recording["run"]["Run"],
         "manifest": manifest,
     }
@@ -230,10 +230,10 @@ def rewritten(written, folder, change):
         ),
         (lambda m: m["initial"].update(file={"object": 1}), "this version cannot read the trace"),
         (
-            lambda m: m["task"]["loss"]["LossPlan"].update(modell="x"),
+            lambda m: m["plan"]["loss"]["LossPlan"].update(modell="x"),
             "this version cannot read the trace",
         ),
-        (lambda m: m["task"].update(accumulate=7), "accumulate: 7 does not divide batch size 2"),
+        (lambda m: m["plan"].update(accumulate=7), "accumulate: 7 does not divide batch size 2"),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_rejected(written, tmp_path, change, message):
@@ -275,7 +275,7 @@ def test_traces_of_different_tasks_are_rejected(tmp_path, says):
         rewritten(
             TRACE,
             tmp_path / name,
-            lambda m, to=smoothing: m["task"]["loss"]["LossPlan"].update(smoothing=to),
+            lambda m, to=smoothing: m["plan"]["loss"]["LossPlan"].update(smoothing=to),
         )
     with pytest.raises(ValueError) as error:
         main(["compare", str(tmp_path / "a"), str(tmp_path / "b")])

@@ -1,9 +1,10 @@
-"""How far an array of the port may be from the reference's: each bound, its reason and its
-evidence.
+"""How far an array of the port may be from the reference's: bounds, their reasons and evidence.
 
 An error passes if it is at most the tolerance, or at most 4 times the rounding. docs/parity.md,
-"How a bound comes about", has the formulas and the measurements. The limits that the recorder needs
-too are in trace/limits.py.
+"How a bound comes about", has the formulas and the measurements. Elsewhere are the limits that the
+recorder needs too (trace/limits.py, with CEILING, the most rounding that decides, and EXACT, for
+sums over workers), the tolerance by which hints judge a layer (trace/layer.py), and the error up to
+which a cause explains a difference (trace/difference.py).
 """
 
 import dataclasses

@@ -90,7 +90,7 @@ def coverage_of(
     probes = sum(map(len, shown.values()))
     many = _words_of_batches(reference)
     norms = reference.run.norms
-    clip = reference.task.clip_norm
+    clip = reference.plan.clip_norm
     never = _never_called(reference, others)
     clipping = "none"
     acted = 0
@@ -134,7 +134,7 @@ def _layer_names(trace: Trace) -> dict[str, str]:
 
 
 def _words_of_batches(trace: Trace) -> str:
-    batches = trace.task.batches
+    batches = trace.plan.batches
     leaves = named_leaves(batches[0][0], "")
     first = next(iter(leaves.values()), np.zeros(()))
     plural = "es" if len(batches) > 1 else ""
@@ -157,17 +157,17 @@ def _of_layers(reference: Trace, names: NameMap, shown: Mapping[str, set[str]]) 
 
     `shown` has the names of probes by the port's layers' names.
     """
-    by_theirs = {}
+    by_reference = {}
     for name, other in names.layers.items():
-        by_theirs[other] = shown.get(name, set())
+        by_reference[other] = shown.get(name, set())
     runs: dict[str, list[Layer]] = {}
     for layer in itertools.chain(*reference.layers.values()):
         runs.setdefault(layer.name, []).append(layer)
     for name, executions in runs.items():
-        yield from _limits(executions, by_theirs.get(name, set()))
+        yield from _limits(executions, by_reference.get(name, set()))
     yield from reference.limits
     yield from _of_inputs(reference, shown.get(NET, set()))
-    yield from _rows(reference, shown, by_theirs)
+    yield from _rows(reference, shown, by_reference)
 
 
 def _probes_left_out(
@@ -219,7 +219,7 @@ def _of_inputs(reference: Trace, probes: set[str]) -> Iterator[str]:
     """Yield lines about data that may hide a fault: constant masks, symmetric matrices, classes
     without labels.
     """
-    batches = reference.task.batches
+    batches = reference.plan.batches
     for name, leaf in named_leaves(batches[0][0], "inputs").items():
         every = np.stack(_of_all_batches(reference, name))
         if is_mask(name, leaf) and _is_constant(every) and MASKS not in probes:
@@ -235,7 +235,7 @@ def _of_inputs(reference: Trace, probes: set[str]) -> Iterator[str]:
 
 def _missing_classes(reference: Trace) -> Iterator[str]:
     """Yield a line for labels that lack classes of the first output."""
-    batches = reference.task.batches
+    batches = reference.plan.batches
     outputs = next(iter(reference.run.eval_outputs.values()), np.zeros(()))
     for name, leaf in named_leaves(batches[0][1], "labels").items():
         classes = _classes(outputs.shape, leaf.shape)
@@ -276,15 +276,15 @@ def _is_constant(array: np.ndarray) -> bool:
 
 
 def _of_all_batches(trace: Trace, name: str) -> list[np.ndarray]:
-    return [named_leaves(inputs, "inputs")[name] for inputs, _ in trace.task.batches]
+    return [named_leaves(inputs, "inputs")[name] for inputs, _ in trace.plan.batches]
 
 
 def _rows(
-    reference: Trace, shown: Mapping[str, set[str]], by_theirs: Mapping[str, set[str]]
+    reference: Trace, shown: Mapping[str, set[str]], by_reference: Mapping[str, set[str]]
 ) -> Iterator[str]:
     """Report unused rows of embeddings.
 
-    `shown` has probes by the port's layers' names, `by_theirs` by the reference's.
+    `shown` has probes by the port's layers' names, `by_reference` by the reference's.
     """
     of_net = shown.get(NET, set())
     for layer in reference.layers["eval"]:
@@ -294,13 +294,13 @@ def _rows(
             continue
         looked_up = [layer.input]
         rows = layer.parameters[0][1][0]
-        inputs, _ = reference.task.batches[0]
+        inputs, _ = reference.plan.batches[0]
         for name, leaf in named_leaves(inputs, "inputs").items():
             if leaf.shape == layer.input.shape and (leaf == layer.input).all():
                 looked_up += _of_all_batches(reference, name)
         ids = np.concatenate([one.ravel() for one in looked_up])
         count = len(np.unique(ids))
-        titles = by_theirs.get(layer.name, set()) | of_net
+        titles = by_reference.get(layer.name, set()) | of_net
         # one probe for each input that is looked up
         every_id = any(one.startswith(IDS) for one in titles)
         if count < rows and not every_id:

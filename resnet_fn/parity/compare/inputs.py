@@ -17,7 +17,7 @@ class Inputs(Rule):
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison of all batches."""
-        return inputs_stage(sides.port.task.batches, sides.reference.task.batches)
+        return inputs_stage(sides.port.plan.batches, sides.reference.plan.batches)
 
 
 def inputs_stage(port: Sequence[Batch], reference: Sequence[Batch]) -> Stage:

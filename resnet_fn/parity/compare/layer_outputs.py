@@ -12,11 +12,11 @@ class LayerOutputs(Rule):
     """Shows how the outputs of layers differ (`layers.compare_layers`)."""
 
     mode: str = ""  # of the layers: "eval", "train", or "dropout" (with masks)
-    after: Rule = dataclasses.field(kw_only=True)  # the stage of the net's outputs in this mode
+    of_net: Rule = dataclasses.field(kw_only=True)  # compares the net's outputs in this mode
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if no layers or outputs of the net are compared."""
         outputs = [one.output for one in sides.layers if one.mode == self.mode]
-        if not outputs or self.after.stage(sides) is None:
+        if not outputs or self.of_net.stage(sides) is None:
             return None
         return without_undecided(Stage(self.id, outputs))

@@ -97,8 +97,10 @@ def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:
     """Compare one execution of a layer in both nets. Both executions must have outputs."""
     assert port.output is not None
     assert reference.output is not None
-    ours_output, theirs_output = _repeated(port.output, _as_ours(port.output, reference.output))
-    output = _arrays(port.title, ours_output, theirs_output, reference.output_rounding)
+    port_output, reference_output = _repeated(
+        port.output, _laid_out_as(port.output, reference.output)
+    )
+    output = _arrays(port.title, port_output, reference_output, reference.output_rounding)
     input_ = None
     # A port's last projection may be paired with a whole attention, which has another input.
     if (
@@ -107,7 +109,10 @@ def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:
         and {port.kind, reference.kind} != {"attention", "dense"}
     ):
         input_ = _arrays(
-            port.title, port.input, _as_ours(port.input, reference.input), reference.input_rounding
+            port.title,
+            port.input,
+            _laid_out_as(port.input, reference.input),
+            reference.input_rounding,
         )
     hints: list[str] = []
     if output.verdict == DIFFERS:
@@ -118,7 +123,7 @@ def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:
                 "happens between the "
                 "layers (a function, a sum, a concatenation)"
             )
-        if ours_output.shape != theirs_output.shape:
+        if port_output.shape != reference_output.shape:
             hints.append(
                 f"its output is {port.output.shape} in the port, {reference.output.shape} in the "
                 "reference"
@@ -126,7 +131,7 @@ def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:
     return LayerDifference(mode, port.title, reference.title, output, input_, tuple(hints))
 
 
-def _as_ours(port: Any, reference: Any) -> Any:
+def _laid_out_as(port: Any, reference: Any) -> Any:
     return reference if port is None or reference is None else layout(port, reference)(reference)
 
 

@@ -5,7 +5,7 @@ import dataclasses
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage, without_undecided
-from resnet_fn.parity.compare.workers import Workers
+from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.stages import EVERY_LATER
 
 
@@ -34,7 +34,7 @@ class OtherRuns(Rule):
             return None
         return without_undecided(combined)
 
-    def with_workers(self, stage: Stage, workers: Workers) -> Stage:
+    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the result as the rule changes it."""
         return self.rule.with_workers(stage, workers)
 

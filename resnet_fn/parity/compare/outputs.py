@@ -10,7 +10,7 @@ from resnet_fn.parity.compare.allowed import growing, larger_bound
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage, without_undecided
-from resnet_fn.parity.compare.workers import Workers
+from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
 from resnet_fn.parity.trace.stages import ALL_GRADIENTS, OUTPUTS, Key, array_id
 from resnet_fn.parity.trace.tree import paired_outputs
@@ -42,7 +42,10 @@ class Outputs(Rule):
         more = [_word(name) for name in port if name not in names.values()]
         errors, least, differences = sides.errors(self.id), self.least(sides), []
         for name, b in reference.items():
-            roundings = {"float64": errors.get(name, 0.0), self.floor: least.get(name, 0.0)}
+            roundings = {
+                "measured rounding": errors.get(name, 0.0),
+                self.floor: least.get(name, 0.0),
+            }
             allowed = larger_bound(self.tolerance, roundings)
             differences.append(allowed.compare(array_id(name), port[names[name]], b))
         return Stage(self.id, differences, f"in the port alone: {', '.join(more)}" if more else "")
@@ -108,7 +111,7 @@ class Rates(Outputs):
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if both sides use the recipe's rates."""
         reference = sides.reference
-        if sides.port.run.rates == reference.run.rates == reference.task.rates:
+        if sides.port.run.rates == reference.run.rates == reference.plan.rates:
             return None
         return self.compare(sides)
 
@@ -168,7 +171,7 @@ class ChangedBuffers(Outputs):
         largest = max(sides.errors(OUTPUTS).values(), default=0.0)
         return dict.fromkeys(sides.reference.run.last_outputs, largest)
 
-    def with_workers(self, stage: Stage, workers: Workers) -> Stage:
+    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the stage without numbers if each worker has its own BatchNorm statistics."""
         stage = workers.without_moved(stage)
         return dataclasses.replace(stage, differences=()) if workers.moved else stage

@@ -16,7 +16,7 @@ from resnet_fn.parity.compare.notes import training_notes
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.compare.workers import Workers
+from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference, norm
 from resnet_fn.parity.trace.stages import ArrayId
@@ -61,7 +61,7 @@ class Parameters(Rule):
             a, b, size = port[name], reference[name], norm(reference[name]) or 1.0
             if name in unsure:
                 a = np.where(unsure[name] & (np.abs(a - b) <= most), b, a)
-            allowed = self.allowed(sides, name, b, {"float64": error, "median": usual})
+            allowed = self.allowed(sides, name, b, {"measured rounding": error, "median": usual})
             item = allowed.compare(ArrayId(name), a, b)
             if item.verdict in (UNDECIDED, DIFFERS) and name in sides.only_rounding:
                 item = part_of_stage(item, size, whole, usual)
@@ -81,7 +81,9 @@ class Parameters(Rule):
         return False
 
     def unsure(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
-        """Return masks of the elements that the optimizer changes by chance, and how far."""
+        """Return how far the optimizer may change elements by chance, and masks of these elements by
+        the array's name.
+        """
         return 0.0, {}
 
     def by_the_stage(self, sides: Sides, item: Difference, size: float, whole: float) -> Difference:
@@ -104,7 +106,7 @@ class Gradients(Parameters):
 class Statistics(Parameters):
     """Compares BatchNorm's statistics and other untrained arrays."""
 
-    def with_workers(self, stage: Stage, workers: Workers) -> Stage:
+    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the comparison, with the mean of the workers' own statistics."""
         stage = workers.without_moved(stage)
         # with dropout masks, only one update is made

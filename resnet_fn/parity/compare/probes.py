@@ -16,7 +16,7 @@ from resnet_fn.parity.trace.data import Probe, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference, relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.layout import layout
-from resnet_fn.parity.trace.probes import FACTORS, NET, SIZES, TOO_LARGE, Asked
+from resnet_fn.parity.trace.probes import FACTORS, NET, SIZES, TOO_LARGE, AskedProbes
 from resnet_fn.parity.trace.source import ProbeRounding
 from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import paired_outputs
@@ -89,7 +89,7 @@ class ComparedProbes(NamedTuple):
     left_out: Mapping[str, str]  # probe that compares nothing → the reason
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> AskedProbes:
         """The probes that differ, of which the reference's rounding decides."""
         asked: dict[str, list[str]] = {}
         for one in self.probes:

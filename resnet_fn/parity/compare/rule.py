@@ -5,7 +5,7 @@ from typing import Any
 
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.compare.workers import Workers
+from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.derived import ARRAYS
 from resnet_fn.parity.trace.stages import StageId
@@ -39,6 +39,6 @@ class Rule:
         """
         return self.compare(sides)
 
-    def with_workers(self, stage: Stage, workers: Workers) -> Stage:
+    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the result after what several workers make different."""
         return stage

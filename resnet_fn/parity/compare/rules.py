@@ -28,7 +28,7 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.untrained import Untrained
 from resnet_fn.parity.compare.weights import AveragedWeights, Change, LastWeights
 from resnet_fn.parity.compare.worker_sum import SumOfGradients
-from resnet_fn.parity.compare.workers import Workers, merged
+from resnet_fn.parity.compare.workers import PortWorkers, merged
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.stages import StageId
@@ -59,10 +59,10 @@ RULES: tuple[Rule, ...] = (
     Untrained(stages.UNTRAINED, **_GIVEN),
     Parameters(stages.WEIGHTS, trains=False, tolerance=allowed.EQUAL),
     _eval_forward,
-    LayerOutputs(stages.EVAL_LAYERS, **_GIVEN, mode="eval", after=_eval_forward),
+    LayerOutputs(stages.EVAL_LAYERS, **_GIVEN, mode="eval", of_net=_eval_forward),
     Dropout(stages.DROPOUT, **_GIVEN),
     _train_forward,
-    LayerOutputs(stages.TRAIN_LAYERS, **_OF_LAYERS, mode="train", after=_train_forward),
+    LayerOutputs(stages.TRAIN_LAYERS, **_OF_LAYERS, mode="train", of_net=_train_forward),
     _loss,
     LossAlone(stages.LOSS_ALONE, rounded=False),
     SumOfGradients(stages.SUM, each_worker=False, rounded=False),
@@ -80,7 +80,7 @@ RULES: tuple[Rule, ...] = (
     ChangedBuffers(stages.CHANGED_BUFFERS, tolerance=allowed.GRADIENTS),
     AveragedWeights(stages.AVERAGE, tolerance=allowed.GRADIENTS),
     _masked_forward,
-    LayerOutputs(stages.MASKED_LAYERS, **_OF_LAYERS, mode="dropout", after=_masked_forward),
+    LayerOutputs(stages.MASKED_LAYERS, **_OF_LAYERS, mode="dropout", of_net=_masked_forward),
     *map(with_masks, (_loss, _gradients, _change, _statistics)),
 )
 
@@ -91,7 +91,7 @@ def compare_stages(sides: Sides, known: Mapping[StageId, Stage] | None = None) -
     `known` has the stages of an earlier call with another rounding. Those that do not depend on the
     rounding are not compared again.
     """
-    workers = Workers(sides.port)
+    workers = PortWorkers(sides.port)
     others = [sides.of_worker(worker) for worker in sides.port.workers[1:]]
     result = []
     for rule in RULES:

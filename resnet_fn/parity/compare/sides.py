@@ -142,7 +142,9 @@ class Sides:
     def of_worker(self, worker: Trace) -> "Sides":
         """Return these sides with another worker's trace as the port's."""
         return dataclasses.replace(
-            self, port=worker, arrays=names_of(worker, self.reference, self.names, self.arrays.all)
+            self,
+            port=worker,
+            arrays=compared_names(worker, self.reference, self.names, self.arrays.all),
         )
 
 
@@ -155,7 +157,7 @@ def order_of(port: Trace, names: NameMap) -> list[str]:
     return list(dict.fromkeys([*used, *names.parameters]))
 
 
-def names_of(port: Trace, reference: Trace, names: NameMap, order: Sequence[str]) -> Names:
+def compared_names(port: Trace, reference: Trace, names: NameMap, order: Sequence[str]) -> Names:
     """Return which of the port's arrays, given in the order of execution, stages compare."""
     gradients = reference.run.gradients
     trained = [name for name in order if name in port.run.gradients]
@@ -174,5 +176,5 @@ def sides_of(
     initialisation: bool = True,
 ) -> Sides:
     """Return both sides with the names of the arrays that are compared."""
-    arrays = names_of(port, reference, names, list(order))
+    arrays = compared_names(port, reference, names, list(order))
     return Sides(port, reference, names, rounding, arrays, layers, initialisation)

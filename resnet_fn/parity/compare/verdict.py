@@ -28,7 +28,7 @@ from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import RATE, Rounding, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference
 from resnet_fn.parity.trace.environment import environment_notes
-from resnet_fn.parity.trace.probes import Asked
+from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.source import ProbeRounding
 from resnet_fn.parity.trace.stages import EVAL_FORWARD, GRADIENTS
 
@@ -37,7 +37,7 @@ class Request(NamedTuple):
     """What a verdict still needs to know of the reference."""
 
     tie_width: float | None = None  # the rounding with flipped ties of this width
-    probes: Asked | None = None  # the rounding of these probes
+    probes: AskedProbes | None = None  # the rounding of these probes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Evidence:
     earlier: Verdict | None = None  # an earlier verdict, whose request has been answered
     flipped: tuple[Rounding, int] | None = None  # the rounding with flipped ties; their number
     probes: ProbeRounding | None = None  # the rounding of the probes that were asked for
-    not_measured: str = ""  # why the rounding of the probes is unknown
+    not_measured: str = ""  # why the rounding of some or all of the probes is unknown
 
 
 def verdict(
@@ -187,7 +187,7 @@ def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation
         notes,
         changed=_changes(sides),
         environment=environment_notes(port.environment, reference.environment),
-        precision="float16" if reference.task.precision == "fp16" else "float32",
+        precision="float16" if reference.plan.precision == "fp16" else "float32",
         compiled="pynative" not in modes,
         measured=bool(rounding),
         ran={mode: len(one) for mode, one in port.layers.items()},
@@ -269,7 +269,8 @@ def _with_probes(
 ) -> Verdict:
     """Return the final verdict, with what probes show and the comparison covers."""
     result = dataclasses.replace(result, request=None, compared_probes=None)
-    if evidence.not_measured:  # then the tolerance alone decides
+    # Probes whose rounding is missing are judged by the tolerance alone.
+    if evidence.not_measured:
         left_out = {**compared.left_out, "the rounding of probes": evidence.not_measured}
         compared = compared._replace(left_out=left_out)
     try:

@@ -14,7 +14,7 @@ from resnet_fn.parity.compare.allowed import (
 from resnet_fn.parity.compare.parameters import Parameters
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.compare.workers import Workers
+from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.difference import Difference, norm
 from resnet_fn.parity.trace.tree import Arrays
 
@@ -35,8 +35,8 @@ class Weights(Parameters):
         """Return twice the largest change of a weight, and masks of the elements that the optimizer
         may change so far by chance; nothing for the recipe's SGD.
         """
-        task = sides.reference.task
-        if not task.optimizer.is_adaptive:
+        plan = sides.reference.plan
+        if not plan.optimizer.is_adaptive:
             return 0.0, {}
         largest = max(
             float(np.abs(reference[name] - self.before(sides, name)).max(initial=0))
@@ -74,7 +74,7 @@ class LastWeights(Weights):
         stage = Stage(self.id, note=note) if updates == 1 else self.compare(sides)
         return dataclasses.replace(stage, id=dataclasses.replace(self.id, update=max(2, updates)))
 
-    def with_workers(self, stage: Stage, workers: Workers) -> Stage:
+    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the comparison without BatchNorm's statistics."""
         return workers.without_moved(stage)
 
@@ -88,7 +88,7 @@ class AveragedWeights(Weights):
         exists = sides.reference.run.average or sides.port.run.average
         return self.compare(sides) if exists else None
 
-    def with_workers(self, stage: Stage, workers: Workers) -> Stage:
+    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the comparison without BatchNorm's statistics."""
         return workers.without_moved(stage)
 

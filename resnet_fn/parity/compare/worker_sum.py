@@ -5,7 +5,7 @@ import dataclasses
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.compare.workers import Workers
+from resnet_fn.parity.compare.workers import PortWorkers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,4 +14,4 @@ class SumOfGradients(Rule):
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if there is only one worker."""
-        return Workers(sides.port).sum_of_gradients() if sides.port.workers else None
+        return PortWorkers(sides.port).sum_of_gradients() if sides.port.workers else None

@@ -17,7 +17,7 @@ from resnet_fn.parity.trace.tree import Arrays
 
 
 @dataclass(frozen=True)
-class Workers:
+class PortWorkers:
     """The port's workers, in the order of ranks."""
 
     port: Trace

@@ -89,9 +89,9 @@ def _not_searched(case: StageCase) -> list[str] | None:
         return []
     if not reference.framework.startswith("PyTorch"):
         return []
-    if reference.task.precision == "fp16":
+    if reference.plan.precision == "fp16":
         return ["no cause is searched for in half precision; compare without --precision fp16"]
-    if whole and reference.task.accumulate > 1:
+    if whole and reference.plan.accumulate > 1:
         return [
             "no cause is searched for in the loss and gradients of micro-batches; compare with "
             "--accumulate 1"
@@ -132,7 +132,7 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
             layers[one.reference] = (a, max(rounding, relative))
     results = {}
     roundings = reference.rounding.get(stage, {})
-    if reference.task.accumulate == 1:
+    if reference.plan.accumulate == 1:
         is_eval = mode == "eval"
         mine = port.eval_outputs if is_eval else port.train_outputs[0]
         others = reference.run.eval_outputs if is_eval else reference.run.train_outputs[0]
@@ -203,7 +203,7 @@ def _gradients(case: StageCase) -> list[str]:
     port = case.port.run.gradients
     reference = case.names.rename(case.reference.run.gradients, name_map.GRADIENTS)
     names = [name for name in port if name in reference]
-    parts = case.reference.task.accumulate
+    parts = case.reference.plan.accumulate
     known = {f"the sum over {parts} micro-batches instead of their mean": parts}
     factor = _multiple("every gradient", flat(port, names), flat(reference, names), known)
     return [*factor, *sharing_notes(case.names, case.port.tied)]
@@ -241,7 +241,7 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
 
 
 def _clipping(case: StageCase) -> list[str]:
-    limit = case.reference.task.clip_norm
+    limit = case.reference.plan.clip_norm
     if not limit:
         return []
     run = case.reference.run
@@ -302,7 +302,7 @@ def _statistics(case: StageCase) -> list[str]:
     """Describe running statistics that keep a larger or smaller fraction of the old value than the
     reference's.
     """
-    if case.reference.task.accumulate > 1:
+    if case.reference.plan.accumulate > 1:
         return []
     start = case.names.rename(case.reference.run.start)
     first = case.names.rename(case.reference.run.after[0])

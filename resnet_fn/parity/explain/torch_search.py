@@ -52,25 +52,25 @@ class ModuleSource(StoredSource):
 
 
 def _rerun_of(recording: Trace, module: torch.nn.Module) -> Rerun:
-    task, trace = recording.task, recording.run
-    initialise(module, task.batches[0][0])
+    plan, run = recording.plan, recording.run
+    initialise(module, plan.batches[0][0])
     with without_dropout(module.named_modules()):
         reference = copied(module).float()
-    outputs = outputs_of(first_call(load(reference, trace.start), task.batches[0][0]))
+    outputs = outputs_of(first_call(load(reference, run.start), plan.batches[0][0]))
     if any(
         relative_error(outputs.get(name, np.nan), one) > 1e-3
-        for name, one in trace.eval_outputs.items()
+        for name, one in run.eval_outputs.items()
     ):
         file = recording.file.partition(",")[0]
         raise ValueError(
             f"{file}: the module does not compute the recorded outputs; give the recorded module's "
             "file"
         )
-    if task.loss.custom:
-        return Rerun(reference, task, _no_loss)
-    outputs = first_call(reference, task.first[0], True)
-    loss = loss_of_logits("the reference", outputs, recipe_loss(task.loss))
-    return Rerun(reference, task, loss)
+    if plan.loss.custom:
+        return Rerun(reference, plan, _no_loss)
+    outputs = first_call(reference, plan.first[0], True)
+    loss = loss_of_logits("the reference", outputs, recipe_loss(plan.loss))
+    return Rerun(reference, plan, loss)
 
 
 def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:

@@ -285,8 +285,8 @@ def _pair(a: Graph, b: Graph, rounds: int) -> Paired:
     layers: dict[str, str] = {}
     for one, partner in pairs:
         for kind, names in one.followers.items():
-            theirs_of_kind = partner.followers.get(kind, [])
-            layers |= zip(names, theirs_of_kind, strict=False)
+            reference_of_kind = partner.followers.get(kind, [])
+            layers |= zip(names, reference_of_kind, strict=False)
     return Paired(pairs, left, rest, layers)
 
 

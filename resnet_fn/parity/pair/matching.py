@@ -33,7 +33,7 @@ class Attempt(NamedTuple):
     problems: list[str]  # a line for each array or layer without a counterpart
 
 
-class Side(NamedTuple):
+class Outline(NamedTuple):
     """The arrays and layers of one net, which are to be paired with another net's."""
 
     shapes: Mapping[str, Shape]  # of all parameters and statistics, by name
@@ -47,14 +47,14 @@ class Side(NamedTuple):
         groups = (group for group in self.tied if name in group)
         return next(groups, ())
 
-    def without(self, names: Collection[str]) -> "Side":
+    def without(self, names: Collection[str]) -> "Outline":
         """Return a copy without the arrays `names`."""
         return self._replace(
             shapes={name: shape for name, shape in self.shapes.items() if name not in names}
         )
 
 
-def match(port: Side, reference: Side, corrections: Corrections | None = None) -> NameMap:
+def match(port: Outline, reference: Outline, corrections: Corrections | None = None) -> NameMap:
     """Pair the parameters and layers of a net with the reference's.
 
     Arrays are paired by name if both nets use the same names, apart from names like MindSpore's
@@ -105,9 +105,9 @@ def fuller_mode(recording: Trace) -> str:
     return max("eval", "train", key=lambda mode: len(layers[mode]))
 
 
-def side_of(recording: Trace, mode: str) -> Side:
+def outline_of(recording: Trace, mode: str) -> Outline:
     """Return the arrays of a recorded net, and the layers that run in `mode`."""
-    return Side(
+    return Outline(
         shapes_of(recording.run.start),
         recording.layers[mode],
         recording.tied,
@@ -160,8 +160,8 @@ class _Pairing:
     `used` names the reference's arrays that --map has paired.
     """
 
-    port: Side
-    reference: Side
+    port: Outline
+    reference: Outline
     used: set[str]
 
     def by_name(self) -> tuple[dict[str, MadeOf], list[str]]:
@@ -294,7 +294,7 @@ def _by_shape(shapes: Shapes) -> dict[Shape, str]:
     return {shape: name for name, shape in flat.items() if counts[shape] == 1}
 
 
-def _without_array(side: Side) -> set[str]:
+def _without_array(side: Outline) -> set[str]:
     """Return the layers' parameters that are not among the arrays to pair, under any name."""
     missing = set()
     for layer in side.layers:

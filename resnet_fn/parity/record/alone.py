@@ -41,7 +41,7 @@ def changes_alone(
 def losses_alone(
     loss: Callable[[Tree, Tree], np.ndarray],
     outputs: Arrays,
-    task: Plan,
+    plan: Plan,
     like: Tree,
     tensor: Callable[[Any], Any],
 ) -> dict[ArrayId, float]:
@@ -51,7 +51,7 @@ def losses_alone(
     used. `like` has the structure that the loss expects. `tensor` converts an array into a tensor.
     Losses that raise errors are left out.
     """
-    labels = split(task.batches[0][1], task.accumulate)[-1]
+    labels = split(plan.batches[0][1], plan.accumulate)[-1]
     of_labels = [leaf for _, leaf in leaves(labels)]
     sized = (leaf for leaf in (*of_labels, *outputs.values()) if np.ndim(leaf))
     count = len(next(sized, ()))

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.record.kinds import kind_of
-from resnet_fn.parity.trace.layer import Pads, Settings, same_pads
+from resnet_fn.parity.trace.layer import LayerSettings, Pads, same_pads
 
 
-def settings_of(layer: Any, image: np.ndarray | None) -> Settings:
+def settings_of(layer: Any, image: np.ndarray | None) -> LayerSettings:
     """Return a layer's settings, or {} if none are known. `image` is the layer's first input."""
     function = _TABLE.get(kind_of(layer))
     try:
@@ -22,9 +22,9 @@ def settings_of(layer: Any, image: np.ndarray | None) -> Settings:
         return {}
 
 
-def _conv(layer: Any, image: np.ndarray | None) -> Settings:
+def _conv(layer: Any, image: np.ndarray | None) -> LayerSettings:
     count = _directions(layer, image)
-    settings: Settings = {}
+    settings: LayerSettings = {}
     for name in ("kernel_size", "stride", "dilation"):
         settings[name] = _spread(getattr(layer, name), count)
     settings["groups"] = layer.groups if hasattr(layer, "groups") else layer.group
@@ -39,7 +39,7 @@ def _has_bias(layer: Any) -> bool:
     return bool(layer.has_bias) if hasattr(layer, "has_bias") else layer.bias is not None
 
 
-def _padding(layer: Any, size: Sequence[int]) -> Settings:
+def _padding(layer: Any, size: Sequence[int]) -> LayerSettings:
     mode = {"pad_mode": _pad_mode(layer)} if hasattr(layer, "pad_mode") else {}  # in MindSpore
     return {"pads": pads_of(layer, size), **mode}
 
@@ -101,7 +101,7 @@ def _read(layer: Any, *names: str) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
+def _transposed(layer: Any, image: np.ndarray | None) -> LayerSettings:
     """Return a transposed convolution's settings.
 
     `pads` are cut off (input size − 1) · stride + kernel output rows.
@@ -128,14 +128,17 @@ def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
     return settings | {"pads": tuple(pads)}
 
 
-def _pool(layer: Any, image: np.ndarray | None) -> Settings:
+def _pool(layer: Any, image: np.ndarray | None) -> LayerSettings:
     count = _directions(layer, image)
     if hasattr(layer, "output_size") or "Adaptive" in type(layer).__name__:
         output = _read(layer, "output_size")
         output = output.numpy().tolist() if hasattr(output, "numpy") else output
         return {"output_size": tuple(output) if isinstance(output, Sequence) else (output,) * count}
     kernel = _spread(layer.kernel_size, count)
-    settings: Settings = {"kernel_size": kernel, "stride": _spread(layer.stride or kernel, count)}
+    settings: LayerSettings = {
+        "kernel_size": kernel,
+        "stride": _spread(layer.stride or kernel, count),
+    }
     settings["ceil_mode"] = bool(_read(layer, "ceil_mode"))
     if image is not None:
         settings |= _padding(layer, image.shape[-count:])
@@ -149,10 +152,12 @@ def _pool(layer: Any, image: np.ndarray | None) -> Settings:
     return settings | {"divisor_override": _read(layer, "divisor_override") or None}
 
 
-def _norm(layer: Any, image: np.ndarray | None) -> Settings:
+def _norm(layer: Any, image: np.ndarray | None) -> LayerSettings:
     layer = getattr(layer, "bn2d", layer)  # MindSpore's BatchNorm3d is a cell around a BatchNorm2d
     name = _class_names(layer)
-    settings: Settings = {"eps": float(layer.epsilon if hasattr(layer, "epsilon") else layer.eps)}
+    settings: LayerSettings = {
+        "eps": float(layer.epsilon if hasattr(layer, "epsilon") else layer.eps)
+    }
     if "LayerNorm" in name:
         # A user's class that is derived from MindSpore's may transpose its input first, as in
         # ConvNeXt.
@@ -176,7 +181,7 @@ def _norm(layer: Any, image: np.ndarray | None) -> Settings:
     return settings | ({} if layer.momentum is None else {"momentum": float(layer.momentum)})
 
 
-def _attention(layer: Any, image: np.ndarray | None) -> Settings:
+def _attention(layer: Any, image: np.ndarray | None) -> LayerSettings:
     return {
         "num_heads": layer.num_heads,
         "bias": layer.in_proj_bias is not None,
@@ -186,7 +191,7 @@ def _attention(layer: Any, image: np.ndarray | None) -> Settings:
     }
 
 
-def _recurrent(layer: Any, image: np.ndarray | None) -> Settings:
+def _recurrent(layer: Any, image: np.ndarray | None) -> LayerSettings:
     settings = {}
     for name in ("hidden_size", "num_layers", "bidirectional", "batch_first"):
         settings[name] = getattr(layer, name)
@@ -197,7 +202,7 @@ def _recurrent(layer: Any, image: np.ndarray | None) -> Settings:
     return {**settings, "bias": bias, "proj_size": getattr(layer, "proj_size", 0)}
 
 
-def _softmax(layer: Any, image: np.ndarray | None) -> Settings:
+def _softmax(layer: Any, image: np.ndarray | None) -> LayerSettings:
     axis = -3 if "2d" in type(layer).__name__ else _read(layer, "dim", "axis")
     if axis is None or image is None:
         return {}
@@ -205,7 +210,7 @@ def _softmax(layer: Any, image: np.ndarray | None) -> Settings:
     return {"axis": first % image.ndim}
 
 
-def _upsample(layer: Any, image: np.ndarray | None) -> Settings:
+def _upsample(layer: Any, image: np.ndarray | None) -> LayerSettings:
     fixed = {"UpsamplingNearest2d": ("nearest", False), "UpsamplingBilinear2d": ("bilinear", True)}
     name = type(layer).__name__
     mode, corners = fixed.get(name) or (layer.mode, bool(layer.align_corners))
@@ -244,7 +249,7 @@ _NUMBERS: dict[str, dict[str, Sequence[str]]] = {
 }
 
 
-def _numbers(layer: Any, image: np.ndarray | None) -> Settings:
+def _numbers(layer: Any, image: np.ndarray | None) -> LayerSettings:
     settings = {}
     for word, names in _NUMBERS[kind_of(layer)].items():
         value = _read(layer, *names)
@@ -253,7 +258,7 @@ def _numbers(layer: Any, image: np.ndarray | None) -> Settings:
     return settings
 
 
-_TABLE: dict[str, Callable[[Any, Any], Settings]] = {
+_TABLE: dict[str, Callable[[Any, Any], LayerSettings]] = {
     "conv": _conv,
     "transposed conv": _transposed,
     **dict.fromkeys(("maxpool", "avgpool"), _pool),

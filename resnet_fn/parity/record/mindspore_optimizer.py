@@ -14,7 +14,7 @@ from resnet_fn.parity.record.alone import changes_alone
 from resnet_fn.parity.record.cells import unchanged
 from resnet_fn.parity.record.mindspore_cell import assign, parameters_by_path
 from resnet_fn.parity.record.optimizer_settings import mindspore_settings, torch_settings
-from resnet_fn.parity.trace.data import Settings
+from resnet_fn.parity.trace.data import ParameterSettings
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.plan import OptimizerPlan
@@ -28,7 +28,7 @@ CustomOptimizer: TypeAlias = Optimizer | nn.Optimizer | TorchLike
 _assign = ops.Assign()
 
 
-def settings_of(optimizer: CustomOptimizer | None, net: nn.Cell) -> Settings:
+def settings_of(optimizer: CustomOptimizer | None, net: nn.Cell) -> ParameterSettings:
     """Return the settings of an optimizer of MindSpore by setting and path, or {} for others."""
     paths = {id(one): path for path, one in parameters_by_path(net).items()}
     if isinstance(optimizer, TorchLike):
@@ -93,9 +93,9 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
 
 
 def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
-    """Return an `Optimizer` that calls one of MindSpore's optimizers with the task's learning rate.
+    """Return an `Optimizer` that calls one of MindSpore's optimizers with the plan's learning rate.
 
-    The parameter group with the largest learning rate gets the task's rate. All groups keep the
+    The parameter group with the largest learning rate gets the plan's rate. All groups keep the
     ratios of their rates.
     """
     groups = tuple(optimizer.lrs) if isinstance(optimizer, TorchLike) else optimizer.learning_rate

@@ -38,7 +38,7 @@ from resnet_fn.parity.record.mindspore_recorders import Loss
 from resnet_fn.parity.record.mindspore_step import MakeStep, MindSporeStepper
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.record.updates import record_run
-from resnet_fn.parity.trace.data import STATISTICS, Probes, Rounding, Run, Settings, Trace
+from resnet_fn.parity.trace.data import STATISTICS, ParameterSettings, Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
@@ -91,7 +91,7 @@ class MindSporeSide:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Check that the workers can share the batches. No generator is put back."""
+        """Check that the workers can share the batches. MindSpore's generator is not put back."""
         names = parameters_by_path(self._net)
         batchnorm = any(name.endswith(STATISTICS) for name in names)
         check_shares(self.plan, self.workers, batchnorm)
@@ -165,7 +165,7 @@ class MindSporeSide:
         """Run the net and its layers on probes, uncompiled."""
         return probes_of(self._net, self.plan.first[0], executions)
 
-    def optimizer_settings(self) -> Settings:
+    def optimizer_settings(self) -> ParameterSettings:
         """Return the settings of the user's optimizer, if it is MindSpore's."""
         return settings_of(self._optimizer, self._net)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from resnet_fn.parity.trace.data import DECAY, RATE, Settings
+from resnet_fn.parity.trace.data import DECAY, RATE, ParameterSettings
 
 # The frameworks' names of settings → the names that both sides share. Torch's `betas` are read as
 # beta1 and beta2.
@@ -28,12 +28,14 @@ _WORDS = {
 }
 
 
-def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]) -> Settings:
+def torch_settings(
+    groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]
+) -> ParameterSettings:
     """Return the settings of a torch optimizer.
 
     `names` maps the `id()` of a parameter to its name.
     """
-    settings: Settings = {}
+    settings: ParameterSettings = {}
     for group in groups:
         trained = [names[id(one)] for one in group["params"] if id(one) in names]
         betas = zip(("beta1", "beta2"), group.get("betas", ()), strict=False)
@@ -47,7 +49,7 @@ def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]
     return settings
 
 
-def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
+def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> ParameterSettings:
     """Return the settings of a MindSpore `nn.Optimizer`.
 
     `names` maps the `id()` of a parameter to its name.

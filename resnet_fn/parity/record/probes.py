@@ -20,7 +20,7 @@ from resnet_fn.parity.trace.probes import (
     NET,
     SIZES,
     TOO_LARGE,
-    Asked,
+    AskedProbes,
     is_mask,
 )
 from resnet_fn.parity.trace.tree import Arrays, Tree, leaves, map_tree, named_leaves
@@ -62,7 +62,7 @@ def compute_probes(
     inputs: Tree,
     executions: Sequence[Layer],
     caller: Caller,
-    asked: Asked | None = None,
+    asked: AskedProbes | None = None,
 ) -> Probes:
     """Run the net and each of its layers on probes (changed inputs), and return the results.
 
@@ -411,7 +411,7 @@ def _looked_up(rows: int, ids: np.ndarray) -> np.ndarray:
 def measure(
     rounding: dict[str, dict[str, dict[str, float]]],
     probes: Probes,
-    asked: Asked,
+    asked: AskedProbes,
     others: Probes,
     times: float,
 ) -> None:

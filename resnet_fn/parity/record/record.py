@@ -40,7 +40,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         )
         probed = probes and plan.precision == "fp32" and not random_eval
         with side.without_dropout() as dropped:
-            # A net that draws in evaluation mode too gives the numbers of this order.
+            # This order matters for a net that draws random numbers in evaluation mode, too: its
+            # recorded outputs depend on how often the net ran before.
             random = not of_port and _draws(side)
             layers = {mode: side.layers(mode) for mode in ("eval", "train")}
             again = side.layers_again() if of_port and _draws(side) else None

@@ -11,20 +11,20 @@ from resnet_fn.parity.trace.limits import MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
 from resnet_fn.parity.trace.stages import AVERAGE, CHANGED_BUFFERS, GRADIENTS, LAST
 
 
-def rounding(trace: Run, exact: Run) -> Rounding:
-    """Return the relative errors of a trace's arrays against the same net in float64."""
+def rounding(run: Run, exact: Run) -> Rounding:
+    """Return the relative errors of a run's arrays against the same run in float64, by stage."""
     roundings: Rounding = {}
     for stage, values in MEASURED.items():
         errors, exactly = roundings.setdefault(stage, {}), values(exact)
-        for name, value in values(trace).items():
+        for name, value in values(run).items():
             error = relative_error(value, exactly[name])
             errors[name] = 0.0 if math.isnan(error) else error
-    for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
+    for index, pair in enumerate(zip(run.later, exact.later, strict=True)):
         roundings |= {
             dataclasses.replace(stage, batch=index + 2): errors
             for stage, errors in rounding(*pair).items()
         }
-    for pair in zip(trace.dropped, exact.dropped, strict=True):
+    for pair in zip(run.dropped, exact.dropped, strict=True):
         roundings |= {
             dataclasses.replace(stage, masked=True): errors
             for stage, errors in rounding(*pair).items()
@@ -36,8 +36,8 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
     """Return each array's rounding: the error in `measured` or, if larger, an estimate from the
     changes in `noisy`.
 
-    `noisy` has the relative changes of the first batch's arrays under noise of one unit in the last
-    place.
+    `noisy` has relative changes under noise of one unit in the last place: those of the first
+    batch's arrays, which count for every batch, and those of `drift`.
     """
     grown = {}
     for stage, errors in measured.items():
@@ -56,12 +56,12 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
     return grown
 
 
-def drift(noisy: Run, trace: Run, measured: Rounding, parameters: Collection[str]) -> Rounding:
-    """Return relative changes by noise in statistics, last outputs, and weights whose gradients are
-    only rounding.
+def drift(noisy: Run, run: Run, measured: Rounding, parameters: Collection[str]) -> Rounding:
+    """Return relative changes by noise after the last update: of untrained arrays, of outputs, and
+    of weights whose gradients have a rounding of at least `ONLY_ROUNDING`.
     """
-    # all names of trained ones
-    errors, statistics = rounding(noisy, trace), noisy.after[-1].keys() - parameters
+    # `parameters` has the trained ones; the rest are statistics and constant arrays
+    errors, statistics = rounding(noisy, run), noisy.after[-1].keys() - parameters
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
     drifting = statistics | {
         name for name, error in measured[GRADIENTS].items() if error >= ONLY_ROUNDING

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from resnet_fn.parity.trace.data import Probes, Rounding, Run, Settings, Trace
+from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.plan import Plan
@@ -92,7 +92,10 @@ class Side(Protocol):
     notes: list[str]  # changes that made the sides comparable, a line each
 
     def session(self) -> AbstractContextManager[Any]:
-        """Return the context of a recording: random generators are put back at its end."""
+        """Return the context of a recording.
+
+        At its end, PyTorch's random generator is put back, but MindSpore's is not.
+        """
 
     def start(self, like: Like | None) -> None:
         """Take over the reference's weights, if there are any."""
@@ -116,7 +119,11 @@ class Side(Protocol):
         """Return the loss of `forward`'s outputs."""
 
     def without_dropout(self) -> AbstractContextManager[Dropped]:
-        """Return a context in which dropout is off, and which lists the dropouts."""
+        """Return a context in which dropout is off, and which lists the dropouts.
+
+        After the context, the reference still runs a copy without dropout, but the port drops
+        again.
+        """
 
     def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
         """Run one layer in training mode, with random dropout."""
@@ -133,8 +140,11 @@ class Side(Protocol):
     def probes(self, executions: Sequence[Layer]) -> Probes:
         """Run the net and its layers on probes (changed inputs), in evaluation mode."""
 
-    def optimizer_settings(self) -> Settings:
-        """Return the optimizer's settings by parameter; {}: they are the plan's."""
+    def optimizer_settings(self) -> ParameterSettings:
+        """Return the optimizer's settings, by setting and then by parameter.
+
+        {} if they are not known, or if the port's optimizer is the plan's.
+        """
 
     def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
         """Return the changes by the optimizer alone (`Trace.optimizer_alone`)."""
@@ -142,7 +152,8 @@ class Side(Protocol):
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> AbstractContextManager[Any]:
         """Return a context in which dropout is off, and layers can multiply by masks instead.
 
-        `masks` has one mask for each call, by the layer's path.
+        `masks` has one mask for each call, by the layer's path. The reference keeps its copy with
+        masks after the context.
         """
 
     def updates(self, like: Like | None) -> Run:

@@ -21,7 +21,7 @@ from resnet_fn.parity.record.torch_module import (
 from resnet_fn.parity.trace.data import Probes
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.probes import Asked
+from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.tree import Tree
 
 
@@ -63,7 +63,10 @@ def layers_with_rounding(
 
 
 def probes_of(
-    module: torch.nn.Module, inputs: Tree, executions: Sequence[Layer], asked: Asked | None = None
+    module: torch.nn.Module,
+    inputs: Tree,
+    executions: Sequence[Layer],
+    asked: AskedProbes | None = None,
 ) -> Probes:
     """Run a module and its layers on probes (changed inputs), in evaluation mode."""
     convert = functools.partial(tensors, dtype=dtype_of(module))

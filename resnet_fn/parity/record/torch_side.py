@@ -43,7 +43,7 @@ from resnet_fn.parity.record.torch_step import (
     settings_of_optimizer,
 )
 from resnet_fn.parity.record.updates import record_run, record_updates
-from resnet_fn.parity.trace.data import Probes, Rounding, Run, Settings, Trace
+from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
@@ -143,7 +143,7 @@ class TorchSide:
         return outputs_of(outputs)
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
-        """Return the loss of outputs in float64."""
+        """Return the loss of outputs, which is computed in their precision, as float64."""
         try:
             value = self._loss(outputs, tensors(labels, torch.float32))
         except Exception as error:
@@ -172,7 +172,7 @@ class TorchSide:
         with self._limits:
             return probes_of(copied(self._reference), self.plan.first[0], executions)
 
-    def optimizer_settings(self) -> Settings:
+    def optimizer_settings(self) -> ParameterSettings:
         """Return the settings of the optimizer of a copy."""
         return settings_of_optimizer(self._reference, self.plan, self._make_optimizer)
 

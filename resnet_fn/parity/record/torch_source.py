@@ -15,21 +15,21 @@ from resnet_fn.parity.record.torch_step import Loss, TorchRun
 from resnet_fn.parity.trace.data import Probes, Rounding, Run
 from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.probes import Asked
+from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.source import ProbeAnswer
 from resnet_fn.parity.trace.stages import LOSS
 from resnet_fn.parity.trace.tree import Arrays
 
 _NOISY_PROBES = 2
 
-ComputeProbes = Callable[[torch.nn.Module, Asked], Probes]
+ComputeProbes = Callable[[torch.nn.Module, AskedProbes], Probes]
 
 
 class Rerun:
     """Runs a copy of the reference in float32 again, for a search that changes its calls."""
 
-    def __init__(self, module: torch.nn.Module, task: Plan, loss: Loss) -> None:
-        self._run, self._task = TorchRun(module, task, loss, "float32"), task
+    def __init__(self, module: torch.nn.Module, plan: Plan, loss: Loss) -> None:
+        self._run, self._plan = TorchRun(module, plan, loss, "float32"), plan
         self.module = self._run.module.eval()  # some layers may be in another mode than the module
         self._buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
 
@@ -37,7 +37,7 @@ class Rerun:
         """Return the outputs on the first micro-batch."""
         if self.module.training != train:  # setting the mode visits all layers
             self.module.train(train)
-        return call(self.module, tensors(self._task.first[0], torch.float32))
+        return call(self.module, tensors(self._plan.first[0], torch.float32))
 
     @torch.no_grad()
     def put_back(self) -> None:
@@ -49,7 +49,7 @@ class Rerun:
     def backward(self) -> Arrays:
         """Return the loss and the gradients of the first batch."""
         self.module.zero_grad()
-        value, _, _ = self._run.backward(self._task.batches[0])
+        value, _, _ = self._run.backward(self._plan.batches[0])
         return {**self._run.gradients(), LOSS.name: np.asarray([value])}
 
 
@@ -89,7 +89,7 @@ class TorchSource:
             flipped = self._updates()
         return rounding(flipped, self._exact), count()
 
-    def probe_rounding(self, asked: Asked) -> ProbeAnswer | None:
+    def probe_rounding(self, asked: AskedProbes) -> ProbeAnswer | None:
         """Return the rounding of each output of these probes: the error against float64 or, if
         larger, a multiple of the change by noise.
         """

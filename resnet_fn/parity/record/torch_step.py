@@ -15,7 +15,7 @@ from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.record.torch_module import call, copied, dtype_of, outputs_of, state, tensors
 from resnet_fn.parity.record.torch_recipe import Average, recipe_optimizer
 from resnet_fn.parity.record.updates import record_updates
-from resnet_fn.parity.trace.data import RATE, STATISTICS, Run, Settings
+from resnet_fn.parity.trace.data import RATE, STATISTICS, ParameterSettings, Run
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, split
@@ -131,23 +131,23 @@ def load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
 
 
 def on_batch(
-    module: torch.nn.Module, task: Plan, batch: Batch, loss: Loss, precision: str, start: Arrays
+    module: torch.nn.Module, plan: Plan, batch: Batch, loss: Loss, precision: str, start: Arrays
 ) -> Run:
-    """Return the trace of a copy of a module on one batch, without an update."""
-    run = TorchRun(module, task, loss, precision)
-    trace = Run(run.evaluate(batch[0]), start=start, rates=[])
-    value, outputs, _ = run.backward(batch)
-    trace.losses = [value]
-    trace.train_outputs = [outputs]
-    trace.gradients = run.gradients()
-    return trace
+    """Return the numbers of a copy of a module on one batch, without an update."""
+    copy = TorchRun(module, plan, loss, precision)
+    run = Run(copy.evaluate(batch[0]), start=start, rates=[])
+    value, outputs, _ = copy.backward(batch)
+    run.losses = [value]
+    run.train_outputs = [outputs]
+    run.gradients = copy.gradients()
+    return run
 
 
 class TorchRun:
-    """Runs a copy of a module, in one precision, on the batches of a task."""
+    """Runs a copy of a module, in one precision, on the batches of a plan."""
 
-    def __init__(self, module: torch.nn.Module, task: Plan, loss: Loss, precision: str) -> None:
-        self.task = task
+    def __init__(self, module: torch.nn.Module, plan: Plan, loss: Loss, precision: str) -> None:
+        self.plan = plan
         self.loss = loss
         self.dtype = _DTYPES[precision]
         self.module = copied(module).to(self.dtype)
@@ -158,7 +158,7 @@ class TorchRun:
             torch.autocast, "cpu", torch.float16, enabled=precision == "float16"
         )
         # The loss scale, without which small gradients would underflow.
-        self.scale = task.loss_scale if precision == "float16" else 1.0
+        self.scale = plan.loss_scale if precision == "float16" else 1.0
 
     def evaluate(self, inputs: Tree, module: torch.nn.Module | None = None) -> Arrays:
         """Return the outputs of the copy, or of `module`, in evaluation mode."""
@@ -177,7 +177,7 @@ class TorchRun:
         self.module.train()
         total = 0.0
         parts: list[Arrays] = []
-        count = self.task.accumulate
+        count = self.plan.accumulate
         before = self.gradients()
         for inputs, labels in split(tuple(batch), count):
             with self.autocast():
@@ -245,11 +245,11 @@ def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree
 
 
 def optimizer_of(
-    module: torch.nn.Module, task: Plan, make_optimizer: MakeOptimizer | None
+    module: torch.nn.Module, plan: Plan, make_optimizer: MakeOptimizer | None
 ) -> tuple[torch.optim.Optimizer, Callable[[float], None]]:
     """Return the optimizer, and a function that sets the learning rates of its groups."""
     optimizer = (
-        make_optimizer(module) if make_optimizer else recipe_optimizer(task.optimizer, module)
+        make_optimizer(module) if make_optimizer else recipe_optimizer(plan.optimizer, module)
     )
     # Each group keeps the ratio of its rate to the largest group's rate.
     groups = optimizer.param_groups
@@ -264,11 +264,11 @@ def optimizer_of(
 
 
 def settings_of_optimizer(
-    module: torch.nn.Module, task: Plan, make_optimizer: MakeOptimizer | None
-) -> Settings:
+    module: torch.nn.Module, plan: Plan, make_optimizer: MakeOptimizer | None
+) -> ParameterSettings:
     """Return the settings of the optimizer of a module, by setting and parameter."""
     module = copied(module)
-    optimizer, _ = optimizer_of(module, task, make_optimizer)
+    optimizer, _ = optimizer_of(module, plan, make_optimizer)
     names = {}
     for name, one in module.named_parameters():
         if one.requires_grad:
@@ -280,7 +280,7 @@ def settings_of_optimizer(
 
 
 def optimizer_alone(
-    module: torch.nn.Module, task: Plan, make_optimizer: MakeOptimizer | None
+    module: torch.nn.Module, plan: Plan, make_optimizer: MakeOptimizer | None
 ) -> dict[int, Arrays]:
     """Update random weights with random gradients.
 
@@ -296,7 +296,7 @@ def optimizer_alone(
     weights, gradients = made_up(shapes)
     for name, parameter in parameters.items():
         parameter.data.copy_(torch.from_numpy(weights[name]))
-    optimizer, set_rate = optimizer_of(module, task, make_optimizer)
+    optimizer, set_rate = optimizer_of(module, plan, make_optimizer)
 
     def update(gradients: Arrays, rate: float) -> None:
         set_rate(rate)

@@ -25,11 +25,13 @@ def table(ladder: Verdict) -> str:
     and their causes.
 
     The column "relative" is ‖port − reference‖ / ‖reference‖ of the stage's worst array. The column
-    "allowed" is the tolerance. The column "rounding" is the reference's own error against float64.
+    "allowed" is the array's tolerance, which may be exceeded up to 4 times the rounding. The column
+    "rounding" is what counts as the reference's rounding: its error against float64 or, if larger,
+    its change by noise or by flipped ties, the stage's median, or a unit in the last place.
     """
     lines = [_FORM.format(*row) for row in (COLUMNS, *map(cells, ladder.stages))]
     if any(stage.verdict == ROUNDING for stage in ladder.stages):
-        own = f"4 x the reference's own {ladder.precision} from float64"
+        own = f"4 x the reference's own rounding in {ladder.precision}"
         lines.append(f"rounding: beyond the tolerance, but no further than {own}")
     if ladder.ties:
         undecided = f"float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie"

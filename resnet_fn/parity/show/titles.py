@@ -1,4 +1,8 @@
-"""The words of stages and arrays: the only place where an id becomes text."""
+"""The titles of stages and arrays.
+
+Messages and hints that a rule makes have words of their own: `isolated.words_of_case`, which is
+also used for titles, and functions in compare/outputs.py and compare/initial.py.
+"""
 
 from resnet_fn.parity.compare.isolated import words_of_case
 from resnet_fn.parity.compare.optimizer_settings import UPDATED

@@ -45,7 +45,7 @@ Dropping = tuple[Sequence[Drop], Sequence[Layer]]
 
 @dataclasses.dataclass
 class Run:
-    """The numbers that one side of the comparison computes in the updates of a task."""
+    """The numbers that one side of the comparison computes in the updates of a plan."""
 
     eval_outputs: Arrays  # outputs on the first batch, in evaluation mode, before any update
     start: Arrays  # all parameters and statistics before the first update
@@ -101,7 +101,7 @@ class Trace:
     """
 
     framework: str  # "PyTorch 2.13.0", "MindSpore 2.10.0"
-    task: Plan  # the updates that were made
+    plan: Plan  # the updates that were made
     initial: Arrays  # all parameters and statistics of the net as it was built
     # by mode, "eval", "train", "dropout" (with masks); before any update
     layers: dict[str, list[Layer]]
@@ -135,7 +135,7 @@ class Trace:
     optimizer_alone: dict[int, Arrays] = field(default_factory=dict)
     # the loss on other outputs, by number of samples and factor of the outputs
     losses_alone: dict[ArrayId, float] = field(default_factory=dict)
-    # of the optimizer, by parameter
+    # of the optimizer, by setting, then by parameter
     optimizer_settings: dict[str, dict[str, float]] = field(default_factory=dict)
     # the trace of each of several workers, in the order of ranks; rank 0 has `run`
     workers: list["Trace"] = field(default_factory=list)
@@ -150,6 +150,7 @@ class Trace:
 
 STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
-Settings = dict[str, dict[str, float]]  # name of the setting → name of the parameter → number
+# name of the setting → name of the parameter → number
+ParameterSettings = dict[str, dict[str, float]]
 
 RATE, DECAY = "learning rate", "weight decay"

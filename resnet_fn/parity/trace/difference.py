@@ -34,8 +34,8 @@ class Difference:
     port: float
     reference: float
     place: tuple[int, ...]  # the index of that place
-    # the reference's relative error in float32 against float64, or the stage's estimate if larger;
-    # 0 if unknown
+    # the reference's relative rounding: against float64, under noise or with flipped ties as far as
+    # measured, or the rule's estimate if larger; 0 if unknown
     rounding: float
     tolerance: float  # the relative error that passes
     # which rule of compare/allowed.py gives the larger one of the tolerance and the rounding's
@@ -142,8 +142,8 @@ def difference(
 
     `array` is the array's id, or only its name.
 
-    `tolerance` is the relative error that always passes. `rounding` is the relative error of
-    `reference` against float64.
+    `tolerance` is the relative error that always passes. `rounding` is the relative rounding of
+    `reference`, of which a multiple passes. `why` names the rule that gives the larger bound.
     """
     a, b = np.asarray(port, np.float64), np.asarray(reference, np.float64)
     array = ArrayId(array) if isinstance(array, str) else array

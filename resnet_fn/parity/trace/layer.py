@@ -72,7 +72,7 @@ def fingerprint(array: np.ndarray) -> str:
 # zeros added before and after, direction by direction: top, bottom, left, right
 Pads = tuple[int, ...]
 
-Settings = dict[str, Any]
+LayerSettings = dict[str, Any]
 
 
 def same_pads(extent: int, kernel: int, stride: int, dilation: int) -> Pads:

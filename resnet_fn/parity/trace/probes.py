@@ -23,7 +23,8 @@ IDS, MASKS = "every id once", "masks inverted"
 
 TOO_LARGE = "those of other layers fill the memory that probes may have"
 
-Asked = Mapping[str, Collection[str]]  # layer's name ("" for the net) → names of probes to compute
+# layer's name ("" for the net) → names of probes to compute
+AskedProbes = Mapping[str, Collection[str]]
 
 
 def is_mask(name: str, leaf: np.ndarray) -> bool:

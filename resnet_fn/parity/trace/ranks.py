@@ -11,18 +11,18 @@ from resnet_fn.parity.trace.limits import EXACT
 from resnet_fn.parity.trace.plan import Plan
 
 
-def check_shares(task: Plan, workers: int, batchnorm: bool) -> None:
+def check_shares(plan: Plan, workers: int, batchnorm: bool) -> None:
     """Raise ValueError if the workers cannot divide a batch, or if one worker cannot compute every
     worker's part.
     """
-    if task.accumulate % workers and (batchnorm or task.accumulate > 1):
+    if plan.accumulate % workers and (batchnorm or plan.accumulate > 1):
         because = ", because of BatchNorm" * batchnorm
         raise ValueError(
-            f"accumulate: {task.accumulate} must be a multiple of {workers}, the number of "
+            f"accumulate: {plan.accumulate} must be a multiple of {workers}, the number of "
             f"workers{because}; "
             f"give accumulate {workers} in this run and in the run with one worker"
         )
-    replace(task, accumulate=max(workers, task.accumulate))  # `Plan` checks that each batch divides
+    replace(plan, accumulate=max(workers, plan.accumulate))  # `Plan` checks that each batch divides
 
 
 def merge(recordings: Sequence[Trace]) -> Trace:
@@ -33,7 +33,7 @@ def merge(recordings: Sequence[Trace]) -> Trace:
     whole batch.
     """
     first, runs = recordings[0], [one.run for one in recordings]
-    whole = first.task.accumulate % len(runs) > 0
+    whole = first.plan.accumulate % len(runs) > 0
     later, dropped = (
         zip(*(getattr(one, name) for one in runs), strict=True) for name in ("later", "dropped")
     )

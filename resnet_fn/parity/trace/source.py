@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from resnet_fn.parity.trace.data import Rounding, Trace
-from resnet_fn.parity.trace.probes import Asked
+from resnet_fn.parity.trace.probes import AskedProbes
 
 # layer's name ("" for the net) → name of a probe → output → relative error
 ProbeRounding = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -34,7 +34,7 @@ class Source(Protocol):
         the number of these inputs.
         """
 
-    def probe_rounding(self, asked: Asked) -> ProbeAnswer | None:
+    def probe_rounding(self, asked: AskedProbes) -> ProbeAnswer | None:
         """Return the rounding of each output of these probes."""
 
     @property
@@ -62,7 +62,7 @@ class StoredSource:
         """Return the stored answer."""
         return self.trace.flipped.get(width)
 
-    def probe_rounding(self, asked: Asked) -> ProbeAnswer | None:
+    def probe_rounding(self, asked: AskedProbes) -> ProbeAnswer | None:
         """Return the rounding that was stored beside each probe."""
         probes = self.trace.probes
         return ProbeAnswer(

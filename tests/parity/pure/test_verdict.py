@@ -173,7 +173,9 @@ def test_a_table_further_than_units_in_the_last_place_differs():
         assert stage.verdict == verdict_of_stage
 
 
-@pytest.mark.parametrize("why", ["float64", "median", "unit of the weight", "tolerance", "equal"])
+@pytest.mark.parametrize(
+    "why", ["measured rounding", "median", "unit of the weight", "tolerance", "equal"]
+)
 def test_a_row_says_which_rule_gives_its_bound(why):
     one = trace(7)
     if why == "unit of the weight":
@@ -184,7 +186,7 @@ def test_a_row_says_which_rule_gives_its_bound(why):
     found = verdict(one, one, NAMES)
     whys = {(stage.id, item.name): item.why for stage in found.stages for item in stage.differences}
     place = {
-        "float64": (GRADIENTS, "conv.weight"),
+        "measured rounding": (GRADIENTS, "conv.weight"),
         "median": (GRADIENTS, "head.weight"),
         "unit of the weight": (CHANGE, "conv.weight"),
         "tolerance": (GRADIENTS, "conv.weight"),
