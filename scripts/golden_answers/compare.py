@@ -24,8 +24,13 @@ Flat = dict[str, Any]  # path → a number, a text, a bool or None
 _MISSING = "(missing)"
 ANSWER = {"comparison", "command", "error", "recording"}  # the first word of a path
 
-# What differs from one run of a checkout to the next, or with the lines of a test file.
-_MASKED = ((r"\b[\d.]+ (s|MB)\b", r"N \1"), (r"(\.py):\d+", r"\1:N"))
+# What differs from one run of a checkout to the next, with the lines of a test file, or with the
+# checkout's folder.
+_MASKED = (
+    (r"\b[\d.]+ (s|MB)\b", r"N \1"),
+    (r"(\.py):\d+", r"\1:N"),
+    (r"(?<!\S)/\S+/(tests/)", r"\1"),
+)
 # What decides: a change of it is a changed verdict.
 _DECIDES = re.compile(
     r"^(comparison|command/json)/"

@@ -143,7 +143,7 @@ def test_what_was_not_compared_does_not_agree():
 
 def test_names_are_listed_unless_names_alone_decided():
     assert name_map(ladder(faulty=False)).splitlines() == [
-        "names: 2 parameters and statistics paired by execution order and shapes; ours, the "
+        "names: 2 parameters and statistics paired by execution order and shapes; the port's, the "
         "reference's:",
         "  conv.weight  0.weight",
         "  a.b          1.c",
