@@ -153,6 +153,7 @@ def train(
         run.folder = folder.reserve(workers, is_new=not (options.out_dir or checkpoint))
         if workers.is_main:
             run.folder.create(lock)
+            run.folder.set_aside(after=start)
             run.notes += run.folder.write_config(
                 run.recipe, options, workers, recipe_text(run.recipe, options)
             )

@@ -154,7 +154,6 @@ def _choose(
             f"{fix}"
         )
     check_same_recipe(checkpoint, recipe, may_differ=("name", "epochs") if named else ("name",))
-    folder.set_aside(after=update)
     return folder, checkpoint
 
 
@@ -285,10 +284,14 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     `run.notes`.
     """
     saved = checkpoint.state
+    for name in ("best", "last"):
+        if saved[name] and run.recipe.monitor not in saved[name]:
+            fault = f"{name} has no {run.recipe.monitor}, which the run monitors"
+            raise CheckpointError(f"{checkpoint.path}: {fault}; use another checkpoint")
     run.notes += data_notes(saved, run.dataset.classes, run.feed, run.options.allow_other_data)
     run.notes += validation_notes(saved.get("validation"), run.validation_set)
-    began = recipe_from_dict(saved["recipe"])
-    run.notes += epochs_notes(saved["update"], began.epochs, run)
+    epochs_then = recipe_from_dict(saved["recipe"]).epochs
+    run.notes += epochs_notes(saved["update"], epochs_then, run)
     run.notes += layout_notes(saved["parallel_layout"], parallel_layout_of(run))
     if note := missing_buffers(run.state.of_net, checkpoint.weights):
         run.notes.append(f"warning: the checkpoint {note}")
@@ -299,10 +302,6 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         raise ValueError(
             f"class_weights: the file {setting} has changed since {checkpoint.path}; {fix}"
         )
-    for name in ("best", "last"):
-        if saved[name] and run.recipe.monitor not in saved[name]:
-            fault = f"{name} has no {run.recipe.monitor}, which the run monitors"
-            raise CheckpointError(f"{checkpoint.path}: {fault}; use another checkpoint")
     # JSON has no NaN, so `save` wrote null.
     last = saved["last"] and {
         name: math.nan if value is None else value for name, value in saved["last"].items()

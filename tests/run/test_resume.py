@@ -174,6 +174,7 @@ def test_a_run_replaces_a_damaged_checkpoint_of_its_own(checkpoint, lock):
     Path("run/checkpoints/step-00000010/manifest.json").unlink()
     run, found = start(lock, out_dir="run")
     assert found.state["update"] == 5
+    run.set_aside(after=5)
     checkpoint("run", 10)
     assert run.newest().state["update"] == 10
 
