@@ -107,10 +107,13 @@ class RunFolder:
         return checkpoint
 
     def _manifests(self) -> list[tuple[int, int, int]]:
-        """Return the update of each checkpoint, and the identity of its manifest."""
+        """Return the update of each checkpoint, and the identity of its manifest.
+
+        Manifests that are missing or that the system cannot read are left out.
+        """
         manifests = []
         for update in self.updates():
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            with contextlib.suppress(OSError):
                 status = (self.checkpoint_path(update) / MANIFEST).stat()
                 manifests.append((update, status.st_ino, status.st_mtime_ns))
         return manifests

@@ -126,7 +126,8 @@ class Run:
     pace: Pace = dataclasses.field(default_factory=Pace)
     # updates done, best and last evaluation
     progress: Progress = dataclasses.field(default_factory=Progress)
-    saved: int = 0  # update of the newest checkpoint that was saved or loaded
+    # update of the newest checkpoint that was loaded or whose save began; rank 0 alone writes it
+    saved: int = 0
 
     @property
     def evaluation_is_due(self) -> bool:

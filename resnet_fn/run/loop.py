@@ -125,6 +125,7 @@ def train(
     Raises:
         ValueError: a setting, the data or the weights cannot work; raised before the first update.
         BadSampleError: a sample cannot be read.
+        WorkerError: with several workers, the batch or the evaluation of one failed.
         NotFiniteError: loss, gradients or statistics are not finite; with fp16, in `max_skips`
             updates in a row.
         OSError, CheckpointError: a file could not be written, or a checkpoint could not be read.
@@ -289,7 +290,7 @@ def train_epoch(run: Run) -> int:
         write_error = None
         try:
             log_update(run, done, epoch, learning_rate, seconds, data_seconds)
-        except OSError as failed:
+        except Exception as failed:  # of the log, or of an earlier save
             write_error = failed
         # This error comes first, because the other ranks raise it, too.
         if skipped_in_row >= allowed_skips:

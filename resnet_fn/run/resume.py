@@ -319,11 +319,12 @@ def evaluation_notes(run: Run) -> list[str]:
     """Return a note if the run begins with an evaluation, which the earlier process did not end."""
     if not run.evaluation_is_due:
         return []
-    smaller = max(1, block_size(run.options.eval_batch_size) // 4)
-    return [
-        f"the evaluation after update {run.progress.update} comes first; if it ran out of memory "
-        f"before, give --eval-batch-size {smaller}"
-    ]
+    size = block_size(run.options.eval_batch_size)
+    note = f"the evaluation after update {run.progress.update} comes first"
+    if size == 1:
+        return [note]
+    setting = "eval_batch_size=" if run.recipe.dataset == OWN else "--eval-batch-size "
+    return [f"{note}; if it ran out of memory before, give {setting}{max(1, size // 4)}"]
 
 
 def epochs_notes(update: int, then: int, run: Run) -> list[str]:

@@ -69,7 +69,8 @@ class WorkerProcesses:
         `variables` are added to the environment.
         """
         become = ("python", Path(parent.__file__).absolute(), os.getpid(), *command)
-        msrun = (sys.executable, "-m", "mindspore.parallel.cluster.run")
+        # -P: otherwise a file of the current folder, such as ast.py, would hide Python's own
+        msrun = (sys.executable, "-P", "-m", "mindspore.parallel.cluster.run")
         words = [str(word) for word in (*msrun, *flags, "--log_dir", logs, *become)]
         # Without `--join True`, msrun ends when the workers run. This process then becomes the
         # parent of the workers.

@@ -84,7 +84,7 @@ def check_lengths(
     for name in ("warmup_epochs", "ema_start"):
         epochs = getattr(recipe, name)
         if epochs and not round(epochs * updates_per_epoch):
-            text = f"less than half an update, of {updates_per_epoch:g} an epoch"
+            text = f"not more than half an update, of {updates_per_epoch:g} an epoch"
             if name in chosen:
                 fix = f"give {math.ceil(1e4 / updates_per_epoch) / 1e4:g} or more, or leave it out"
                 raise ValueError(f"{name}: {epochs:g} is {text}; {fix}")
