@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import counted
-from resnet_fn.config.printing import printable, say
+from resnet_fn.config.printing import printable, say, shell_words
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.task import TOP
 from resnet_fn.runtime.outputs import begins_with, check_output, replacing
@@ -128,7 +128,7 @@ def _check_order(checkpoint: str, images: Sequence[str]) -> None:
     if holds_checkpoint(checkpoint):
         return
     for path in filter(holds_checkpoint, images):
-        fix = f"give RUN first: {path} {checkpoint}"
+        fix = f"give RUN first: {shell_words(path, checkpoint)}"
         raise cli.UsageError(f"RUN: {checkpoint!r} is not a run, but {path!r} is; {fix}")
 
 

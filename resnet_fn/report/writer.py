@@ -25,8 +25,8 @@ from resnet_fn.evaluation.task import summarise
 from resnet_fn.report import plots
 from resnet_fn.report.page import DOCUMENT, Pictures, page
 from resnet_fn.report.pictures import class_maps, heat_picture, sample_name, sample_pictures
-from resnet_fn.runtime.disk import finite_or_null, replace_text
-from resnet_fn.runtime.outputs import begins_with, check_output, has_keys
+from resnet_fn.runtime.disk import finite_or_null
+from resnet_fn.runtime.outputs import begins_with, check_output, has_keys, place_to_write
 from resnet_fn.telemetry import read_log
 
 MISTAKES = 36
@@ -62,7 +62,8 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in files.items():
-                replace_text(folder / name, text)
+                with place_to_write(folder / name) as place:
+                    place.write_text(text, encoding="utf-8")
         except OSError as error:
             raise ValueError(
                 f"report: {folder} cannot be written ({error.strerror}); give another folder"
