@@ -13,7 +13,6 @@ LONGEST = 60  # code lines in a function
 DENSER = {
     "config/hints.py": 13.7,
     "data/balance.py": 11.7,
-    "data/cells.py": 11.5,
     "data/class_names.py": 13.9,
     "data/dataset.py": 11.3,
     "data/feed.py": 11.2,

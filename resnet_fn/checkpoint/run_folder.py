@@ -328,7 +328,7 @@ def holds_checkpoint(path: str | Path) -> bool:
 def will_resume(base: Draft, given: Mapping[str, Any]) -> bool:
     """Return whether a draft with the settings `given` resumes a run.
 
-    Then `find_start` finds its checkpoint. Invalid settings resume none, as a later check says.
+    Then `find_start` finds its checkpoint. Invalid settings, which `Draft` reports, resume no run.
     """
     resume, out_dir = (given.get(name, base.values[name].value) for name in ("resume", "out_dir"))
     if resume not in ("auto", "never"):

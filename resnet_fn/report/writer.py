@@ -4,7 +4,6 @@ The files do not depend on the batch size or the number of workers. A report's d
 checkpoint's date.
 """
 
-import csv
 import io
 import json
 import time
@@ -17,7 +16,7 @@ import numpy as np
 from resnet_fn.checkpoint.run_folder import run_of
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.printing import in_utf8
-from resnet_fn.data.cells import to_cell
+from resnet_fn.data.cells import table_writer, to_cell
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
@@ -204,7 +203,7 @@ def predictions_csv(evaluation: Evaluation) -> str:
     top, task = scores.top, scores.task
     assert top is not None
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = table_writer(text)
     places = range(top.shape[2])
     header = [*_COLUMNS, task.wrong_by]
     writer.writerow(

@@ -137,7 +137,7 @@ def _not_an_index(root: Path, why: str = "") -> ValueError:
 
 def _unreadable(path: Path, error: Exception) -> Exception:
     if isinstance(error, OSError) and not (is_refused(error) or error.errno == errno.ENOENT):
-        return error  # a limit or the disk, which packing again does not mend
+        return error  # a limit or the disk, and no fault of the file
     fault = f"cannot be read ({getattr(error, 'strerror', None) or first_line(error)})"
     return ValueError(f"{path}: {fault}; pack the set again")
 
