@@ -14,7 +14,6 @@ DENSER = {
     "parity/explain/changes.py": 12.1,  # a table of lambdas
     "config/hints.py": 13.7,
     "data/balance.py": 11.7,
-    "data/cells.py": 11.5,
     "data/class_names.py": 13.9,
     "data/dataset.py": 11.3,
     "data/feed.py": 11.2,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.checkpoint.run_folder import RunFolder, will_resume
 from resnet_fn.config.fields import OWN
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -132,7 +132,8 @@ def train(
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
-        file = load_recipe(recipe).complete(**typed_in(options))
+        base, given = load_recipe(recipe), typed_in(options)
+        file = base._replace(resumes=will_resume(base, given)).complete(**given)
         recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.notes
     # This comes before anything is written, because in msrun's scheduler process the call never
     # returns.

@@ -89,7 +89,8 @@ class WorkerProcesses:
                 capture_output=True,
                 start_new_session=True,
             )
-        started = self._children()
+        # the scheduler and the workers come first; a worker may have left an orphan already
+        started = self._children()[: 1 + len(ranks)]
         if done.returncode or len(started) < len(ranks):
             last_line = "".join(done.stderr.decode(errors="replace").splitlines()[-1:])
             raise ValueError(f"msrun ended with exit code {done.returncode}: {last_line}")

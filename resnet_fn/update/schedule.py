@@ -78,7 +78,7 @@ def check_lengths(
 ) -> list[str]:
     """Return notes on settings in epochs that are too short for one update.
 
-    Raises ValueError if such a setting is in `chosen`, the user's settings.
+    Raises ValueError if such a setting is in `chosen`, the user's flags.
     """
     notes = []
     for name in ("warmup_epochs", "ema_start"):
