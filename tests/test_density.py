@@ -41,7 +41,6 @@ DENSER = {
     "run/console.py": 13.5,
     "runtime/cpus.py": 12.7,
     "runtime/job.py": 11.8,
-    "runtime/parent.py": 11.4,
     "telemetry/norms.py": 11.4,
     "update/adaptive.py": 11.8,
     "update/gradients.py": 11.3,
