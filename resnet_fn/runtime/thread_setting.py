@@ -3,8 +3,6 @@
 import contextlib
 import ctypes
 
-import numpy as np
-
 _LENGTH = 1024  # bytes of MindSpore's settings that are searched
 _MARKS = (1_000_003, 77_777)  # numbers of threads that nobody sets
 
@@ -18,6 +16,9 @@ def threads_set_before() -> int:
 
     Returns 0 if the number is not found.
     """
+    # NumPy starts threads, so the package's import leaves it to the commands, which first block
+    # SIGINT.
+    import numpy as np
     from mindspore._c_expression import RuntimeConf
 
     settings, numbers = RuntimeConf.get_instance(), []

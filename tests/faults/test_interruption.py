@@ -2,6 +2,8 @@
 run's bits.
 """
 
+import array
+import fcntl
 import os
 import random
 import re
@@ -9,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -38,8 +41,10 @@ def command(folder, more=(), form=("-m", "resnet_fn.train")):
     return [sys.executable, *map(str, form), *RUN, *more, "--out-dir", str(folder)]
 
 
-def popen(words):
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def popen(words, **how):
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **how
+    )
 
 
 def start(folder, more=()):
@@ -187,12 +192,11 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(
     assert curve(result.run) == curve(unbroken)
 
 
-def open_pipe(path):
-    """A descriptor to write to a named pipe that somebody reads; None while nobody does."""
-    try:
-        return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
+def unread(pipe):
+    """The number of bytes in a pipe that nobody has read."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
 
 
 def end_at_once(process, number, code):
@@ -216,17 +220,19 @@ def test_signals_before_the_first_update_end_it_at_once(
 
     On all CPUs, where NumPy has threads, one of which may get a Ctrl-C.
     """
-    fifo = tmp_path / "train.txt"
-    os.mkfifo(fifo)
+    reader, writer = os.pipe()
     (tmp_path / "val.txt").write_text("a.jpg 0\nb.jpg 1\n")
     flags = ["--dataset", "imagefolder", "--data-dir", str(tmp_path), "--image-size", "8"]
-    flags += ["--train-list", str(fifo), "--val-list", str(tmp_path / "val.txt")]
+    flags += ["--train-list", f"/dev/fd/{reader}", "--val-list", str(tmp_path / "val.txt")]
     process = popen(
-        [sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", str(tmp_path / "files")]
+        [sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", str(tmp_path / "files")],
+        pass_fds=(reader,),
     )
-    writer = wait_until(lambda: open_pipe(fifo), 120, process)
+    os.write(writer, b"a.jpg 0\n")
+    wait_until(lambda: not unread(writer), 120, process)
     end_at_once(process, number, code)
     os.close(writer)
+    os.close(reader)
     assert not (tmp_path / "files").exists()
 
     process = popen([*all_cpus, *command(tmp_path / "run", form=(installed, "train"))])
