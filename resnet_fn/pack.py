@@ -5,7 +5,7 @@ from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.printing import say
+from resnet_fn.config.printing import say, shell_words
 
 _EXAMPLES = """examples:
   python -m resnet_fn.pack /data/imagenet /data/imagenet-records --shards 64
@@ -98,7 +98,9 @@ def main(arguments: Sequence[str]) -> int:
     say(
         f"{images} images in {out} ({written} shards written and read back, the others existed); "
         "to train: "
-        + cli.as_typed(f"python -m resnet_fn.train --dataset mindrecord --data-dir {out}")
+        + cli.as_typed(
+            f"python -m resnet_fn.train --dataset mindrecord --data-dir {shell_words(out)}"
+        )
     )
     return 0
 

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import csv
 import itertools
 import json
 import sys
@@ -13,7 +12,8 @@ from tqdm import tqdm
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import counted
-from resnet_fn.config.printing import printable, say
+from resnet_fn.config.printing import printable, say, shell_words
+from resnet_fn.data.cells import table_writer
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.task import TOP
 from resnet_fn.runtime.outputs import begins_with, check_output, replacing
@@ -128,7 +128,7 @@ def _check_order(checkpoint: str, images: Sequence[str]) -> None:
     if holds_checkpoint(checkpoint):
         return
     for path in filter(holds_checkpoint, images):
-        fix = f"give RUN first: {path} {checkpoint}"
+        fix = f"give RUN first: {shell_words(path, checkpoint)}"
         raise cli.UsageError(f"RUN: {checkpoint!r} is not a run, but {path!r} is; {fix}")
 
 
@@ -151,7 +151,7 @@ def _write(
 
     count = bad = 0
     with replacing(parsed.csv) if parsed.csv else contextlib.nullcontext() as file:
-        table = csv.writer(file, lineterminator="\n") if file else None
+        table = table_writer(file) if file else None
         if table:
             table.writerow(table_header(classes))
         for result in results:

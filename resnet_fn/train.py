@@ -7,19 +7,15 @@ if __name__ == "__main__":
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 import os
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from resnet_fn.checkpoint.run_folder import RunFolder, settings_of
+from resnet_fn.checkpoint.run_folder import settings_of, will_resume
 from resnet_fn.config import cli
-from resnet_fn.config.fields import expand_home
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.printing import say
+from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import draft_of_run
-from resnet_fn.config.settings import Draft
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console
 
@@ -73,17 +69,8 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         fix = f"give --dataset imagefolder --data-dir {name}"
         raise cli.UsageError(f"--dataset: {name!r} is a folder; {fix}")
     with cli.usage_errors():
-        file = base._replace(resumes=_resumes(base, given)).complete(**given)
+        file = base._replace(resumes=will_resume(base, given)).complete(**given)
     return file.make(Recipe), file.make(RunOptions), file.notes
-
-
-def _resumes(base: Draft, given: Mapping[str, Any]) -> bool:
-    """Return whether these settings resume a run (`find_start` finds its checkpoint)."""
-    resume, out_dir = (given.get(name, base.values[name].value) for name in ("resume", "out_dir"))
-    if resume in ("auto", "never"):
-        folder = RunFolder(Path(expand_home(out_dir)))
-        return resume == "auto" and bool(out_dir) and bool(folder.updates())
-    return True
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:
@@ -108,11 +95,11 @@ def main(arguments: Sequence[str]) -> int:
     result = train(recipe, options, left_out)
     if result.stopped:
         if join().is_main:
-            say("to go on:", shlex.join([*command, *resume_flags(options, result.run)]))
+            say("to go on:", shell_words(*command, *resume_flags(options, result.run)))
         return 128 + result.stopped  # SIGINT stays blocked, so that it cannot change the exit code
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if join().is_main and result.best and result.last:
-        run = shlex.quote(str(result.run))
+        run = shell_words(result.run)
         say(
             describe_best(recipe.monitor, result.best, result.last),
             "to write a report, and to predict other images:",

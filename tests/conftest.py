@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -531,6 +532,22 @@ def foreign() -> Iterator[Callable[[str, Path | str], Path]]:
     yield make
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def no_descriptors() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """no_descriptors() is a `with` block in which no file can be opened (EMFILE)."""
+
+    @contextlib.contextmanager
+    def limited() -> Iterator[None]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    return limited
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ DENSER = {
     "parity/explain/changes.py": 12.1,  # a table of lambdas
     "config/hints.py": 13.7,
     "data/balance.py": 11.7,
-    "data/cells.py": 11.5,
     "data/class_names.py": 13.9,
     "data/dataset.py": 11.3,
     "data/feed.py": 11.2,
@@ -42,7 +41,6 @@ DENSER = {
     "run/console.py": 13.5,
     "runtime/cpus.py": 12.7,
     "runtime/job.py": 11.8,
-    "runtime/parent.py": 11.4,
     "telemetry/norms.py": 11.4,
     "update/adaptive.py": 11.8,
     "update/gradients.py": 11.3,

@@ -84,7 +84,8 @@ def save_checkpoint(
     are on the disk.
 
     Args:
-        folder: Path of the folder, `…/step-NNNNNNNN`. An existing checkpoint is replaced.
+        folder: Path of the folder, `…/step-NNNNNNNN`. An existing checkpoint is replaced,
+            and a link to one too, whose target stays.
         weights: Parameters and buffers of the net, as in `TrainState.of_net`.
         training: Parameters of the optimizer, the loss scaler and the moving average, as in
             `TrainState.training`.
@@ -94,7 +95,8 @@ def save_checkpoint(
 
     Raises:
         CheckpointError: If `weights` or `training` contain NaN, or infinity outside `infinite`, or
-            if `folder` exists and is no checkpoint. Nothing is saved.
+            have a dtype that safetensors files cannot store, or if `folder` exists and is no
+            checkpoint. Nothing is saved.
         OSError: If the folder cannot be written. If writing fails, an existing folder is not
             replaced.
     """
@@ -135,9 +137,7 @@ def write_checkpoint(
                 arrays = {WEIGHTS: weights, TRAINING: training}
                 files = write_tensor_files(temporary, arrays, infinite)
         except ValueError as error:
-            raise CheckpointError(
-                f"{folder} was not saved, because {error}; lower the learning rate"
-            ) from None
+            raise CheckpointError(f"{folder} was not saved, because {error}") from None
         text = (json.dumps(state, indent=1, allow_nan=False) + "\n").encode()
         write_synced(temporary / STATE, text)
         files[STATE] = {"size": len(text), "sha256": sha256(text)}
@@ -172,10 +172,12 @@ def _link_tensor_files(saved: Path, folder: Path) -> dict[str, Any]:
 
 
 def _may_be_replaced(folder: Path) -> bool:
-    """Return whether `folder` is a checkpoint or an empty folder, and no link to one."""
-    if folder.is_symlink() or not folder.is_dir():
+    """Return whether `folder` is a checkpoint, a link to one, which may be replaced because its
+    target stays, or an empty folder.
+    """
+    if not folder.is_dir():
         return False
-    return is_checkpoint(folder) or not any(folder.iterdir())
+    return is_checkpoint(folder) or not (folder.is_symlink() or any(folder.iterdir()))
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:

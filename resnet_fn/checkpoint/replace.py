@@ -7,6 +7,7 @@ Beside the folder step-00000010, other folders exist for a short time:
     - step-00000010.replaced-<pid>-<random>: the old checkpoint, until the new one has its name.
 """
 
+import contextlib
 import os
 import re
 import secrets
@@ -27,7 +28,13 @@ def temporary_name(folder: Path, kind: str = "tmp") -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, so that a process that dies meanwhile leaves nothing under its name."""
+    """Remove a folder, so that a process that dies meanwhile leaves nothing under its name.
+
+    Of a link, the folder to which it leads stays.
+    """
+    if folder.is_symlink():
+        folder.unlink()
+        return
     removed = temporary_name(folder)
     folder.rename(removed)
     shutil.rmtree(removed, ignore_errors=True)
@@ -47,7 +54,10 @@ def replace_folder(folder: Path, new: Path) -> None:
             old.rename(folder)
         raise
     if old:
-        remove_folder(old)
+        # The new folder has its name, so the save has not failed. The next process with this run
+        # removes what stays.
+        with contextlib.suppress(OSError):
+            remove_folder(old)
 
 
 def recover_interrupted_replace(checkpoints: Path) -> None:
@@ -62,9 +72,12 @@ def recover_interrupted_replace(checkpoints: Path) -> None:
         elif match := _REPLACED_BY_OLD_VERSION.fullmatch(path.name):
             # Earlier versions removed it only with the next replacement of the same checkpoint. If
             # later checkpoints exist, the new `step-NNNNNNNN` was no longer kept.
+            folder = checkpoints / match[1]
             later = (step.name for step in checkpoints.glob("step-" + "[0-9]" * 8))
-            if max(later, default="") < match[1]:
-                path.rename(checkpoints / match[1])
+            if folder.exists():
+                remove_folder(path)
+            elif max(later, default="") < folder.name:
+                path.rename(folder)
 
 
 def remove_leftovers(checkpoints: Path) -> None:

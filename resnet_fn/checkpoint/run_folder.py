@@ -12,7 +12,7 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,14 @@ from resnet_fn.checkpoint.replace import (
     temporary_name,
 )
 from resnet_fn.checkpoint.run_state import check_run_state
-from resnet_fn.config.fields import to_dict
+from resnet_fn.config.fields import expand_home, to_dict
 from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import warn
 from resnet_fn.config.reading import read_json
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings import Draft
 from resnet_fn.data.sources.contents import BAD_FILES, CONTENTS, VALIDATION
 from resnet_fn.data.sources.kept import EarlierRun
 from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_file
@@ -107,10 +108,13 @@ class RunFolder:
         return checkpoint
 
     def _manifests(self) -> list[tuple[int, int, int]]:
-        """Return the update of each checkpoint, and the identity of its manifest."""
+        """Return the update of each checkpoint, and the identity of its manifest.
+
+        Manifests that are missing or that the system cannot read are left out.
+        """
         manifests = []
         for update in self.updates():
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            with contextlib.suppress(OSError):
                 status = (self.checkpoint_path(update) / MANIFEST).stat()
                 manifests.append((update, status.st_ino, status.st_mtime_ns))
         return manifests
@@ -324,6 +328,19 @@ def holds_checkpoint(path: str | Path) -> bool:
     """Return whether `path` is a checkpoint or the folder of a run with checkpoints."""
     folder, is_one = locate(Path(path))
     return is_one or bool(RunFolder(folder).updates())
+
+
+def will_resume(base: Draft, given: Mapping[str, Any]) -> bool:
+    """Return whether a draft with the settings `given` resumes a run.
+
+    Then `find_start` finds its checkpoint. Invalid settings, which `Draft` reports, resume no run.
+    """
+    resume, out_dir = (given.get(name, base.values[name].value) for name in ("resume", "out_dir"))
+    if resume not in ("auto", "never"):
+        return True
+    if resume == "never" or not out_dir or not isinstance(out_dir, str):
+        return False
+    return bool(RunFolder(Path(expand_home(out_dir))).updates())
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:

@@ -205,5 +205,5 @@ def _describe(infinite: Collection[str], name: str, array: np.ndarray) -> dict[s
         part = flat[start : start + _CHUNK]
         digest.update(_bytes(part))
         if array.dtype.kind == "f" and bad_values(part, name in infinite).any():
-            raise ValueError(f"{name} contains NaN or infinity")
+            raise ValueError(f"{name} contains NaN or infinity; lower the learning rate")
     return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest.hexdigest()}

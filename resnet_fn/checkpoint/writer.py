@@ -30,10 +30,12 @@ class CheckpointWriter:
         self._saves: list[Future[dict[str, Any]]] = []  # saves that `poll` has not returned yet
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Wait for earlier saves, and copy the Parameters and buffers.
+        """Wait for earlier saves, and copy the Parameters and buffers. In the background, write the
+        copies and then call `then`.
 
-        In the background, write the copies and then call `then`. If `folder` is the newest save and
-        no Parameter has changed since, only `state` is written anew.
+        If `folder` is the newest save and no Parameter or buffer has changed since, the call
+        neither waits nor copies, and in the background the files with tensors are linked, if the
+        file system has hard links.
         """
         began = time.perf_counter()
         is_same = folder == self._folder and self._are_copied()

@@ -378,7 +378,9 @@ def run(
 
 def _is_ours(error: Exception) -> bool:
     """Return whether a module of this package raised an error."""
-    modules = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    modules = [
+        str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
     return bool(modules) and modules[-1].startswith(("resnet_fn.", "__main__"))
 
 

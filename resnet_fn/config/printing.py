@@ -4,6 +4,7 @@ Such a text may have a line break, or codes that a terminal obeys. The stream ma
 """
 
 import re
+import shlex
 import sys
 from typing import TextIO
 
@@ -12,6 +13,8 @@ from typing import TextIO
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+
+_TO_ESCAPE = re.compile(rb"[^\x20-\x7e]|['\\]")  # bytes between $' and '
 
 
 def in_utf8(name: str) -> str:
@@ -31,6 +34,19 @@ def printable(text: str) -> str:
     Control characters are written as escapes, such as "\\x1b" and "\\n".
     """
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), in_utf8(text))
+
+
+def shell_words(*words: object) -> str:
+    """Return words as a shell reads them, on one line that a terminal shows and does not obey."""
+    return " ".join(map(_shell_word, map(str, words)))
+
+
+def _shell_word(word: str) -> str:
+    if printable(word) == word:
+        return shlex.quote(word)
+    data = word.encode("utf-8", "surrogateescape")
+    escaped = _TO_ESCAPE.sub(lambda match: b"\\x%02x" % match[0][0], data)
+    return f"$'{escaped.decode()}'"
 
 
 def say(*lines: object, stream: TextIO | None = None) -> None:

@@ -7,12 +7,14 @@ nested more deeply than Python reads it.
 import errno
 import json
 import os
+import re
 import stat
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 NOT_REGULAR = "not a regular file"
+_DESCRIPTOR = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/(self|\d+)/fd/\d+")
 _LARGEST_TEXT = 1 << 30  # bytes; contents.json of 10 million files has 0.8 GB
 
 
@@ -39,6 +41,14 @@ def check_memory(size: int, path: str | Path) -> None:
         raise MemoryError(f"{path}: {size:,} bytes do not fit into memory")
 
 
+def is_refused(error: OSError) -> bool:
+    """Return whether `read_regular` refused a file for what it is.
+
+    All other errors, such as a limit of descriptors or a fault of the disk, are not the file's.
+    """
+    return error.errno in (errno.EISDIR, errno.EFBIG) or error.strerror == NOT_REGULAR
+
+
 def read_json(path: str | Path) -> Any:
     """Read a JSON file. Raises OSError as `read_regular`, or ValueError if it is no JSON."""
     data = read_regular(path, _LARGEST_TEXT)
@@ -49,11 +59,12 @@ def read_json(path: str | Path) -> Any:
 
 
 def open_text_file(path: str | Path) -> BufferedReader:
-    """Open a file that the user names, or the pipe of a shell, as in `--val-list <(command)`.
+    """Open a file that the user names, or what a shell opened, as in `--val-list <(command)` and
+    `--list /dev/stdin`.
 
     Raises OSError for other pipes and devices.
     """
-    if not os.fspath(path).startswith(("/dev/fd/", "/proc/self/fd/")):
+    if not _DESCRIPTOR.fullmatch(os.fspath(path)):
         _size_of_regular(path)
     return open(path, "rb")
 

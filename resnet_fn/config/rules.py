@@ -3,7 +3,8 @@
 `settings.Draft` applies the rules in order.
 """
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -305,3 +306,17 @@ RULES = (
         of_stored=False,
     ),
 )
+
+
+def useless_if_new(settings: Mapping[str, Any]) -> set[str]:
+    """Return the names in `settings` that only a new run leaves out, by a rule that stored runs
+    need not obey.
+    """
+    useless = set[str]()
+    for rule in RULES:
+        reads = inspect.signature(rule.holds).parameters.keys()
+        if rule.of_stored or rule.keep or not reads <= settings.keys():
+            continue
+        if not rule.holds(**{name: settings[name] for name in reads}):
+            useless.update(rule.fields.split())
+    return useless & settings.keys()

@@ -48,7 +48,8 @@ class Value(NamedTuple):
     def as_declared(self) -> "Value":
         """Return this value with the type of its field. In the user's paths, ~ is replaced."""
         value = as_declared(self.field, self.value)
-        if self.source >= Source.FILE and isinstance(value, str):
+        is_text = isinstance(value, str) and self.field.name != "name"
+        if self.source >= Source.FILE and is_text:
             value = expand_home(value)
         return self._replace(value=value)
 
@@ -156,6 +157,8 @@ class Draft(NamedTuple):
         new = unchecked(settings_class, {name: value.value for name, value in self.values.items()})
         chosen = (name for name, value in self.values.items() if value.source >= Source.FILE)
         object.__setattr__(new, "typed", frozenset(chosen) & vars(new).keys())
+        of_file = (name for name, value in self.values.items() if value.source is Source.FILE)
+        object.__setattr__(new, "of_file", frozenset(of_file) & vars(new).keys())
         return new
 
 
@@ -165,8 +168,8 @@ class Settings:
 
     # Names of the settings that the user chose: flags, lines of the user's recipe file, and
     # keywords of the constructor (none if all were given, as by `dataclasses.replace`). `vars` does
-    # not have a slot.
-    __slots__ = ("typed",)
+    # not have a slot. Those of the user's recipe file are also in `of_file`.
+    __slots__ = ("of_file", "typed")
 
     def __init_subclass__(cls) -> None:
         """Add the help of all fields to the class's docstring."""
@@ -187,6 +190,7 @@ class Settings:
         object.__setattr__(
             new, "typed", frozenset(given if len(given) < len(dataclasses.fields(cls)) else ())
         )
+        object.__setattr__(new, "of_file", frozenset())
         return new
 
     def __getstate__(self) -> dict[str, Any]:
@@ -238,4 +242,5 @@ def changed(config: Any, **given: Any) -> Any:
     check_names(given, type(config))
     new = draft_of(config).complete(**given).make(type(config))
     object.__setattr__(new, "typed", config.typed | given.keys())
+    object.__setattr__(new, "of_file", config.of_file - given.keys())
     return new

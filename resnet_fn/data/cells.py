@@ -4,12 +4,32 @@ A spreadsheet computes a cell that begins with "=", "+", "-", "@", a tab or a li
 formula, which can send the other cells elsewhere. An apostrophe before it makes the cell a text.
 """
 
+import csv
 import re
+from typing import Any, TextIO
 
 from resnet_fn.config.printing import in_utf8
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+_ROW_END = "\r\n"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+class _OneByteLines:
+    """Ends rows with "\n". With this as its own end of a line, Python 3.11's writer would leave a
+    "\r" in a cell without quotation marks.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, row: str) -> int:
+        return self._file.write(f"{row.removesuffix(_ROW_END)}\n")
+
+
+def table_writer(file: TextIO) -> Any:
+    """Return a CSV writer whose rows `csv.reader` reads as they are, with any cells."""
+    return csv.writer(_OneByteLines(file), lineterminator=_ROW_END)
 
 
 def to_cell(text: str) -> str:

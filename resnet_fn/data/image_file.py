@@ -52,8 +52,10 @@ def is_files_fault(error: Exception) -> bool:
         return error.errno in _OF_A_PATH
     if isinstance(error, MemoryError | ImportError):
         return False
-    # Pillow's decoders report a lack of memory as an OSError without a number.
-    return "out of memory" not in str(error)
+    # Pillow's decoders report a lack of memory as an OSError without a number, and Python a lack of
+    # threads as a RuntimeError.
+    lacks = ("out of memory", "can't start new thread")
+    return not any(lack in str(error) for lack in lacks)
 
 
 def not_of_the_file(error: OSError, path: str) -> OSError:

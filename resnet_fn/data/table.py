@@ -94,8 +94,8 @@ def read_table(
 
 def _bounded(field: str, path: Path, lines: TextIO) -> Iterator[str]:
     """Yield the lines of a file, of which a line may be as long as the file."""
-    while line := lines.readline(_LONGEST):
-        if len(line) == _LONGEST:
+    while line := lines.readline(_LONGEST + len("\r\n")):
+        if len(line.rstrip("\r\n")) > _LONGEST:
             fault = f"{path} has a line of more than {_LONGEST:,} characters"
             raise ValueError(f"{field}: {fault}; write a line for each row")
         yield line

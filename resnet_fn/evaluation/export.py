@@ -101,7 +101,8 @@ def export(
     card = describe_export(trained, kind, batch)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with replace_file(beside) as described, replace_file(out) as file:
+        # The card comes first: without its card, a later export would take the file for the user's.
+        with replace_file(out) as file, replace_file(beside) as described:
             _WRITERS[kind](trained, file, card)
             card["verified"] = compare(trained, _READERS[kind](file, trained), images, batch)
             card["verified"]["compared_on"] = compared_on

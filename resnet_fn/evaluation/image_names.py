@@ -32,6 +32,7 @@ _HEADERS = ("path", "file", "filename", "image", "name")  # names of a list's fi
 
 _LONGEST = 1 << 20  # bytes of a line
 _BLOCK = 1 << 16  # number of bytes of a list that are read at a time, at most
+_MOST_EMPTY = 1 << 16  # empty lines or names in a row, of which a device has any number
 
 
 def is_list(path: str) -> bool:
@@ -102,7 +103,7 @@ def _decoded(source: Any, file: str) -> Iterator[str]:
     """Yield the lines of a list in UTF-8 or UTF-16. In other lists, a file name keeps its bytes.
 
     If the list begins as that of `find -print0`, only NUL bytes separate names. Raises ValueError
-    for what may be no list and never end: a line without end, or nothing but NUL bytes.
+    for what may be no list and never end: a line without end, or nothing but empty names.
     """
     # `read1` waits only for what another program writes next.
     blocks = iter(functools.partial(source.read1, _BLOCK), b"")
@@ -111,10 +112,11 @@ def _decoded(source: Any, file: str) -> Iterator[str]:
         yield from (first + b"".join(blocks)).decode("utf-16", "replace").splitlines()
         return
     end, before = (b"\0", b"") if b"\0" in first else (b"\n", b"\r")
-    rest = b""
+    rest, empty = b"", 0
     for block in itertools.chain([first.removeprefix(codecs.BOM_UTF8)], blocks):
         *lines, rest = (rest + block).split(end)
-        if len(rest) > _LONGEST or (end == b"\0" and b"" in lines):
+        empty = 0 if any(lines) else empty + len(lines)
+        if len(rest) > _LONGEST or empty >= _MOST_EMPTY:
             raise ValueError(f"{file}: is no list of paths; give a text file with a path a line")
         for line in lines:
             yield os.fsdecode(line.removesuffix(before))

@@ -247,6 +247,15 @@ def chosen(recipe: Any) -> set[str]:
     return {*(recipe.typed or differences(recipe))}
 
 
+def demanded(recipe: Any) -> set[str]:
+    """Return the settings in `chosen` that are not from a recipe file.
+
+    A run writes its recipe file without knowing which settings the next run's data or weights make
+    useless, so that these are no mistake there.
+    """
+    return chosen(recipe) - recipe.of_file
+
+
 def differences(recipe: Recipe) -> dict[str, Any]:
     """Return the settings that differ from the recipe named `recipe.name`, or from the defaults if
     there is none.

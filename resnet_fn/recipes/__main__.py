@@ -2,14 +2,13 @@
 
 import dataclasses
 import inspect
-import shlex
 from collections.abc import Sequence
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.printing import say
+from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import Value
 from resnet_fn.runtime.console import wrapped
@@ -48,7 +47,7 @@ def details(name: str) -> str:
     ]:
         lines += ["", "how it is run:", *map(_line, given)]
     lines += ["", *file.notes] if file.notes else []
-    lines += ["", cli.as_typed(f"python -m resnet_fn.train --recipe {shlex.quote(name)}")]
+    lines += ["", cli.as_typed(f"python -m resnet_fn.train --recipe {shell_words(name)}")]
     return "\n".join(lines)
 
 

@@ -4,7 +4,6 @@ The files do not depend on the batch size or the number of workers. A report's d
 checkpoint's date.
 """
 
-import csv
 import io
 import json
 import time
@@ -17,7 +16,7 @@ import numpy as np
 from resnet_fn.checkpoint.run_folder import run_of
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.printing import in_utf8
-from resnet_fn.data.cells import to_cell
+from resnet_fn.data.cells import table_writer, to_cell
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
@@ -25,8 +24,8 @@ from resnet_fn.evaluation.task import summarise
 from resnet_fn.report import plots
 from resnet_fn.report.page import DOCUMENT, Pictures, page
 from resnet_fn.report.pictures import class_maps, heat_picture, sample_name, sample_pictures
-from resnet_fn.runtime.disk import finite_or_null, replace_text
-from resnet_fn.runtime.outputs import begins_with, check_output, has_keys
+from resnet_fn.runtime.disk import finite_or_null
+from resnet_fn.runtime.outputs import begins_with, check_output, has_keys, place_to_write
 from resnet_fn.telemetry import read_log
 
 MISTAKES = 36
@@ -62,7 +61,8 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in files.items():
-                replace_text(folder / name, text)
+                with place_to_write(folder / name) as place:
+                    place.write_text(text, encoding="utf-8")
         except OSError as error:
             raise ValueError(
                 f"report: {folder} cannot be written ({error.strerror}); give another folder"
@@ -203,7 +203,7 @@ def predictions_csv(evaluation: Evaluation) -> str:
     top, task = scores.top, scores.task
     assert top is not None
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = table_writer(text)
     places = range(top.shape[2])
     header = [*_COLUMNS, task.wrong_by]
     writer.writerow(

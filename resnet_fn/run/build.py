@@ -26,7 +26,7 @@ from resnet_fn.models import build_net, check_model
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Masks, make_masks
 from resnet_fn.models.parts import group_of
-from resnet_fn.recipes import chosen
+from resnet_fn.recipes import chosen, demanded
 from resnet_fn.run.own_net import watch_first_update
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime.signals import StopRequest
@@ -126,7 +126,8 @@ class Run:
     pace: Pace = dataclasses.field(default_factory=Pace)
     # updates done, best and last evaluation
     progress: Progress = dataclasses.field(default_factory=Progress)
-    saved: int = 0  # update of the newest checkpoint that was saved or loaded
+    # update of the newest checkpoint that was loaded or whose save began; rank 0 alone writes it
+    saved: int = 0
 
     @property
     def evaluation_is_due(self) -> bool:
@@ -170,6 +171,8 @@ def build_run(
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
     source = None
+    # Before `read_start`, whose recipe does not know where its settings come from.
+    strict = set() if checkpoint else demanded(recipe)
     if not own and not checkpoint:
         recipe, source = read_start(recipe, chosen(recipe))
         check_buildable(recipe)
@@ -186,8 +189,7 @@ def build_run(
     own_loss = own.loss if own else None
     feed = make_feed(dataset, recipe, workers, options.feed)
     total = recipe.epochs * feed.updates_per_epoch
-    typed = () if checkpoint else chosen(recipe)
-    too_short = check_lengths(recipe, feed.updates_per_epoch, typed)
+    too_short = check_lengths(recipe, feed.updates_per_epoch, strict)
     blank = blank_batch(
         dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed
     )
@@ -198,7 +200,7 @@ def build_run(
     net = own.net if own else build_net(recipe, dataset.input)
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
-    first = start_from(net, source, recipe, dataset.classes, chosen(recipe)) if source else []
+    first = start_from(net, source, recipe, dataset.classes, strict) if source else []
     if recipe.dataset == "imagefolder" and not (source or checkpoint):
         first = describe_random_start(recipe.model, len(dataset.train))
     masks = make_masks(recipe, net, workers)

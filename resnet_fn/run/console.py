@@ -36,9 +36,7 @@ def header(run: Run, start: Path | None) -> list[str]:
     changes = ", ".join(
         f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items()
     )
-    threads = (
-        f", {counted(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
-    )
+    threads = f", {counted(kernel_threads(0), 'thread')}" if options.device == "CPU" else ""
     rest = (
         0
         if recipe.sampling == BALANCED or recipe.repeats > 1

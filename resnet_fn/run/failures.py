@@ -46,7 +46,12 @@ def stop_evaluation(run: Run, error: Exception) -> NoReturn:
     A resumed run begins with this evaluation.
     """
     if run.workers.size > 1 and not isinstance(error, _SHARED):
-        raise error  # the other ranks may have no error, so they cannot be waited for
+        # The other ranks may have no error, so they cannot be waited for. A save needs none of them.
+        if run.workers.is_main:
+            with contextlib.suppress(Exception):  # `error` is raised
+                _save_if_new(run)
+                run.writer.wait()
+        raise error
     saved = save_and_wait(run)
     _raise(run, error, f"evaluation after update {run.progress.update}", saved)
 
@@ -62,12 +67,17 @@ def save_and_wait(run: Run) -> str:
     saved = f"the checkpoint after update {update} is saved"
     if not update:
         saved = "there is no checkpoint yet"
-    return finish_files(run, saves=update > run.saved) or saved
+    return finish_files(run, saves=True) or saved
+
+
+def _save_if_new(run: Run) -> None:
+    if run.progress.update > run.saved:
+        save(run)
 
 
 def finish_files(run: Run, saves: bool = False) -> str:
-    """Wait until checkpoints and the log are written, on every rank. Save a checkpoint first if
-    `saves` is True.
+    """Wait until checkpoints and the log are written, on every rank. If `saves` is True, first save
+    a checkpoint of updates that none contains.
 
     Returns:
         The error of rank 0, which writes these files, or "". An error is returned because the error
@@ -76,11 +86,11 @@ def finish_files(run: Run, saves: bool = False) -> str:
     fault = ""
     try:
         if saves:
-            save(run)
+            _save_if_new(run)
         run.writer.wait()
         run.telemetry.checkpointed(run.writer.poll())
         run.telemetry.flush()
-    except OSError as error:
+    except Exception as error:  # a full disk, but also a lack of memory or threads, NaN …
         fault = one_line(error)
     # The other ranks wait here, because the first rank that raises an error ends all ranks.
     return broadcast_text(fault, run.workers)
@@ -99,7 +109,7 @@ def stop_not_finite(
     batch: Batch,
     not_finite: np.ndarray,
     skipped_in_row: int,
-    write_error: OSError | None = None,
+    write_error: Exception | None = None,
 ) -> NoReturn:
     """End the run and save no checkpoint, because numbers of an update are not finite. Every rank
     calls this function.
@@ -148,16 +158,16 @@ def stop_not_finite(
 
 def _keep_batch(file: Path, batch: Batch, indices: np.ndarray) -> str:
     """Save a batch as an .npz file. Return what prevented it, or ""."""
-    # in memory first, because zipfile cannot close a file on a full disk without an error
-    npz = io.BytesIO()
-    np.savez(npz, images=batch[0], labels=batch[1], indices=indices)
     try:
+        # in memory first, because zipfile cannot close a file on a full disk without an error
+        npz = io.BytesIO()
+        np.savez(npz, images=batch[0], labels=batch[1], indices=indices)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(npz.getbuffer())
-    except OSError as error:
+    except Exception as error:
         with contextlib.suppress(OSError):
             file.unlink(missing_ok=True)
-        return error.strerror or str(error)
+        return getattr(error, "strerror", None) or one_line(error)
     return ""
 
 

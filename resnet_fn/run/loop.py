@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.checkpoint.run_folder import RunFolder, will_resume
 from resnet_fn.config.fields import OWN
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -125,13 +125,15 @@ def train(
     Raises:
         ValueError: a setting, the data or the weights cannot work; raised before the first update.
         BadSampleError: a sample cannot be read.
+        WorkerError: with several workers, the batch or the evaluation of one failed.
         NotFiniteError: loss, gradients or statistics are not finite; with fp16, in `max_skips`
             updates in a row.
         OSError, CheckpointError: a file could not be written, or a checkpoint could not be read.
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
-        file = load_recipe(recipe).complete(**typed_in(options))
+        base, given = load_recipe(recipe), typed_in(options)
+        file = base._replace(resumes=will_resume(base, given)).complete(**given)
         recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.notes
     # This comes before anything is written, because in msrun's scheduler process the call never
     # returns.
@@ -289,7 +291,7 @@ def train_epoch(run: Run) -> int:
         write_error = None
         try:
             log_update(run, done, epoch, learning_rate, seconds, data_seconds)
-        except OSError as failed:
+        except Exception as failed:  # of the log, or of an earlier save
             write_error = failed
         # This error comes first, because the other ranks raise it, too.
         if skipped_in_row >= allowed_skips:

@@ -50,23 +50,26 @@ def check_saveable(net: nn.Cell) -> None:
 def watch_first_update(
     step: TrainStep, net: nn.Cell, workers: Workers, compiled: bool
 ) -> TrainStep:
-    """Return a function that calls `step`, and in the first call checks what the forward pass of
-    `net` changes.
+    """Return a function that calls `step`, and checks what the forward pass of `net` changes in the
+    first update that is applied.
 
-    The first call raises ValueError on all ranks if a Parameter that is not trained, or a buffer,
-    differs between ranks after the update. The call prints a warning on rank 0 if the update changes
+    This call raises ValueError on all ranks if a Parameter that is not trained, or a buffer, differs
+    between ranks after the update. The call prints a warning on rank 0 if the update changes
     attributes of cells, which a checkpoint does not contain, or buffers that compiled functions
     (`compiled`) read as constants.
     """
-    is_first = True
+    is_checked = False
 
     def watched(*arguments: Any) -> StepResult:
-        nonlocal is_first
-        if not is_first:
+        nonlocal is_checked
+        if is_checked:
             return step(*arguments)
-        is_first, before, others = False, _digests(net), _attributes(net)
+        before, others = _digests(net), _attributes(net)
         result = step(*arguments)
-        after = _digests(net)
+        # if it is not applied, on all ranks alike, the caller names the sample or the numbers
+        if result.scaler.numpy()[2] or result.report.withheld.numpy():
+            return result
+        is_checked, after = True, _digests(net)
         require_alike(
             {f"{name} after the first update": digest for name, digest in after.items()},
             workers,

@@ -33,6 +33,8 @@ class Prefetcher:
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
         self._feed, self._total, self._blank = feed, total, blank
         self._card = on_ascend()
+        # made now, because a later lack of memory can be why a batch cannot be prepared
+        self._blank_tensors = self._tensors(blank)
         self._thread = ThreadPoolExecutor(1, "prefetch")
         self._prepared: dict[int, Future[Prepared]] = {}  # by update, one at most
 
@@ -63,8 +65,7 @@ class Prefetcher:
             batch = self._feed.batch(update)
             tensors = self._tensors(batch)
         except Exception as raised:  # a bad sample, but also a lack of memory, threads, files …
-            batch, error = self._blank, raised
-            tensors = self._tensors(batch)
+            batch, tensors, error = self._blank, self._blank_tensors, raised
         return Prepared(batch, tensors, time.perf_counter() - began, error)
 
     def _tensors(self, batch: Batch) -> tuple[Tensor, ...]:

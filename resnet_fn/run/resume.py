@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 import math
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,8 +18,9 @@ from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
 from resnet_fn.config.fields import BALANCED, OWN, show_value, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
-from resnet_fn.config.printing import warn
+from resnet_fn.config.printing import shell_words, warn
 from resnet_fn.config.recipe import PREPARATION, Recipe, recipe_from_dict
+from resnet_fn.config.rules import useless_if_new
 from resnet_fn.config.settings import changed
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.file_feed import FileFeed
@@ -178,7 +178,7 @@ def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
     if locate(named)[1] and named.resolve().parent != run.checkpoints.resolve():
         place = RunFolder(Path(to)).checkpoint_path(find_checkpoint(named).state["update"])
         copy = _shell(["mkdir", "-p", place.parent], ["cp", "-r", named, place])
-        fix = f"put it into one: {copy}; then --resume {shlex.quote(to)}"
+        fix = f"put it into one: {copy}; then --resume {shell_words(to)}"
         raise ValueError(f"resume: {named} does not lie in a run folder; {fix}")
     if out_dir and Path(out_dir).resolve() != run.path.resolve():
         if RunFolder(Path(out_dir)).updates():
@@ -197,13 +197,13 @@ def _how_to_branch(run: RunFolder, to: str, update: int) -> str:
     ]
     copy = _shell(["cp", "-r", f"{run.path}/.", to], ["rm", "-r", *newer] if newer else [])
     return (
-        f"to start from update {update}, copy the run: {copy}; then --resume {shlex.quote(to)}, "
+        f"to start from update {update}, copy the run: {copy}; then --resume {shell_words(to)}, "
         "without --out-dir"
     )
 
 
 def _shell(*commands: Sequence[object]) -> str:
-    return " && ".join(shlex.join(map(str, words)) for words in commands if words)
+    return " && ".join(shell_words(*words) for words in commands if words)
 
 
 def check_same_recipe(
@@ -213,7 +213,7 @@ def check_same_recipe(
     recipe.
     """
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
-    ours |= {name: theirs[name] for name in _new_settings(recipe, checkpoint)}
+    ours |= {name: theirs[name] for name in _kept_settings(recipe, checkpoint)}
     if recipe.weights:  # these settings come from the weights, unless the user chose them
         given = typed_preparation(recipe, chosen(recipe))
         ours |= {name: theirs[name] for name in PREPARATION if name not in given}
@@ -236,7 +236,7 @@ def check_same_recipe(
             f"give --resume {run} alone to keep the old settings, or another --out-dir without "
             "--resume for a new run"
         )
-        longer = f"give --resume {shlex.quote(run)} --epochs {recipe.epochs}, without --out-dir"
+        longer = f"give --resume {shell_words(run)} --epochs {recipe.epochs}, without --out-dir"
     if keys == ["epochs"]:
         fix = f"{fix}; for more epochs of this run {longer}"
     raise ValueError(
@@ -244,26 +244,29 @@ def check_same_recipe(
     )
 
 
-def _new_settings(recipe: Recipe, checkpoint: Checkpoint) -> list[str]:
-    """Return the settings that the checkpoint, which is older, lacks and the user did not
-    choose.
+def _kept_settings(recipe: Recipe, checkpoint: Checkpoint) -> dict[str, str]:
+    """Return the settings that stay as they are in the checkpoint, each with the reason.
+
+    The checkpoint, which is older, lacks the setting, and the user did not choose it; or the
+    setting has no effect, so that the start of the run left it out.
     """
     known = {*checkpoint.state["recipe"], *chosen(recipe)}
-    return [name for name in to_dict(recipe) if name not in known]
+    why = "because the run began with a version that lacks this setting"
+    useless = dict.fromkeys(useless_if_new(vars(recipe)), "because it has no effect in this run")
+    return useless | {name: why for name in vars(recipe) if name not in known}
 
 
 def resumed_recipe(recipe: Recipe, checkpoint: Checkpoint) -> tuple[Recipe, list[str]]:
     """Return the recipe with which a run goes on, and notes on settings that are newer than the
-    run.
+    run or have no effect.
 
     `recipe` is the caller's, after `check_same_recipe`. Its name and its epochs are kept.
     """
     began = recipe_from_dict(checkpoint.state["recipe"])
     notes = []
-    for name in _new_settings(recipe, checkpoint):
+    for name, why in _kept_settings(recipe, checkpoint).items():
         old, new = show_value(getattr(began, name)), show_value(getattr(recipe, name))
         if old != new:
-            why = "because the run began with a version that lacks this setting"
             notes.append(f"{name} stays {old}, not {new}, {why}")
     return changed(began, name=recipe.name, epochs=recipe.epochs), notes
 
@@ -319,11 +322,12 @@ def evaluation_notes(run: Run) -> list[str]:
     """Return a note if the run begins with an evaluation, which the earlier process did not end."""
     if not run.evaluation_is_due:
         return []
-    smaller = max(1, block_size(run.options.eval_batch_size) // 4)
-    return [
-        f"the evaluation after update {run.progress.update} comes first; if it ran out of memory "
-        f"before, give --eval-batch-size {smaller}"
-    ]
+    size = block_size(run.options.eval_batch_size)
+    note = f"the evaluation after update {run.progress.update} comes first"
+    if size == 1:
+        return [note]
+    setting = "eval_batch_size=" if run.recipe.dataset == OWN else "--eval-batch-size "
+    return [f"{note}; if it ran out of memory before, give {setting}{max(1, size // 4)}"]
 
 
 def epochs_notes(update: int, then: int, run: Run) -> list[str]:

@@ -72,16 +72,27 @@ def _warn_once(text: str) -> None:
     warn(text)
 
 
-def file_system(path: Path) -> str:
-    """Describe the file system of `path`, such as "the file system fuse.gcsfuse at /mnt/bucket"."""
-    place, nearest, kind = Path(os.path.realpath(path)), Path(), ""
+def _mounts() -> Iterator[tuple[Path, str]]:
+    """Yield the place and the kind of each mounted file system."""
     try:
         mounts = os.fsdecode(Path("/proc/self/mounts").read_bytes()).splitlines()
     except OSError:  # not Linux
-        mounts = []
+        return
     for line in mounts:
-        _, name, its_kind, *_ = line.split(" ")
-        mount = Path(name.replace("\\040", " "))  # the file's spelling of a space
+        _, name, kind, *_ = line.split(" ")
+        yield Path(name.replace("\\040", " ")), kind  # the file's spelling of a space
+
+
+def is_mount(path: Path) -> bool:
+    """Return whether a file system is mounted at `path`, as at files that a container gets."""
+    place = Path(os.path.realpath(path))
+    return any(mount == place for mount, _ in _mounts())
+
+
+def file_system(path: Path) -> str:
+    """Describe the file system of `path`, such as "the file system fuse.gcsfuse at /mnt/bucket"."""
+    place, nearest, kind = Path(os.path.realpath(path)), Path(), ""
+    for mount, its_kind in _mounts():
         # A later mount at the same place hides an earlier one.
         if place.is_relative_to(mount) and len(mount.parts) >= len(nearest.parts):
             nearest, kind = mount, its_kind

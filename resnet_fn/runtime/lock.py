@@ -36,15 +36,16 @@ def was_locked(folder: Path, has_run: bool = False) -> bool:
     returns True for an empty file.
     """
     path = folder / "lock"
-    try:
-        status = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    if _identity(status) in _held:  # to close the file would release the lock
-        return True
-    if not stat.S_ISREG(status.st_mode):  # a FIFO's end may never come
-        return False
-    text = path.read_text(encoding="utf-8", errors="replace")
+    with _changing:  # otherwise another thread could take the lock before the file is closed
+        try:
+            status = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if _identity(status) in _held:  # to close the file would release the lock
+            return True
+        if not stat.S_ISREG(status.st_mode):  # a FIFO's end may never come
+            return False
+        text = path.read_text(encoding="utf-8", errors="replace")
     return text.startswith(_HOLDER) or (has_run and not text.strip("\0"))
 
 

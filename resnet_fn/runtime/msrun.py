@@ -69,7 +69,8 @@ class WorkerProcesses:
         `variables` are added to the environment.
         """
         become = ("python", Path(parent.__file__).absolute(), os.getpid(), *command)
-        msrun = (sys.executable, "-m", "mindspore.parallel.cluster.run")
+        # -P: otherwise a file of the current folder, such as ast.py, would hide Python's own
+        msrun = (sys.executable, "-P", "-m", "mindspore.parallel.cluster.run")
         words = [str(word) for word in (*msrun, *flags, "--log_dir", logs, *become)]
         # Without `--join True`, msrun ends when the workers run. This process then becomes the
         # parent of the workers.
@@ -88,7 +89,8 @@ class WorkerProcesses:
                 capture_output=True,
                 start_new_session=True,
             )
-        started = self._children()
+        # the scheduler and the workers come first; a worker may have left an orphan already
+        started = self._children()[: 1 + len(ranks)]
         if done.returncode or len(started) < len(ranks):
             last_line = "".join(done.stderr.decode(errors="replace").splitlines()[-1:])
             raise ValueError(f"msrun ended with exit code {done.returncode}: {last_line}")

@@ -1,13 +1,14 @@
 """These functions write the files that a user names, and keep files that something else wrote."""
 
 import contextlib
+import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TextIO
 
 from resnet_fn.config import cli
 from resnet_fn.config.reading import read_json
-from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.disk import is_mount, replace_file
 
 IsOurs = Callable[[Path], bool]  # whether a file is one that the command wrote earlier
 
@@ -49,23 +50,47 @@ def has_keys(*alternatives: Collection[str]) -> IsOurs:
     return is_ours
 
 
-@contextlib.contextmanager
-def replacing(file: str | Path) -> Iterator[TextIO]:
-    """Open a text file, which replaces `file` if the `with` block raises no error.
+def _is_device(path: Path) -> bool:
+    """Return whether `path` is not a file, or leads to a descriptor, as /dev/stdout does.
 
-    A device is written in place.
+    The file to which a shell has directed a descriptor must stay the same file.
+    """
+    folder = os.path.realpath(path.parent)
+    is_descriptor = folder == "/dev" or folder.startswith("/proc/")
+    return is_descriptor or (path.exists() and not path.is_file())
+
+
+@contextlib.contextmanager
+def place_to_write(file: str | Path) -> Iterator[Path]:
+    """Yield the path at which a `with` block writes what becomes the contents of `file`.
+
+    A link stays, and the file to which it leads is replaced, if the block raises no error. A
+    device, a file of a folder that cannot be written, and a file that is mounted are written in
+    place.
     """
     path = Path(file)
-    is_device = path.exists() and not path.is_file()
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if _is_device(path):
+        yield path
+    elif target.exists() and (is_mount(path) or not os.access(target.parent, os.W_OK)):
+        yield target
+    else:
+        with replace_file(target) as place:
+            yield place
+
+
+@contextlib.contextmanager
+def replacing(file: str | Path) -> Iterator[TextIO]:
+    """Open a text file, which replaces `file` as `place_to_write` describes."""
     with (
         cli.naming(str(file)),
-        contextlib.nullcontext(path) if is_device else replace_file(path) as place,
+        place_to_write(file) as place,
         open(place, "w", encoding="utf-8", newline="") as opened,
     ):
         yield opened
 
 
 def write_output(file: str | Path, text: str) -> None:
-    """Replace the contents of `file`, completely or not at all."""
+    """Replace the contents of `file`, completely or not at all where `place_to_write` can."""
     with replacing(file) as opened:
         opened.write(text)

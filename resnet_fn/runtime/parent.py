@@ -75,7 +75,10 @@ def _parent_and_start(process: int) -> tuple[int, int]:
 def children(parent: int) -> list[int]:
     """Return the process ids of the children of process `parent`, oldest first."""
     processes = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-    return sorted((pid for pid in processes if parent_of(pid) == parent), key=start_of)
+    of_parent = [pid for pid in processes if parent_of(pid) == parent]
+    of_parent.sort()
+    of_parent.sort(key=start_of)  # those that started in one tick stay in order
+    return of_parent
 
 
 # python parent.py PID COMMAND…: run COMMAND, which gets SIGTERM when process PID dies

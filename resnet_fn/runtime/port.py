@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from resnet_fn.runtime.console import printable
+from resnet_fn.config.printing import printable
 from resnet_fn.runtime.job import environment_of, workers_of
 from resnet_fn.runtime.parent import command_line, parent_of
 

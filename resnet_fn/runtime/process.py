@@ -79,11 +79,10 @@ def _has_avx512() -> bool:
 
 
 def kernel_threads(threads: int) -> int:
-    """Return the number of CPU kernel threads.
-
-    Before `start`, this is `threads`, or the default number if `threads` is 0.
+    """Return `threads`, or the number of CPU kernel threads if `threads` is 0: the number that
+    `start` has set, or the default number.
     """
-    return started.get("threads") or threads or cpu_share()
+    return threads or started.get("threads") or cpu_share()
 
 
 def set_once(setting: Callable[[Any], None], value: object) -> bool:

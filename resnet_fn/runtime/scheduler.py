@@ -74,8 +74,10 @@ def end_unused_scheduler() -> None:
     """Fork a process that ends this scheduler when its job cannot start any more.
 
     msrun leaves a scheduler without workers if, for example, `--local_worker_num` is missing. The
-    scheduler would use the port for 600 s.
+    scheduler would use the port for 600 s. A scheduler that msrun did not start is left alone.
     """
+    if "MS_TOPO_TIMEOUT" not in os.environ:  # msrun sets it
+        return
     scheduler = os.getpid()
     if not in_main_thread() or os.fork():
         return

@@ -1,9 +1,11 @@
 """Some signals ask a run to save a checkpoint and end."""
 
+import contextlib
 import os
 import signal
 import threading
 from collections.abc import Container
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -19,7 +21,8 @@ def heeded() -> list[signal.Signals]:
     """Return the signals of `SIGNALS` that this process may handle.
 
     SIGHUP is left out if this process ignores it, for example under nohup. SIGUSR1 and SIGUSR2 are
-    left out if the process ignores them or has handlers of its own.
+    left out if the process ignores them or has handlers of its own, in Python or in C, as
+    faulthandler.register sets them.
     """
     return [number for number in SIGNALS if _is_free(number)]
 
@@ -27,8 +30,19 @@ def heeded() -> list[signal.Signals]:
 def _is_free(number: signal.Signals) -> bool:
     handler = signal.getsignal(number)
     if number in (signal.SIGUSR1, signal.SIGUSR2):
-        return handler in (signal.SIG_DFL, exit_at_once)
+        return handler == exit_at_once or (handler == signal.SIG_DFL and not _is_caught(number))
     return number != signal.SIGHUP or handler != signal.SIG_IGN
+
+
+def _is_caught(number: signal.Signals) -> bool:
+    """Return whether this process has a handler of a signal, which `signal.getsignal` reports only
+    if Python set it.
+    """
+    with contextlib.suppress(OSError):  # no /proc: not Linux
+        status = Path("/proc/self/status").read_text(errors="replace")
+        fields = dict(line.split(":", 1) for line in status.splitlines())
+        return bool(int(fields["SigCgt"], 16) >> (number - 1) & 1)  # see proc(5)
+    return False
 
 
 def in_main_thread() -> bool:

@@ -64,7 +64,7 @@ def _join(device: str) -> Workers:
     scheduler.end_with_scheduler()
     workers = Workers(communication.get_rank(), communication.get_group_size())
     if workers.size > 1:
-        failed_worker.end_job_after_error()
+        failed_worker.end_job_after_error(workers.rank)
     return workers
 
 

@@ -21,8 +21,9 @@ def read_log(log: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(read_regular(log, _LARGEST).splitlines(keepends=True), 1):
         try:
             event = json.loads(line)
-            if event["update"] >= 0 and event["event"] and isinstance(event["event"], str):
-                events.append(event)
+            if event["update"] < 0 or not event["event"] or not isinstance(event["event"], str):
+                raise ValueError
+            events.append(event)
         except (ValueError, KeyError, TypeError, RecursionError):
             if line.endswith(b"\n"):
                 warn(f"{log}: line {number} is damaged and was left out")

@@ -78,13 +78,13 @@ def check_lengths(
 ) -> list[str]:
     """Return notes on settings in epochs that are too short for one update.
 
-    Raises ValueError if such a setting is in `chosen`, the user's settings.
+    Raises ValueError if such a setting is in `chosen`, the user's flags.
     """
     notes = []
     for name in ("warmup_epochs", "ema_start"):
         epochs = getattr(recipe, name)
         if epochs and not round(epochs * updates_per_epoch):
-            text = f"less than half an update, of {updates_per_epoch:g} an epoch"
+            text = f"not more than half an update, of {updates_per_epoch:g} an epoch"
             if name in chosen:
                 fix = f"give {math.ceil(1e4 / updates_per_epoch) / 1e4:g} or more, or leave it out"
                 raise ValueError(f"{name}: {epochs:g} is {text}; {fix}")

@@ -234,7 +234,8 @@ def make_train_step(
     # A forward pass changes BatchNorm's statistics before it is clear whether the update is
     # applied. If it is skipped, this copy restores them, so that no NaN stays in them.
     statistics_before = tuple(
-        Parameter(Tensor(p.numpy()), f"before.{p.name}", requires_grad=False) for p in statistics
+        Parameter(Tensor(p.numpy()), f"__before__.{p.name}", requires_grad=False)
+        for p in statistics
     )
     # Some cards return their largest number instead of infinity, and set a status register. The
     # step clears it before the forward pass and reads it after the backward pass. `clear_overflow`

@@ -272,14 +272,16 @@ def start_from(
     """Load weights into a net before training, and return lines that describe the weights.
 
     The last layer of the net is not changed if the weights are for other classes, or if the recipe
-    sets `reset_head`. Raises ValueError if the weights replace all parameters and `initialisation`
-    is in `chosen`, the user's settings.
+    sets `reset_head`. If the weights replace all parameters, an `initialisation` raises ValueError
+    if it is in `chosen`, the user's flags, and is a line otherwise.
     """
     other = other_classes(source, classes)
     is_usual = recipe.initialisation == Recipe.__dataclass_fields__["initialisation"].default
-    if "initialisation" in chosen and not (is_usual or other or recipe.reset_head):
-        why = "has no effect, because the weights replace all parameters"
-        raise ValueError(f"initialisation: {recipe.initialisation!r} {why}; leave it out")
+    useless = ""
+    if not (is_usual or other or recipe.reset_head):
+        useless = "has no effect, because the weights replace all parameters"
+    if useless and "initialisation" in chosen:
+        raise ValueError(f"initialisation: {recipe.initialisation!r} {useless}; leave it out")
     try:
         load_weights(net, source, recipe.reset_head or bool(other))
     except WeightsError as error:
@@ -290,7 +292,8 @@ def start_from(
         return describe_source(source, f"{new}: the last layer is new")
     unnamed = f"for {counted(len(classes), 'class', 'classes')} without names"
     known = "for the same classes" if source.classes else unnamed
-    return describe_source(source, f"{known}: the last layer is kept")
+    lines = describe_source(source, f"{known}: the last layer is kept")
+    return [*lines, f"initialisation {recipe.initialisation} {useless}"] if useless else lines
 
 
 def describe_source(source: WeightFile, head: str = "") -> list[str]:

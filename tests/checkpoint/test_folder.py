@@ -100,7 +100,7 @@ def make_site(path):
 
 
 def make_link(path):
-    write(path.parent / "elsewhere").rename(path.parent / "target")
+    make_site(path.parent / "target")
     path.symlink_to("target")
 
 
@@ -124,6 +124,18 @@ def test_what_lies_beside_a_replaced_checkpoint_stays(tmp_path):
             load_checkpoint(tmp_path / name).weights["half"], arrays(seed)["half"]
         )
     assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, "bfloat16"])
+def test_a_dtype_that_cannot_be_stored_is_named(tmp_path, says, dtype):
+    if dtype == "bfloat16":
+        mindspore = pytest.importorskip("mindspore")
+        dtype = mindspore.Tensor([0.0], mindspore.bfloat16).numpy().dtype
+    weights = {"phase": np.zeros(2, dtype)}
+    with pytest.raises(CheckpointError) as caught:
+        write_checkpoint(tmp_path / "step-00000001", weights, {}, STATE)
+    says(caught, "phase: dtype", "use one of float64")
+    assert "learning rate" not in str(caught.value)
 
 
 def test_an_empty_folder_may_become_a_checkpoint(tmp_path):

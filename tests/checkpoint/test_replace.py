@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +43,49 @@ def test_a_replaced_checkpoint_never_comes_back_after_pruning(name):
         RUN.prune(update, keep_last=2)
     recover_interrupted_replace(RUN.checkpoints)
     assert RUN.updates() == [5, 6]
+
+
+def test_an_old_folder_that_stays_fails_no_save(monkeypatch):
+    """As on a network disk, where another machine has a file of it open."""
+    rename = os.rename
+
+    def refuse(source, target):
+        if ".replaced-" in str(source):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(source))
+        rename(source, target)
+
+    write("step-00000003", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", refuse)
+        write("step-00000003", 30)
+    assert len(names()) == 2
+    recover_interrupted_replace(RUN.checkpoints)
+    assert names() == ["step-00000003"]
+    assert RUN.newest().weights["w"].tolist() == [30, 30, 30]
+
+
+def test_an_old_folder_beside_the_new_one_goes():
+    """Earlier versions removed it with the next replacement."""
+    write("step-00000003", 30)
+    write("step-00000003.old", 3)
+    recover_interrupted_replace(RUN.checkpoints)
+    assert names() == ["step-00000003"]
+
+
+@pytest.mark.parametrize("remove", [False, True])
+def test_of_a_link_to_a_checkpoint_the_target_stays(remove):
+    """A user moved a checkpoint to another disk."""
+    moved = write("step-00000003", 3).rename("moved")
+    RUN.checkpoint_path(3).symlink_to(moved.absolute())
+    if remove:
+        write("step-00000004", 4)
+        RUN.prune(4, keep_last=1)
+        assert names() == ["step-00000004"]
+    else:
+        write("step-00000003", 30)
+        assert names() == ["step-00000003"]
+        assert RUN.newest().weights["w"].tolist() == [30, 30, 30]
+    assert load_checkpoint(moved).weights["w"].tolist() == [3, 3, 3]
 
 
 def test_folders_of_other_names_are_left_alone():

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,18 @@ def test_a_damaged_checkpoint_without_manifest_is_kept_aside(checkpoint, capsys)
     checkpoint("run", 3)
     run.prune(3, keep_last=3)
     assert aside.exists()
+
+
+def test_another_users_old_checkpoint_is_not_read(checkpoint):
+    checkpoint("run", 5, 10)
+    Path().chmod(0o755)
+    closed = Path("run/checkpoints/step-00000005")
+    closed.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        assert RunFolder(Path("run")).newest().state["update"] == 10
+    finally:
+        os.seteuid(user)
+        closed.chmod(0o755)

@@ -91,6 +91,17 @@ def test_a_path_that_is_not_there_names_the_nearest():
     assert near_path("/quite/elsewhere", "give a folder") == "give a folder"
 
 
+def test_a_recipe_files_name_is_no_path():
+    Path("~.toml").write_text("epochs = 3\n")
+    assert parse(["--recipe", "./~.toml"])[0].name == "~"
+
+
+def test_an_error_of_code_without_a_module_is_a_line():
+    with pytest.raises(ValueError) as caught:
+        exec("raise ValueError('a\\nb')", {})
+    assert cli.one_line(caught.value) == "a"
+
+
 def test_a_tilde_is_the_home_folder(monkeypatch):
     """As in a shell, which leaves it in `--flag=~/x` and in quotes; but not if it is there."""
     monkeypatch.setenv("HOME", "/home/me")

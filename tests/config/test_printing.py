@@ -1,6 +1,7 @@
 import ast
 import io
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 import resnet_fn
 from resnet_fn.config import cli
-from resnet_fn.config.printing import in_utf8, printable, say, warn
+from resnet_fn.config.printing import in_utf8, printable, say, shell_words, warn
 
 PACKAGE = Path(resnet_fn.__file__).parent
 
@@ -95,3 +96,13 @@ def importing_train():
     from resnet_fn.train import main
 
     return main
+
+
+@pytest.mark.parametrize(
+    "word", ["run", "my run", "it's", "a\nb", "\x1b[2J\\", "ü\n", "\udcff", "a\r'1", ""]
+)
+def test_a_shell_reads_the_words_that_are_shown(word):
+    line = shell_words("printf", "%s|%s", word, "é")
+    assert printable(line) == line
+    done = subprocess.run(["bash", "-c", line], capture_output=True, check=True)
+    assert done.stdout == os.fsencode(f"{word}|é")

@@ -39,6 +39,15 @@ def test_the_pipe_of_a_shell_is_a_list():
     os.close(end)
 
 
+def test_stdin_is_a_list(python):
+    text = (
+        "import os; from resnet_fn.config.reading import open_text_file as o; "
+        "r, w = os.pipe(); os.write(w, b'a.jpg'); os.close(w); os.dup2(r, 0); "
+        "print(*[o(p).peek() for p in ('/dev/stdin', f'/proc/{os.getpid()}/fd/0')])"
+    )
+    assert python("-c", text).stdout == "b'a.jpg' b''\n"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recipe_file_of_another_kind_is_named(kind, foreign, raises_line):
     foreign(kind, "a.toml")

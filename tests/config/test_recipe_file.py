@@ -163,6 +163,12 @@ def test_a_flag_may_give_what_the_file_lacks_and_may_take_away_what_it_needs():
     assert left_out == ("policy_ops 3 is left out: it needs --policy randaugment",)
 
 
+def test_a_number_is_no_folder(raises_line):
+    Path("mine.toml").write_text("out_dir = 3\n")
+    with raises_line("mine.toml line 1: out_dir: 3 is not a text", kind=UsageError):
+        parse(["--recipe", "mine.toml"])
+
+
 def test_what_is_extended_must_be_whole():
     write("epochs = 3; reset_head = true", "base.toml")
     write('extends = "base.toml"; weights = "net.pth"')

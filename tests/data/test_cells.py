@@ -3,7 +3,7 @@ import io
 
 import pytest
 
-from resnet_fn.data.cells import from_cell, to_cell
+from resnet_fn.data.cells import from_cell, table_writer, to_cell
 
 FORMULAS = [
     '=HYPERLINK("http://x","y")',
@@ -35,3 +35,11 @@ def test_cells_are_read_as_written(text):
     csv.writer(file).writerow([to_cell(text), "next"])
     (row,) = csv.reader(io.StringIO(file.getvalue(), newline=""))
     assert from_cell(row[0]) == text
+
+
+def test_rows_of_any_cells_are_read_back():
+    rows = [["a\rb", "c\nd", 'e"f', "", "g\r\n"], ["\r", "h,i", "é", "j", "\n"], ["plain", "k"]]
+    text = io.StringIO(newline="")
+    table_writer(text).writerows(rows)
+    assert list(csv.reader(io.StringIO(text.getvalue(), newline=""))) == rows
+    assert text.getvalue().endswith('"\n"\nplain,k\n')

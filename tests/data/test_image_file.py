@@ -176,3 +176,4 @@ def test_an_error_of_a_path_is_the_files_own(name):
 def test_an_error_of_a_limit_or_disk_is_not_the_files_own(name):
     assert not is_files_fault(OSError(getattr(errno, name), "text"))
     assert not is_files_fault(MemoryError())
+    assert not is_files_fault(RuntimeError("can't start new thread"))

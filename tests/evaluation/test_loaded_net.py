@@ -129,6 +129,15 @@ def test_a_strangers_checkpoint_is_named(name, raises_line):
     state = {"update": 5, "best": None, "recipe": to_dict(RECIPE), "dataset": SPEC, **STATES[name]}
     save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), [], state)
     with raises_line("run/checkpoints/step-00000005", "; ", kind=CheckpointError):
-        load_run("run")
+        load_run("run/checkpoints/step-00000005")
     with contextlib.suppress(ValueError):  # weights need less of it
         read_weights("run")
+
+
+def test_a_fault_of_a_stored_setting_keeps_its_fix(raises_line):
+    net = create_model("resnet8", num_classes=10, in_channels=1)
+    recipe = {**to_dict(RECIPE), "flavour": 1}
+    state = {"update": 5, "best": None, "recipe": recipe, "dataset": SPEC}
+    save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), [], state)
+    with raises_line("step-00000005: recipe: unknown setting 'flavour'; ", kind=CheckpointError):
+        load_run("run")

@@ -3,8 +3,11 @@
 import csv
 import dataclasses
 import io
+import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +77,53 @@ def test_results_replace_earlier_results(run, main):
         assert main("evaluate", run, "--json", "result.json") == 0
         assert main("inspect.__main__", run, "--json", "arrays.json") == 0
     assert main("evaluate", run, "--json", "/dev/null") == 0
+
+
+def test_a_link_to_results_stays_a_link(run, main):
+    Path("link.json").symlink_to("result.json")
+    assert main("evaluate", run, "--json", "link.json") == 0
+    assert Path("link.json").is_symlink()
+    assert "loss" in json.loads(Path("result.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_a_descriptor_keeps_its_file(name):
+    """As `evaluate RUN --json /dev/stdout > out` has it."""
+    text = f"from resnet_fn.runtime.outputs import write_output; write_output({name!r}, '1')"
+    with open("out", "w") as out:
+        subprocess.run([sys.executable, "-c", text], stdout=out, check=True)
+        assert os.stat("out").st_ino == os.fstat(out.fileno()).st_ino
+    assert Path("out").read_text() == "1"
+    assert os.listdir() == ["out"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_file_is_written_where_its_folder_cannot_be():
+    Path("result.json").touch()
+    Path("result.json").chmod(0o666)
+    Path().chmod(0o755)
+    text = (
+        "import os; from resnet_fn.runtime.outputs import write_output; os.setuid(65534); "
+        "write_output('result.json', '1')"
+    )
+    subprocess.run([sys.executable, "-c", text], check=True)
+    assert Path("result.json").read_text() == "1"
+
+
+def test_a_killed_export_can_be_repeated(run, monkeypatch):
+    """The power fails between the two files."""
+    images = np.zeros((2, 1, 8, 8), np.float32)
+    replace = Path.replace
+
+    def fail_after(path, target):
+        replace(path, target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", fail_after)
+        with pytest.raises(KeyboardInterrupt):
+            export(run, "net.safetensors", images=images)
+    export(run, "net.safetensors", images=images)
 
 
 @pytest.mark.parametrize("path", ["net.safetensors", "net.safetensors.json"])

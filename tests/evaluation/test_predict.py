@@ -323,6 +323,11 @@ def test_names_of_print0_may_have_line_breaks(digits_png):
     assert len(list(read_list("found.list"))) == 10
 
 
+def test_empty_names_of_print0_are_ignored(digits_png):
+    Path("found.list").write_bytes(b"images/00.png\0\0images/01.png\0\0")
+    assert list(read_list("found.list")) == ["images/00.png", "images/01.png"]
+
+
 def test_names_in_a_list_may_be_strange(run, digits_png, capsys, main, monkeypatch):
     """Spaces, commas, a leading #, bytes that are not UTF-8; a folder and a missing file are
     named.

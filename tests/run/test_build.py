@@ -6,14 +6,18 @@ import pytest
 
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.checkpoint.tensor_file import write_safetensors
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.data.sources.contents import write_split
+from resnet_fn.models import create_model
 from resnet_fn.run.build import Progress, build_run
 from resnet_fn.run.console import describe_best
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.telemetry import Pace
+from resnet_fn.train import parse
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -24,7 +28,7 @@ CHECKPOINT = Checkpoint(
 
 
 def build(recipe=RECIPE, options=RunOptions(progress=False), checkpoint=None, **changes):
-    recipe = dataclasses.replace(recipe, **changes)
+    recipe = dataclasses.replace(recipe, **changes) if changes else recipe
     return build_run(recipe, options, Workers(), RunFolder(Path("run")), StopRequest(), checkpoint)
 
 
@@ -158,3 +162,22 @@ def test_a_best_in_words():
         describe_best("map", progress.best, {"map": 0.25})
         == "best mAP 50.00% (update 3), last 25.00%"
     )
+
+
+def test_a_runs_own_recipe_file_makes_the_same_run(raises_line):
+    """Some of its settings have no effect with its weights and its data."""
+    net = create_model("resnet8", num_classes=10, in_channels=1)
+    arrays = {one.name: one.numpy() for one in net.get_parameters()}
+    write_safetensors(Path("a.safetensors"), arrays)
+    recipe = dataclasses.replace(
+        RECIPE, weights="a.safetensors", initialisation="torch", warmup_epochs=0.01
+    )
+    options = RunOptions(progress=False)
+    Path("recipe.toml").write_text(recipe_text(recipe, options))
+    again, options, _ = parse(["--recipe", "recipe.toml"])
+    run = build(again, options)
+    notes = [note.partition(" has no effect")[0] for note in run.notes if "no effect" in note]
+    assert notes == ["initialisation torch", "warmup_epochs 0.01"]
+    typed, options, _ = parse(["--recipe", "recipe.toml", "--warmup-epochs", "0.01"])
+    with raises_line("warmup_epochs: 0.01 is less than half an update", "leave it out"):
+        build_run(typed, options, Workers(), RunFolder(Path("run")), StopRequest())

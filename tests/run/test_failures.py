@@ -3,6 +3,7 @@
 (Several workers: faults/test_launcher.py.)
 """
 
+import contextlib
 import dataclasses
 import resource
 import signal
@@ -16,8 +17,11 @@ from resnet_fn.checkpoint.folder import write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.data.feed import MemoryFeed
 from resnet_fn.data.sources.bundled import load_digits
-from resnet_fn.run.failures import NotFiniteError, suspect_samples
-from resnet_fn.run.loop import train
+from resnet_fn.run.build import build_run
+from resnet_fn.run.failures import NotFiniteError, stop_evaluation, suspect_samples
+from resnet_fn.run.loop import train, train_epoch
+from resnet_fn.runtime.signals import StopRequest
+from resnet_fn.runtime.workers import Workers
 
 # 5 updates an epoch
 TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs=1)
@@ -69,6 +73,53 @@ def test_an_error_of_the_data_thread_loses_no_update(error, in_batch, capsys, la
     assert train(TINY, UNCOMPILED).updates == 5
     train(TINY, dataclasses.replace(UNCOMPILED, out_dir="whole"))
     assert last_state("run")[1] == last_state("whole")[1]
+
+
+def block_checkpoint(update):
+    """Put a file where this checkpoint would be."""
+    path = RunFolder(Path("run")).checkpoint_path(update)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine")
+
+
+@pytest.mark.usefixtures("device")
+def test_a_failed_save_hides_no_error(in_batch, capsys):
+    def fail(images):
+        block_checkpoint(3)
+        raise MemoryError("no")
+
+    in_batch(4, fail)
+    with pytest.raises(MemoryError, match="no"):
+        train(TINY, UNCOMPILED)
+    assert "step-00000003 exists and is no checkpoint" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("device")
+def test_an_earlier_failed_save_hides_no_nan(in_batch, raises_line):
+    def poison(images):
+        block_checkpoint(2)  # while update 2 is computed
+        images[1, 0, 2, 2] = np.nan
+        return images
+
+    in_batch(3, poison)
+    with raises_line(
+        "update 3: loss or gradients are not finite",
+        "also: folder: run/checkpoints/step-00000002 exists",
+        kind=NotFiniteError,
+    ):
+        train(TINY, dataclasses.replace(UNCOMPILED, checkpoint_every=2))
+
+
+@pytest.mark.usefixtures("device")
+def test_rank_0_saves_if_another_rank_is_lost(last_state):
+    """In an evaluation: the others cannot be waited for."""
+    run = build_run(TINY, UNCOMPILED, Workers(), RunFolder(Path("run")), StopRequest())
+    with contextlib.closing(run.feed), contextlib.closing(run.prefetcher), run.writer:
+        train_epoch(run)
+        of_two = dataclasses.replace(run, workers=Workers(0, 2))
+        with pytest.raises(RuntimeError, match="all-reduce"):
+            stop_evaluation(of_two, RuntimeError("all-reduce"))
+    assert last_state("run")[0]["update"] == 5
 
 
 @pytest.mark.usefixtures("device")
@@ -130,7 +181,7 @@ def test_a_kill_in_an_evaluation_costs_no_epoch(python, last_state, events):
     Path("dies").unlink()
     output = python("-c", DYING, "run", 16).stdout
     assert "the evaluation after update 8 comes first" in output
-    assert "--eval-batch-size 4" in output
+    assert "give eval_batch_size=4" in output
     assert "resuming with 16 samples at a time in evaluation instead of 64" in output
     python("-c", DYING, "whole", 16)
     assert last_state("run")[1] == last_state("whole")[1]

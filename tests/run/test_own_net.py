@@ -9,6 +9,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.checkpoint.folder import load_checkpoint, write_checkpoint
+from resnet_fn.run.failures import NotFiniteError
 from resnet_fn.run.fit import fit
 from resnet_fn.weights.load import load_weights
 
@@ -147,6 +148,14 @@ def test_attributes_that_change_in_training_are_named(capsys):
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "attributes" in line]
     assert "calls, latest change" in line
     assert "make each a Parameter" in line
+
+
+def test_of_a_skipped_first_update_nothing_is_said(capsys):
+    """The numbers that are not finite are the fault; the next update shows what changes."""
+    x = np.full_like(X, 3e38)  # the norm of the gradients overflows
+    with pytest.raises(NotFiniteError):
+        fit(Remembering(), (x, Y), (X, Y), **SETTINGS, mode="pynative", out_dir="run")
+    assert "attributes" not in capsys.readouterr().err
 
 
 def test_a_buffer_that_a_compiled_function_moves_is_named(capsys):

@@ -347,6 +347,38 @@ def test_an_old_run_of_a_recipe_file_resumes(write_recipe, lock):
     assert "(head_lr_factor 1.0 → 5.0)" in rejected(lock, other, out_dir="run")
 
 
+@pytest.mark.parametrize(
+    ("lines", "words", "note"),
+    [
+        ('on_bad_sample = "skip"', ["--dataset", "mindrecord"], "on_bad_sample stays error"),
+        ("zero_init_residual = true", ["--weights", "w"], "zero_init_residual stays False"),
+    ],
+)
+def test_a_command_that_leaves_out_a_setting_goes_on(lines, words, note, checkpoint, lock):
+    Path("my.toml").write_text(f"{lines}\nepochs = 3\n")
+    command = ["--recipe", "my.toml", *words, "--out-dir", "run"]
+    recipe, _, left_out = parse(command)
+    assert left_out
+    found = checkpoint("run", 5, recipe=recipe)
+    again, options, _ = parse(command)
+    assert find_start(again, options, Workers(), lock)[1].path == found
+    went_on, notes = resumed_recipe(again, load_checkpoint(found))
+    assert to_dict(went_on) == to_dict(recipe)
+    assert note in "".join(notes)
+
+
+def test_python_resumes_an_older_run_of_a_recipe_file(checkpoint):
+    """Its settings have no effect by newer rules. The fixture's checkpoint is found, and cannot
+    go on.
+    """
+    text = 'dataset = "mindrecord"\ncheck_files = "yes"\nepochs = 3\n'
+    Path("my.toml").write_text(text)
+    recipe = Recipe(dataset="mindrecord", epochs=3, name="my")
+    checkpoint("run", 5, recipe=recipe)
+    with pytest.raises(ValueError, match=r"state.json has no 'dataset'"):
+        train("my.toml", RunOptions(out_dir="run"))
+
+
 def typed(text):
     """Type the commands of an error's text; returns the folder that is to be resumed."""
     commands, folder = re.search(

@@ -14,7 +14,7 @@ import sys
 from resnet_fn.config import cli
 from resnet_fn.runtime import failed_worker
 failed_worker._FOR_OTHERS = 1
-failed_worker.end_job_after_error()
+failed_worker.end_job_after_error(4)
 """
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(100)"]
 
@@ -43,4 +43,24 @@ def test_an_error_of_one_worker_ends_the_others(start, wait_until, end, code):
     assert other.wait(timeout=5) == -signal.SIGKILL
     assert scheduler.wait(timeout=5) == -signal.SIGTERM
     assert time.monotonic() - began > 1
-    assert "worker 0 has failed" in Path("worker_1.log").read_text()
+    assert "worker 4 has failed" in Path("worker_1.log").read_text()
+
+
+SAVES = """
+import os, pathlib, time
+pathlib.Path("step-00000001.tmp-1-0123abcd").mkdir()
+with open("step-00000001.tmp-1-0123abcd/weights.safetensors", "w") as file:
+    print("saving", flush=True)
+    time.sleep(3)
+os.rename("step-00000001.tmp-1-0123abcd", "step-00000001")
+time.sleep(100)
+"""
+
+
+def test_a_worker_that_saves_is_ended_after_that(start):
+    saving = start([sys.executable, "-c", SAVES], "MS_WORKER", stdout=subprocess.PIPE)
+    assert saving.stdout.readline() == b"saving\n"
+    failed = start([sys.executable, "-c", WORKER + "raise ValueError('disk')"], "MS_WORKER", 1)
+    assert failed.wait(timeout=30) == 1
+    assert saving.wait(timeout=5) == -signal.SIGKILL
+    assert Path("step-00000001").exists()

@@ -91,6 +91,25 @@ def test_a_lock_keeps_out_other_threads_and_lasts(raises_line):
         lock.take(Path("."))
 
 
+def test_a_look_at_a_lock_releases_none(monkeypatch):
+    """That another thread takes meanwhile."""
+    with FolderLock() as lock:
+        lock.take(Path("."))
+    lock, read = FolderLock(), Path.read_text
+    thread = threading.Thread(target=lock.take, args=(Path("."),))
+
+    def take_before_read(path, *arguments, **keywords):
+        thread.start()
+        thread.join(0.5)
+        return read(path, *arguments, **keywords)
+
+    monkeypatch.setattr(Path, "read_text", take_before_read)
+    assert was_locked(Path("."))
+    thread.join()
+    with lock:
+        assert "is in use by process" in in_another_process()
+
+
 @pytest.mark.parametrize("text", ["", "\0" * 9, "mine"])
 def test_another_programs_lock_is_not_taken(text, raises_line):
     Path("lock").write_text(text)

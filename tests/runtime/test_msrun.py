@@ -45,6 +45,13 @@ def test_all_is_well_when_all_workers_are_and_orphans_are_ended(tmp_path, python
     ]
 
 
+def test_files_of_the_current_folder_hide_none_of_pythons(python):
+    """Of Python's own modules, from msrun."""
+    Path("ast.py").write_text("raise SystemExit('mine')")
+    words = ("--workers", "1", "--", "python", "-P", "-c", "print('well')")
+    assert python("-P", "-m", "resnet_fn.launch", *words).stdout == "well\n"
+
+
 def test_the_launcher_needs_no_python_on_path(tmp_path):
     """As where only python3.11 is installed, and called by its path."""
     python = tmp_path / "bin" / "python3.11"

@@ -81,7 +81,7 @@ def test_threads_that_a_script_set_before_are_read(python):
         "import resnet_fn\n"
         "from resnet_fn.runtime import process\n"
         "for _ in range(2): resnet_fn.start(threads=1)\n"
-        "print(process.kernel_environment()['thread count'], process.kernel_threads(1))"
+        "print(process.kernel_environment()['thread count'], process.kernel_threads(0))"
     )
     for threads in (7, 300):
         assert python("-c", code.format(threads)).stdout == f"{threads} {threads}\n"

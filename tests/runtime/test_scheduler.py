@@ -14,6 +14,7 @@ JOIN = (
 WORKER = [sys.executable, "-c", "import time; time.sleep(100)"]
 # a scheduler that ends 2 s, not 60 s, after all have left
 UNUSED = "from resnet_fn.runtime import scheduler; scheduler._UNUSED = 2; " + JOIN
+LEFT = {"MS_TOPO_TIMEOUT": "600"}  # which msrun sets
 # waits for what it has started, as msrun does with --join True
 WAITS = (
     "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[sys.argv.index('python') + "
@@ -88,21 +89,25 @@ def test_outside_the_main_thread_it_is_as_mindspore_has_it(python):
 
 def test_a_scheduler_without_workers_ends_by_itself(start, wait_until, says):
     """As msrun leaves it if it fails after the scheduler's start."""
-    scheduler = start([sys.executable, "-c", UNUSED], stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: listens(start.port))
+    left = {"env": LEFT, "stderr": subprocess.PIPE, "text": True}
+    scheduler = start([sys.executable, "-c", UNUSED], **left)
+    alone = start([sys.executable, "-c", UNUSED], port=1)  # msrun did not start it
+    wait_until(lambda: listens(start.port) and listens(start.other_port))
     with socket.create_connection(("127.0.0.1", start.port)):  # as a worker of another machine
         time.sleep(3.5)
         assert scheduler.poll() is None
     wait_until(lambda: scheduler.poll() is not None, 10)
     wait_until(lambda: not listens(start.port))
     says(scheduler.stderr.read(), "no worker has connected for 2 s", "--local_worker_num")
+    assert alone.poll() is None
 
 
 def test_a_scheduler_waits_for_local_workers_and_msrun(start, wait_until):
     """For workers that still import, and while msrun waits for its processes."""
     worker = start(WORKER, "MS_WORKER")
-    scheduler = start([sys.executable, "-c", UNUSED])
-    msrun = start([sys.executable, "-c", WAITS, "--join", "True", "python", "-c", UNUSED], port=1)
+    scheduler = start([sys.executable, "-c", UNUSED], env=LEFT)
+    joins = [sys.executable, "-c", WAITS, "--join", "True", "python", "-c", UNUSED]
+    msrun = start(joins, port=1, env=LEFT)
     wait_until(lambda: listens(start.port) and listens(start.other_port))
     time.sleep(3.5)
     assert (scheduler.poll(), msrun.poll()) == (None, None)

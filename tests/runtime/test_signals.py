@@ -1,3 +1,4 @@
+import faulthandler
 import os
 import shutil
 import signal
@@ -70,6 +71,20 @@ def test_a_handler_of_the_users_own_stays(number):
     finally:
         signal.signal(number, before)
     assert received == [number]
+
+
+def test_a_handler_of_faulthandler_stays(tmp_path):
+    """A user's stack dump, which C code writes."""
+    with open(tmp_path / "stacks", "w+") as stacks:
+        faulthandler.register(signal.SIGUSR1, stacks)
+        try:
+            with StopRequest() as request:
+                request.install_handlers()
+                os.kill(os.getpid(), signal.SIGUSR1)
+                assert not request.stop_flags().any()
+        finally:
+            faulthandler.unregister(signal.SIGUSR1)
+        assert "most recent call first" in (tmp_path / "stacks").read_text()
 
 
 # the main thread is in C code, as it is while MindSpore compiles

@@ -107,12 +107,15 @@ def test_damaged_lines_are_named_and_left_out_and_a_torn_last_one_is_left_out(ca
         line(1)
         + b'{"event": "tr\xffin", "update": 2}\n'
         + line(3)
-        + b'\n[4]\n{"update": null}\n{"update": 3}\n{"upda'
+        + b'\n[4]\n{"update": null}\n{"update": 3}\n'
+        + b'{"event": "", "update": 3}\n{"event": 5, "update": 3}\n'
+        + line(-1)
+        + b'{"upda'
     )
     assert [event["update"] for event in read_log(Path("metrics.jsonl"))] == [1, 3]
     named = [
         f"warning: metrics.jsonl: line {number} is damaged and was left out"
-        for number in (2, 4, 5, 6, 7)
+        for number in (2, *range(4, 11))
     ]
     assert capsys.readouterr().err.splitlines() == named
 

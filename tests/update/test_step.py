@@ -410,6 +410,25 @@ def test_each_function_compiles_once(monkeypatch):
     assert sorted(name for name, _ in compiled) == ["add", "begin", "finish", "scores"]
 
 
+class Normed(nn.Cell):
+    """Has the statistics norm.moving_mean and before.norm.moving_mean, for example."""
+
+    def __init__(self, before=None):
+        super().__init__()
+        self.dense, self.norm = nn.Dense(3, 3), nn.BatchNorm1d(3)
+        self.before = before or nn.Identity()
+
+    def construct(self, x):
+        return self.norm(self.dense(self.before(x)))
+
+
+def test_a_net_may_have_a_cell_named_before():
+    net = Normed(Normed())
+    step = make_train_step(net, make_loss(), momentum_sgd(net.trainable_params()))
+    x = Tensor(np.arange(12, dtype=np.float32).reshape(4, 3))
+    assert step(x, Tensor([0, 1, 0, 1], mindspore.int32), 0.1).scaler.numpy()[2] == 0
+
+
 def test_accuracy_of_sparse_soft_and_several_labels():
     logits = Tensor(np.array([[2.0, 1.0], [0.0, 1.0], [3.0, 4.0]], np.float32))
     assert accuracy(logits, Tensor(np.array([0, 1, 0], np.int32))).asnumpy() == pytest.approx(2 / 3)

@@ -236,7 +236,9 @@ def test_an_initialisation_that_weights_replace_is_rejected(written, raises_line
     with raises_line("initialisation: 'torch'", "no effect", "leave it out"):
         start("abc")
     assert "the last layer is new" in start("abcde")[0]
-    assert "the last layer is kept" in start("abc", chosen=())[0]
+    first, note = start("abc", chosen=())
+    assert "the last layer is kept" in first
+    assert note.startswith("initialisation torch has no effect")
 
 
 def test_a_last_layer_of_several_parts_makes_room(written):

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from resnet_fn.config.reading import read_json
+from resnet_fn.config.reading import is_refused, read_json
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import open_upright
 from resnet_fn.data.sources.contents import BAD_FILES
@@ -116,7 +116,9 @@ def pack(
 def _read_plan(path: Path) -> Any:
     try:
         return read_json(path)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and not is_refused(error):
+            raise
         return None
 
 

@@ -7,6 +7,7 @@ train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db
 """
 
 import dataclasses
+import errno
 import io
 from collections.abc import Generator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.config.reading import read_json, read_regular
+from resnet_fn.config.reading import is_refused, read_json, read_regular
 from resnet_fn.data.dataset import BadSampleError, DataSet
 from resnet_fn.data.sources.files import EncodedSplit, color_spec
 
@@ -134,7 +135,9 @@ def _not_an_index(root: Path, why: str = "") -> ValueError:
     return ValueError(f"{root / INDEX}: is not an index of resnet_fn.pack{why}; pack the set again")
 
 
-def _unreadable(path: Path, error: Exception) -> ValueError:
+def _unreadable(path: Path, error: Exception) -> Exception:
+    if isinstance(error, OSError) and not (is_refused(error) or error.errno == errno.ENOENT):
+        return error  # a limit or the disk, and no fault of the file
     fault = f"cannot be read ({getattr(error, 'strerror', None) or first_line(error)})"
     return ValueError(f"{path}: {fault}; pack the set again")
 
@@ -179,7 +182,9 @@ def _read_labels(root: Path, name: str, samples: int) -> np.ndarray:
     path = root / LABELS.format(name)
     try:
         # A header of at most 64 kB, and 8 bytes for a label.
-        labels: np.ndarray = np.load(io.BytesIO(read_regular(path, (1 << 16) + 8 * samples)))
+        data = io.BytesIO(read_regular(path, (1 << 16) + 8 * samples))
+        # `np.load` would also take a zip file, with arrays of any size.
+        labels: np.ndarray = np.lib.format.read_array(data, allow_pickle=False)
         if labels.dtype.kind not in "iu" or labels.ndim != 1:
             raise ValueError("not labels")
     except (OSError, ValueError, MemoryError, EOFError) as error:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import stat
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +44,7 @@ from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 MOST_CHECKED = 20_000
 # no decoder needs more memory than this
 _BYTES_PER_PIXEL, _LEAST_MEMORY = 16, 128 << 20
+_ONE_AT_A_TIME = threading.Lock()  # so that threads do not take each other's memory
 # a thread gets this many files at once, because handing over single files takes long
 _AT_A_TIME = 32
 
@@ -110,7 +112,8 @@ def _damage(error: Exception, pixels: int = 0) -> str:
         raise error
     # Decoders of JPEG 2000, WebP and progressive JPEG report a lack of memory as damage. Then this
     # raises MemoryError.
-    np.empty(max(_BYTES_PER_PIXEL * pixels, _LEAST_MEMORY), np.uint8)
+    with _ONE_AT_A_TIME:
+        np.empty(max(_BYTES_PER_PIXEL * pixels, _LEAST_MEMORY), np.uint8)
     return DAMAGED
 
 

@@ -74,6 +74,12 @@ def test_a_label_that_is_no_class_is_named(tmp_path, make_cifar, raises_line):
         open_dataset(TEN, str(tmp_path))
 
 
+def test_a_lack_of_descriptors_is_no_damage(tmp_path, make_cifar, no_descriptors):
+    make_cifar(tmp_path, "cifar10", True)
+    with pytest.raises(OSError, match="Too many open files"), no_descriptors():
+        load_dataset(TEN, str(tmp_path))
+
+
 class Malice:
     def __reduce__(self):
         return os.system, ("touch caught",)

@@ -285,6 +285,11 @@ def test_files_of_another_kind_are_named(kind, file, foreign, run, raises_line):
         read_split(RUN)
 
 
+def test_a_lack_of_descriptors_is_no_damage(run, no_descriptors):
+    with pytest.raises(OSError, match="Too many open files"), no_descriptors():
+        read_split(RUN)
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [

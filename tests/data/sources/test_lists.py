@@ -369,6 +369,15 @@ def test_a_list_of_another_kind_is_an_error(kind, foreign, pictures, raises_line
         load_lists("set", "train.txt", "val.txt", 1)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+def test_the_longest_line_is_read(end, pictures):
+    line = "d.jpg dog"
+    text = line.replace(" ", " " * ((1 << 20) - len(line) + 1))
+    Path("val.txt").write_text(f"{text}{end}", newline="")
+    Path("train.txt").write_text("a.jpg cat\nd.jpg dog\n")
+    assert len(load_lists("set", "train.txt", "val.txt", 1).test) == 1
+
+
 def test_a_line_without_end_is_an_error(pictures, raises_line):
     Path("val.txt").write_text("e.jpg hot dog\n")
     Path("train.txt").write_text("a.jpg cat " * 200_000)

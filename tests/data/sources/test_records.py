@@ -13,6 +13,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import BadSampleError, eval_batches
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import load_dataset
+from resnet_fn.data.sources.packing import pack as write_shards
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.runtime.workers import Workers
 
@@ -164,6 +165,26 @@ def test_an_index_of_others_is_an_error(change, folder, pack, raises_line):
     index = json.loads(Path("out/index.json").read_text())
     damage_index(json.dumps({**index, **INDEX[change]}))
     with raises_line("out/index.json", "pack the set again"):
+        load_dataset(RECORDS, "out")
+
+
+def test_a_lack_of_descriptors_is_no_damage(folder, pack, no_descriptors):
+    dataset = load_dataset(FOLDER, str(folder))
+    pack(folder, "out")
+    with pytest.raises(OSError, match="Too many open files"), no_descriptors():
+        write_shards(dataset, Path("out"), 4)
+    with pytest.raises(OSError, match="Too many open files"), no_descriptors():
+        load_dataset(RECORDS, "out")
+
+
+def test_labels_in_a_zip_file_are_an_error(folder, pack, raises_line):
+    pack(folder, "out")
+    with open("out/train-labels.npy", "wb") as file:
+        np.savez(file, np.zeros(8, np.int32))
+    with raises_line("out/train-labels.npy: cannot be read", "pack the set again"):
+        load_dataset(RECORDS, "out")
+    Path("out/train-labels.npy").write_bytes(b"PK\x03\x04 damaged")
+    with raises_line("out/train-labels.npy: cannot be read", "pack the set again"):
         load_dataset(RECORDS, "out")
 
 
