@@ -41,8 +41,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
     "recording": (
         "resnet_fn.parity.torch_side:record_reference",
         "resnet_fn.parity.mindspore_side:record_net",
-        "resnet_fn.parity.record.torch_side:record_reference",
-        "resnet_fn.parity.record.mindspore_side:record_net",
+        "resnet_fn.parity.record.record:record",
     ),
 }
 Replace = Callable[[Any], Any]  # the function of a place → what replaces it
