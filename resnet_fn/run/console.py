@@ -59,11 +59,12 @@ def header(run: Run, start: Path | None) -> list[str]:
         f"{run.feed.updates_per_epoch:,} an epoch{left_out}",
         f"device      {options.device}{threads}, {counted(run.workers.size, 'worker')}",
         f"run folder  {run.folder.path}",
-        *([f"background  {background}"] if (background := background_note()) else []),
-        *run.notes,
-        *recipe.notes,
-        *([f"resuming after update {progress.update} from {start}"] if start else []),
     ]
+    if background := background_note():
+        lines.append(f"background  {background}")
+    lines += [*run.notes, *recipe.notes]
+    if start:
+        lines.append(f"resuming after update {progress.update} from {start}")
     if run.is_over and progress.is_evaluated:
         early = progress.update < run.total
         done = (
