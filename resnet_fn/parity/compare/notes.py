@@ -1,9 +1,7 @@
-"""Describe differences in the settings of layers, in shared parameters and in trained
-parameters.
-"""
+"""Describe differences in the settings of layers and in shared parameters."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from resnet_fn.config.hints import first_line
@@ -216,19 +214,4 @@ def sharing_notes(names: NameMap, port: Iterable[tuple[str, ...]]) -> list[str]:
                 "reference "
                 f"({' = '.join(group)}); share it"
             )
-    return notes
-
-
-def training_notes(names: NameMap, port: Collection[str], reference: Collection[str]) -> list[str]:
-    """Return one line for each parameter that only one net trains.
-
-    `port` and `reference` name the trained parameters.
-    """
-    notes = []
-    for name in names.parameters:
-        here = name in port
-        there = any(source in reference for source in names.sources(name))
-        if here != there:
-            how = "trained in the port, frozen" if here else "frozen in the port, trained"
-            notes.append(f"{name}: {how} in the reference")
     return notes

@@ -83,8 +83,22 @@ class Sides:
         return {
             name
             for name, b in small.items()
-            if not b.any() or self.rounding_of(GRADIENTS, name, given, b) >= ONLY_ROUNDING
+            if name not in self.no_gradient
+            and (not b.any() or self.rounding_of(GRADIENTS, name, given, b) >= ONLY_ROUNDING)
         }
+
+    @functools.cached_property
+    def no_gradient(self) -> Arrays:
+        """Masks of the elements for which the reference's gradient is None, of the port's arrays
+        that have such elements.
+        """
+        run = self.reference.run
+        none = {name: float(name in run.no_gradient) for name in run.gradients}
+        if not any(none.values()):
+            return {}
+        marks = {name: np.full(run.gradients[name].shape, one) for name, one in none.items()}
+        renamed = self.names.rename(marks, name_map.GRADIENTS)
+        return {name: np.abs(mark) == 1 for name, mark in renamed.items() if (mark != 0).any()}
 
     @functools.cached_property
     def without_gradient(self) -> set[str]:
@@ -96,10 +110,23 @@ class Sides:
             if not b.any() and name in port and not port[name].any()
         }
 
+    @functools.cached_property
+    def at_most_decayed(self) -> set[str]:
+        """The port's parameters without a gradient that its first update leaves or decays: no
+        number moves away from 0.
+        """
+        start, after = self.port.run.start, self.port.run.after
+        return {
+            name
+            for name in self.without_gradient
+            if not after or not ((after[0][name] - start[name]) * start[name] > 0).any()
+        }
+
     def _unsure(self, port: Arrays, given: Arrays) -> Arrays:
         reference = self.names.rename(given, name_map.GRADIENTS)
         return {
             name: allowed.unsure_elements(port[name], b, name in self.only_rounding)
+            & ~self.no_gradient.get(name, np.False_)
             for name, b in reference.items()
             if name in port
         }

@@ -13,7 +13,7 @@ from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.coverage import Coverage, coverage_of
 from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
-from resnet_fn.parity.compare.notes import settings_notes, sharing_notes, training_notes
+from resnet_fn.parity.compare.notes import settings_notes, sharing_notes
 from resnet_fn.parity.compare.outputs import buffers_without_counterpart
 from resnet_fn.parity.compare.probes import (
     ComparedProbes,
@@ -174,11 +174,7 @@ def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation
     order, rounding = order_of(port, names), reference.rounding
     sides = sides_of(port, reference, names, rounding, order, layers, initialisation)
     settings = settings_notes(port.layers["eval"], reference.layers["eval"], names.layers)
-    notes = [
-        *settings,
-        *sharing_notes(names, port.tied),
-        *training_notes(names, port.trainable, reference.trainable),
-    ]
+    notes = [*settings, *sharing_notes(names, port.tied)]
     modes = port.environment.get("mode"), reference.environment.get("mode")
     return Verdict(
         compare_stages(sides),
@@ -212,7 +208,7 @@ def _changes(sides: Sides) -> list[str]:
     added = ((name, one) for name, one in names.parameters.items() if one.added)
     lines += [f"{name}: {one} in the reference, {terms}" for name, one in added]
     start, after = port.run.start, port.run.after
-    idle = [name for name in sides.arrays.all if after and name in sides.without_gradient]
+    idle = [name for name in sides.arrays.all if after and name in sides.at_most_decayed]
     if decayed := [name for name in idle if (after[0][name] != start[name]).any()]:
         words = "this step applies weight decay without a gradient, but torch does not"
         lines.append(f"{words}: {few(decayed)}")
@@ -277,7 +273,9 @@ def _with_probes(
         probed = judge_probes(compared, evidence.probes or {})
         result = dataclasses.replace(result, probed=probed)
         idle = sides_of(port, reference, result.names, {}, ()).without_gradient
-        coverage = coverage_of(port, reference, result.names, result.layers, probed, idle)
+        coverage = coverage_of(
+            port, reference, result.names, result.layers, probed, idle, result.stages
+        )
     except Exception as error:
         return _without_probes(result, error)
     return dataclasses.replace(result, coverage=coverage)

@@ -88,6 +88,7 @@ class MindSporeStepper:
         self._sharing = dict[str, Any]()  # further arguments of the step of one of several workers
         self._reduced: tuple[Callable[[], Arrays], Callable[[], Arrays]] | None = None
         self.shows_gradients = not plan.clip_norm
+        self._numbers: dict[str, float] = {}  # of before the updates
         self._updates = True  # whether the optimizer runs on this device
 
     def state(self) -> Arrays:
@@ -162,6 +163,7 @@ class MindSporeStepper:
         """Make an update with this worker's part of a batch, and return what it computed."""
         if index == 0:
             self._build()
+            self._numbers = _numbers_of(self._net)
         share = self._shares[index]
         try:
             result = _call(self._clipped[0], self._net, share, rate)
@@ -192,8 +194,9 @@ class MindSporeStepper:
         return outputs
 
     def moved(self) -> dict[str, str]:
-        """Return {}: it is known of PyTorch's buffers only."""
-        return {}
+        """Return the attributes of cells that were numbers and that the updates have changed."""
+        before = self._numbers
+        return {name: "" for name, one in _numbers_of(self._net).items() if before.get(name) != one}
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}."""
@@ -254,6 +257,16 @@ def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays
             return kept()
 
     return evaluate
+
+
+def _numbers_of(net: nn.Cell) -> dict[str, float]:
+    """Return the attributes of a net's cells that are numbers, by path."""
+    return {
+        f"{path}.{name}" if path else name: value
+        for path, cell in net.cells_and_names()
+        for name, value in vars(cell).items()
+        if type(value) in (int, float)
+    }
 
 
 def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:

@@ -1,5 +1,7 @@
 """Record the numbers of a few updates, on either side."""
 
+import numpy as np
+
 from resnet_fn.parity.record.side import Stepper
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import LATER, Plan
@@ -39,16 +41,29 @@ def record_updates(
         if index == 0:
             run.gradients = step.gradients
             run.clipped = step.clipped
+            run.no_gradient = step.no_gradient
             run.parts = step.parts
             run.sent = step.sent
             run.received = step.received
         if not step.made:
             break
         if index < LATER:
-            run.after.append(stepper.state())
+            run.after.append(_sharing_equal(stepper.state(), start))
         if index == last_compared:
             # with equal weights, outputs show differences in other state
             run.last_outputs = stepper.last_outputs(last, run.after[-1])
             run.moved = stepper.moved()
     run.average = stepper.average()
     return run
+
+
+def _sharing_equal(state: Arrays, start: Arrays) -> Arrays:
+    """Return a state that has the arrays of `start` where nothing has changed, to save memory."""
+    return {
+        name: start[name] if _is_equal(array, start.get(name)) else array
+        for name, array in state.items()
+    }
+
+
+def _is_equal(array: np.ndarray, before: np.ndarray | None) -> bool:
+    return before is not None and array.dtype == before.dtype and np.array_equal(array, before)

@@ -39,6 +39,7 @@ class ArrayId:
     rows: tuple[int, int] | None = None  # of an initial array: (first, one after the last)
     row: int | None = None  # … or a single row of these
     moment: str = ""  # … "mean", "std", "kurtosis", "orthogonal" or "each build"
+    change: bool = False  # whether the change of the array is meant, not its values
 
 
 Key = str | int  # the name of a parameter or output, or the number of an update
@@ -52,6 +53,8 @@ def array_id(key: Key) -> ArrayId:
 INPUTS, INITIALISATION = StageId("inputs"), StageId("initialisation")
 
 UNTRAINED, WEIGHTS = StageId("untrained arrays"), StageId("weights")
+
+TRAINED = StageId("trained arrays")
 
 EVAL_FORWARD, TRAIN_FORWARD = StageId("forward", "eval"), StageId("forward", "train")
 
