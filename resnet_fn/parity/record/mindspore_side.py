@@ -1,17 +1,18 @@
 """The MindSpore side: the port, with what trains it."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import mindspore
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn
 
 # also the base of mint.optim
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
+from resnet_fn.config.hints import few
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import check_scalar, loss_of_logits
 from resnet_fn.parity.record.layer_settings import without_dropout
@@ -88,14 +89,31 @@ class MindSporeSide:
         self._schedule, self._make_step = schedule, make_step
         self._build, self._workers = build, workers
         self._set_masks: Callable[[], None] | None = None
+        # trained integers, which a session freezes: no optimizer takes one
+        self._integers = dict[str, Parameter]()
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Check that the workers can share the batches. MindSpore's generator is not put back."""
-        names = parameters_by_path(self._net)
-        batchnorm = any(name.endswith(STATISTICS) for name in names)
+        """Check that the workers can share the batches, and keep integers as they are.
+        MindSpore's generator is not put back.
+        """
+        parameters = parameters_by_path(self._net)
+        batchnorm = any(name.endswith(STATISTICS) for name in parameters)
         check_shares(self.plan, self.workers, batchnorm)
-        yield
+        self._integers = {
+            name: one
+            for name, one in parameters.items()
+            if one.requires_grad and not one.dtype.is_floating_point and not one.dtype.is_complex
+        }
+        if self._integers:
+            words = "the port trains integers, which are kept because they have no gradient"
+            self.notes.append(f"{words}: {few([*self._integers])}")
+        _set_trained(self._integers.values(), False)
+        try:
+            yield
+        finally:
+            _set_trained(self._integers.values(), True)
+            self._integers = {}
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics of the net."""
@@ -128,7 +146,10 @@ class MindSporeSide:
 
     def roles(self) -> dict[str, Any]:
         """Return which parameters are shared, trained or constant."""
-        return roles_of(self._net)
+        _set_trained(self._integers.values(), True)
+        roles = roles_of(self._net)
+        _set_trained(self._integers.values(), False)
+        return roles
 
     def draws(self) -> tuple[()]:
         """Return (): the state of MindSpore's generator is not known."""
@@ -259,3 +280,8 @@ class MindSporeSide:
     def source(self, trace: Trace) -> StoredSource:
         """Return what the trace itself answers: nothing more is measured of a port."""
         return StoredSource(trace)
+
+
+def _set_trained(parameters: Iterable[Parameter], trained: bool) -> None:
+    for parameter in parameters:
+        parameter.requires_grad = trained
