@@ -85,8 +85,8 @@ cause: in a layer with such a kernel, or where such a function may run outside o
 docs/parity.md#what-the-batches-do-not-show
 """
 
-HIDDEN = "unit of the weight, as a part of the stage"
-"""Why a change is compared as a part of all changes: float32 hides it. docs/parity.md#units"""
+TOO_SMALL = "too small for float32"
+"""Why a change decides nothing: its weight's last place hides it. docs/parity.md#units"""
 
 MASK_SCALE = 1e-4
 """The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
@@ -194,7 +194,7 @@ def unit_of_stage(item: Difference, part: float) -> Difference:
         relative=item.relative * part,
         rounding=item.rounding * part,
         tolerance=0.0,
-        why=HIDDEN,
+        why="unit of the weight, as a part of the stage",
     )
 
 

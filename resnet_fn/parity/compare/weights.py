@@ -7,7 +7,7 @@ import numpy as np
 from resnet_fn.parity.compare.allowed import (
     EQUAL,
     HALF_A_UNIT,
-    HIDDEN,
+    TOO_SMALL,
     Allowed,
     larger_bound,
     part_of_value,
@@ -18,7 +18,7 @@ from resnet_fn.parity.compare.parameters import Parameters
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage, with_note
 from resnet_fn.parity.compare.workers import PortWorkers
-from resnet_fn.parity.trace.difference import UNDECIDED, Difference, norm
+from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference, norm
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
 from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import Arrays
@@ -46,13 +46,10 @@ class Changes(Parameters):
     def compare(self, sides: Sides) -> Stage:
         """Compare the changes, without those that are too small for float32."""
         stage = super().compare(sides)
-        hidden = [
-            item for item in stage.differences if item.why == HIDDEN and item.verdict == UNDECIDED
-        ]
-        if not hidden:
+        names = [item.name for item in stage.differences if item.why == TOO_SMALL]
+        if not names:
             return stage
-        seen = [item for item in stage.differences if item not in hidden]
-        names = [item.name for item in hidden]
+        seen = [item for item in stage.differences if item.why != TOO_SMALL]
         stage = dataclasses.replace(stage, differences=seen, too_small=names)
         return stage if seen else with_note(stage, "the changes are too small for float32")
 
@@ -115,14 +112,25 @@ class Changes(Parameters):
         name, size = item.name, norm(reference)
         if not size and port.any():
             return zero_in_reference(item)
+        unit = self._unit(sides, name, reference)
+        hidden = item.verdict != DIFFERS and ROUNDING_FACTOR * unit > CEILING * size
+        if hidden and self._too_small(sides, name, unit, size, whole):
+            return dataclasses.replace(item, why=TOO_SMALL)
         if item.verdict != UNDECIDED:
             return item
-        unit = self._unit(sides, name, reference)
-        if ROUNDING_FACTOR * unit > CEILING * size:
-            trained = name in sides.port.run.gradients
-            return unit_of_stage(item, size / whole if trained and whole else 1.0)
+        if hidden:
+            return unit_of_stage(item, size / whole)
         value = norm(sides.port.run.start[name] + reference)
         return part_of_value(item, size / value, self.of_value) if value else item
+
+    def _too_small(self, sides: Sides, name: str, unit: float, size: float, whole: float) -> bool:
+        """Return whether float32 hides a change, even as a part of all changes.
+
+        An untrained array may rightly keep its value, and so may a weight if all rates are 0.
+        """
+        if name not in sides.port.run.gradients:
+            return size > 0
+        return unit > CEILING * whole and any(sides.reference.run.rates[: self.updates(sides)])
 
 
 @dataclasses.dataclass(frozen=True)
