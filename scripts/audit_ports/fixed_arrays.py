@@ -132,8 +132,8 @@ CASES = {
     "sam2": _random_positions("sam2", "Sam2"),
     "sam2_video": _random_positions("sam2_video", "Sam2Video"),
     "sam_hq": _random_positions("sam_hq", "SamHQ"),
-    "seamless_m4t": _table("seamless_m4t", "SeamlessM4T", 10, 16, 1),
-    "seamless_m4t_v2": _table("seamless_m4t_v2", "SeamlessM4Tv2", 10, 16, 1),
+    "seamless_m4t": _table("seamless_m4t", "SeamlessM4T", 40, 16, 1),
+    "seamless_m4t_v2": _table("seamless_m4t_v2", "SeamlessM4Tv2", 40, 16, 1),
     "marian": _by_shape("marian", "Marian"),
     "roformer": _by_shape("roformer", "RoFormer"),
     "encodec": _codes("encodec", "Encodec"),
@@ -191,8 +191,8 @@ CASES = {
     "musicgen_melody": _of_transformers(
         "musicgen_melody", f"MusicgenMelody{_TABLE}", lambda of, _: of(10, 16), _SEQUENCE
     ),
-    "speech_to_text": _table("speech_to_text", "Speech2Text", 10, 16, 1),
-    "speecht5": _table("speecht5", "SpeechT5", 10, 16, 1),
+    "speech_to_text": _table("speech_to_text", "Speech2Text", 40, 16, 1),
+    "speecht5": _table("speecht5", "SpeechT5", 40, 16, 1),
 }
 
 
