@@ -228,7 +228,7 @@ class MindSporeSide:
         for name, array in outputs.items():
             rows = np.zeros((self.workers, *array.shape), np.float32)
             rows[self._workers.rank] = array
-            rows = sum_over_ranks(rows, self._workers)
+            rows = sum_over_ranks(rows, self._workers).astype(array.dtype)
             merged[name] = np.concatenate(rows) if whole and array.ndim else rows[-1]
         return merged
 

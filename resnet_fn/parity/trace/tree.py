@@ -46,31 +46,15 @@ def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
 def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
     """Return the tree with `function` applied to every leaf.
 
-    Lists become tuples, and None becomes an empty tuple.
+    Lists become tuples, and None stays None: an argument or a label that is not given.
     """
     if tree is None:
-        return ()
+        return None
     if isinstance(tree, Mapping):
         return {key: map_tree(function, branch) for key, branch in tree.items()}
     if isinstance(tree, tuple | list):
         return tuple(map_tree(function, branch) for branch in tree)
     return function(tree)
-
-
-def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tree:
-    """Return a copy of a net's outputs (`like`), with numbers taken by name from `values`.
-
-    Types stay the same.
-    """
-    names = iter(named_leaves(like, "logits"))
-
-    def replaced(leaf: Any) -> Any:
-        name = next(names)
-        if name not in values:
-            return leaf
-        return tensor(values[name]).to(leaf.dtype)
-
-    return map_tree(replaced, like)
 
 
 def split(tree: Tree, parts: int) -> list[Tree]:
