@@ -208,6 +208,8 @@ def _compared(pair: ComparedProbe) -> ComparedProbe:
     if names is not None:
         items = []
         for name, value in reference.outputs.items():
+            if name not in names:  # a text
+                continue
             own = port.outputs[names[name]]
             items.append(_difference(name, own, value))
         return pair._replace(differences=items)
@@ -239,11 +241,12 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
     """Decide about each probe: an agreement, a known error of a kernel, or a finding.
 
     `rounding` is the reference's, of the probes that were asked for. Undecided results are left
-    out.
+    out, those of the whole net by name.
     """
     agreed: dict[str, list[str]] = {}
     findings: list[Finding] = []
     kernels: list[str] = []
+    left_out = {**compared.left_out}
     for pair in compared.probes:
         of_layer = rounding.get(pair.other, {})
         errors = of_layer.get(pair.title) or pair.reference.rounding
@@ -253,6 +256,8 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
             items.append(dataclasses.replace(one, rounding=error))
         item = max(items, key=_severity, default=None)
         if item and item.verdict == UNDECIDED:
+            if pair.name == NET:
+                left_out[pair.title] = f"the reference's rounding is {item.rounding:.2g}"
             continue
         if item and item.verdict != DIFFERS:
             agreed.setdefault(pair.name, []).append(pair.title)
@@ -272,7 +277,7 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
         same = [other for other in findings if other.probe == finding.probe]
         if not any(other.layer.startswith(inside) for other in same):
             outermost.append(finding)
-    return Probed(outermost, agreed, kernels, compared.left_out)
+    return Probed(outermost, agreed, kernels, left_out)
 
 
 def _severity(item: Difference) -> tuple[bool, float]:

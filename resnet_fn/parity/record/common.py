@@ -103,10 +103,7 @@ def loss_of_logits(
 
     def of_logits(outputs: Any, labels: Any) -> Any:
         for key, is_attribute in path:
-            if is_attribute:
-                outputs = getattr(outputs, key)
-            else:
-                outputs = outputs[key]
+            outputs = getattr(outputs, key) if is_attribute else outputs[key]
         return loss(outputs, labels)
 
     return of_logits

@@ -111,8 +111,8 @@ def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
 
 def _array(tensor: Any) -> np.ndarray:
     if hasattr(tensor, "__torch_function__"):
-        tensor = tensor.detach().cpu().resolve_conj()
-        tensor = tensor if tensor.is_complex() else tensor.double()
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+        tensor = tensor if tensor.dtype.is_complex else tensor.double()
     return np.array(as_real(tensor.numpy()), np.float64)
 
 

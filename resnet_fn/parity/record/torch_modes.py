@@ -68,8 +68,8 @@ _INSIDE = (
 _EXACT = """
     __deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous cpu detach dim
     double dropout embedding empty expand expand_as flatten flip float full gather index_select item masked_fill
-    max_pool2d numpy ones ones_like pad permute relu relu_ repeat reshape roll size split squeeze stack swapaxes t
-    tensor to tolist transpose unbind unflatten unsqueeze view view_as where zeros zeros_like
+    max_pool2d numpy ones ones_like pad permute relu relu_ repeat reshape resolve_conj resolve_neg roll size split
+    squeeze stack swapaxes t tensor to tolist transpose unbind unflatten unsqueeze view view_as where zeros zeros_like
 """
 
 

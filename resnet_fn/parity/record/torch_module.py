@@ -88,7 +88,7 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
 
 def in_precision(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     """Convert a module's floats to a type, and complex numbers to pairs of this type."""
-    if not any(one.is_complex() for one in (*module.parameters(), *module.buffers())):
+    if not any(one.dtype.is_complex for one in (*module.parameters(), *module.buffers())):
         return module.to(dtype)
     pairs = torch.complex128 if dtype == torch.float64 else torch.complex64
 

@@ -134,7 +134,7 @@ class TorchStepper:
 
 def load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
     """Copy values into a module, by name."""
-    complex_ones = {name for name, one in module.state_dict().items() if one.is_complex()}
+    complex_ones = {name for name, one in module.state_dict().items() if one.dtype.is_complex}
     arrays = {
         name: as_complex(one) if name in complex_ones else np.array(one)
         for name, one in values.items()
@@ -325,7 +325,7 @@ def optimizer_alone(
 
 
 def _like(parameter: torch.Tensor, array: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(as_complex(array) if parameter.is_complex() else array)
+    return torch.from_numpy(as_complex(array) if parameter.dtype.is_complex else array)
 
 
 def scalar(value: Any) -> torch.Tensor:

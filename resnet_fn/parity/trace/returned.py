@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.trace.tree import Arrays
+from resnet_fn.parity.trace.tree import TEXT, Arrays
 
 # One step of a path: a key or index, and whether it is the name of an attribute. Compiled code
 # walks along such a path, so it is plain data.
@@ -20,9 +20,6 @@ PathStep = tuple[Any, bool]
 Path = tuple[PathStep, ...]
 
 SINGLE = "logits"  # the name of a single output, and the first word of the name of each other one
-
-# The end of a text's name. A text that only the reference returns is no difference.
-TEXT = " (text)"
 
 _DEEPEST = 8  # objects may refer to each other in a circle
 
@@ -197,8 +194,8 @@ def as_complex(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind == "c":
         return array
     parts = array.astype(np.float64 if array.dtype == np.float64 else np.float32)
-    whole: np.ndarray = parts[..., 0] + 1j * parts[..., 1]
-    return whole
+    kind = np.complex128 if parts.dtype == np.float64 else np.complex64
+    return np.ascontiguousarray(parts).view(kind)[..., 0]
 
 
 def shape_of(tensor: Any) -> tuple[int, ...]:

@@ -29,6 +29,8 @@ Batch = tuple[Tree, Tree]
 
 Arrays = dict[str, np.ndarray]
 
+TEXT = " (text)"  # the end of the name of an output that is a text
+
 
 def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
     """Return leaves by name, like "inputs 0" if `single` is "inputs".
@@ -74,7 +76,7 @@ def split(tree: Tree, parts: int) -> list[Tree]:
 def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
     """Map the reference's outputs to the net's, by name or else by shape.
 
-    None means that a counterpart is missing.
+    None means that a counterpart is missing. A text needs none.
     """
     if list(reference) == ["logits"] and len(port) > 1:  # a tuple against one tensor
         return None
@@ -86,6 +88,8 @@ def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
         if name not in port:
             alike = (one for one in left if port[one].shape == shape)
             own = next(alike, None)
+        if own is None and name.endswith(TEXT):
+            continue
         if own is None or port[own].shape != shape:
             return None
         paired[name] = own
