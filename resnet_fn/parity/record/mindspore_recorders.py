@@ -15,7 +15,7 @@ from resnet_fn.update.state import Optimizer
 
 Loss = Callable[[Any, Any], Tensor]
 
-_assign = ops.Assign()
+_assign, _cast = ops.Assign(), ops.Cast()
 
 
 def recording_reduce(
@@ -48,18 +48,17 @@ def recorder(
 
     The arrays have the types in `types`, by default float32.
     """
+    kinds = tuple((types or {}).get(name, mindspore.float32) for name in shapes)
     parameters = tuple(
         Parameter(
-            Tensor(np.zeros(shape), (types or {}).get(name, mindspore.float32)),
-            name=f"record.{title}.{index}",
-            requires_grad=False,
+            Tensor(np.zeros(shape), kind), name=f"record.{title}.{index}", requires_grad=False
         )
-        for index, (name, shape) in enumerate(shapes.items())
+        for index, (shape, kind) in enumerate(zip(shapes.values(), kinds, strict=True))
     )
 
     def keep(tensors: Sequence[Tensor]) -> None:
         for index in range(len(parameters)):
-            _assign(parameters[index], tensors[index].astype(parameters[index].dtype))
+            _assign(parameters[index], _cast(tensors[index], kinds[index]))
 
     def kept() -> Arrays:
         return {
