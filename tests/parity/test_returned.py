@@ -8,14 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import mindspore
-import numpy as np
 import pytest
-from mindspore import Tensor, nn, ops
+from mindspore import nn, ops
 
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import doubt_of
-from tests.parity.small_nets import SGD, draw, labels, torch
+from small_nets import SGD, draw, labels, torch
 
 t = torch.nn
 
@@ -31,7 +30,7 @@ class Output:
 class Box:
     """An object with slots, as some detectors have it."""
 
-    __slots__ = ("logits", "extra")
+    __slots__ = ("extra", "logits")
 
     def __init__(self, logits: Any, extra: Any) -> None:
         self.logits, self.extra = logits, extra

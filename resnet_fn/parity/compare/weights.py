@@ -71,10 +71,8 @@ class LastWeights(Weights):
         """Return the comparison, under the number of the last recorded update."""
         updates = len(sides.port.run.after)
         note = "one update does not show how much momentum is kept; give two or more updates"
-        if updates == 1:
-            stage = Stage(self.id, note=note, absent=Absent.TOO_SHORT)
-        else:
-            stage = self.compare(sides)
+        short = Stage(self.id, note=note, absent=Absent.TOO_SHORT)
+        stage = short if updates == 1 else self.compare(sides)
         return dataclasses.replace(stage, id=dataclasses.replace(self.id, update=max(2, updates)))
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:

@@ -8,11 +8,12 @@ import copy
 import dataclasses
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.trace.tree import TEXT, Arrays
+from resnet_fn.parity.trace.tree import NUMBER, TEXT, Arrays
 
 # One step of a path: a key or index, and whether it is the name of an attribute. Compiled code
 # walks along such a path, so it is plain data.
@@ -31,8 +32,14 @@ class Unread:
     kind: str  # the name of its class
 
 
+class OfClass(str):
+    """The name of an attribute of a class of the user's, which may have settings beside results."""
+
+
 def is_array(leaf: Any) -> bool:
     """Return whether a leaf is a framework's tensor or a NumPy array."""
+    if isinstance(leaf, Mapping):  # which may look up attributes among its keys
+        return False
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
@@ -55,7 +62,7 @@ def _walk(value: Any, depth: int) -> Iterator[tuple[Path, Any]]:
                 found = True
                 yield (step, *path), leaf
         is_container = isinstance(value, Mapping | tuple | list)
-        if not found and not is_container and not _is_record(value):
+        if not found and not is_container and not _has_attributes(value):
             yield (), Unread(type(value).__name__)
 
 
@@ -74,12 +81,14 @@ def _parts_of(value: Any) -> Iterable[tuple[PathStep, Any]]:
         return [((index, False), part) for index, part in enumerate(value)]
     names = _attributes_of(value)
     public = [name for name in names if not name.startswith("_")]
-    return [((name, True), getattr(value, name, None)) for name in public or names]
+    of_results = dataclasses.is_dataclass(value) or isinstance(value, SimpleNamespace)
+    kind = str if of_results or hasattr(value, "__attrs_attrs__") else OfClass
+    return [((kind(name), True), getattr(value, name, None)) for name in public or names]
 
 
-def _is_record(value: Any) -> bool:
-    """Return whether all that an object holds are attributes."""
-    return bool(_attributes_of(value))
+def _has_attributes(value: Any) -> bool:
+    """Return whether attributes are all that an object holds: not so for what is written in C."""
+    return hasattr(value, "__dict__") or bool(_attributes_of(value))
 
 
 def _attributes_of(value: Any) -> list[str]:
@@ -108,7 +117,10 @@ def named_outputs(value: Any, single: str = SINGLE) -> dict[str, Any]:
 
 def _name_of(path: Path, leaf: Any, single: str = SINGLE) -> str:
     words = " ".join([single, *(str(key) for key, _ in path)])
-    return f"{words}{TEXT}" if isinstance(leaf, str) else words
+    if isinstance(leaf, str):
+        return f"{words}{TEXT}"
+    is_setting = any(isinstance(key, OfClass) for key, _ in path) and not is_array(leaf)
+    return f"{words}{NUMBER}" if is_setting else words
 
 
 def _constant(leaf: Any) -> np.ndarray:
@@ -130,7 +142,11 @@ def unread(value: Any) -> list[str]:
 def tensor_paths(value: Any, tensor: type) -> dict[str, Path]:
     """Return the path of each leaf that is a framework's `tensor`, by the leaf's name."""
     found = returned(value)
-    return {_name_of(path, leaf): path for path, leaf in found if isinstance(leaf, tensor)}
+    return {
+        _name_of(path, leaf): tuple((str(key) if named else key, named) for key, named in path)
+        for path, leaf in found
+        if isinstance(leaf, tensor)
+    }
 
 
 def with_leaves(like: Any, values: Arrays, tensor: Callable[[Any], Any]) -> Any:

@@ -29,7 +29,9 @@ Batch = tuple[Tree, Tree]
 
 Arrays = dict[str, np.ndarray]
 
-TEXT = " (text)"  # the end of the name of an output that is a text
+# The ends of the names of outputs that are texts, or numbers of an object. They may be settings,
+# so they need no counterpart.
+TEXT, NUMBER = " (text)", " (number)"
 
 
 def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
@@ -76,7 +78,7 @@ def split(tree: Tree, parts: int) -> list[Tree]:
 def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
     """Map the reference's outputs to the net's, by name or else by shape.
 
-    None means that a counterpart is missing. A text needs none.
+    None means that a counterpart is missing. A text or an object's number needs none.
     """
     if list(reference) == ["logits"] and len(port) > 1:  # a tuple against one tensor
         return None
@@ -88,7 +90,7 @@ def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
         if name not in port:
             alike = (one for one in left if port[one].shape == shape)
             own = next(alike, None)
-        if own is None and name.endswith(TEXT):
+        if own is None and name.endswith((TEXT, NUMBER)):
             continue
         if own is None or port[own].shape != shape:
             return None
