@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import few
+from resnet_fn.parity.compare import constants
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.probes import Probed
+from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Probe, Trace
 from resnet_fn.parity.trace.layer import Layer
@@ -70,6 +72,7 @@ def coverage_of(
     reference: Trace,
     names: NameMap,
     layers: Sequence[LayerDifference],
+    stages: Sequence[Stage],
     probed: Probed,
     without_gradient: Collection[str],
 ) -> Coverage:
@@ -97,7 +100,8 @@ def coverage_of(
     if clip:
         acted = sum(norm > clip for norm in norms)
         clipping = f"in {acted} of {len(norms)} updates"
-    lines = [*_of_layers(reference, names, shown)]
+    lines = [*constants.lines(port, reference, names, stages)]
+    lines += _of_layers(reference, names, shown)
     if without_gradient:
         lines.append(f"without gradient: {few(sorted(without_gradient))}")
     if never:

@@ -277,7 +277,9 @@ def _with_probes(
         probed = judge_probes(compared, evidence.probes or {})
         result = dataclasses.replace(result, probed=probed)
         idle = sides_of(port, reference, result.names, {}, ()).without_gradient
-        coverage = coverage_of(port, reference, result.names, result.layers, probed, idle)
+        coverage = coverage_of(
+            port, reference, result.names, result.layers, result.stages, probed, idle
+        )
     except Exception as error:
         return _without_probes(result, error)
     return dataclasses.replace(result, coverage=coverage)

@@ -73,6 +73,13 @@ class Stepper(Protocol):
     def on_batch(self, index: int, start: Arrays) -> Run:
         """Run forward and backward on a batch with the weights before any update."""
 
+    def with_constants(self, start: Arrays, drawn: Arrays) -> list[Run]:
+        """Return [forward passes of the first batch with the arrays `drawn` in `start`], or [] if
+        the reference fails.
+
+        A port that fails has no outputs.
+        """
+
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
 

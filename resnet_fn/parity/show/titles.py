@@ -35,6 +35,8 @@ def title_of_stage(stage: StageId | Stage) -> str:
         title += ", later batches"
     if stage.masked:
         title += ", with dropout"
+    if stage.drawn:
+        title += ", constants drawn"
     return title
 
 
