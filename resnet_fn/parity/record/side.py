@@ -145,7 +145,7 @@ class Side(Protocol):
         """Return the executions of layers in training mode, with other random numbers."""
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
-        """Run the net and its layers on probes (changed inputs), in evaluation mode."""
+        """Run the net and its layers on probes (changed inputs)."""
 
     def optimizer_settings(self) -> ParameterSettings:
         """Return the optimizer's settings, by setting and then by parameter.

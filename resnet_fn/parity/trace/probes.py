@@ -19,7 +19,12 @@ SIZES = {
     "sizes × 2": (2, 0),
 }
 
-IDS, MASKS = "every id once", "masks inverted"
+IDS, FEWER_IDS, MASKS = "every id once", "as many ids as fit", "masks inverted"
+
+# Variations: the net also runs in training mode on these. `LENGTHS` is followed by an input's name.
+WIDE, LENGTHS = "height ≠ width", "descending lengths"
+
+IN_TRAINING = ", in training mode"  # the end of such a probe's name
 
 TOO_LARGE = "those of other layers fill the memory that probes may have"
 
