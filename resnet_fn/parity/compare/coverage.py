@@ -29,6 +29,7 @@ from resnet_fn.parity.trace.probes import (
     NET,
     TOO_LARGE,
     is_mask,
+    without_repetition,
 )
 from resnet_fn.parity.trace.tree import named_leaves
 
@@ -190,7 +191,7 @@ def _probes_left_out(
     for title, why in probed.left_out.items():
         left.setdefault(why, []).append(title)
     for why, titles in left.items():
-        yield f"{', '.join(titles)}: {why}"
+        yield f"{', '.join(without_repetition(titles))}: {why}"
     large: set[str | None] = set()
     for name, probes in reference.probes.items():
         if _has_large_ones(probes):

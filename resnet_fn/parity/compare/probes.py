@@ -24,6 +24,7 @@ from resnet_fn.parity.trace.probes import (
     TOO_LARGE,
     WIDE,
     AskedProbes,
+    without_repetition,
 )
 from resnet_fn.parity.trace.source import ProbeRounding
 from resnet_fn.parity.trace.stages import ArrayId
@@ -69,7 +70,7 @@ class Probed:
             by_layer.setdefault(one.layer, []).append(one)
         lines = []
         for layer, findings in by_layer.items():
-            probes = ", ".join(one.probe for one in findings)
+            probes = ", ".join(without_repetition([one.probe for one in findings]))
             what = f"`{layer}` differs" if layer else "the outputs differ"
             words = findings[0].words
             lines.append(f"on your batches the same; with {probes}: {what}: {words}")

@@ -39,7 +39,9 @@ class ArrayId:
     factor: int = 0  # … the factor of the outputs
     rows: tuple[int, int] | None = None  # of an initial array: (first, one after the last)
     row: int | None = None  # … or a single row of these
-    moment: str = ""  # … "mean", "std", "kurtosis", "orthogonal" or "each build"
+    moment: str = (
+        ""  # … "mean", "std", "kurtosis", "distribution", "orthogonal", "clone" or "each build"
+    )
 
 
 Key = str | int  # the name of a parameter or output, or the number of an update
