@@ -43,7 +43,7 @@ from resnet_fn.parity.record.torch_step import (
     settings_of_optimizer,
 )
 from resnet_fn.parity.record.updates import record_run, record_updates
-from resnet_fn.parity.trace.constants import draw_constants, left_out, words_of_constants
+from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
 from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
@@ -284,16 +284,9 @@ class TorchSide:
         """
         saved = self._reference.state_dict()
         unsaved = [
-            f"{name}: always {number:g}"
-            for name, number in left_out(
-                {
-                    name: buffer.detach().numpy()
-                    for name, buffer in self._reference.named_buffers()
-                    if name not in saved
-                },
-                (),
-                (),
-            ).items()
+            f"{name}: always {float(buffer.flatten()[0]):g}"
+            for name, buffer in self._reference.named_buffers()
+            if name not in saved and hides_its_use(buffer.detach().numpy())
         ]
         return [*self._not_drawn, *unsaved, *self._limits.lines]
 

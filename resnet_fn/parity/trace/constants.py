@@ -31,14 +31,17 @@ def draw_constants(
     """
     drawn = {}
     for name, array in arrays.items():
-        if name in trained or array.dtype.kind != "f" or array.size < 2 or "mask" in name.lower():
-            continue
-        if is_constant(array) and np.isfinite(array.flat[0]):
+        if name not in trained and _can_be_drawn(name, array) and is_constant(array):
             drawn[name] = _drawn(name, array, positive or "var" in name.rpartition(".")[2])
     for first, *others in tied:
         if first in drawn:
             drawn |= dict.fromkeys((one for one in others if one in drawn), drawn[first])
     return drawn
+
+
+def _can_be_drawn(name: str, array: np.ndarray) -> bool:
+    several = array.dtype.kind == "f" and array.size > 1 and "mask" not in name.lower()
+    return several and bool(np.isfinite(array.flat[0]))
 
 
 def _drawn(name: str, array: np.ndarray, positive: bool) -> np.ndarray:
@@ -55,19 +58,22 @@ def _drawn(name: str, array: np.ndarray, positive: bool) -> np.ndarray:
     return numbers.astype(array.dtype)
 
 
-def left_out(arrays: Arrays, drawn: Collection[str], trained: Collection[str]) -> dict[str, float]:
-    """Return the untrained constant arrays that are not drawn, with their number.
+def left_out(arrays: Arrays, trained: Collection[str]) -> dict[str, float]:
+    """Return the untrained constant arrays that `draw_constants` leaves out, with their number."""
+    return {
+        name: float(array.flat[0])
+        for name, array in arrays.items()
+        if name not in trained and not _can_be_drawn(name, array) and hides_its_use(array)
+    }
 
-    Of single numbers, which have a meaning of their own, these are 0, 1 and −1.
+
+def hides_its_use(array: np.ndarray) -> bool:
+    """Return whether the numbers of an array are all equal; of a single float, whether it is 0, 1
+    or −1: other numbers have a meaning of their own.
     """
-    found = {}
-    for name, array in arrays.items():
-        if name in trained or name in drawn or array.dtype.kind not in "fiub":
-            continue
-        single = array.size == 1 and (array.dtype.kind != "f" or abs(array.flat[0]) not in (0, 1))
-        if is_constant(array) and not single:
-            found[name] = float(array.flat[0])
-    return found
+    if array.dtype.kind not in "fiub" or not is_constant(array):
+        return False
+    return array.size > 1 or (array.dtype.kind == "f" and abs(float(array.flat[0])) in (0, 1))
 
 
 def words_of_constants(drawn: Iterable[str]) -> str:
