@@ -326,14 +326,14 @@ def _moments(part: _Rows) -> list[Difference]:
         a, b = without_tails(a), without_tails(b)
         spread_a, spread_b = float(a.std()), float(b.std())
         largest = max(spread_a, spread_b)
-        if all(heavy) or not (spread_a and spread_b):
+        if not (spread_a and spread_b):
             return moments
         kurtosis = _kurtosis(a), _kurtosis(b)
         of_heavy = moments_of_heavy_tails(a, b)
         of_deviation = max(of_deviation, of_heavy[0])
         of_kurtosis = max(of_kurtosis, of_heavy[1])
     moments.append(compared("std", spread_a, spread_b, largest, of_deviation))
-    if count >= _MANY:
+    if count >= _MANY and not all(heavy):
         moments.append(compared("kurtosis", *kurtosis, 1.0, of_kurtosis))
     return moments
 
