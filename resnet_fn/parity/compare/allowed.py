@@ -77,6 +77,10 @@ CHANCE = 1e-5
 docs/parity.md#initial-values
 """
 
+MOST_BY_CHANCE = 1e-9
+"""Rows that are constant by chance have at least this probability. docs/parity.md#initial-values
+"""
+
 ORTHOGONAL = 1e-4
 """The largest cosine of two orthogonal rows. docs/parity.md#initial-values"""
 
@@ -297,3 +301,43 @@ def deviation_of_draws(count: int) -> float:
 def kurtosis_of_draws(count: int) -> float:
     """Return the allowed difference of the kurtosis of two draws."""
     return STANDARD_ERRORS * math.sqrt(48 / count)
+
+
+def has_heavy_tails(count: int, kurtosis: float) -> bool:
+    """Return whether a draw's kurtosis is too large for a normal distribution."""
+    return kurtosis > 3 + STANDARD_ERRORS * math.sqrt(24 / count)
+
+
+def moments_of_heavy_tails(*draws: np.ndarray) -> tuple[float, float]:
+    """Return the allowed differences of standard deviation (as a fraction) and kurtosis of two
+    draws with heavy tails, whose standard errors are larger than a normal distribution's.
+    """
+    deviation = kurtosis = 0.0
+    for draw in draws:
+        centred = draw - draw.mean()
+        z = centred / centred.std()
+        squares = z * z
+        fourth = float(np.square(squares).mean())
+        deviation += (fourth - 1) / 4 / z.size
+        # how much each number changes the kurtosis
+        part = squares * squares - 2 * fourth * squares - 4 * float((squares * z).mean()) * z
+        kurtosis += float(part.var()) / z.size
+    return STANDARD_ERRORS * math.sqrt(deviation), STANDARD_ERRORS * math.sqrt(kurtosis)
+
+
+def without_tails(draw: np.ndarray) -> np.ndarray:
+    """Return a draw without its numbers furthest from the median.
+
+    As many large numbers as `STANDARD_ERRORS` squared may be in one draw and not in the other.
+    """
+    count = min(int(STANDARD_ERRORS**2), draw.size // 10)
+    places = np.argpartition(np.abs(draw - np.median(draw)), draw.size - count - 1)
+    return draw[places[: draw.size - count]]
+
+
+def distribution_of_draws(count: int) -> float:
+    """Return the allowed largest difference of the distribution functions of two draws.
+
+    By Kolmogorov and Smirnov, as probable as `STANDARD_ERRORS` of a normal distribution.
+    """
+    return math.sqrt(-math.log(math.erfc(STANDARD_ERRORS / 2**0.5) / 2) / count)

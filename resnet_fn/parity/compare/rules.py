@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from resnet_fn.parity.compare import allowed
+from resnet_fn.parity.compare.constants import with_constants
 from resnet_fn.parity.compare.dropout import Dropout
 from resnet_fn.parity.compare.initial import Initialisation
 from resnet_fn.parity.compare.inputs import Inputs
@@ -82,6 +83,7 @@ RULES: tuple[Rule, ...] = (
     _masked_forward,
     LayerOutputs(stages.MASKED_LAYERS, **_OF_LAYERS, mode="dropout", of_net=_masked_forward),
     *map(with_masks, (_loss, _gradients, _change, _statistics)),
+    *map(with_constants, (_eval_forward, _train_forward)),
 )
 
 

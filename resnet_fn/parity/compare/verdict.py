@@ -283,7 +283,9 @@ def _with_probes(
         probed = judge_probes(compared, evidence.probes or {})
         result = dataclasses.replace(result, probed=probed)
         idle = sides_of(port, reference, result.names, {}, ()).without_gradient
-        coverage = coverage_of(port, reference, result.names, result.layers, probed, idle)
+        coverage = coverage_of(
+            port, reference, result.names, result.layers, result.stages, probed, idle
+        )
         short = [one.note for one in result.stages if one.absent is Absent.TOO_SHORT]
         coverage = dataclasses.replace(coverage, not_exercised=[*coverage.not_exercised, *short])
     except Exception as error:

@@ -38,6 +38,7 @@ from resnet_fn.parity.record.mindspore_recorders import Loss
 from resnet_fn.parity.record.mindspore_step import MakeStep, MindSporeStepper
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.record.updates import record_run
+from resnet_fn.parity.trace.constants import draw_constants
 from resnet_fn.parity.trace.data import (
     STATISTICS,
     Changing,
@@ -217,13 +218,19 @@ class MindSporeSide:
             self._set_masks,
             self._workers,
         )
-        run = record_run(stepper, plan, rates, like.last if like else {})
+        last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
+        run = record_run(stepper, plan, rates, last, drawn)
         assign(net, self._start)
         if not run.after:
             name = type(self._optimizer).__name__ if self._optimizer else plan.optimizer.name
             self.notes.append(f"updates are not compared: {name} has no kernel on this device")
         self.notes += [decays] if decays else []
         return run
+
+    def _constants(self) -> Arrays:
+        """Return random numbers for constant arrays, of a net that is a reference itself."""
+        roles = self.roles()
+        return draw_constants(self._start, roles["trainable"], roles["tied"])
 
     def loss_example(self) -> Any | None:
         """Return outputs of the first micro-batch, or None if the loss is the plan's."""

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import mindspore
@@ -48,6 +49,9 @@ MakeStep = Callable[..., TrainStep]
 
 # a step, and each parameter of it with the value from before any update
 _Built = tuple[TrainStep, Sequence[tuple[Parameter, np.ndarray]]]
+
+
+_NONE: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class MindSporeStepper:
@@ -220,10 +224,23 @@ class MindSporeStepper:
         """Run forward and backward with the weights before any update, without clipping."""
         return self._on_batch(index, start, self._unclipped or self._clipped)
 
-    def _on_batch(self, index: int, start: Arrays, built: _Built) -> Run:
+    def with_constants(self, start: Arrays, drawn: Arrays) -> list[Run]:
+        """Return [forward passes of the first batch with the arrays `drawn`].
+
+        If the net fails, it has no outputs.
+        """
+        run = Run({}, start={**start, **drawn}, rates=[])
+        with contextlib.suppress(Exception):
+            run = self._on_batch(0, run.start, self._unclipped or self._clipped, drawn)
+        return [dataclasses.replace(run, gradients={})]
+
+    def _on_batch(
+        self, index: int, start: Arrays, built: _Built, drawn: Mapping[str, np.ndarray] = _NONE
+    ) -> Run:
         step, before = built
         for parameter, value in before:
             write(parameter, value)
+        assign(self._net, drawn)
         run = Run(self.evaluate(self._plan.batches[index][0]), start=start, rates=[])
         result = _call(step, self._net, self._shares[index], self._rates[0])
         run.losses = [float(result.loss.numpy())]

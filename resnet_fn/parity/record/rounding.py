@@ -37,6 +37,11 @@ def rounding(run: Run, exact: Run) -> Rounding:
             dataclasses.replace(stage, masked=True): errors
             for stage, errors in rounding(*pair).items()
         }
+    for pair in zip(run.drawn, exact.drawn, strict=True):
+        roundings |= {
+            dataclasses.replace(stage, drawn=True): errors
+            for stage, errors in rounding(*pair).items()
+        }
     return roundings
 
 

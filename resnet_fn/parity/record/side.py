@@ -80,6 +80,13 @@ class Stepper(Protocol):
     def on_batch(self, index: int, start: Arrays) -> Run:
         """Run forward and backward on a batch with the weights before any update."""
 
+    def with_constants(self, start: Arrays, drawn: Arrays) -> list[Run]:
+        """Return [forward passes of the first batch with the arrays `drawn` in `start`], or [] if
+        the reference fails.
+
+        A port that fails has no outputs.
+        """
+
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
 
@@ -146,7 +153,7 @@ class Side(Protocol):
         """Return the executions of layers in training mode, with other random numbers."""
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
-        """Run the net and its layers on probes (changed inputs), in evaluation mode."""
+        """Run the net and its layers on probes (changed inputs)."""
 
     def optimizer_settings(self) -> ParameterSettings:
         """Return the optimizer's settings, by setting and then by parameter.

@@ -71,7 +71,7 @@ def probes_of(
     executions: Sequence[Layer],
     asked: AskedProbes | None = None,
 ) -> Probes:
-    """Run a module and its layers on probes (changed inputs), in evaluation mode."""
+    """Run a module and its layers on probes (changed inputs)."""
     convert = functools.partial(tensors, dtype=dtype_of(module))
     caller = Caller(
         array_of,
@@ -82,7 +82,13 @@ def probes_of(
     layers = [*recorded_layers(module.eval())]
     with torch.no_grad():
         return compute_probes(
-            layers, lambda tree: call(module, convert(tree)), inputs, executions, caller, asked
+            layers,
+            lambda tree: call(module, convert(tree)),
+            lambda tree: call(copied(module).train(), convert(tree)),
+            inputs,
+            executions,
+            caller,
+            asked,
         )
 
 

@@ -12,6 +12,7 @@ import torch
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.record.common import what_failed
+from resnet_fn.parity.trace.constants import SMALL
 from resnet_fn.parity.trace.returned import as_real, named_outputs
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
@@ -199,11 +200,17 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
                 layer.momentum = 1.0
     for name, weight in module.named_parameters():
         if weight.requires_grad and weight.numel() and (weight == weight.flatten()[0]).all():
-            # A matrix of zeros hides all layers before it, so its numbers get the size 1/√fan-in.
-            size = 0.2 * float(weight.flatten()[0].abs()) or (
-                weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
-            )
-            weight += size * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+            constant = weight.flatten()[0]
+            if 0 < constant.abs() < SMALL:  # a LayerScale hides its whole branch
+                drawn = 0.2 + 0.6 * torch.rand(weight.shape, generator=generator)
+                weight.copy_(drawn * torch.sgn(constant))
+            else:
+                # A matrix of zeros hides all layers before it, so its numbers get the size
+                # 1/√fan-in.
+                size = 0.2 * float(constant.abs()) or (
+                    weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
+                )
+                weight += size * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
             changed.append(name)
     words = (
         f"random numbers for {len(changed)} constant arrays of the reference: {few(changed)}"

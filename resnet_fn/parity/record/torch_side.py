@@ -45,6 +45,7 @@ from resnet_fn.parity.record.torch_step import (
     settings_of_optimizer,
 )
 from resnet_fn.parity.record.updates import record_run, record_updates
+from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
 from resnet_fn.parity.trace.data import Changing, ParameterSettings, Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.environment import environment
@@ -94,6 +95,7 @@ class TorchSide:
         # the precision in which rounding is measured
         self._rounded = "float16" if plan.precision == "fp16" else "float32"
         self._limits, self._masked = Limits(), None
+        self._drawn, self._not_drawn = Arrays(), list[str]()
 
     def session(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context that puts torch's generator back."""
@@ -195,14 +197,37 @@ class TorchSide:
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates in float32, and in float64 for `rounding`."""
+        self._drawn = self._constants()
         with self._limits:
             run = self._run("float32")
         self._exact = self._run("float64")
+        if len(run.drawn) != len(self._exact.drawn):  # without rounding, a right port may differ
+            run.drawn, self._exact.drawn = [], []
+            self._not_drawn.append(f"{words_of_constants(self._drawn)}: it fails in float64")
         return run
+
+    def _constants(self) -> Arrays:
+        """Return random numbers for constant arrays with which the reference computes finite outputs."""
+        start, roles, stepper = state(self._reference), self.roles(), self._stepper("float32")
+        for positive in (False, True):
+            drawn = draw_constants(start, roles["trainable"], roles["tied"], positive)
+            runs = stepper.with_constants(start, drawn) if drawn else []
+            outputs = [
+                output
+                for run in runs
+                for arrays in (run.eval_outputs, *run.train_outputs)
+                for output in arrays.values()
+            ]
+            if runs and not any(np.isnan(output).any() for output in outputs):
+                return drawn
+        if drawn:
+            why = "its outputs are not finite" if runs else "the reference rejects them"
+            self._not_drawn.append(f"{words_of_constants(drawn)}: {why}")
+        return {}
 
     def _run(self, precision: str) -> Run:
         with in_float64() if precision == "float64" else contextlib.nullcontext():
-            return record_run(self._stepper(precision), self.plan, self.plan.rates, {})
+            return record_run(self._stepper(precision), self.plan, self.plan.rates, {}, self._drawn)
 
     def _stepper(self, precision: str) -> TorchStepper:
         given = (self.plan, self._loss, self._make_optimizer, precision)
@@ -224,7 +249,7 @@ class TorchSide:
         """Return the error of each array against float64 or, if larger, a multiple of its change by
         noise.
         """
-        noisy, first_update = [], dataclasses.replace(run, later=[], dropped=[])
+        noisy, first_update = [], dataclasses.replace(run, later=[], dropped=[], drawn=[])
         batch = self.plan.batches[0]
         for seed in range(_NOISY_RUNS) if self._rounded == "float32" else ():
             with Noise(seed):
@@ -291,8 +316,16 @@ class TorchSide:
                 yield dataclasses.replace(first, later=later)
 
     def limits(self) -> list[str]:
-        """Return the limits that no number of the updates and probes has reached."""
-        return self._limits.lines
+        """Return the limits that no number of the updates and probes has reached, and the constant
+        arrays that have no random numbers in any run.
+        """
+        saved = self._reference.state_dict()
+        unsaved = [
+            f"{name}: always {float(buffer.flatten()[0]):g}"
+            for name, buffer in self._reference.named_buffers()
+            if name not in saved and hides_its_use(buffer.detach().numpy())
+        ]
+        return [*self._not_drawn, *unsaved, *self._limits.lines]
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several modules."""

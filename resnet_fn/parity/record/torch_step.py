@@ -1,5 +1,7 @@
 """Train a torch module in a plain training loop, and record what the comparison needs."""
 
+import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -123,6 +125,17 @@ class TorchStepper:
         """Run forward and backward on a batch with the weights before any update."""
         plan, loss, _, precision = self._given
         return on_batch(self._reference, plan, plan.batches[index], loss, precision, start)
+
+    def with_constants(self, start: Arrays, drawn: Arrays) -> list[Run]:
+        """Return [forward passes of the first batch with the arrays `drawn`], or [] if it fails."""
+        plan, loss, _, precision = self._given
+        # in its precision, or `in_float64` would write into a copy of each array
+        module = load(copied(self._reference).to(_DTYPES[precision]), drawn)
+        # A net that draws random numbers draws the same ones afterwards as without this run.
+        with contextlib.suppress(Exception), torch.random.fork_rng():
+            run = on_batch(module, plan, plan.batches[0], loss, precision, {**start, **drawn})
+            return [dataclasses.replace(run, gradients={})]
+        return []
 
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""

@@ -72,6 +72,8 @@ class Run:
     later: list["Run"] = field(default_factory=list)
     # update 1 again, with masks, if a layer uses one
     dropped: list["Run"] = field(default_factory=list)
+    # forward passes of the first batch again, with random numbers for constant arrays (in `start`)
+    drawn: list["Run"] = field(default_factory=list)
     # like `eval_outputs`, after the updates of `after`: with the reference's weights and this
     # side's other state
     last_outputs: Arrays = field(default_factory=dict)
