@@ -5,7 +5,7 @@ import dataclasses
 from resnet_fn.parity.compare.allowed import EQUAL, within
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Stage, not_in_task
 from resnet_fn.parity.trace.stages import ArrayId
 
 
@@ -32,4 +32,6 @@ class Trained(Rule):
                 buffer = any(source in reference.buffers for source in sources)
                 kind = "a buffer" if buffer else "frozen"
                 apart.append(f"{name}: trained in the port, {kind} in the reference")
+        if not (same or apart):
+            return not_in_task(self.id, "there are none")
         return Stage(self.id, same, hints=apart, failed="; ".join(apart))

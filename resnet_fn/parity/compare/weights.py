@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 
 from resnet_fn.parity.compare.allowed import (
-    EQUAL,
     HALF_A_UNIT,
     TOO_SMALL,
     Allowed,
@@ -16,7 +15,7 @@ from resnet_fn.parity.compare.allowed import (
 )
 from resnet_fn.parity.compare.parameters import Parameters
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage, with_note
+from resnet_fn.parity.compare.stage import Absent, Stage, with_note
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference, norm
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
@@ -51,7 +50,11 @@ class Changes(Parameters):
             return stage
         seen = [item for item in stage.differences if item.why != TOO_SMALL]
         stage = dataclasses.replace(stage, differences=seen, too_small=names)
-        return stage if seen else with_note(stage, "the changes are too small for float32")
+        if seen:
+            return stage
+        # a line of what was not exercised names the arrays
+        stage = dataclasses.replace(stage, absent=Absent.NOT_IN_TASK)
+        return with_note(stage, "the changes are too small for float32")
 
     def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
         """Return whether a weight has no gradient, is not changed by the reference, and is at most
@@ -78,8 +81,6 @@ class Changes(Parameters):
     ) -> Allowed:
         """Return the bound of one change: at least the last place of the array."""
         start = sides.port.run.start[name]
-        if start.dtype.kind in "iub":
-            return larger_bound(EQUAL, {"measured rounding": roundings["measured rounding"]})
         size, tolerance = norm(reference) or 1.0, self.tolerance
         if name not in sides.port.run.gradients:
             tolerance = min(tolerance, self.of_value * norm(start + reference) / size)
@@ -145,7 +146,8 @@ class LastWeights(Changes):
         """Return the comparison, under the number of the last recorded update."""
         updates = self.updates(sides)
         note = "one update does not show how much momentum is kept; give two or more updates"
-        stage = Stage(self.id, note=note) if updates == 1 else self.compare(sides)
+        short = Stage(self.id, note=note, absent=Absent.TOO_SHORT)
+        stage = short if updates == 1 else self.compare(sides)
         return dataclasses.replace(stage, id=dataclasses.replace(self.id, update=max(2, updates)))
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
