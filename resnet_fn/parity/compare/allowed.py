@@ -17,7 +17,13 @@ import numpy as np
 
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding
-from resnet_fn.parity.trace.difference import UNDECIDED, Difference, difference, norm
+from resnet_fn.parity.trace.difference import (
+    DIFFERS,
+    UNDECIDED,
+    Difference,
+    difference,
+    norm,
+)
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR, SIGMAS
 from resnet_fn.parity.trace.stages import ArrayId, Key
 from resnet_fn.parity.trace.tree import Arrays
@@ -78,6 +84,11 @@ MOST_BY_CHANCE = 1e-9
 ORTHOGONAL = 1e-4
 """The largest cosine of two orthogonal rows. docs/parity.md#initial-values"""
 
+CHANGING_SHARE = 0.01
+"""With a larger fraction of integers that change by rounding, an array is undecided.
+docs/parity.md#integers
+"""
+
 KERNELS, UNSEEN_KERNELS = 1e-3, 5e-5
 """Up to these relative errors on changed inputs, MindSpore's kernels of tanh and elu may be the
 cause: in a layer with such a kernel, or where such a function may run outside of layers.
@@ -114,6 +125,29 @@ def larger_bound(tolerance: float, roundings: Mapping[str, float], reason: str =
 def within(tolerance: float) -> Allowed:
     """Return a bound without rounding: a tolerance, or equality."""
     return Allowed(tolerance, 0.0, "tolerance" if tolerance else "equal")
+
+
+def exactly(
+    array: ArrayId | str, port: np.ndarray, reference: np.ndarray, changing: np.ndarray | None
+) -> Difference:
+    """Compare integers or booleans by value, whatever their width.
+
+    `changing` marks the elements that change by the reference's own rounding. They are excused,
+    unless there are too many to decide anything.
+    """
+    equal = within(EQUAL).compare(array, port, reference)
+    if changing is None or equal.verdict != DIFFERS:
+        return equal
+    count = int(changing.sum())
+    apart = int((port != reference).sum())
+    if count > CHANGING_SHARE * changing.size:
+        words = f"{count} of {changing.size} integers change by the reference's own rounding"
+        unsure = words if apart <= ROUNDING_FACTOR * count else ""
+        return dataclasses.replace(equal, unsure=unsure)
+    excused = int((changing & (port != reference)).sum())
+    item = within(EQUAL).compare(array, np.where(changing, reference, port), reference)
+    words = f"{excused} of {changing.size} integers excused, which change by rounding"
+    return dataclasses.replace(item, why=words)
 
 
 def rounding_of(

@@ -26,7 +26,7 @@ from resnet_fn.parity.compare.allowed import (
 from resnet_fn.parity.compare.clones import compare_clones
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.stages import INITIALISATION, ArrayId
@@ -54,7 +54,7 @@ class Initialisation(Rule):
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison of all builds or, without several builds, of both nets."""
         if not sides.initialisation:
-            return Stage(self.id, note="not asked for")
+            return not_in_task(self.id, "not asked for")
         port, names, builds = sides.port, sides.names, sides.builds
         initial = names.rename(sides.reference.initial)
         gradients, drawn = port.run.gradients, sides.random_arrays
@@ -106,7 +106,13 @@ def initial_stage(
         items, words = _compare_builds(name, a, b, cuts)
         differences += items
         hints += words
-    return Stage(INITIALISATION, differences, hints=hints, overwritten=True)
+    return Stage(
+        INITIALISATION,
+        differences,
+        hints=hints,
+        overwritten=True,
+        absent=Absent.NOT_IN_TASK,  # nothing is trained or random
+    )
 
 
 def _stacked(name: str, builds: Sequence[Arrays]) -> np.ndarray:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage, without_undecided
+from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.stages import EVERY_LATER
 
@@ -18,7 +18,7 @@ class OtherRuns(Rule):
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison of all these runs, or None if nothing was compared."""
-        combined = Stage(self.id)
+        combined = Stage(self.id, absent=Absent.NOT_IN_TASK)  # there may be no such runs
         for other in self._others(sides):
             one = self.rule.compare(other)
             of_batch = [
@@ -30,8 +30,9 @@ class OtherRuns(Rule):
                 differences=[*combined.differences, *of_batch],
                 failed=combined.failed or one.failed,
                 note=combined.note or one.note,
+                absent=one.absent,
             )
-        if not (combined.differences or combined.failed):
+        if combined.verdict == SKIPPED:
             return None
         return without_undecided(combined)
 

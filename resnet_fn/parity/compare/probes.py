@@ -219,6 +219,8 @@ def _compared(pair: ComparedProbe) -> ComparedProbe:
     if names is not None:
         items = []
         for name, value in reference.outputs.items():
+            if name not in names:  # a text
+                continue
             own = port.outputs[names[name]]
             items.append(_difference(name, own, value))
         return pair._replace(differences=items)
@@ -250,7 +252,7 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
     """Decide about each probe: an agreement, a known error of a kernel, or a finding.
 
     `rounding` is the reference's, of the probes that were asked for. Undecided results are left
-    out, of the whole net with a reason.
+    out, those of the whole net by name.
     """
     agreed: dict[str, list[str]] = {}
     findings: list[Finding] = []
@@ -266,7 +268,7 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
         item = max(items, key=_severity, default=None)
         if item and item.verdict == UNDECIDED:
             if pair.name == NET:
-                left_out[pair.title] = "too much rounding in the reference"
+                left_out[pair.title] = f"the reference's rounding is {item.rounding:.2g}"
             continue
         if item and item.verdict != DIFFERS:
             agreed.setdefault(pair.name, []).append(pair.title)

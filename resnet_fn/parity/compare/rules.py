@@ -18,7 +18,7 @@ from resnet_fn.parity.compare.outputs import (
     GradientNorm,
     Loss,
     Losses,
-    Outputs,
+    NetOutputs,
     Rates,
 )
 from resnet_fn.parity.compare.parameters import Gradients, Parameters, Statistics
@@ -47,7 +47,7 @@ _BACKWARD: dict[str, Any] = {
 _eval_forward = EvalForward(
     stages.EVAL_FORWARD, trains=False, names_beyond=True, tolerance=allowed.OUTPUTS
 )
-_train_forward = Outputs(stages.TRAIN_FORWARD, names_beyond=True, tolerance=allowed.OUTPUTS)
+_train_forward = NetOutputs(stages.TRAIN_FORWARD, names_beyond=True, tolerance=allowed.OUTPUTS)
 _loss = Loss(stages.LOSS, names_beyond=True, tolerance=allowed.OUTPUTS)
 _gradients = Gradients(stages.GRADIENTS, names_beyond=True, **_BACKWARD)
 _change = Change(stages.CHANGE, tolerance=allowed.CHANGES, which="trained")

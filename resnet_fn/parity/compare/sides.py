@@ -52,6 +52,11 @@ class Sides:
         key = dataclasses.replace(stage, batch=self.batch, masked=self.masked, drawn=self.drawn)
         return self.rounding.get(key, {})
 
+    def changing(self, stage: StageId) -> Mapping[Any, np.ndarray]:
+        """Return the masks of integers that the reference's rounding changes (`Trace.changing`)."""
+        key = dataclasses.replace(stage, batch=self.batch, masked=self.masked)
+        return self.reference.changing.get(key, {})
+
     def rounding_of(self, stage: StageId, name: str, given: Arrays, made: Any) -> float:
         """Return the rounding of the port's array `name` (`allowed.rounding_of`)."""
         return allowed.rounding_of(self.names, self.errors(stage), name, given, made)

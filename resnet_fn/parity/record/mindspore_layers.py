@@ -10,6 +10,7 @@ from resnet_fn.parity.record.common import parameter_roles
 from resnet_fn.parity.record.layers import recorded_layers
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
+    array_of,
     call,
     explained,
     first_call,
@@ -30,7 +31,7 @@ def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
 def probes_of(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
     """Run the net and its layers on probes (changed inputs), uncompiled."""
     caller = Caller(
-        lambda tensor: tensor.numpy(),
+        array_of,
         Tensor,
         outputs_of,
         explained,

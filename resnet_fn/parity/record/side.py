@@ -8,7 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.data import (
+    Changing,
+    ParameterSettings,
+    Probes,
+    Rounding,
+    Run,
+    Trace,
+)
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.plan import Plan
@@ -97,6 +104,7 @@ class Side(Protocol):
     is_reference: bool
     workers: int  # how many workers share each batch
     notes: list[str]  # changes that made the sides comparable, a line each
+    unread: set[str]  # what `arrays` could not read (`returned.unread`)
 
     def session(self) -> AbstractContextManager[Any]:
         """Return the context of a recording.
@@ -177,6 +185,9 @@ class Side(Protocol):
 
     def rounding(self, run: Run) -> Rounding:
         """Return the rounding of each array, by stage; {}: it is not measured on this side."""
+
+    def changing(self, run: Run) -> Changing:
+        """Return which elements of integers and booleans rounding may change; {}: not measured."""
 
     def limits(self) -> list[str]:
         """Return the limits of functions that no number has reached, a line each."""

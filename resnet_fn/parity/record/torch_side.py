@@ -36,7 +36,9 @@ from resnet_fn.parity.record.torch_source import Rerun, TorchSource
 from resnet_fn.parity.record.torch_step import (
     Loss,
     MakeOptimizer,
+    TorchRun,
     TorchStepper,
+    load,
     on_batch,
     optimizer_alone,
     scalar,
@@ -44,12 +46,14 @@ from resnet_fn.parity.record.torch_step import (
 )
 from resnet_fn.parity.record.updates import record_run, record_updates
 from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
-from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.data import Changing, ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.stages import GRADIENTS
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
@@ -85,6 +89,7 @@ class TorchSide:
         self.plan = dataclasses.replace(plan, batches=batches)
         self.framework = f"PyTorch {torch.__version__.partition('+')[0]}"
         self.notes: list[str] = []
+        self.unread: set[str] = set()
         self._module, self._custom_loss = module, loss
         self._make_optimizer, self._build = make_optimizer, build
         # the precision in which rounding is measured
@@ -142,6 +147,7 @@ class TorchSide:
 
     def arrays(self, outputs: Any) -> Arrays:
         """Return outputs as arrays by name."""
+        self.unread |= {*unread(outputs)}
         return outputs_of(outputs)
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
@@ -277,6 +283,37 @@ class TorchSide:
                 f"({type(error).__name__}: {first_line(error)})"
             )
             return []
+
+    def changing(self, run: Run) -> Changing:
+        """Return which elements of integers and booleans change in float64, under noise, or in half
+        precision.
+
+        A batch runs under noise only if there are such outputs: other arrays have a rounding.
+        """
+        others = [self._exact]
+        if self._rounded == "float16":
+            others.append(self._run("float16"))
+        elif any(map(are_integers, [*run.eval_outputs.values(), *run.train_outputs[0].values()])):
+            others += self._noisy_batches(run)
+        return rounding.changing(run, others)
+
+    def _noisy_batches(self, run: Run) -> Iterator[Run]:
+        """Yield all batches under noise, with the weights before any update, and the outputs after
+        the updates.
+        """
+        for seed in range(_NOISY_RUNS):
+            with (
+                contextlib.suppress(Exception),
+                Noise(seed),
+            ):  # float64 is known, and noise may fail
+                given = (self.plan, self._loss, self._rounded, run.start)
+                module = copied(self._reference)
+                first, *later = (
+                    on_batch(module, given[0], batch, *given[1:]) for batch in self.plan.batches
+                )
+                last = TorchRun(load(module, run.after[-1]), *given[:3])
+                first.last_outputs = last.evaluate(self.plan.batches[0][0])
+                yield dataclasses.replace(first, later=later)
 
     def limits(self) -> list[str]:
         """Return the limits that no number of the updates and probes has reached, and the constant

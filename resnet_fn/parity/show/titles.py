@@ -79,4 +79,4 @@ def _part(array: ArrayId) -> str:
 def doubt_of(stage: Stage) -> str:
     """Return why a stage is undecided, or an empty string."""
     unclear = stage.unclear
-    return f"{title_of(unclear.id)}: {unclear.doubt}" if unclear else stage.undecided
+    return f"{title_of(unclear.id)}: {unclear.doubt}" if unclear else stage.reason
