@@ -21,7 +21,7 @@ class Constants(OtherRuns):
     """Compares on runs in which both sides have the same random numbers for constant arrays."""
 
     def stage(self, sides: Sides) -> Stage | None:
-        """Return the comparison, or None if it decides nothing (`lines` then says why)."""
+        """Return the comparison, or None if it decides nothing (`lines` has the reason)."""
         drawn = drawn_names(sides.reference.run)
         if without_counterpart(drawn, sides.names) or _is_random(sides.port, sides.reference):
             return None

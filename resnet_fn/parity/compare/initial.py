@@ -273,12 +273,21 @@ def _are_constant(rows: np.ndarray) -> np.ndarray:
 def _constant_by_chance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return for each row whether it may be constant by chance, as where most numbers are 0."""
     by_chance = np.zeros(len(a), bool)
-    for side in (a, b):
-        for index in np.flatnonzero(_are_constant(side)):
-            value = side[index].flat[0]
-            others = np.concatenate([np.delete(one, index, 0).ravel() for one in (a, b)])
-            share = float((others == value).mean()) if others.size else 0.0
-            by_chance[index] |= 0 < share < 1 and share ** side[index].size > MOST_BY_CHANCE
+    constant_a = _are_constant(a)
+    constant_b = _are_constant(b)
+    rest_a = a[~constant_a]
+    rest_b = b[~constant_b]
+    others = np.append(rest_a, rest_b)
+    if not others.size:
+        return by_chance
+    size = a[0].size
+    for rows, constant in ((a, constant_a), (b, constant_b)):
+        flat = rows.reshape(len(rows), -1)
+        firsts = flat[:, 0]
+        for value in np.unique(firsts[constant]):
+            share = float((others == value).mean())
+            if share**size > MOST_BY_CHANCE:
+                by_chance |= constant & (firsts == value)
     return by_chance
 
 
@@ -321,36 +330,42 @@ def _moments(part: _Rows) -> list[Difference]:
     if count < _FEW:
         return []
     moments = [compared("mean", mean_a, mean_b, largest, mean_of_draws(count))]
-    kurtosis = _kurtosis(a), _kurtosis(b)
+    heavy = [has_heavy_tails(count, _kurtosis(one)) for one in (a, b)]
     of_deviation = deviation_of_draws(count)
     of_kurtosis = kurtosis_of_draws(count)
-    heavy = [has_heavy_tails(count, one) for one in kurtosis]
     if any(heavy):
         # The shares of numbers below a limit do not depend on the tails.
         apart = _largest_distance(a, b)
         moments.append(compared("distribution", apart, 0.0, 1.0, distribution_of_draws(count)))
-        a, b = without_tails(a), without_tails(b)
-        spread_a, spread_b = float(a.std()), float(b.std())
-        largest = max(spread_a, spread_b)
-        if not (spread_a and spread_b):
+        a = without_tails(a)
+        b = without_tails(b)
+        spread_a = float(a.std())
+        spread_b = float(b.std())
+        if spread_a == 0 or spread_b == 0:
             return moments
-        kurtosis = _kurtosis(a), _kurtosis(b)
-        of_heavy = moments_of_heavy_tails(a, b)
-        of_deviation = max(of_deviation, of_heavy[0])
-        of_kurtosis = max(of_kurtosis, of_heavy[1])
+        deviation, kurtosis = moments_of_heavy_tails(a, b)
+        of_deviation = max(of_deviation, deviation)
+        of_kurtosis = max(of_kurtosis, kurtosis)
+    largest = max(spread_a, spread_b)
     moments.append(compared("std", spread_a, spread_b, largest, of_deviation))
     if count >= _MANY and not all(heavy):
-        moments.append(compared("kurtosis", *kurtosis, 1.0, of_kurtosis))
+        moments.append(compared("kurtosis", _kurtosis(a), _kurtosis(b), 1.0, of_kurtosis))
     return moments
 
 
 def _largest_distance(a: np.ndarray, b: np.ndarray) -> float:
     """Return the largest difference of the shares of numbers up to a limit, over all limits."""
-    a = np.sort(a[:: 1 + a.size // _SORTED])
-    b = np.sort(b[:: 1 + b.size // _SORTED])
-    limits = np.concatenate([a, b])
-    shares = (np.searchsorted(one, limits, "right") / one.size for one in (a, b))
-    return float(np.abs(np.subtract(*shares)).max())
+    sides = []
+    for draw in (a, b):
+        every = 1 + draw.size // _SORTED
+        sides.append(np.sort(draw[::every]))
+    limits = np.concatenate(sides)
+    shares = []
+    for draw in sides:
+        below = np.searchsorted(draw, limits, "right")
+        shares.append(below / draw.size)
+    apart = np.abs(shares[0] - shares[1])
+    return float(apart.max())
 
 
 def _is_round(value: float) -> bool:

@@ -9,6 +9,9 @@ import numpy as np
 from resnet_fn.parity.trace.probes import LENGTHS, WIDE
 from resnet_fn.parity.trace.tree import Tree, map_tree, named_leaves
 
+_CHANNELS_FIRST = (-2, -1)  # the axes of height and width
+_CHANNELS_LAST = (1, 2)
+
 
 class Variation(NamedTuple):
     """Inputs on which the whole net runs, in evaluation and in training mode."""
@@ -21,40 +24,51 @@ class Variation(NamedTuple):
 def variations(inputs: Tree) -> dict[str, Variation]:
     """Return the variations of a batch, by name."""
     given = named_leaves(inputs, "inputs")
-    found = {}
-    if square := _square(given):
-        found[WIDE] = Variation(map_tree(partial(_widened, *square), inputs))
+    named: dict[str, Variation] = {}
+    axes = _square_axes(given)
+    if axes:
+        _, width = axes
+        first = _first_array(given)
+        widened = partial(_widened, first.shape[width], axes)
+        wide = map_tree(widened, inputs)
+        named[WIDE] = Variation(wide)
     for name, leaf in given.items():
         if is_full_length(name, given):
-            found[f"{LENGTHS} ({name})"] = _shorter(inputs, leaf)
-    return found
+            named[f"{LENGTHS} ({name})"] = _shorter(inputs, leaf)
+    return named
 
 
-def _square(given: Mapping[str, np.ndarray]) -> tuple[int, int] | None:
-    """Return (size, axis of the width) if the first input has square pictures, else None."""
-    first = next((leaf for leaf in given.values() if leaf.ndim), np.zeros(0))
+def _first_array(given: Mapping[str, np.ndarray]) -> np.ndarray:
+    arrays = (leaf for leaf in given.values() if leaf.ndim)
+    return next(arrays, np.zeros(0))
+
+
+def _square_axes(given: Mapping[str, np.ndarray]) -> tuple[int, int] | None:
+    """Return the axes of height and width if the first input has square pictures, else None."""
+    first = _first_array(given)
     if first.ndim < 4 or first.dtype.kind != "f":
         return None
-    *_, height, width = first.shape
-    if height == width > 1:
-        return width, -1
-    if first.ndim == 4 and first.shape[1] == first.shape[2] > 1:  # the channels are last
-        return first.shape[2], 2
+    for height, width in (_CHANNELS_FIRST, _CHANNELS_LAST):
+        size = first.shape[width]
+        if size > 1 and first.shape[height] == size:
+            return height, width
     return None
 
 
-def _widened(size: int, axis: int, leaf: np.ndarray) -> np.ndarray:
-    """Return pictures, or their masks, of twice the width: any net that takes pictures of several
+def _widened(size: int, axes: tuple[int, int], leaf: np.ndarray) -> np.ndarray:
+    """Return pictures, or their masks, of twice the width: a net that takes pictures of several
     sizes takes this one.
     """
-    axes = (-2, -1) if axis < 0 else (1, 2)
-    if leaf.ndim < 3 or (leaf.shape[axes[0]], leaf.shape[axes[1]]) != (size, size):
+    height, width = axes
+    if leaf.ndim < 3:
+        return leaf
+    if leaf.shape[height] != size or leaf.shape[width] != size:
         return leaf
     # not the same picture again: a net that mixes up both halves must differ
     turned = np.flip(leaf, axes)
     if leaf.dtype.kind == "f":
         turned = np.float32(0.5) * turned
-    return np.concatenate([leaf, turned.astype(leaf.dtype)], axis)
+    return np.concatenate([leaf, turned], width)
 
 
 def is_full_length(name: str, given: Mapping[str, np.ndarray]) -> bool:
@@ -65,8 +79,13 @@ def is_full_length(name: str, given: Mapping[str, np.ndarray]) -> bool:
     length = int(lengths[0])
     if length < 2 or (lengths != length).any():
         return False
-    others = [leaf for other, leaf in given.items() if other != name and leaf.ndim > 1]
-    return any(len(leaf) == len(lengths) and length in leaf.shape[1:] for leaf in others)
+    for leaf in given.values():
+        if leaf.ndim < 2:
+            continue
+        samples, *sizes = leaf.shape
+        if samples == len(lengths) and length in sizes:
+            return True
+    return False
 
 
 def _shorter(inputs: Tree, full: np.ndarray) -> Variation:
@@ -75,8 +94,10 @@ def _shorter(inputs: Tree, full: np.ndarray) -> Variation:
     Places of outputs [n, length, …] beyond a sample's length are not compared: only padding is
     there.
     """
-    count, length = len(full), int(full[0])
-    lengths = length - np.arange(count) * (length // 2) // (count - 1)
+    count = len(full)
+    length = int(full[0])
+    shorter_by = np.arange(count) * (length // 2) // (count - 1)
+    lengths = length - shorter_by
 
     def change(leaf: np.ndarray) -> np.ndarray:
         return lengths.astype(leaf.dtype) if leaf is full else leaf
@@ -84,7 +105,9 @@ def _shorter(inputs: Tree, full: np.ndarray) -> Variation:
     def without_padding(output: np.ndarray) -> np.ndarray:
         if output.shape[:2] != (count, length):
             return output
-        valid = np.arange(length) < lengths[:, None]
-        return np.where(valid.reshape(*valid.shape, *[1] * (output.ndim - 2)), output, 0)
+        kept = np.zeros_like(output)
+        for sample, end in enumerate(lengths):
+            kept[sample, :end] = output[sample, :end]
+        return kept
 
     return Variation(map_tree(change, inputs), without_padding)

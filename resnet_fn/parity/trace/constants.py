@@ -29,51 +29,63 @@ def draw_constants(
     Arrays with "mask" in the name are left out. `tied` groups names of one array. If `positive` is
     True, zeros become positive numbers, as a variance needs.
     """
-    drawn = {}
+    drawn: Arrays = {}
     for name, array in arrays.items():
-        if name not in trained and _can_be_drawn(name, array) and is_constant(array):
-            drawn[name] = _drawn(name, array, positive or "var" in name.rpartition(".")[2])
+        if name in trained or not _can_be_drawn(name, array) or not is_constant(array):
+            continue
+        leaf = name.rpartition(".")[2]
+        drawn[name] = _drawn(name, array, positive or "var" in leaf)
     for first, *others in tied:
-        if first in drawn:
-            drawn |= dict.fromkeys((one for one in others if one in drawn), drawn[first])
+        for name in others:
+            if first in drawn and name in drawn:
+                drawn[name] = drawn[first]
     return drawn
 
 
 def _can_be_drawn(name: str, array: np.ndarray) -> bool:
-    several = array.dtype.kind == "f" and array.size > 1 and "mask" not in name.lower()
-    return several and bool(np.isfinite(array.flat[0]))
+    if array.dtype.kind != "f" or array.size < 2:
+        return False
+    return "mask" not in name.lower() and bool(np.isfinite(array.flat[0]))
 
 
 def _drawn(name: str, array: np.ndarray, positive: bool) -> np.ndarray:
     """Return numbers that depend on the name, the shape and the constant only."""
-    rng = np.random.default_rng([*name.encode()])
+    seed = list(name.encode())
+    rng = np.random.default_rng(seed)
     constant = float(array.flat[0])
+    shape = array.shape
     if constant == 0:
-        signs = 1 if positive else rng.choice([-1, 1], array.shape)
-        numbers = signs * rng.uniform(0.1, 0.3, array.shape)
+        numbers = rng.uniform(0.1, 0.3, shape)
+        signs = rng.choice([-1, 1], shape)
+        numbers = numbers if positive else signs * numbers
     elif abs(constant) < SMALL:
-        numbers = np.sign(constant) * rng.uniform(0.2, 0.8, array.shape)
+        numbers = np.sign(constant) * rng.uniform(0.2, 0.8, shape)
     else:
-        numbers = constant * rng.uniform(0.5, 1.5, array.shape)
+        numbers = constant * rng.uniform(0.5, 1.5, shape)
     return numbers.astype(array.dtype)
 
 
 def left_out(arrays: Arrays, trained: Collection[str]) -> dict[str, float]:
     """Return the untrained constant arrays that `draw_constants` leaves out, with their number."""
-    return {
-        name: float(array.flat[0])
-        for name, array in arrays.items()
-        if name not in trained and not _can_be_drawn(name, array) and hides_its_use(array)
-    }
+    constants = {}
+    for name, array in arrays.items():
+        if name in trained or _can_be_drawn(name, array):
+            continue
+        if hides_its_use(array):
+            constants[name] = float(array.flat[0])
+    return constants
 
 
 def hides_its_use(array: np.ndarray) -> bool:
     """Return whether the numbers of an array are all equal; of a single float, whether it is 0, 1
     or −1: other numbers have a meaning of their own.
     """
-    if array.dtype.kind not in "fiub" or not is_constant(array):
+    kind = array.dtype.kind
+    if kind not in "fiub" or not is_constant(array):
         return False
-    return array.size > 1 or (array.dtype.kind == "f" and abs(float(array.flat[0])) in (0, 1))
+    if array.size > 1:
+        return True
+    return kind == "f" and abs(float(array.flat[0])) in (0, 1)
 
 
 def words_of_constants(drawn: Iterable[str]) -> str:
@@ -83,8 +95,9 @@ def words_of_constants(drawn: Iterable[str]) -> str:
 
 def changed_arrays(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> list[str]:
     """Return the names of the arrays that are other arrays in `after` than in `before`."""
-    return [
-        name
-        for name, array in after.items()
-        if array is not before.get(name) and not np.array_equal(array, before.get(name, ()))
-    ]
+    changed = []
+    for name, array in after.items():
+        first = before.get(name, np.zeros(0))
+        if array is not first and not np.array_equal(array, first):
+            changed.append(name)
+    return changed
