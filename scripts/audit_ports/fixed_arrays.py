@@ -9,6 +9,8 @@ scripts/audit_ports/install.sh VENV, then VENV/bin/python scripts/audit_ports/fi
 import argparse
 import dataclasses
 import importlib
+import inspect
+import re
 import subprocess
 import sys
 import traceback
@@ -250,9 +252,9 @@ def build(name: str) -> tuple[Ours, Theirs]:
     return Ours(case, reference.head.in_features), reference
 
 
-def trained_by_port(name: str) -> list[str]:
-    """Return a line for each array that MindSpore trains and torch does not, found without the
-    ladder: whether it has a gradient, and how far one update of AdamW moves it.
+def trained_by_port(name: str) -> dict[str, str]:
+    """For each array that MindSpore trains and torch does not, found without the ladder, return
+    what it is in torch, and how one update of AdamW moves it.
     """
     port, reference = build(name)
     case = CASES[name]
@@ -264,7 +266,7 @@ def trained_by_port(name: str) -> list[str]:
         if other is None and path.startswith("layer."):
             fixed |= {path: "without a counterpart"} if parameter.requires_grad else {}
         elif other is not None and parameter.requires_grad and not other.requires_grad:
-            kind = "frozen" if isinstance(other, torch.nn.Parameter) else "a buffer"
+            kind = "frozen" if isinstance(other, torch.nn.Parameter) else "buffer"
             fixed[path] = kind
     floats = [one for one in port.trainable_params() if one.dtype == mindspore.float32]
     gradients = mindspore.value_and_grad(
@@ -273,21 +275,23 @@ def trained_by_port(name: str) -> list[str]:
     before = {one.name: one.asnumpy().copy() for one in floats}
     nn.AdamWeightDecay(floats, learning_rate=1e-3, weight_decay=0.1)(gradients)
     sizes = {one.name: g for one, g in zip(floats, gradients, strict=True)}
-    lines = []
+    found = {}
     for path, kind in fixed.items():
         parameter = dict(port.parameters_and_names())[path]
         if parameter.name not in before:
-            lines.append(f"{path}: {kind} there, {parameter.dtype} here, which no optimizer takes")
+            found[path] = f"{kind}; {parameter.dtype}, which no optimizer takes"
             continue
         moved = np.abs(parameter.asnumpy() - before[parameter.name]).max()
         has = np.abs(sizes[parameter.name].asnumpy()).max() > 0
-        how = "by its gradient" if has else "by decay alone" if moved else "not at all"
-        lines.append(f"{path}: {kind} there, moves by {moved:.0e} {how}")
-    return lines
+        how = "has a gradient" if has else "decays" if moved else "is 0, without a gradient"
+        found[path] = f"{kind}; {how}"
+    return found
 
 
-def ladder_of(name: str) -> str:
-    """Return what the ladder says of the trained arrays of one class, and of all else."""
+def ladder_of(name: str) -> dict[str, str]:
+    """Return what the ladder's stage says of each array that only one net trains, or of the first
+    stage that differs otherwise.
+    """
     from resnet_fn import recipes
     from resnet_fn.parity.replay import compare_step
     from resnet_fn.parity.show.table import table
@@ -296,44 +300,75 @@ def ladder_of(name: str) -> str:
 
     process.start("CPU")
     port, reference = build(name)
-    batches = [
-        (CASES[name].given + shift, np.array([0, 1, 2, 0], np.int32))
-        for shift in (np.zeros((), CASES[name].given.dtype),) * 2
-    ]
+    given = CASES[name].given
+    batches = [(given, np.array([0, 1, 2, 0], np.int32))] * 2
     recipe = ladder_recipe(recipes.recipe("digits"), 4, None, {"optimizer": "adamw"})
     ladder = compare_step(port, reference, batches, recipe, mode="pynative", initialisation=False)
     print(table(ladder), file=sys.stderr)
     first = ladder.first_stage
     if first is None:
-        return "same" if ladder.agrees else "undecided"
-    rest = [one.failed or "differs" for one in ladder.stages if one.verdict == "DIFFERS"]
-    return f"{first.id.name}: {'; '.join(first.hints[:4]) or rest[0]}"
+        return {} if ladder.agrees else {"": "undecided"}
+    if first.id.name != "trained arrays":
+        return {"": f"{first.id.name} differs"}
+    return dict(line.split(": ") for line in first.hints)
+
+
+def row_of(name: str) -> str:
+    """Return the row of a class, from both answers."""
+    answers = []
+    for answer in (trained_by_port, ladder_of):
+        try:
+            answers.append(answer(name))
+        except Exception as error:
+            traceback.print_exc()
+            lines = str(error).splitlines()
+            answers.append({"": f"it fails: {type(error).__name__}: {lines[0] if lines else ''}"})
+    checked, ladder = answers
+    arrays: dict[str, list[str]] = {}
+    for path, words in checked.items():
+        arrays.setdefault(words, []).append(f"`{path.removeprefix('layer.')}`" if path else "")
+    found = "; ".join(
+        f"{', '.join(paths)}: {words}".removeprefix(": ") for words, paths in arrays.items()
+    )
+    if [*checked] == [*ladder] and "" not in checked:
+        words = "names each" if checked else "same"
+    else:
+        words = "; ".join(": ".join(filter(None, one)) for one in ladder.items()) or "same"
+    cells = f"`{CASES[name].name}`", f"`{place_of(name, checked)}`", found or "nothing", words
+    return f"| {' | '.join(cells)} |"
+
+
+def place_of(name: str, checked: dict[str, str]) -> str:
+    """Return the lines of mindone's source that make the arrays, or the first line of the class."""
+    module = importlib.import_module(f"mindone.{CASES[name].module}")
+    leaves = {path.rpartition(".")[2] for path in checked}
+    made = re.compile(rf"\bself\.({'|'.join(map(re.escape, leaves))}) = .*Parameter\(")
+    lines = [
+        str(number)
+        for number, line in enumerate(inspect.getsource(module).splitlines(), 1)
+        if made.search(line)
+    ]
+    first = inspect.getsourcelines(getattr(module, CASES[name].name))[1]
+    short = CASES[name].module.rpartition(".")[2].removeprefix("modeling_")
+    return f"{short}:{', '.join(lines or [str(first)])}"
 
 
 def main() -> None:
-    """Print a row for each class."""
+    """Print a row for each class, each in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("classes", nargs="*", metavar="CLASS")
     parser.add_argument("--one", action="store_true", help="in this process, with the whole table")
     parsed = parser.parse_args()
-    if not parsed.one:
-        print("| class | the ladder | the check finds |\n|---|---|---|", flush=True)
-        for name in parsed.classes or CASES:
-            command = [sys.executable, __file__, "--one", name]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            rows = [line for line in done.stdout.splitlines() if line.startswith("| ")]
-            print(rows[-1] if rows else f"| {name} | {done.stderr[-300:]!r} | |", flush=True)
+    if parsed.one:
+        print(*map(row_of, parsed.classes), sep="\n")
         return
-    for name in parsed.classes:
-        words = []
-        for answer in (ladder_of, trained_by_port):
-            try:
-                found = answer(name)
-                words.append(found if isinstance(found, str) else "; ".join(found) or "nothing")
-            except Exception as error:
-                traceback.print_exc()
-                words.append(f"it fails: {type(error).__name__}: {str(error).splitlines()[0]}")
-        print(f"| `{CASES[name].name}` ({name}) | {' | '.join(words)} |")
+    head = "class", "where", "the check finds", "the ladder"
+    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
+    for name in parsed.classes or CASES:
+        command = [sys.executable, __file__, "--one", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        rows = [line for line in done.stdout.splitlines() if line.startswith("| `")]
+        print(rows[-1] if rows else f"| `{name}` |  |  | {done.stderr[-300:]!r} |", flush=True)
 
 
 if __name__ == "__main__":

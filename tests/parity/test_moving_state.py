@@ -2,6 +2,9 @@
 same weights.
 """
 
+import copy
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
@@ -153,6 +156,13 @@ def test_weights_are_the_reference_s_and_statistics_each_side_s(tmp_path):
     assert "record it again" in skipped.note
 
 
+class Counter:
+    """An object of a class that is no framework's."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
 def counting(count, start):
     """The module counts its training steps, which perhaps divide the outputs later."""
 
@@ -177,6 +187,39 @@ def counting(count, start):
 def test_a_counter_is_named_if_it_changes_outputs(count, start):
     trace = record_reference(counting(count, start), plan_of(SGD, BATCHES), probes=False)
     assert [*trace.run.moved] == (["count"] if count != "unused" else [])
+
+
+@pytest.mark.parametrize("holder", [{"count": 0}, SimpleNamespace(count=0), Counter(count=0)])
+@pytest.mark.parametrize("base", [0.999999, 1.0])
+def test_a_counter_in_an_object_is_named_if_it_changes_outputs(holder, base):
+    def forward(self, x):
+        counts = self.counts if isinstance(self.counts, dict) else vars(self.counts)
+        counts["count"] += int(self.training)
+        return self.head(self.first(x)) / base ** counts["count"]
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.counts = copy.deepcopy(holder)
+    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    assert [*trace.run.moved] == (["counts.count"] if base < 1 else [])
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_number_that_both_nets_count_agrees(counts):
+    """The outputs of each update are 1 % larger; all else is measured with the first count."""
+
+    def forward(self, x):
+        self.count += int(self.training)
+        return self.head(self.first(x)) * 1.01**self.count
+
+    def construct(self, x):
+        self.count += int(counts and self.training)
+        return self.head(self.first(x)) * 1.01**self.count
+
+    port, module = ours(construct, first=nn.Dense(8, 8)), theirs(forward, first=t.Linear(8, 8))
+    port.count = module.count = 0
+    ladder = ladder_of(port, module, BATCHES)
+    assert ladder.agrees is counts, table(ladder)
+    assert port.count == module.count == 0
 
 
 def trained_there(trained, how):

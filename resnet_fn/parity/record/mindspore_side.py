@@ -14,6 +14,7 @@ from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.record.builds import several_builds
+from resnet_fn.parity.record.cells import places_of
 from resnet_fn.parity.record.common import check_scalar, loss_of_logits
 from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.record.masked_cells import masked
@@ -37,6 +38,7 @@ from resnet_fn.parity.record.mindspore_optimizer import (
 )
 from resnet_fn.parity.record.mindspore_recorders import Loss
 from resnet_fn.parity.record.mindspore_step import MakeStep, MindSporeStepper
+from resnet_fn.parity.record.numbers import same_numbers
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.record.updates import record_run
 from resnet_fn.parity.trace.constants import draw_constants
@@ -240,7 +242,8 @@ class MindSporeSide:
             self._workers,
         )
         last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
-        run = record_run(stepper, plan, rates, last, drawn)
+        with same_numbers(places_of(net).values()):
+            run = record_run(stepper, plan, rates, last, drawn)
         assign(net, self._start)
         if not run.after:
             name = type(self._optimizer).__name__ if self._optimizer else plan.optimizer.name

@@ -10,7 +10,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.parity.record.cells import unchanged, write
+from resnet_fn.parity.record.cells import places_of, unchanged, write
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     arguments,
@@ -34,6 +34,7 @@ from resnet_fn.parity.record.mindspore_recorders import (
     recording_optimizer,
     recording_reduce,
 )
+from resnet_fn.parity.record.numbers import Place
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import Plan
@@ -100,7 +101,8 @@ class MindSporeStepper:
         self._sharing = dict[str, Any]()  # further arguments of the step of one of several workers
         self._reduced: tuple[Callable[[], Arrays], Callable[[], Arrays]] | None = None
         self.shows_gradients = not plan.clip_norm
-        self._numbers: dict[str, float] = {}  # of before the updates
+        # from before the updates, such as a counter
+        self._numbers = {path: place.value() for path, place in places_of(net).items()}
         self._updates = True  # whether the optimizer runs on this device
 
     def state(self) -> Arrays:
@@ -176,7 +178,6 @@ class MindSporeStepper:
         """Make an update with this worker's part of a batch, and return what it computed."""
         if index == 0:
             self._build()
-            self._numbers = _numbers_of(self._net)
         share = self._shares[index]
         try:
             result = _call(self._clipped[0], self._net, share, rate)
@@ -208,8 +209,7 @@ class MindSporeStepper:
 
     def moved(self) -> dict[str, str]:
         """Return the attributes of cells that were numbers and that the updates have changed."""
-        before = self._numbers
-        return {name: "" for name, one in _numbers_of(self._net).items() if before.get(name) != one}
+        return {path: "" for path, _ in self._moved_numbers()}
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}."""
@@ -243,12 +243,23 @@ class MindSporeStepper:
         step, before = built
         for parameter, value in before:
             write(parameter, value)
+        for path, place in self._moved_numbers():
+            place.write(self._numbers[path])
         assign(self._net, drawn)
         run = Run(self.evaluate(self._plan.batches[index][0]), start=start, rates=[])
         result = _call(step, self._net, self._shares[index], self._rates[0])
         run.losses = [float(result.loss.numpy())]
         run.train_outputs, run.gradients = [self._kept()], self._gradients()
         return run
+
+    def _moved_numbers(self) -> list[tuple[str, Place]]:
+        """Return the path and place of each number that is not as before the updates."""
+        before = self._numbers
+        return [
+            (path, place)
+            for path, place in places_of(self._net).items()
+            if path in before and before[path] != place.value()
+        ]
 
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
@@ -285,16 +296,6 @@ def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays
             return constants | dict(zip(tensors, arrays, strict=True))
 
     return evaluate
-
-
-def _numbers_of(net: nn.Cell) -> dict[str, float]:
-    """Return the attributes of a net's cells that are numbers, by path."""
-    return {
-        f"{path}.{name}" if path else name: value
-        for path, cell in net.cells_and_names()
-        for name, value in vars(cell).items()
-        if type(value) in (int, float)
-    }
 
 
 def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:

@@ -11,6 +11,7 @@ import torch
 
 from resnet_fn.parity.record.alone import changes_alone
 from resnet_fn.parity.record.common import check_scalar
+from resnet_fn.parity.record.numbers import Place, numbers_of
 from resnet_fn.parity.record.optimizer_settings import torch_settings
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.side import Step
@@ -244,23 +245,23 @@ class TorchRun:
         return [name for name, one in self.parameters.items() if one.grad is None]
 
 
-# so many updates later, the value of a counter may still change an output: by a schedule or warm-up
-_LATER_COUNTS = (1_000, 100_000)
+# So many updates later, the value of a counter may still change an output: by a schedule, a warm-up
+# or, because these are prime numbers, every few updates.
+_LATER_COUNTS = (1, 997, 99_991)
 
 
 def _numbers_of(module: torch.nn.Module) -> dict[str, torch.Tensor | float]:
-    """Return the buffers of a module, and the attributes of its layers that are numbers, by path."""
-    numbers: dict[str, torch.Tensor | float] = {
-        f"{path}.{name}" if path else name: value
-        for path, layer in module.named_modules()
-        for name, value in vars(layer).items()
-        if type(value) in (int, float)
-    }
+    """Return the buffers of a module, and the numbers in attributes of its layers, by path."""
+    numbers = {name: place.value() for name, place in _places(module).items()}
     return numbers | {
         name: one.clone()
         for name, one in module.named_buffers()
         if name.rpartition(".")[2] not in (*STATISTICS, "num_batches_tracked")
     }
+
+
+def _places(module: torch.nn.Module) -> dict[str, Place]:
+    return numbers_of(module.named_modules(), vars(torch.nn.Module()))
 
 
 def _moved(
@@ -274,9 +275,12 @@ def _moved(
     def outputs(train: bool, name: str = "", more: int = 0) -> Arrays:
         one = copied(module).train(train)
         if name:
-            layer, _, leaf = name.rpartition(".")
             value = last[name] + more if more else first[name]
-            setattr(one.get_submodule(layer), leaf, value)
+            if isinstance(value, torch.Tensor):
+                layer, _, leaf = name.rpartition(".")
+                setattr(one.get_submodule(layer), leaf, value.clone())
+            else:
+                _places(one)[name].write(value)
         with torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
             return outputs_of(call(one, tensors(inputs, dtype_of(module))))
