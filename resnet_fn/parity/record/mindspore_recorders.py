@@ -24,11 +24,10 @@ def recording_reduce(
     """Return an all-reduce that records its calls, and two functions that return the recorded
     inputs and results.
     """
-    (keep_sent, sent), (keep_received, received) = (
-        recorder(shapes, "sent"),
-        recorder(shapes, "received"),
-    )
-    count, first = len(shapes), tuple(next(iter(shapes.values())))
+    keep_sent, sent = recorder(shapes, "sent")
+    keep_received, received = recorder(shapes, "received")
+    count = len(shapes)
+    first = tuple(next(iter(shapes.values())))
 
     def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         sums = all_reduce(tensors)
@@ -48,22 +47,22 @@ def recorder(
 
     The arrays have the types in `types`, by default float32.
     """
-    kinds = tuple((types or {}).get(name, mindspore.float32) for name in shapes)
-    parameters = tuple(
-        Parameter(
-            Tensor(np.zeros(shape), kind), name=f"record.{title}.{index}", requires_grad=False
-        )
-        for index, (shape, kind) in enumerate(zip(shapes.values(), kinds, strict=True))
-    )
+    types = types or {}
+    kinds = tuple(types.get(name, mindspore.float32) for name in shapes)
+    zeros = []
+    for index, (shape, kind) in enumerate(zip(shapes.values(), kinds, strict=True)):
+        zero = Tensor(np.zeros(shape), kind)
+        name = f"record.{title}.{index}"
+        zeros.append(Parameter(zero, name=name, requires_grad=False))
+    parameters = tuple(zeros)
 
     def keep(tensors: Sequence[Tensor]) -> None:
         for index in range(len(parameters)):
             _assign(parameters[index], _cast(tensors[index], kinds[index]))
 
     def kept() -> Arrays:
-        return {
-            name: array_of(parameter) for name, parameter in zip(shapes, parameters, strict=True)
-        }
+        arrays = map(array_of, parameters)
+        return dict(zip(shapes, arrays, strict=True))
 
     return keep, kept
 
