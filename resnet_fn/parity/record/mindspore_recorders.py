@@ -49,7 +49,7 @@ def recorder(
     The arrays have the types in `types`, by default float32.
     """
     types = types or {}
-    kinds = [types.get(name, mindspore.float32) for name in shapes]
+    kinds = tuple(types.get(name, mindspore.float32) for name in shapes)
     zeros = []
     for index, (shape, kind) in enumerate(zip(shapes.values(), kinds, strict=True)):
         zero = Tensor(np.zeros(shape), kind)
