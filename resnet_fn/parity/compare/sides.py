@@ -99,12 +99,19 @@ class Sides:
         that have such elements.
         """
         run = self.reference.run
-        none = {name: float(name in run.no_gradient) for name in run.gradients}
-        if not any(none.values()):
+        if not run.no_gradient:
             return {}
-        marks = {name: np.full(run.gradients[name].shape, one) for name, one in none.items()}
-        renamed = self.names.rename(marks, name_map.GRADIENTS)
-        return {name: np.abs(mark) == 1 for name, mark in renamed.items() if (mark != 0).any()}
+        marks = {}
+        for name, gradient in run.gradients.items():
+            is_none = name in run.no_gradient
+            marks[name] = np.full(gradient.shape, float(is_none))
+        masks = {}
+        for name, mark in self.names.rename(marks, name_map.GRADIENTS).items():
+            # a part of an array, or a term of a sum
+            mask = np.abs(mark) == 1
+            if mask.any():
+                masks[name] = mask
+        return masks
 
     @functools.cached_property
     def without_gradient(self) -> set[str]:
@@ -121,12 +128,16 @@ class Sides:
         """The port's parameters without a gradient that its first update leaves or decays: no
         number moves away from 0.
         """
-        start, after = self.port.run.start, self.port.run.after
-        return {
-            name
-            for name in self.without_gradient
-            if not after or not ((after[0][name] - start[name]) * start[name] > 0).any()
-        }
+        run = self.port.run
+        if not run.after:
+            return self.without_gradient
+        decayed = set()
+        for name in self.without_gradient:
+            start = run.start[name]
+            change = run.after[0][name] - start
+            if not (change * start > 0).any():
+                decayed.add(name)
+        return decayed
 
     def _unsure(self, port: Arrays, given: Arrays) -> Arrays:
         reference = self.names.rename(given, name_map.GRADIENTS)

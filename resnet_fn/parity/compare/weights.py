@@ -178,7 +178,7 @@ class Change(Changes):
     """Compares how update 1 changes each weight."""
 
     def array_id(self, name: str) -> ArrayId:
-        """Return the id of a weight, because the stage's title says that changes are compared."""
+        """Return the id of a weight: the title of the stage has the word "change"."""
         return ArrayId(name)
 
     def masks(self, sides: Sides) -> Arrays:

@@ -93,12 +93,15 @@ class Run:
     own_losses: list[float] = field(default_factory=list)
 
 
+Bounded = tuple[np.ndarray, float]  # an array, and the largest relative error of it
+
+
 class Wanted(NamedTuple):
     """The port's arrays, which a search for causes tries to compute with the reference's module."""
 
     stage: StageId  # the first stage that differs: a forward stage, loss or gradients
-    layers: dict[str, tuple[np.ndarray, float]]  # outputs of layers, by the reference's titles
-    results: dict[str, tuple[np.ndarray, float]]  # the net's outputs, or loss and gradients
+    layers: dict[str, Bounded]  # outputs of layers, by the reference's titles
+    results: dict[str, Bounded]  # the net's outputs, or loss and gradients
     convert: Callable[[Any], Arrays]  # what the reference's run returns → arrays named as `results`
 
 
