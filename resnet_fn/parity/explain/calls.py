@@ -25,6 +25,10 @@ Chosen = dict[int, str]  # the number of a call → the description of its chang
 # (description, a function that computes the changed result)
 Changes = Iterator[tuple[str, Callable[[], Any]]]
 
+# (the number of a call, the description of a change) → the changed result, for changes that depend
+# on more than the call
+Solved = dict[tuple[int, str], Callable[["Call"], Any]]
+
 _RECENT = 14  # the number of latest calls whose results are tried as arguments
 
 _ARGUMENTS = {  # the names of the arguments, in order, of functions that have no Python signature
@@ -77,7 +81,7 @@ _ABOVE = tuple(
 
 # Calls that are neither counted nor changed.
 _NOT_COUNTED = """
-    __get__ __set__ size dim __len__ item is_floating_point type detach clone numel contiguous to float double
+    __get__ __set__ size dim __len__ item is_floating_point type clone numel contiguous to float double
     requires_grad_ backward tolist __bool__ stride ndimension is_complex zero_ _assert __format__ __repr__ numpy
     is_nested __deepcopy__ cpu __int__ __float__ __index__ __reduce_ex__ __hash__ dropout new_zeros
 """
@@ -187,6 +191,8 @@ class Call:
     others: Sequence[tuple[str, Any]] = ()  # (description, result) of each of the latest calls
     # the function that the net calls, which may be the in-place variant of `function`
     asked: Any = None
+    # the place of an argument that `detach` returned → the tensor that was detached
+    undetached: Mapping[int, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def x(self) -> Any:
@@ -236,6 +242,7 @@ class Calls(TorchFunctionMode):
             this run changes.
         names: a dict from the `id()` of a layer to the layer's name.
         log: whether to record each call, and which earlier calls computed its arguments.
+        solved: further changes, beside those of `changes`.
         until: the value of `time.perf_counter()` after which a call raises TimeoutError.
     """
 
@@ -247,8 +254,12 @@ class Calls(TorchFunctionMode):
         names: Mapping[int, str],
         log: bool,
         until: float,
+        solved: Solved | None = None,
     ) -> None:
         super().__init__()
+        self.solved = solved or {}
+        # the id of a detached tensor → (the detached tensor, the tensor that it shares its numbers with)
+        self.detached: dict[int, tuple[Any, Any]] = {}
         self.changes, self.chosen, self.names, self.log, self.count = changes, chosen, names, log, 0
         self.until = until
         self.calls: dict[int, Call] = {}
@@ -274,7 +285,8 @@ class Calls(TorchFunctionMode):
             with self:
                 return _OPENED[function](*args, **kwargs)
         raw = getattr(function, "__name__", "")
-        if raw in _SKIPPED:
+        caller = sys._getframe(1).f_code.co_filename
+        if raw in _SKIPPED or (raw == "detach" and caller in _ABOVE):
             out = function(*args, **kwargs)
             self.produced(out, self._of((args, kwargs)))
             return out
@@ -309,12 +321,19 @@ class Calls(TorchFunctionMode):
             args = (target.clone(), *args[1:]) if target is not None else args
             computed = function(*args, **kwargs)
             call = Call(
-                _name(function), function, args, kwargs, computed, self.others[-_RECENT:], asked
+                _name(function),
+                function,
+                args,
+                kwargs,
+                computed,
+                self.others[-_RECENT:],
+                asked,
+                self._undetached(args),
             )
             if number in self.chosen:
-                call.out = next(
-                    value() for words, value in self.changes(call) if words == self.chosen[number]
-                )
+                call.out = self._changed(number, call)
+            if raw == "detach":
+                self.detached[id(call.out)] = call.out, args[0]
             out = call.out if target is None else target.copy_(call.out)
             if self.log:
                 self.calls[number], self.parents[number] = call, parents
@@ -324,6 +343,16 @@ class Calls(TorchFunctionMode):
             del self.others[:-_RECENT]
         self.produced(args[0] if raw == "__setitem__" else out, {number})
         return out
+
+    def _undetached(self, args: Sequence[Any]) -> dict[int, Any]:
+        known = {place: self.detached.get(id(one)) for place, one in enumerate(args)}
+        return {place: pair[1] for place, pair in known.items() if pair is not None}
+
+    def _changed(self, number: int, call: Call) -> Any:
+        words = self.chosen[number]
+        if (number, words) in self.solved:
+            return self.solved[number, words](call)
+        return next(value() for title, value in self.changes(call) if title == words)
 
     @staticmethod
     def _same(call: Call, function: Any, args: Sequence[Any]) -> bool:

@@ -13,6 +13,7 @@ from resnet_fn.parity.compare.allowed import rounding_of
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.notes import attempt, sharing_notes
 from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.explain.factors import words_of_factor
 from resnet_fn.parity.explain.optimizer_causes import optimizer_causes
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
@@ -240,6 +241,20 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
     return [words for words, value in candidates.items() if relative_error(seen, value) < FITS]
 
 
+def _loss(case: StageCase) -> list[str]:
+    """Return a line if the loss and all gradients are the reference's times one factor."""
+    port, reference = case.port.run, case.reference.run
+    given = case.names.rename(reference.gradients, name_map.GRADIENTS)
+    names = [name for name in port.gradients if name in given]
+    factor = port.losses[0] / reference.losses[0] if reference.losses[0] else 0.0
+    of_gradients, error = _fit(flat(port.gradients, names), flat(given, names))
+    if error > FITS or not math.isclose(of_gradients, factor, rel_tol=FITS):
+        return []
+    shapes = [array.shape for array in reference.train_outputs[0].values()]
+    words = words_of_factor(factor, shapes)
+    return [f"the loss and every gradient are the reference's multiplied by {words}"]
+
+
 def _clipping(case: StageCase) -> list[str]:
     limit = case.reference.plan.clip_norm
     if not limit:
@@ -332,6 +347,7 @@ def _statistics(case: StageCase) -> list[str]:
 
 # The functions that find causes in the recordings of both nets, without a search.
 STAGE_CAUSES: dict[StageId, Callable[[StageCase], list[str]]] = {
+    stages.LOSS: _loss,
     stages.GRADIENTS: _gradients,
     stages.NORM: _clipping,
     stages.CLIPPED: _clipping,

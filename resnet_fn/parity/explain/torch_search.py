@@ -27,7 +27,7 @@ from resnet_fn.parity.trace.source import StoredSource
 
 def make_searcher(rerun: Rerun) -> Searcher:
     """Return a `Searcher` that changes the calls of a live reference."""
-    return Searcher(rerun.module, rerun.forward, rerun.backward)
+    return Searcher(rerun.module, rerun.forward, rerun.backward, rerun.loss)
 
 
 @dataclasses.dataclass(frozen=True)
