@@ -10,6 +10,7 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.difference import DIFFERS, difference
 from resnet_fn.parity.trace.layer import TOLERANCE, Layer, Pads
+from resnet_fn.parity.trace.tree import Arrays
 
 # Settings that are compared by special rules. All other settings are compared for equality.
 _OWN_RULE = (
@@ -217,6 +218,34 @@ def sharing_notes(names: NameMap, port: Iterable[tuple[str, ...]]) -> list[str]:
                 f"({' = '.join(group)}); share it"
             )
     return notes
+
+
+def constant_notes(port: Arrays, reference: Arrays, names: NameMap) -> list[str]:
+    """Return one line for each constant of the port that is a buffer of other numbers in the
+    reference.
+
+    `port` has the arrays in the port's attributes, and `reference` all arrays of the reference.
+    """
+    paired = {source for name in names.parameters for source in names.sources(name)}
+    notes = []
+    for name, source in attribute_names(port, names).items():
+        b = reference.get(source)
+        a = port[name]
+        if b is None or source in paired or a.shape != b.shape:
+            continue
+        item = difference(name, a, b, TOLERANCE)
+        if item.verdict == DIFFERS:
+            notes.append(f"{name}: a constant, {item.values()}")
+    return notes
+
+
+def attribute_names(port: Iterable[str], names: NameMap) -> dict[str, str]:
+    """Map attributes of the port's layers to the same attributes of the reference's layers."""
+    sources = {}
+    for name in port:
+        layer, dot, attribute = name.rpartition(".")
+        sources[name] = f"{names.layers.get(layer, layer)}{dot}{attribute}"
+    return sources
 
 
 def training_notes(names: NameMap, port: Collection[str], reference: Collection[str]) -> list[str]:

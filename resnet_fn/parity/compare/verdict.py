@@ -13,7 +13,12 @@ from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.coverage import Coverage, coverage_of
 from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
-from resnet_fn.parity.compare.notes import settings_notes, sharing_notes, training_notes
+from resnet_fn.parity.compare.notes import (
+    constant_notes,
+    settings_notes,
+    sharing_notes,
+    training_notes,
+)
 from resnet_fn.parity.compare.outputs import buffers_without_counterpart
 from resnet_fn.parity.compare.probes import (
     ComparedProbes,
@@ -178,6 +183,7 @@ def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation
         *settings,
         *sharing_notes(names, port.tied),
         *training_notes(names, port.trainable, reference.trainable),
+        *constant_notes(port.attributes, reference.initial, names),
     ]
     modes = port.environment.get("mode"), reference.environment.get("mode")
     return Verdict(

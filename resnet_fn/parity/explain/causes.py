@@ -11,7 +11,7 @@ import numpy as np
 
 from resnet_fn.parity.compare.allowed import rounding_of
 from resnet_fn.parity.compare.layers import LayerDifference
-from resnet_fn.parity.compare.notes import attempt, sharing_notes
+from resnet_fn.parity.compare.notes import attempt, attribute_names, sharing_notes
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.explain.factors import words_of_factor
 from resnet_fn.parity.explain.optimizer_causes import optimizer_causes
@@ -142,7 +142,9 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
             rounding = roundings.get(name, 0.0)
             if rounding < _SURE:
                 results[name] = mine[own], rounding
-    return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
+    here_and_there = attribute_names(case.port.attributes, case.names).items()
+    attributes = {source: case.port.attributes[name] for name, source in here_and_there}
+    return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"), attributes)
 
 
 def _wanted_gradients(case: StageCase, stage: StageId) -> Wanted:
@@ -305,12 +307,33 @@ def _length(case: StageCase) -> list[str]:
     change = flat(port.after[0], names) - flat(port.start, names)
     right = flat(first, names) - flat(start, names)
     known = {}
-    if len(rates) > 1 and rates[0]:
+    if len(rates) > 1 and rates[0] and _is_one_ahead(case, names):
         words = f"it used the second update's learning rate, {rates[1]:.6g}; off by one update"
         known[words] = rates[1] / rates[0]
     # An error of 1 % passes, because the sign of Adam's update is random where the gradient is near
     # 0.
     return _multiple("the first update", change, right, known, 0.01)
+
+
+def _is_one_ahead(case: StageCase, names: Sequence[str]) -> bool:
+    """Return whether the port's second update, too, is as far from the reference's as with the
+    next update's learning rate: not by the factor of the first update.
+    """
+    port, there = case.port.run, case.reference.run
+    if len(port.after) < 2 or not port.rates[1]:
+        return False
+    factors = []
+    for index in (0, 1):
+        here = [port.start, *port.after][index : index + 2]
+        other = [case.names.rename(one) for one in [there.start, *there.after][index : index + 2]]
+        changes = [flat(after, names) - flat(before, names) for before, after in (here, other)]
+        factors.append(_fit(*changes)[0])
+    # both updates start with almost the same weights, but not quite
+    if math.isclose(*factors, rel_tol=0.05):
+        return False
+    return len(port.rates) < 3 or math.isclose(
+        factors[1], port.rates[2] / port.rates[1], rel_tol=0.05
+    )
 
 
 def _statistics(case: StageCase) -> list[str]:

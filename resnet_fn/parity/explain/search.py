@@ -7,7 +7,7 @@ import functools
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.parity.explain.axis_changes import PERMUTED
 from resnet_fn.parity.explain.calls import Call, Calls, Chosen, Solved, is_float
 from resnet_fn.parity.explain.changes import OTHER, changes
+from resnet_fn.parity.explain.constants import Constants
 from resnet_fn.parity.explain.factors import rounded
 from resnet_fn.parity.explain.gradient_changes import gradient_changes
 from resnet_fn.parity.explain.loss_changes import words_of_term
@@ -94,6 +95,13 @@ class Searcher:
         remain or the search stopped early.
         """
         self.wanted, self.until = wanted, time.perf_counter() + self.seconds
+        self.constants = Constants(self.module, wanted.attributes or {})
+        try:
+            return self._lines(wanted)
+        finally:
+            self.constants.put_all_back()
+
+    def _lines(self, wanted: Wanted) -> list[str]:
         chosen: Chosen = {}
         causes: list[_Cause] = []
         ended: list[str] = []
@@ -102,6 +110,9 @@ class Searcher:
                 run, name, value = self._first_difference(chosen)
                 error = self._error(name, value)
                 fit = Chosen()
+                if error > 1 and (taken := self._constants_of_port(chosen, name, error)):
+                    causes.append({self.constants.words(path): [path] for path in taken})
+                    continue
                 if error > 1:
                     known = {words for cause in causes for words in cause}
                     fit = self._fit(chosen, run, name, value, known)
@@ -124,6 +135,27 @@ class Searcher:
         if time.perf_counter() > self.until:
             ended = [f"the search for a cause stopped after {self.seconds:g} s"]
         return [*map(_line, causes), *ended]
+
+    def _constants_of_port(self, chosen: Chosen, name: str, before: float) -> list[str]:
+        """Return the constants that give the port's array if the module takes them over, which it
+        keeps, or [].
+        """
+        left = self.constants.left()
+        for paths in [*([path] for path in left), *([left] if len(left) > 1 else [])]:
+            for path in paths:
+                self.constants.take_over(path)
+            self._keep(paths)
+            if self._try(chosen, None, name) <= min(_LOOSE, max(1, _PART * before)):
+                return paths
+            for path in paths:
+                self.constants.put_back(path)
+            self._keep(paths)
+        return []
+
+    def _keep(self, paths: Sequence[str]) -> None:
+        """Let `_put_back` restore the present numbers of these buffers."""
+        for path in {*paths} & {*self.buffers}:
+            self.buffers[path] = self.module.get_buffer(path).clone()
 
     def _first_difference(self, chosen: Chosen) -> tuple[Calls, str, Any]:
         """Run the module, and record the calls until the first layer that differs (`_run`)."""
@@ -324,7 +356,7 @@ class Searcher:
             a.shape != b.shape or not torch.equal(a, b) for a, b in pairs
         )
 
-    def _try(self, chosen: Chosen, base: Calls, name: str) -> float:
+    def _try(self, chosen: Chosen, base: Calls | None, name: str) -> float:
         try:
             _, _, value = self._run(chosen, base, name)
             error = self._error(name, value)

@@ -1,0 +1,33 @@
+"""Read the constants that a MindSpore net holds in plain attributes."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor, nn
+
+from resnet_fn.parity.trace.tree import Arrays
+
+_LARGEST = 1_000_000  # elements; a larger constant is not recorded
+
+
+def attributes_of(cells: Iterable[tuple[str, nn.Cell]]) -> Arrays:
+    """Return the tensors and numbers in attributes of the user's cells, by path, without
+    parameters.
+    """
+    of_every_cell = vars(nn.Cell()).keys()
+    found: Arrays = {}
+    for path, cell in cells:
+        if type(cell).__module__.partition(".")[0] == "mindspore":
+            continue
+        for name, value in vars(cell).items():
+            if name not in of_every_cell and (array := _as_array(value)) is not None:
+                found[f"{path}.{name}" if path else name] = array
+    return found
+
+
+def _as_array(value: Any) -> np.ndarray | None:
+    if isinstance(value, Tensor):
+        array: np.ndarray | None = value.numpy() if value.size <= _LARGEST else None
+        return array
+    return np.array(value) if isinstance(value, bool | int | float) else None
