@@ -2,11 +2,15 @@
 parameters.
 """
 
+import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from resnet_fn.config.hints import first_line
+from resnet_fn.parity.compare.padding import kind_of_padding
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.difference import DIFFERS, difference
 from resnet_fn.parity.trace.layer import TOLERANCE, Layer, Pads
@@ -48,11 +52,16 @@ def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
 
 
 def settings_notes(
-    port: Sequence[Layer], reference: Sequence[Layer], layers: dict[str, str]
+    port: Sequence[Layer],
+    reference: Sequence[Layer],
+    layers: dict[str, str],
+    same: Collection[str] = (),
 ) -> list[str]:
     """Return one line for each setting that differs.
 
-    `layers` maps paths of the port's layers to the reference's.
+    `layers` maps paths of the port's layers to the reference's. In the port's layers `same`, how
+    statistics are used is not compared: outputs agree in both modes, or the reference's norm is
+    frozen.
     """
     by_name = {layer.name: layer for layer in reference if layer.call == 0}
     notes = []
@@ -60,11 +69,41 @@ def settings_notes(
         other = by_name.get(layers.get(layer.name, ""))
         if layer.call or other is None or not layer.leaf or not other.leaf:
             continue
+        pair = layer, other
+        if layer.name in same and "never" in [_statistics_of(one) for one in pair]:
+            # Nothing shows or uses them: the other layer is never in training mode, either.
+            pair = _without_statistics(layer), _without_statistics(other)
         notes += [
-            f"{layer.name}: {difference}"
-            for difference in attempt(settings_differences, layer, other)
+            f"{layer.name}: {difference}" for difference in attempt(settings_differences, *pair)
         ]
     return notes
+
+
+def frozen_norms(reference: Mapping[str, Sequence[Layer]], layers: Mapping[str, str]) -> set[str]:
+    """Return the port's layers whose counterpart computes the same in both modes, from the same
+    input: a norm that never uses the batch's statistics.
+    """
+    training = {layer.title: layer for layer in reference["train"]}
+    frozen = set()
+    for layer in reference["eval"]:
+        other = training.get(layer.title)
+        if other is None or not _statistics_of(layer) or layer.input is None:
+            continue
+        pairs = (layer.input, other.input), (layer.output, other.output)
+        if all(a is not None and b is not None and np.array_equal(a, b) for a, b in pairs):
+            frozen.add(layer.name)
+    return {own for own, name in layers.items() if name in frozen}
+
+
+def _statistics_of(layer: Layer) -> str:
+    return str(layer.settings.get("batch_statistics", ""))
+
+
+def _without_statistics(layer: Layer) -> Layer:
+    """Return a norm without the settings of its statistics."""
+    left_out = ("batch_statistics", "momentum")
+    settings = {name: value for name, value in layer.settings.items() if name not in left_out}
+    return dataclasses.replace(layer, settings=settings)
 
 
 def unmatched_notes(port: Sequence[Layer], reference: Sequence[Layer]) -> list[str]:
@@ -102,6 +141,11 @@ def settings_differences(port: Layer, reference: Layer, probed: bool = False) ->
         a, b = (
             {name: value for name, value in one.items() if name not in left_out} for one in (a, b)
         )
+    of_border = None
+    if {port.kind, reference.kind} == {"conv"} and a.get("pads") != b.get("pads"):
+        of_border = kind_of_padding(port, reference)
+        if of_border is not None:
+            a = {name: value for name, value in a.items() if name not in ("pads", "padding_mode")}
     apart = [
         name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])
     ]
@@ -111,6 +155,8 @@ def settings_differences(port: Layer, reference: Layer, probed: bool = False) ->
     ]
     if a and b and ("output_size" in a) != ("output_size" in b):
         notes = [f"it is {port.class_name} in the port, {reference.class_name} in the reference"]
+    if of_border:
+        notes.append(of_border)
     own = a.get("pads")
     other = b.get("pads")
     if not notes and own is not None and other is not None and own != other:
@@ -141,7 +187,8 @@ def _not_shown(port: Layer, reference: Layer) -> Sequence[str]:
     """
     same = _agree(port.output, reference.output, reference.output_rounding)
     if port.kind not in ("maxpool", "avgpool"):
-        return ("pads",) if same else ()  # the zeros may come from a function before the layer
+        # the padding may come from a function before the layer
+        return ("pads", "padding_mode") if same else ()
     if same or not _same_shape(port, reference):
         return _WINDOW
     reshaped = getattr(port.output, "shape", None) != getattr(reference.output, "shape", None)

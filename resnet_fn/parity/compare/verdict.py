@@ -15,6 +15,7 @@ from resnet_fn.parity.compare.coverage import Coverage, coverage_of
 from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
 from resnet_fn.parity.compare.notes import (
     constant_notes,
+    frozen_norms,
     settings_notes,
     sharing_notes,
     training_notes,
@@ -178,7 +179,10 @@ def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation
     layers = compare_layers(port.layers, reference.layers, names.layers)
     order, rounding = order_of(port, names), reference.rounding
     sides = sides_of(port, reference, names, rounding, order, layers, initialisation)
-    settings = settings_notes(port.layers["eval"], reference.layers["eval"], names.layers)
+    apart = {one.name for one in layers if one.output.verdict == DIFFERS}
+    same = {one.name for one in layers if one.mode == "train"} - apart
+    same |= frozen_norms(reference.layers, names.layers)
+    settings = settings_notes(port.layers["eval"], reference.layers["eval"], names.layers, same)
     notes = [
         *settings,
         *sharing_notes(names, port.tied),

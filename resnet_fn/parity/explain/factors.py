@@ -14,10 +14,15 @@ def rounded(factor: float) -> float:
     """Return the whole number, or 1 / the whole number, that a factor is, or else the factor."""
     if not 1 / _LARGEST < abs(factor) < _LARGEST:
         return factor
-    for value, back in ((factor, 1.0), (1 / factor, -1.0)):
-        if abs(value) > 0.9 and math.isclose(value, round(value), rel_tol=_NEAR):
-            return float(round(value) ** back)
+    if _is_whole(factor):
+        return float(round(factor))
+    if _is_whole(1 / factor):
+        return 1.0 / round(1 / factor)
     return factor
+
+
+def _is_whole(number: float) -> bool:
+    return abs(number) > 0.9 and math.isclose(number, round(number), rel_tol=_NEAR)
 
 
 def words_of_factor(factor: float, shapes: Iterable[Shape]) -> str:
@@ -29,8 +34,9 @@ def words_of_factor(factor: float, shapes: Iterable[Shape]) -> str:
     shapes = [*shapes]
     if sizes := sizes_of(factor, shapes):
         return f"{factor:.6g} = {sizes}"
-    if sizes := sizes_of(1 / factor if factor else 0.0, shapes):
-        return f"1/{1 / factor:.6g} ({1 / factor:.6g} = {sizes})"
+    whole = 1 / factor if factor else 0.0
+    if sizes := sizes_of(whole, shapes):
+        return f"1/{whole:.6g} ({whole:.6g} = {sizes})"
     return f"{factor:.6g}"
 
 
@@ -40,12 +46,12 @@ def sizes_of(number: float, shapes: Iterable[Shape]) -> str:
     """
     if number < 2 or number != round(number):
         return ""
-    parts = []
+    found: list[tuple[int, int, str]] = []
     for shape in shapes:
-        count = len(shape)
-        spans = [(first, last) for first in range(count) for last in range(first + 1, count + 1)]
-        parts += [(first, count - last, tuple(shape[first:last])) for first, last in spans]
-    for _, _, sizes in sorted(parts, key=lambda part: (part[1], part[0], -len(part[2]))):
-        if math.prod(sizes) == number:
-            return "·".join(str(size) for size in sizes if size != 1) if number not in sizes else ""
-    return ""
+        for first in range(len(shape)):
+            for last in range(first + 2, len(shape) + 1):
+                sizes = [size for size in shape[first:last] if size != 1]
+                if len(sizes) > 1 and math.prod(sizes) == number:
+                    product = "·".join(map(str, sizes))
+                    found.append((len(shape) - last, first, product))
+    return min(found, default=(0, 0, ""))[2]

@@ -215,7 +215,7 @@ class Searcher:
                 return run, *stopped[0]
 
     def _hooks(self, run: Calls, name: str | None, stopped: list[tuple[str, Any]]) -> list[Any]:
-        """Register hooks that tell `run` what layers compute, and end it (`_run`). Return the
+        """Register hooks that record what layers compute, and end the run (`_run`). Return the
         hooks' handles.
         """
         wanted, counts = self.wanted, defaultdict[str, int](int)

@@ -1,0 +1,69 @@
+"""Compare what two convolutions see at the border: by how much they pad, and with which values."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from resnet_fn.parity.trace.difference import relative_error
+from resnet_fn.parity.trace.layer import TOLERANCE, Layer, Pads
+
+# NumPy's kinds of padding by torch's names
+_KINDS: Mapping[str, str] = {
+    "zeros": "constant",
+    "reflect": "reflect",
+    "replicate": "edge",
+    "circular": "wrap",
+}
+
+
+def kind_of_padding(port: Layer, reference: Layer) -> str | None:
+    """Return a line if two convolutions pad as much, in or before the layer, but with other values.
+
+    Returns an empty string if the padded inputs are equal, and None if the layers do not pad as
+    much.
+    """
+    a, b = _padded(port), _padded(reference)
+    if a is None or b is None or a.shape != b.shape:
+        return None
+    if relative_error(a, b) <= TOLERANCE:
+        return ""
+    smaller = max(port, reference, key=lambda layer: sum(layer.settings["pads"]))
+    kinds = [_kind(smaller, array) for array in (a, b)]
+    if "" not in kinds and kinds[0] != kinds[1]:
+        return f"padding by {kinds[0]} in the port, by {kinds[1]} in the reference"
+    if sum(port.settings["pads"]) == sum(reference.settings["pads"]):
+        return None
+    return "the port and the reference pad as much, one of them before the layer"
+
+
+def _padded(layer: Layer) -> np.ndarray | None:
+    """Return the layer's input with its padding, or None if a part of it is unknown."""
+    pads: Pads | None = layer.settings.get("pads")
+    kind = _KINDS.get(layer.settings.get("padding_mode", "zeros"))
+    if pads is None or kind is None or layer.input is None or min(pads) < 0:
+        return None
+    return _pad(layer.input, pads, kind)
+
+
+def _kind(layer: Layer, padded: np.ndarray) -> str:
+    """Return the kind of padding by which the layer's input becomes `padded`, or an empty string."""
+    pads: Pads = layer.settings["pads"]
+    assert layer.input is not None
+    for word, kind in _KINDS.items():
+        made = _pad(layer.input, pads, kind)
+        if made is None or made.shape != padded.shape:
+            continue
+        if relative_error(made, padded) <= TOLERANCE:
+            return word
+    return ""
+
+
+def _pad(array: np.ndarray, pads: Pads, kind: str) -> np.ndarray | None:
+    each = list(zip(pads[::2], pads[1::2], strict=True))
+    sizes = array.shape[-len(each) :]
+    needed = 1 if kind == "edge" else 0 if kind == "constant" else 1 + max(pads, default=0)
+    if kind != "constant" and min(sizes) < needed:
+        return None
+    widths = [(0, 0)] * (array.ndim - len(each)) + each
+    padded: np.ndarray = np.pad(array, widths, mode=kind)  # type: ignore[call-overload]
+    return padded
