@@ -22,9 +22,10 @@ from resnet_fn.parity.trace.data import Trace, Wanted
 from resnet_fn.parity.trace.derived import flat
 from resnet_fn.parity.trace.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.trace.layout import layout
+from resnet_fn.parity.trace.returned import named_outputs
 from resnet_fn.parity.trace.source import Source
 from resnet_fn.parity.trace.stages import StageId
-from resnet_fn.parity.trace.tree import Arrays, named_leaves
+from resnet_fn.parity.trace.tree import Arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +145,7 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
                 results[name] = mine[own], rounding
     here_and_there = attribute_names(case.port.attributes, case.names).items()
     attributes = {source: case.port.attributes[name] for name, source in here_and_there}
-    return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"), attributes)
+    return Wanted(stage, layers, results, named_outputs, attributes)
 
 
 def _wanted_gradients(case: StageCase, stage: StageId) -> Wanted:
