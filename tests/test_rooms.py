@@ -37,6 +37,7 @@ WITH_TORCH = (  # modules, or beginnings of their names, that need PyTorch to be
     "parity.explain.axis_changes",
     "parity.explain.calls",
     "parity.explain.changes",
+    "parity.explain.constants",
     "parity.explain.gradient_changes",
     "parity.explain.loss_changes",
     "parity.explain.search",

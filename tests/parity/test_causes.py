@@ -132,11 +132,11 @@ def test_a_flipped_element_of_the_first_update_does_not_hide_the_cause():
     sides = [
         {
             "start": {"w": start},
-            "rates": [0.1, 0.2],
-            "after": [{"w": change}],
+            "rates": [0.1, 0.2, 0.3],
+            "after": [{"w": change}, {"w": change + second * update}],
             "gradients": {"w": update},
         }
-        for change in (here, update)
+        for change, second in ((here, 3), (update, 2))
     ]
     (hint,) = causes.explain(recorded("w", CHANGE, *sides), search=False)
     assert "off by one update" in hint

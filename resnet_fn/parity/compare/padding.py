@@ -27,20 +27,30 @@ def kind_of_padding(port: Layer, reference: Layer) -> str | None:
         return None
     if relative_error(a, b) <= TOLERANCE:
         return ""
-    smaller = max(port, reference, key=lambda layer: sum(layer.settings["pads"]))
-    kinds = [_kind(smaller, array) for array in (a, b)]
-    if "" not in kinds and kinds[0] != kinds[1]:
-        return f"padding by {kinds[0]} in the port, by {kinds[1]} in the reference"
-    if sum(port.settings["pads"]) == sum(reference.settings["pads"]):
+    pads_more = max(port, reference, key=_amount)
+    own = _kind(pads_more, a)
+    other = _kind(pads_more, b)
+    if own and other and own != other:
+        return f"padding by {own} in the port, by {other} in the reference"
+    if _amount(port) == _amount(reference):
         return None
     return "the port and the reference pad as much, one of them before the layer"
+
+
+def _amount(layer: Layer) -> int:
+    """Return by how much a layer itself pads."""
+    pads: Pads = layer.settings["pads"]
+    return sum(pads)
 
 
 def _padded(layer: Layer) -> np.ndarray | None:
     """Return the layer's input with its padding, or None if a part of it is unknown."""
     pads: Pads | None = layer.settings.get("pads")
-    kind = _KINDS.get(layer.settings.get("padding_mode", "zeros"))
-    if pads is None or kind is None or layer.input is None or min(pads) < 0:
+    word = layer.settings.get("padding_mode", "zeros")
+    kind = _KINDS.get(word)
+    if pads is None or kind is None:
+        return None
+    if layer.input is None or min(pads) < 0:
         return None
     return _pad(layer.input, pads, kind)
 
@@ -51,19 +61,21 @@ def _kind(layer: Layer, padded: np.ndarray) -> str:
     assert layer.input is not None
     for word, kind in _KINDS.items():
         made = _pad(layer.input, pads, kind)
-        if made is None or made.shape != padded.shape:
+        if made is None:
             continue
-        if relative_error(made, padded) <= TOLERANCE:
+        if made.shape == padded.shape and relative_error(made, padded) <= TOLERANCE:
             return word
     return ""
 
 
 def _pad(array: np.ndarray, pads: Pads, kind: str) -> np.ndarray | None:
-    each = list(zip(pads[::2], pads[1::2], strict=True))
+    before, after = pads[::2], pads[1::2]
+    each = list(zip(before, after, strict=True))
     sizes = array.shape[-len(each) :]
-    needed = 1 if kind == "edge" else 0 if kind == "constant" else 1 + max(pads, default=0)
-    if kind != "constant" and min(sizes) < needed:
+    needed = {"constant": 0, "edge": 1}.get(kind, 1 + max(pads))
+    if min(sizes) < needed:
         return None
-    widths = [(0, 0)] * (array.ndim - len(each)) + each
+    others = array.ndim - len(each)
+    widths = [(0, 0)] * others + each
     padded: np.ndarray = np.pad(array, widths, mode=kind)  # type: ignore[call-overload]
     return padded

@@ -293,7 +293,7 @@ class Calls(TorchFunctionMode):
         if time.perf_counter() > self.until:
             raise TimeoutError("the search for causes ran out of time")
         self.count += 1
-        number, target = self.count, None
+        number = self.count
         call = self.base.get(number) if number < self.first else None
         if call is not None and not self._same(call, function, args):
             # the net behaves differently in this run, so nothing is reused from here on
@@ -301,48 +301,49 @@ class Calls(TorchFunctionMode):
         if call is not None:
             out = call.out
         else:
-            asked = function
-            of_itself = raw.endswith("_") and not raw.endswith("__")
-            plain = (
-                (getattr(torch.Tensor, raw[:-1], None) or getattr(torch, raw[:-1], None))
-                if of_itself
-                else None
-            )
-            if of_itself and (plain is None or raw in _UNCHANGED):
-                self.in_place = True
-            elif of_itself:
-                target, function = args[0], plain
-            elif raw in ("__iadd__", "__imul__", "__isub__", "__itruediv__"):
-                target, function = args[0], getattr(torch.Tensor, raw.replace("__i", "__"))
-            elif kwargs.get("inplace"):
-                target, kwargs = args[0], {**kwargs, "inplace": False}
-            self.in_place |= target is not None or raw in _WRITING
-            parents = self._of((args, kwargs))
-            args = (target.clone(), *args[1:]) if target is not None else args
-            computed = function(*args, **kwargs)
-            call = Call(
-                _name(function),
-                function,
-                args,
-                kwargs,
-                computed,
-                self.others[-_RECENT:],
-                asked,
-                self._undetached(args),
-            )
-            if number in self.chosen:
-                call.out = self._changed(number, call)
-            if raw == "detach":
-                self.detached[id(call.out)] = call.out, args[0]
-            out = call.out if target is None else target.copy_(call.out)
-            if self.log:
-                self.calls[number], self.parents[number] = call, parents
-                self.places[number] = self._place()
+            out, call = self._computed(raw, function, args, kwargs)
         if is_float(out) and out.ndim > 1:
             self.others.append((f"the {call.name} of {self.places.get(number, '')}", out))
             del self.others[:-_RECENT]
         self.produced(args[0] if raw == "__setitem__" else out, {number})
         return out
+
+    def _computed(self, raw: str, function: Any, args: Any, kwargs: Any) -> tuple[Any, Call]:
+        """Call a function, perhaps changed. Return what the net gets, and the call."""
+        asked, number, target = function, self.count, None
+        of_itself = raw.endswith("_") and not raw.endswith("__")
+        plain = None
+        if of_itself:
+            plain = getattr(torch.Tensor, raw[:-1], None) or getattr(torch, raw[:-1], None)
+        if of_itself and (plain is None or raw in _UNCHANGED):
+            self.in_place = True
+        elif of_itself:
+            target, function = args[0], plain
+        elif raw in ("__iadd__", "__imul__", "__isub__", "__itruediv__"):
+            target, function = args[0], getattr(torch.Tensor, raw.replace("__i", "__"))
+        elif kwargs.get("inplace"):
+            target, kwargs = args[0], {**kwargs, "inplace": False}
+        self.in_place |= target is not None or raw in _WRITING
+        parents = self._of((args, kwargs))
+        args = (target.clone(), *args[1:]) if target is not None else args
+        call = Call(
+            _name(function),
+            function,
+            args,
+            kwargs,
+            function(*args, **kwargs),
+            self.others[-_RECENT:],
+            asked,
+            self._undetached(args),
+        )
+        if number in self.chosen:
+            call.out = self._changed(number, call)
+        if raw == "detach":
+            self.detached[id(call.out)] = call.out, args[0]
+        if self.log:
+            self.calls[number], self.parents[number] = call, parents
+            self.places[number] = self._place()
+        return call.out if target is None else target.copy_(call.out), call
 
     def _undetached(self, args: Sequence[Any]) -> dict[int, Any]:
         known = {place: self.detached.get(id(one)) for place, one in enumerate(args)}
@@ -386,7 +387,7 @@ class Calls(TorchFunctionMode):
 
     def _place(self) -> str:
         where = layer = ""
-        for frame, line in traceback.walk_stack(sys._getframe(2)):
+        for frame, line in traceback.walk_stack(sys._getframe(3)):
             file = frame.f_code.co_filename
             if file in _ABOVE or (where and layer):  # a Sequential runs no file of the user's
                 break

@@ -56,6 +56,8 @@ def explain(case: StageCase, search: bool = True) -> list[str]:
     return causes or (search and _not_searched(case)) or []
 
 
+_NEAR = 0.05  # relative error up to which the factors of two whole updates are equal
+
 _SAME = 1e-5  # relative error up to which two learning rates, in float32, are equal
 
 # the largest rounding of an array that is searched for; with more rounding, any change fits
@@ -117,34 +119,37 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
     for one in case.layers:
         if one.mode != mode:
             continue
+        other = there[one.reference]
         a = here[one.name].output
-        b = there[one.reference].output
-        rounding = there[one.reference].output_rounding
+        b = other.output
+        rounding = other.output_rounding
         assert a is not None
         assert b is not None
         given = a.ndim
         a = layout(b, a)(a)
-        same = one.output.verdict != DIFFERS
-        limit = one.output.tolerance
+        item = one.output
+        same = item.verdict != DIFFERS
+        limit = item.tolerance
         apart = a.shape != b.shape or relative_error(a, b) > limit
         # Leave out layers that are compared with the next activation, or have another number of
         # axes.
         if rounding < _SURE and apart != same and a.ndim == given:
-            relative = one.output.relative if same else 0.0
+            relative = item.relative if same else 0.0
             layers[one.reference] = (a, max(rounding, relative))
     results = {}
     roundings = reference.rounding.get(stage, {})
     if reference.plan.accumulate == 1:
-        is_eval = mode == "eval"
-        mine = port.eval_outputs if is_eval else port.train_outputs[0]
-        others = reference.run.eval_outputs if is_eval else reference.run.train_outputs[0]
+        mine, others = port.train_outputs[0], reference.run.train_outputs[0]
+        if mode == "eval":
+            mine, others = port.eval_outputs, reference.run.eval_outputs
         paired = tree.paired_outputs(mine, others) or {}
         for name, own in paired.items():
             rounding = roundings.get(name, 0.0)
             if rounding < _SURE:
                 results[name] = mine[own], rounding
-    here_and_there = attribute_names(case.port.attributes, case.names).items()
-    attributes = {source: case.port.attributes[name] for name, source in here_and_there}
+    attributes = {}
+    for name, source in attribute_names(case.port.attributes, case.names).items():
+        attributes[source] = case.port.attributes[name]
     return Wanted(stage, layers, results, named_outputs, attributes)
 
 
@@ -246,14 +251,18 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
 
 def _loss(case: StageCase) -> list[str]:
     """Return a line if the loss and all gradients are the reference's times one factor."""
-    port, reference = case.port.run, case.reference.run
-    given = case.names.rename(reference.gradients, name_map.GRADIENTS)
-    names = [name for name in port.gradients if name in given]
-    factor = port.losses[0] / reference.losses[0] if reference.losses[0] else 0.0
-    of_gradients, error = _fit(flat(port.gradients, names), flat(given, names))
-    if error > FITS or not math.isclose(of_gradients, factor, rel_tol=FITS):
+    port = case.port.run
+    reference = case.reference.run
+    gradients = case.names.rename(reference.gradients, name_map.GRADIENTS)
+    names = [name for name in port.gradients if name in gradients]
+    own = flat(port.gradients, names)
+    other = flat(gradients, names)
+    factor, error = _fit(own, other)
+    loss = port.losses[0]
+    if error > FITS or not math.isclose(loss, factor * reference.losses[0], rel_tol=FITS):
         return []
-    shapes = [array.shape for array in reference.train_outputs[0].values()]
+    outputs = reference.train_outputs[0]
+    shapes = [array.shape for array in outputs.values()]
     words = words_of_factor(factor, shapes)
     return [f"the loss and every gradient are the reference's multiplied by {words}"]
 
@@ -320,21 +329,31 @@ def _is_one_ahead(case: StageCase, names: Sequence[str]) -> bool:
     """Return whether the port's second update, too, is as far from the reference's as with the
     next update's learning rate: not by the factor of the first update.
     """
-    port, there = case.port.run, case.reference.run
-    if len(port.after) < 2 or not port.rates[1]:
+    run = case.port.run
+    rates = run.rates
+    there = case.reference.run
+    if len(run.after) < 2 or not rates[1]:
         return False
-    factors = []
-    for index in (0, 1):
-        here = [port.start, *port.after][index : index + 2]
-        other = [case.names.rename(one) for one in [there.start, *there.after][index : index + 2]]
-        changes = [flat(after, names) - flat(before, names) for before, after in (here, other)]
-        factors.append(_fit(*changes)[0])
+    port = [run.start, *run.after]
+    reference = [case.names.rename(arrays) for arrays in (there.start, *there.after[:2])]
+    first, second = (_factor_of_update(port, reference, index, names) for index in (0, 1))
     # both updates start with almost the same weights, but not quite
-    if math.isclose(*factors, rel_tol=0.05):
+    if math.isclose(first, second, rel_tol=_NEAR):
         return False
-    return len(port.rates) < 3 or math.isclose(
-        factors[1], port.rates[2] / port.rates[1], rel_tol=0.05
-    )
+    return len(rates) < 3 or math.isclose(second, rates[2] / rates[1], rel_tol=_NEAR)
+
+
+def _factor_of_update(
+    port: Sequence[Arrays], reference: Sequence[Arrays], index: int, names: Sequence[str]
+) -> float:
+    """Return the factor between the changes of two runs in the update after `index` updates."""
+    changes = []
+    for arrays in (port, reference):
+        before = flat(arrays[index], names)
+        after = flat(arrays[index + 1], names)
+        changes.append(after - before)
+    factor, _ = _fit(*changes)
+    return factor
 
 
 def _statistics(case: StageCase) -> list[str]:

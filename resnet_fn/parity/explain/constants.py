@@ -20,7 +20,10 @@ class Constants:
     def __init__(self, module: torch.nn.Module, port: Arrays) -> None:
         self._module = module
         self._before: dict[str, Any] = {}
-        self._port = {path: array for path, array in port.items() if self._differs(path, array)}
+        self._port: Arrays = {}
+        for path, array in port.items():
+            if self._differs(path, array):
+                self._port[path] = array
 
     def left(self) -> list[str]:
         """Return the paths of constants that still have the reference's numbers."""
@@ -28,20 +31,27 @@ class Constants:
 
     def words(self, path: str) -> str:
         """Describe how a constant differs."""
-        a, b = self._port[path], _numbers(self._before[path])
-        place = np.unravel_index(np.argmax(np.abs(a - b)), a.shape)
-        at = f" at {[int(index) for index in place]}" if a.ndim else ""
-        return f"{a[place]:.6g} for {b[place]:.6g}{at}"
+        a = self._port[path]
+        b = _numbers(self._before[path])
+        farthest = np.argmax(np.abs(a - b))
+        place = np.unravel_index(farthest, a.shape)
+        words = f"{a[place]:.6g} for {b[place]:.6g}"
+        if a.ndim:
+            words += f" at {[int(index) for index in place]}"
+        return words
 
     def take_over(self, path: str) -> None:
         """Give the module the port's constant."""
         value = self._value(path)
-        self._before[path] = value.detach().clone() if isinstance(value, torch.Tensor) else value
+        if isinstance(value, torch.Tensor):
+            value = value.detach().clone()
+        self._before[path] = value
         self._set(path, self._port[path])
 
     def put_back(self, path: str) -> None:
         """Give the module its own constant again."""
-        self._set(path, _numbers(self._before.pop(path)))
+        before = self._before.pop(path)
+        self._set(path, _numbers(before))
 
     def put_all_back(self) -> None:
         """Give the module all its own constants again."""
@@ -51,9 +61,9 @@ class Constants:
     def _value(self, path: str) -> Any:
         layer, _, name = path.rpartition(".")
         owner = self._module.get_submodule(layer)
-        return (
-            getattr(owner, name, None) if not type(owner).__module__.startswith("torch.") else None
-        )
+        if type(owner).__module__.startswith("torch."):
+            return None
+        return getattr(owner, name, None)
 
     def _differs(self, path: str, array: np.ndarray) -> bool:
         value = None
@@ -62,17 +72,23 @@ class Constants:
         if not isinstance(value, torch.Tensor | int | float):
             return False
         own = _numbers(value)
-        return own.shape == array.shape and not np.allclose(own, array, 1e-6, 0)
+        if own.shape != array.shape:
+            return False
+        return not np.allclose(own, array, 1e-6, 0)
 
     @torch.no_grad()
     def _set(self, path: str, array: np.ndarray) -> None:
         value = self._value(path)
         if isinstance(value, torch.Tensor):
             value.copy_(torch.from_numpy(np.array(array)))
-        else:
-            layer, _, name = path.rpartition(".")
-            setattr(self._module.get_submodule(layer), name, type(value)(array.item()))
+            return
+        layer, _, name = path.rpartition(".")
+        owner = self._module.get_submodule(layer)
+        number = array.item()
+        setattr(owner, name, type(value)(number))
 
 
 def _numbers(value: Any) -> np.ndarray:
-    return value.detach().numpy() if isinstance(value, torch.Tensor) else np.array(value)
+    if isinstance(value, torch.Tensor):
+        return value.detach().numpy()
+    return np.array(value)

@@ -1,5 +1,6 @@
 """Explain a factor between two numbers by the sizes of arrays."""
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -14,10 +15,11 @@ def rounded(factor: float) -> float:
     """Return the whole number, or 1 / the whole number, that a factor is, or else the factor."""
     if not 1 / _LARGEST < abs(factor) < _LARGEST:
         return factor
+    inverse = 1 / factor
     if _is_whole(factor):
         return float(round(factor))
-    if _is_whole(1 / factor):
-        return 1.0 / round(1 / factor)
+    if _is_whole(inverse):
+        return 1.0 / round(inverse)
     return factor
 
 
@@ -46,12 +48,14 @@ def sizes_of(number: float, shapes: Iterable[Shape]) -> str:
     """
     if number < 2 or number != round(number):
         return ""
-    found: list[tuple[int, int, str]] = []
+    products: list[tuple[int, int, str]] = []
     for shape in shapes:
-        for first in range(len(shape)):
-            for last in range(first + 2, len(shape) + 1):
-                sizes = [size for size in shape[first:last] if size != 1]
-                if len(sizes) > 1 and math.prod(sizes) == number:
-                    product = "·".join(map(str, sizes))
-                    found.append((len(shape) - last, first, product))
-    return min(found, default=(0, 0, ""))[2]
+        axes = range(len(shape) + 1)
+        for first, last in itertools.combinations(axes, 2):
+            sizes = [size for size in shape[first:last] if size != 1]
+            if len(sizes) > 1 and math.prod(sizes) == number:
+                product = "·".join(map(str, sizes))
+                left_out = len(shape) - last
+                products.append((left_out, first, product))
+    _, _, best = min(products, default=(0, 0, ""))
+    return best

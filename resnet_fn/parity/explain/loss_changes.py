@@ -23,7 +23,10 @@ def loss_changes(c: Call) -> Changes:
             if own != "none" and c.out:
                 factor = float(changed.detach() / c.out.detach())
                 title += f", a factor of {words_of_factor(factor, [c.x.shape])}"
-            yield title, lambda: changed
+            yield (
+                title,
+                lambda: changed,
+            )
     if c.name == "cross_entropy":
         yield from _of_classes(c)
     elif c.name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
@@ -37,11 +40,23 @@ def _of_classes(c: Call) -> Changes:
     classes = x.shape[-1]
     for other in (0.0, 0.1, 0.2):
         title = f"label smoothing {other:g} for {smoothing:g}"
-        yield title, lambda: c.again(label_smoothing=other)
+        yield (
+            title,
+            lambda: c.again(label_smoothing=other),
+        )
     spread = f"label smoothing spread over the other {classes - 1} classes instead of all {classes}"
-    yield spread, lambda: c.again(label_smoothing=smoothing * classes / (classes - 1))
-    yield "softmax before it", lambda: c.again(input=torch.softmax(x, 1))
-    yield "logits taken as log-probabilities", lambda: F.nll_loss(x, b["target"])
+    yield (
+        spread,
+        lambda: c.again(label_smoothing=smoothing * classes / (classes - 1)),
+    )
+    yield (
+        "softmax before it",
+        lambda: c.again(input=torch.softmax(x, 1)),
+    )
+    yield (
+        "logits taken as log-probabilities",
+        lambda: F.nll_loss(x, b["target"]),
+    )
 
 
 def _of_distances(c: Call) -> Changes:
@@ -53,7 +68,10 @@ def _of_distances(c: Call) -> Changes:
         value = b.get(own, 1.0)
         for other in _BETAS:
             title = f"{own} {other:.4g} for {value:.4g}"
-            yield title, lambda: c.again(**{own: other})
+            yield (
+                title,
+                lambda: c.again(**{own: other}),
+            )
         yield (
             f"smooth L1, divided by its beta {value:.4g}, for {c.name}",
             lambda: F.smooth_l1_loss(*given, beta=value, **reduction),
@@ -68,8 +86,14 @@ def _of_distances(c: Call) -> Changes:
         "a smooth L1 loss": F.smooth_l1_loss,
     }.items():
         title = f"{words} for {c.name}"
-        yield title, lambda: other_loss(*given, **reduction)
-    yield f"the root of {c.name}", lambda: c.out.sqrt()
+        yield (
+            title,
+            lambda: other_loss(*given, **reduction),
+        )
+    yield (
+        f"the root of {c.name}",
+        lambda: c.out.sqrt(),
+    )
 
 
 def words_of_term(c: Call, factor: float, shapes: Sequence[Sequence[int]]) -> tuple[str, bool]:

@@ -110,10 +110,11 @@ class Searcher:
                 run, name, value = self._first_difference(chosen)
                 error = self._error(name, value)
                 fit = Chosen()
-                if error > 1 and (taken := self._constants_of_port(chosen, name, error)):
-                    causes.append({self.constants.words(path): [path] for path in taken})
-                    continue
                 if error > 1:
+                    taken = self._constants_of_port(chosen, name, error)
+                    if taken:
+                        causes.append({self.constants.words(path): [path] for path in taken})
+                        continue
                     known = {words for cause in causes for words in cause}
                     fit = self._fit(chosen, run, name, value, known)
             except TimeoutError:
@@ -141,11 +142,15 @@ class Searcher:
         keeps, or [].
         """
         left = self.constants.left()
-        for paths in [*([path] for path in left), *([left] if len(left) > 1 else [])]:
+        groups = [[path] for path in left]
+        if len(left) > 1:
+            groups.append(left)
+        for paths in groups:
             for path in paths:
                 self.constants.take_over(path)
             self._keep(paths)
-            if self._try(chosen, None, name) <= min(_LOOSE, max(1, _PART * before)):
+            allowed = min(_LOOSE, max(1, _PART * before))
+            if self._try(chosen, None, name) <= allowed:
                 return paths
             for path in paths:
                 self.constants.put_back(path)
@@ -166,7 +171,8 @@ class Searcher:
         with contextlib.suppress(Exception):
             alone = self._run(chosen, log=True)
             wanted = self.wanted.convert(value)[LOSS.name]
-            if np.allclose(alone[2].detach().numpy(), wanted, _LEAST, 0):
+            loss = alone[2].detach().numpy()
+            if np.allclose(loss, wanted, _LEAST, 0):
                 return alone
         self.outputs = None
         return run, name, value
@@ -375,12 +381,12 @@ class Searcher:
         """
         port = float(self.wanted.results[LOSS.name][0].reshape(()))
         own = float(value)
-        found: list[tuple[bool, Chosen]] = []
+        fits: list[tuple[bool, Chosen]] = []
         for number in sorted(run.calls, reverse=True):
             call = run.calls[number]
-            if number in chosen or not is_float(call.out) or call.out.ndim:
+            if number in chosen or call.name == "reshape":
                 continue
-            if call.name == "reshape":
+            if not is_float(call.out) or call.out.ndim:
                 continue
             self.solved[number, _DOUBLED] = functools.partial(_times, 2.0)
             with contextlib.suppress(Exception):
@@ -389,8 +395,9 @@ class Searcher:
                 words, is_known = words_of_term(call, factor, _shapes(run))
                 self.solved[number, words] = functools.partial(_times, factor)
                 if self._try({**chosen, number: words}, run, "") <= 1:
-                    found.append((not is_known, {number: words}))
-        return min(found, key=lambda one: one[0])[1] if found else {}
+                    fits.append((not is_known, {number: words}))
+        _, best = min(fits, key=lambda fit: fit[0], default=(True, Chosen()))
+        return best
 
     def _scaled_after(self, chosen: Chosen, run: Calls) -> Chosen:
         """Find something that the port leaves out of the loss, such as a mask, and then a number
@@ -398,12 +405,14 @@ class Searcher:
         """
         for option in self._options(run, "", None):
             (words,) = {*option.values()}
-            if len(option) == 1 and words.endswith((" factor left out", " of the mask")):
-                with contextlib.suppress(Exception):
-                    changed = {**chosen, **option}
-                    logged, _, value = self._run(changed, name="", log=True)
-                    if term := self._scaled_term(changed, logged, value):
-                        return {**option, **term}
+            if len(option) > 1 or not words.endswith((" factor left out", " of the mask")):
+                continue
+            with contextlib.suppress(Exception):
+                changed = {**chosen, **option}
+                logged, _, value = self._run(changed, name="", log=True)
+                term = self._scaled_term(changed, logged, value)
+                if term:
+                    return {**option, **term}
         return {}
 
 
@@ -422,8 +431,12 @@ def _is_late(words: str) -> bool:
 
 def _shapes(run: Calls) -> list[torch.Size]:
     """Return the shapes that the calls of a loss compute, without repetition."""
-    arrays = [one for call in run.calls.values() for one in (*call.args, call.out) if is_float(one)]
-    return list(dict.fromkeys(one.shape for one in arrays))
+    shapes = []
+    for call in run.calls.values():
+        for value in (*call.args, call.out):
+            if is_float(value):
+                shapes.append(value.shape)
+    return list(dict.fromkeys(shapes))
 
 
 def _add(causes: list[_Cause], fit: Chosen, run: Calls) -> None:
@@ -443,12 +456,15 @@ def _line(cause: _Cause) -> str:
     """Return a line for a cause. Changes that only together give the port's result are joined."""
     parts = []
     before = ""
-    for words, places in cause.items():
-        more = f" (and {len(places) - 1} more calls)" * (len(places) > 1)
-        place = f"{places[0]}: " * (places[0] != before)
-        parts.append(f"{place}{words}" + (more if len(cause) > 1 else f" in the port{more}"))
-        before = places[0]
-    return ", then ".join(parts) + " in the port" * (len(cause) > 1)
+    for words, (place, *others) in cause.items():
+        more = f" (and {len(others)} more calls)" if others else ""
+        if len(cause) == 1:
+            return f"{place}: {words} in the port{more}"
+        if place != before:
+            words = f"{place}: {words}"
+        parts.append(words + more)
+        before = place
+    return ", then ".join(parts) + " in the port"
 
 
 def _results(wanted: Wanted) -> str:

@@ -11,7 +11,9 @@ from resnet_fn.parity.explain.calls import Call, is_float
 
 def keeps_shape(c: Call) -> bool:
     """Return whether a call's result has the shape of its first argument."""
-    return is_float(c.x) and is_float(c.out) and c.x.shape == c.out.shape
+    if not (is_float(c.x) and is_float(c.out)):
+        return False
+    return c.x.shape == c.out.shape
 
 
 def is_number(value: Any) -> bool:

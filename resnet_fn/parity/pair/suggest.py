@@ -1,5 +1,6 @@
 """Suggest entries of --map for arrays of two nets that have no counterpart."""
 
+import itertools
 import json
 import math
 from collections import defaultdict
@@ -27,12 +28,12 @@ def entries(port: Shapes, reference: Shapes) -> dict[str, Any]:
     """
     suggested: dict[str, Any] = {}
     left, rest = dict(port), dict(reference)
-    for find in (_cut, _joined, _alike):
-        found = find(left, rest)
-        suggested |= found
-        for name in found:
+    for suggest in (_cut, _joined, _alike):
+        made = suggest(left, rest)
+        suggested |= made
+        for name in made:
             del left[name]
-        for used in {one for entry in found.values() for one in _names_in(entry)}:
+        for used in _used(made):
             del rest[used]
     return {name: suggested.get(name) for name in port}
 
@@ -50,9 +51,27 @@ def _names_in(entry: Any) -> list[str]:
     return given if isinstance(given, list) else [given]
 
 
+def _used(made: Mapping[str, Any]) -> set[str]:
+    """Return the reference's arrays that any of the entries names."""
+    used: set[str] = set()
+    for entry in made.values():
+        if entry is not None:
+            used.update(_names_in(entry))
+    return used
+
+
+def _layer(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _leaf(name: str) -> str:
+    """Return the last part of an array's name, as PyTorch calls it."""
+    return leaf_name(name.rpartition(".")[2])
+
+
 def _owner(name: str) -> str:
     """Return the layer around the layer that owns an array: "attn" for "attn.q.weight"."""
-    return name.rpartition(".")[0].rpartition(".")[0]
+    return _layer(_layer(name))
 
 
 def _groups(names: Shapes) -> dict[tuple[str, str], list[str]]:
@@ -61,36 +80,47 @@ def _groups(names: Shapes) -> dict[tuple[str, str], list[str]]:
     """
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in names:
-        groups[_owner(name), leaf_name(name.rpartition(".")[2])].append(name)
+        key = _owner(name), _leaf(name)
+        groups[key].append(name)
     for group in groups.values():
-        roles = [role(name.rpartition(".")[0]) for name in group]
-        if set(roles) == set(_ORDER):
-            group.sort(key=lambda name: _ORDER.index(role(name.rpartition(".")[0])))
+        roles = {role(_layer(name)) for name in group}
+        if roles == set(_ORDER):
+            group.sort(key=_place_in_joint)
     return groups
+
+
+def _place_in_joint(name: str) -> int:
+    """Return the place of an array in a joint projection of q, k and v."""
+    return _ORDER.index(role(_layer(name)))
 
 
 def _make_up(parts: Sequence[Shape], whole: Shape) -> bool:
     """Return whether arrays of these shapes, joined along axis 0, have the shape of the whole."""
-    flat = [squeezed(part) for part in parts]
-    others = {part[1:] for part in flat}
-    rows = sum(part[0] for part in flat if part)
-    if len(parts) < 2 or len(others) != 1 or not all(flat):
+    if len(parts) < 2:
         return False
-    return (rows, *others.pop()) == squeezed(whole)
+    rows = 0
+    others = set()
+    for part in map(squeezed, parts):
+        if not part:
+            return False
+        rows += part[0]
+        others.add(part[1:])
+    joined = [(rows, *other) for other in others]
+    return joined == [squeezed(whole)]
 
 
 def _wholes(parts: Shapes, wholes: Shapes) -> list[tuple[list[str], str]]:
     """Return pairs (parts that make up one array, this array)."""
-    found = []
-    taken: set[str] = set()
+    made = []
+    left = dict(wholes)
     for (_, leaf), group in _groups(parts).items():
-        for name, shape in wholes.items():
-            same_leaf = leaf_name(name.rpartition(".")[2]) == leaf
-            if same_leaf and name not in taken and _make_up([parts[one] for one in group], shape):
-                taken.add(name)
-                found.append((group, name))
+        shapes = [parts[name] for name in group]
+        for name, shape in left.items():
+            if _leaf(name) == leaf and _make_up(shapes, shape):
+                del left[name]
+                made.append((group, name))
                 break
-    return found
+    return made
 
 
 def _cut(port: Shapes, reference: Shapes) -> dict[str, Any]:
@@ -99,8 +129,12 @@ def _cut(port: Shapes, reference: Shapes) -> dict[str, Any]:
     for group, whole in _wholes(port, reference):
         start = 0
         for name in group:
-            stop = start + squeezed(port[name])[0]
-            suggested[name] = {"from": whole, "rows": [start, stop]}
+            rows = squeezed(port[name])[0]
+            stop = start + rows
+            suggested[name] = {
+                "from": whole,
+                "rows": [start, stop],
+            }
             start = stop
     return suggested
 
@@ -115,20 +149,31 @@ def _alike(port: Shapes, reference: Shapes) -> dict[str, Any]:
     suggested: dict[str, Any] = {}
     rest = dict(reference)
     for name, shape in port.items():
-        leaf = leaf_name(name.rpartition(".")[2])
-        same = candidates(shape, rest)
-        same.sort(key=lambda one: leaf_name(one.rpartition(".")[2]) != leaf)
-        turned = [one for one, other in rest.items() if other == shape[::-1] and len(shape) == 2]
-        as_many = [one for one, other in rest.items() if math.prod(other) == math.prod(shape) > 1]
-        if same:
-            suggested[name] = same[0]
-        elif turned:
-            suggested[name] = {"from": turned[0], "transpose": [1, 0]}
-        elif as_many:
-            suggested[name] = {"from": as_many[0], "shape": list(shape)}
-        if name in suggested:
-            rest.pop(_names_in(suggested[name])[0])
+        entry = _like(name, shape, rest)
+        if entry is not None:
+            suggested[name] = entry
+            rest.pop(*_names_in(entry))
     return suggested
+
+
+def _like(name: str, shape: Shape, reference: Shapes) -> Any:
+    """Suggest one of the reference's arrays, or return None."""
+    same = candidates(shape, reference)
+    if same:
+        leaf = _leaf(name)
+        same.sort(key=lambda one: _leaf(one) != leaf)
+        return same[0]
+    count = math.prod(shape)
+    as_many = {}
+    for one, other in reference.items():
+        if math.prod(other) == count > 1:
+            as_many[one] = other
+    for one, other in as_many.items():
+        if len(shape) == 2 and other == shape[::-1]:
+            return {"from": one, "transpose": [1, 0]}
+    for one in as_many:
+        return {"from": one, "shape": list(shape)}
+    return None
 
 
 def advice(made: Mapping[str, Any], reference: Shapes, pairs_all: bool) -> list[str]:
@@ -146,16 +191,20 @@ def advice(made: Mapping[str, Any], reference: Shapes, pairs_all: bool) -> list[
         words = "all arrays" if pairs_all and len(guessed) == len(made) else "these arrays"
         nulls = "; null is for an array that the reference computes without" if unknown else ""
         lines.append(f"a file for --map that pairs {words} (check each entry{nulls}):")
-        shown = dict(list(guessed.items())[:_MOST_ENTRIES])
+        shown = dict(itertools.islice(guessed.items(), _MOST_ENTRIES))
         lines.append(json.dumps(shown, ensure_ascii=False))
-        if len(guessed) > len(shown):
-            lines.append(f"and {len(guessed) - len(shown)} more entries of the same kinds")
-    used = {one for entry in guessed.values() if entry is not None for one in _names_in(entry)}
+        left = len(guessed) - len(shown)
+        if left:
+            lines.append(f"and {left} more entries of the same kinds")
     for name, entry in guessed.items():
-        if isinstance(entry, str):
-            others = [one for one in candidates(reference[entry], reference) if one != entry]
-            if others and len(lines) < _MOST_LINES:
-                lines.append(f"{name} has the shape of {few([entry, *others])}")
-    if missing := [name for name in reference if name not in used]:
-        lines.append(f"the port has no array that fits the reference's {few(missing)}")
+        if not isinstance(entry, str):
+            continue
+        alike = candidates(reference[entry], reference)
+        if len(alike) > 1 and len(lines) < _MOST_LINES:
+            alike.sort(key=lambda one: one != entry)
+            lines.append(f"{name} has the shape of {few(alike)}")
+    missing = reference.keys() - _used(guessed)
+    if missing:
+        names = [name for name in reference if name in missing]
+        lines.append(f"the port has no array that fits the reference's {few(names)}")
     return lines
