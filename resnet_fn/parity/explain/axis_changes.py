@@ -79,8 +79,15 @@ def axes_changes(c: Call) -> Changes:
         lambda: x,
     )
     own = _own_order(c)
+    for i, j in pairs(x.ndim):
+        order = tuple(exchanged(own, i, j))
+        title = f"axes {i} and {j} exchanged, {PERMUTED}{order} for {own}"
+        yield (
+            title,
+            lambda: x.permute(order),
+        )
     for order in _orders(x):
-        if order != own:
+        if sum(a != b for a, b in zip(order, own, strict=True)) > 2:
             title = f"{PERMUTED}{order} for {own}"
             yield (
                 title,

@@ -234,7 +234,9 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
         length = max(float(np.linalg.norm(a)), 1e-30)
         return a * min(1.0, limit / length)
 
-    each = {name: clip(value) for name, value in mean.items()}
+    each = {}
+    for name, value in mean.items():
+        each[name] = clip(value)
     candidates = {
         "no clipping in the port": whole,
         "each tensor is clipped by its own norm": flat(each),
@@ -272,8 +274,9 @@ def _clipping(case: StageCase) -> list[str]:
     if not limit:
         return []
     run = case.reference.run
-    given = run.parts or [run.gradients]
-    parts = [case.names.rename(one, name_map.GRADIENTS) for one in given]
+    parts = []
+    for gradients in run.parts or [run.gradients]:
+        parts.append(case.names.rename(gradients, name_map.GRADIENTS))
     return another_clipping(case.port.run.clipped, parts, limit)
 
 

@@ -1,5 +1,6 @@
 """Read the constants that a MindSpore net holds in plain attributes."""
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,8 +13,8 @@ _LARGEST = 1_000_000  # elements; a larger constant is not recorded
 
 
 def attributes_of(cells: Iterable[tuple[str, nn.Cell]]) -> Arrays:
-    """Return the tensors and numbers in attributes of the user's cells, by path, without
-    parameters.
+    """Return the tensors, NumPy arrays and numbers in attributes of the user's cells, by path,
+    without parameters.
     """
     of_every_cell = vars(nn.Cell()).keys()
     found: Arrays = {}
@@ -27,7 +28,10 @@ def attributes_of(cells: Iterable[tuple[str, nn.Cell]]) -> Arrays:
 
 
 def _as_array(value: Any) -> np.ndarray | None:
-    if isinstance(value, Tensor):
-        array: np.ndarray | None = value.numpy() if value.size <= _LARGEST else None
-        return array
-    return np.array(value) if isinstance(value, bool | int | float) else None
+    if isinstance(value, bool | int | float):
+        return np.array(value)
+    array = None
+    if isinstance(value, Tensor | np.ndarray) and value.size <= _LARGEST:
+        with contextlib.suppress(Exception):  # a tensor without numbers, or in a type NumPy lacks
+            array = value.numpy() if isinstance(value, Tensor) else value.copy()
+    return array if array is not None and array.dtype.kind in "biuf" else None

@@ -127,7 +127,7 @@ class Trace:
     trainable: list[str] = field(default_factory=list)
     # arrays that need no counterpart: not trained, no statistics
     constants: list[str] = field(default_factory=list)
-    # tensors and numbers in attributes of the port's cells, by path; {} for a reference
+    # tensors, NumPy arrays and numbers in attributes of the port's cells, by path; {} for a reference
     attributes: Arrays = field(default_factory=dict)
     # changes that made both sides comparable, a line each
     notes: list[str] = field(default_factory=list)
