@@ -28,7 +28,7 @@ def attributes_of(cells: Iterable[tuple[str, nn.Cell]]) -> Arrays:
 
 
 def _as_array(value: Any) -> np.ndarray | None:
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float | np.generic):
         return np.array(value)
     array = None
     if isinstance(value, Tensor | np.ndarray) and value.size <= _LARGEST:
