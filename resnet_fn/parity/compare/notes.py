@@ -42,6 +42,12 @@ _WINDOW = (
 )
 
 
+# How a BatchNorm uses statistics, what it is called where it never uses the batch's, and what a
+# convolution sees around its input.
+_STATISTICS, _NEVER = ("batch_statistics", "momentum"), "never"
+_BORDER = ("pads", "padding_mode")
+
+
 def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
     """Return the lines that `search` returns, or one line about the error that `search` raises."""
     try:
@@ -59,9 +65,9 @@ def settings_notes(
 ) -> list[str]:
     """Return one line for each setting that differs.
 
-    `layers` maps paths of the port's layers to the reference's. In the port's layers `same`, how
-    statistics are used is not compared: outputs agree in both modes, or the reference's norm is
-    frozen.
+    `layers` maps paths of the port's layers to the reference's. In the port's layers `same`, whose
+    outputs agree in training mode, a norm that never uses the batch's statistics may be one that is
+    never in training mode in the other net.
     """
     by_name = {layer.name: layer for layer in reference if layer.call == 0}
     notes = []
@@ -70,40 +76,44 @@ def settings_notes(
         if layer.call or other is None or not layer.leaf or not other.leaf:
             continue
         pair = layer, other
-        if layer.name in same and "never" in [_statistics_of(one) for one in pair]:
-            # Nothing shows or uses them: the other layer is never in training mode, either.
-            pair = _without_statistics(layer), _without_statistics(other)
+        if layer.name in same and _NEVER in map(_statistics_of, pair):
+            pair = _without(layer, _STATISTICS), _without(other, _STATISTICS)
         notes += [
             f"{layer.name}: {difference}" for difference in attempt(settings_differences, *pair)
         ]
     return notes
 
 
-def frozen_norms(reference: Mapping[str, Sequence[Layer]], layers: Mapping[str, str]) -> set[str]:
-    """Return the port's layers whose counterpart computes the same in both modes, from the same
-    input: a norm that never uses the batch's statistics.
+def with_frozen_norms(layers: Mapping[str, Sequence[Layer]]) -> list[Layer]:
+    """Return the layers of evaluation mode, with the setting "never" of a norm that computes the
+    same in both modes from the same input: its class may keep it out of training mode.
     """
-    training = {layer.title: layer for layer in reference["train"]}
-    frozen = set()
-    for layer in reference["eval"]:
+    training = {layer.title: layer for layer in layers["train"]}
+    changed = []
+    for layer in layers["eval"]:
+        is_frozen = _statistics_of(layer) == _NEVER
         other = training.get(layer.title)
-        if other is None or not _statistics_of(layer) or layer.input is None:
-            continue
-        pairs = (layer.input, other.input), (layer.output, other.output)
-        if all(a is not None and b is not None and np.array_equal(a, b) for a, b in pairs):
-            frozen.add(layer.name)
-    return {own for own, name in layers.items() if name in frozen}
+        if other is not None and _statistics_of(layer) == "in training":
+            same_input = _are_equal(layer.input, other.input)
+            is_frozen = same_input and _are_equal(layer.output, other.output)
+        if is_frozen:
+            layer = _without(layer, _STATISTICS, batch_statistics=_NEVER)
+        changed.append(layer)
+    return changed
+
+
+def _are_equal(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    return a is not None and b is not None and np.array_equal(a, b)
 
 
 def _statistics_of(layer: Layer) -> str:
     return str(layer.settings.get("batch_statistics", ""))
 
 
-def _without_statistics(layer: Layer) -> Layer:
-    """Return a norm without the settings of its statistics."""
-    left_out = ("batch_statistics", "momentum")
+def _without(layer: Layer, left_out: Collection[str], **others: Any) -> Layer:
+    """Return a layer without the settings `left_out`, and with other settings."""
     settings = {name: value for name, value in layer.settings.items() if name not in left_out}
-    return dataclasses.replace(layer, settings=settings)
+    return dataclasses.replace(layer, settings={**settings, **others})
 
 
 def unmatched_notes(port: Sequence[Layer], reference: Sequence[Layer]) -> list[str]:
@@ -138,14 +148,13 @@ def settings_differences(port: Layer, reference: Layer, probed: bool = False) ->
         return [f"it is {port.class_name} in the port, {reference.class_name} in the reference"]
     if not probed and {"kernel_size", "output_size"} & (a.keys() | b.keys()):
         left_out = _not_shown(port, reference)
-        a, b = (
-            {name: value for name, value in one.items() if name not in left_out} for one in (a, b)
-        )
+        a = _without(port, left_out).settings
+        b = _without(reference, left_out).settings
     of_border = None
-    if {port.kind, reference.kind} == {"conv"} and a.get("pads") != b.get("pads"):
+    if kinds == {"conv"} and a.get("pads") != b.get("pads"):
         of_border = kind_of_padding(port, reference)
         if of_border is not None:
-            a = {name: value for name, value in a.items() if name not in ("pads", "padding_mode")}
+            a = _without(dataclasses.replace(port, settings=a), _BORDER).settings
     apart = [
         name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])
     ]
@@ -188,7 +197,7 @@ def _not_shown(port: Layer, reference: Layer) -> Sequence[str]:
     same = _agree(port.output, reference.output, reference.output_rounding)
     if port.kind not in ("maxpool", "avgpool"):
         # the padding may come from a function before the layer
-        return ("pads", "padding_mode") if same else ()
+        return _BORDER if same else ()
     if same or not _same_shape(port, reference):
         return _WINDOW
     reshaped = getattr(port.output, "shape", None) != getattr(reference.output, "shape", None)

@@ -15,10 +15,10 @@ from resnet_fn.parity.compare.coverage import Coverage, coverage_of
 from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
 from resnet_fn.parity.compare.notes import (
     constant_notes,
-    frozen_norms,
     settings_notes,
     sharing_notes,
     training_notes,
+    with_frozen_norms,
 )
 from resnet_fn.parity.compare.outputs import buffers_without_counterpart
 from resnet_fn.parity.compare.probes import (
@@ -187,8 +187,8 @@ def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation
     sides = sides_of(port, reference, names, rounding, order, layers, initialisation)
     apart = {one.name for one in layers if one.output.verdict == DIFFERS}
     same = {one.name for one in layers if one.mode == "train"} - apart
-    same |= frozen_norms(reference.layers, names.layers)
-    settings = settings_notes(port.layers["eval"], reference.layers["eval"], names.layers, same)
+    with_frozen = with_frozen_norms(port.layers), with_frozen_norms(reference.layers)
+    settings = settings_notes(*with_frozen, names.layers, same)
     notes = [
         *settings,
         *sharing_notes(names, port.tied),

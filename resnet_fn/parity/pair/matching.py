@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from resnet_fn.config.hints import first_line
 from resnet_fn.parity.pair.graph import Node, pair_nodes
 from resnet_fn.parity.pair.map_file import Corrections, made_of, resolve
 from resnet_fn.parity.pair.name_map import (
@@ -98,7 +99,13 @@ def match(
     for own, other in (layers | named_layers).items():
         if own not in apart and other not in apart:
             pairs[own] = other
-    advice = pairing.advice(corrections or {}, port, reference) if problems and with_advice else []
+    advice = []
+    if problems and with_advice:
+        try:
+            advice = pairing.advice(corrections or {}, port, reference)
+        except Exception as error:  # the problems are known without advice
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            advice = [f"no entries for --map are suggested ({reason})"]
     return NameMap(how, parameters, pairs, tuple(problems), tuple(reference.tied), tuple(advice))
 
 
