@@ -326,17 +326,24 @@ def test_a_compiled_reference_is_unwrapped(how):
         )
 
 
+@pytest.mark.parametrize("where", ["inside", "before"])
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
-def test_another_kind_of_padding_is_the_cause(mode):
-    sequences = [(draw(4, 3, 12), labels(4)) for _ in range(2)]
-    module = theirs(
-        lambda net, x: net.head(net.part(x).mean(2)),
-        t.Conv1d(3, 8, 5, padding="same", dilation=2, padding_mode=mode),
-    )
+def test_another_kind_of_padding_is_the_cause(mode, where):
+    def forward(net, x):
+        if where == "before":
+            x = torch.nn.functional.pad(x, (4, 4), mode=mode)
+        return net.head(net.part(x).mean(2))
+
+    how = {"padding": "same", "padding_mode": mode} if where == "inside" else {}
+    module = theirs(forward, t.Conv1d(3, 8, 5, dilation=2, **how))
     net = ours(
         lambda net, x: net.head(net.part(x).mean(2)),
         nn.Conv1d(3, 8, 5, dilation=2, pad_mode="same", has_bias=True),
     )
-    ladder = ladder_of(net, module, sequences)
-    words = f"padding_mode zeros in the port, {mode} in the reference"
-    assert ladder.notes == [f"part: {words}"]
+    ladder = ladder_of(net, module, [(draw(4, 3, 12), labels(4)) for _ in range(2)])
+    words = {
+        "inside": f"padding_mode zeros in the port, {mode} in the reference",
+        "before": f"padding by zeros in the port, by {mode} in the reference",
+    }
+    assert ladder.notes == [f"part: {words[where]}"]
+    assert words[where] in ladder.first_layer.hints
