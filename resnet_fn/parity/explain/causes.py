@@ -264,7 +264,9 @@ def _loss(case: StageCase) -> list[str]:
     if error > FITS or not math.isclose(loss, factor * reference.losses[0], rel_tol=FITS):
         return []
     outputs = reference.train_outputs[0]
-    shapes = [array.shape for array in outputs.values()]
+    shapes = []
+    for array in outputs.values():
+        shapes.append(array.shape)
     words = words_of_factor(factor, shapes)
     return [f"the loss and every gradient are the reference's multiplied by {words}"]
 
@@ -321,8 +323,9 @@ def _length(case: StageCase) -> list[str]:
     right = flat(first, names) - flat(start, names)
     known = {}
     if len(rates) > 1 and rates[0] and _is_one_ahead(case, names):
-        words = f"it used the second update's learning rate, {rates[1]:.6g}; off by one update"
-        known[words] = rates[1] / rates[0]
+        first, second = rates[:2]
+        words = f"it used the second update's learning rate, {second:.6g}; off by one update"
+        known[words] = second / first
     # An error of 1 % passes, because the sign of Adam's update is random where the gradient is near
     # 0.
     return _multiple("the first update", change, right, known, 0.01)

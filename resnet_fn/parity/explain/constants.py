@@ -63,7 +63,10 @@ class Constants:
         owner = self._module.get_submodule(layer)
         if type(owner).__module__.startswith("torch."):
             return None
-        return getattr(owner, name, None)
+        for known in (vars(owner), owner._buffers, owner._parameters):
+            if name in known:  # a property may compute something else each time
+                return known[name]
+        return None
 
     def _differs(self, path: str, array: np.ndarray) -> bool:
         value = None

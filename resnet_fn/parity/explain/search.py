@@ -352,9 +352,15 @@ class Searcher:
                         ):
                             singles.append({number: words})
                             alike[run.calls[number].name, words][number] = words
+        # A wrong order of axes is rather in the call that orders them than in a reshape behind it.
+        singles.sort(key=lambda one: _reshapes_permuted(run, *one))
         together = [group for group in alike.values() if len(group) > 1]
-        last = [one for one in singles if _is_late(next(iter(one.values())))]
-        return [*(one for one in singles if one not in last), *together, *last]
+        first, last = list[Chosen](), list[Chosen]()
+        for option in singles:
+            (words,) = option.values()
+            options = last if _is_late(words) else first
+            options.append(option)
+        return [*first, *together, *last]
 
     def _has_effect(self, old: Any, new: Any) -> bool:
         pairs = zip(*(torch.utils._pytree.tree_leaves(one) for one in (old, new)), strict=True)
@@ -422,6 +428,14 @@ def _copy(value: Any) -> Any:
 
 def _times(factor: float, call: Call) -> Any:
     return factor * call.out
+
+
+def _reshapes_permuted(run: Calls, number: int) -> bool:
+    """Return whether a call reshapes what a call returns that orders axes."""
+    if run.calls[number].kind not in ("reshape", "flatten"):
+        return False
+    before = [run.calls[one].kind for one in run.parents[number] if one in run.calls]
+    return not {"permute", "transpose", "t"}.isdisjoint(before)
 
 
 def _is_late(words: str) -> bool:
