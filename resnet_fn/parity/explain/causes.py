@@ -323,9 +323,9 @@ def _length(case: StageCase) -> list[str]:
     right = flat(first, names) - flat(start, names)
     known = {}
     if len(rates) > 1 and rates[0] and _is_one_ahead(case, names):
-        first, second = rates[:2]
-        words = f"it used the second update's learning rate, {second:.6g}; off by one update"
-        known[words] = second / first
+        own_rate, next_rate = rates[:2]
+        words = f"it used the second update's learning rate, {next_rate:.6g}; off by one update"
+        known[words] = next_rate / own_rate
     # An error of 1 % passes, because the sign of Adam's update is random where the gradient is near
     # 0.
     return _multiple("the first update", change, right, known, 0.01)

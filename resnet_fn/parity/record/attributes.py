@@ -17,14 +17,14 @@ def attributes_of(cells: Iterable[tuple[str, nn.Cell]]) -> Arrays:
     without parameters.
     """
     of_every_cell = vars(nn.Cell()).keys()
-    found: Arrays = {}
+    attributes: Arrays = {}
     for path, cell in cells:
         if type(cell).__module__.partition(".")[0] == "mindspore":
             continue
         for name, value in vars(cell).items():
             if name not in of_every_cell and (array := _as_array(value)) is not None:
-                found[f"{path}.{name}" if path else name] = array
-    return found
+                attributes[f"{path}.{name}" if path else name] = array
+    return attributes
 
 
 def _as_array(value: Any) -> np.ndarray | None:
