@@ -103,6 +103,8 @@ class Wanted(NamedTuple):
     layers: dict[str, Bounded]  # outputs of layers, by the reference's titles
     results: dict[str, Bounded]  # the net's outputs, or loss and gradients
     convert: Callable[[Any], Arrays]  # what the reference's run returns → arrays named as `results`
+    # `Trace.attributes` of the port, by the reference's paths; None: not needed
+    attributes: Arrays | None = None
 
 
 @dataclasses.dataclass
@@ -134,6 +136,8 @@ class Trace:
     constants: list[str] = field(default_factory=list)
     # PyTorch's buffers → whether the state dict has them
     buffers: dict[str, bool] = field(default_factory=dict)
+    # tensors, NumPy arrays and numbers in attributes of the port's cells, by path; {} for a reference
+    attributes: Arrays = field(default_factory=dict)
     # changes that made both sides comparable, a line each
     notes: list[str] = field(default_factory=list)
     # the environment of the process that recorded (`environment`); empty: unknown
