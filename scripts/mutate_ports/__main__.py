@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mutants import Mutant, mutants_of
+from mutants import mutants_of
 from summary import results_in, summary
 from worker import NETS, ORIGINAL, source_of
 

@@ -19,9 +19,9 @@ from resnet_fn.parity.replay import replay
 from resnet_fn.parity.show import table
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.tasks import ladder_recipe
-from resnet_fn.parity.trace.source import ProbeAnswer, Recorded, Source
 from resnet_fn.parity.trace.data import Rounding
 from resnet_fn.parity.trace.probes import AskedProbes
+from resnet_fn.parity.trace.source import ProbeAnswer, Recorded, Source
 from resnet_fn.recipes import recipe
 
 UPDATES = 3
@@ -126,9 +126,7 @@ def _places(mutant: Mutant, net: nn.Cell) -> list[re.Pattern[str]]:
     """Return patterns of the changed line, of the layers of the changed class, and of the
     attributes in the changed statement.
     """
-    paths = [
-        path for path, cell in net.cells_and_names() if type(cell).__name__ == mutant.owner
-    ]
+    paths = [path for path, cell in net.cells_and_names() if type(cell).__name__ == mutant.owner]
     names = [path for path in paths if path]
     names += [f"{path}.{one}".lstrip(".") for path in paths for one in mutant.attributes]
     patterns = [re.compile(rf"port\.py:{mutant.line}\b")]

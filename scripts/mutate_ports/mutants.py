@@ -51,9 +51,11 @@ def mutants_of(source: str) -> list[Mutant]:
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    for owner, statement in _statements(tree):
+    for owner, statement, building in _statements(tree):
         attributes = tuple(sorted(set(_attributes(statement))))
         for edit in _edits(statement, source):
+            if building and edit.node is statement and isinstance(statement, ast.Assign):
+                continue  # an attribute that is missing is an error
             first = starts[edit.node.lineno - 1] + edit.node.col_offset
             last = starts[edit.node.end_lineno - 1] + edit.node.end_col_offset
             old = source[first:last]
@@ -84,19 +86,22 @@ def _parses(source: str) -> bool:
     return True
 
 
-def _statements(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield the statements of functions, each with the name of its class. Nested ones come by
-    themselves.
+def _statements(tree: ast.Module) -> Iterator[tuple[str, ast.stmt, bool]]:
+    """Yield the statements of functions, each with the name of its class, and whether it builds the
+    object. Nested ones come by themselves.
     """
     for top in tree.body:
         functions = [top] if isinstance(top, ast.FunctionDef) else []
         owner = ""
         if isinstance(top, ast.ClassDef):
-            functions, owner = [one for one in top.body if isinstance(one, ast.FunctionDef)], top.name
+            functions, owner = (
+                [one for one in top.body if isinstance(one, ast.FunctionDef)],
+                top.name,
+            )
         for function in functions:
             for node in ast.walk(function):
                 if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef):
-                    yield owner, node
+                    yield owner, node, function.name == "__init__"
 
 
 def _parts(statement: ast.stmt) -> Iterator[ast.AST]:
@@ -224,7 +229,11 @@ def _of_call(call: ast.Call, source: str) -> Iterator[_Edit]:
         order = [*texts]
         order[index], order[index + 1] = order[index + 1], order[index]
         yield _Edit("arguments exchanged", call, called(order))
-    if call.args and not isinstance(call.args[0], ast.Constant | ast.Starred) and name[:1].islower():
+    if (
+        call.args
+        and not isinstance(call.args[0], ast.Constant | ast.Starred)
+        and name[:1].islower()
+    ):
         yield _Edit("call left out", call, f"({texts[0]})")
         inner = call.args[0]
         if isinstance(inner, ast.Call) and len(call.args) == len(inner.args) == 1:

@@ -8,7 +8,9 @@ def batch(rng):
 
 
 def other(rng):
-    return _noisy(rng, int(rng.integers(1, 5)), 2 * int(rng.integers(2, 6)), 2 * int(rng.integers(2, 6)))
+    return _noisy(
+        rng, int(rng.integers(1, 5)), 2 * int(rng.integers(2, 6)), 2 * int(rng.integers(2, 6))
+    )
 
 
 def _noisy(rng, count, height, width):

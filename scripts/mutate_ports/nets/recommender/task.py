@@ -1,4 +1,4 @@
-"""Numbers and categories of a click; the label is whether it happened."""
+"""Numbers and categories of a click; the label is whether it happened, smoothed."""
 
 import numpy as np
 
@@ -17,4 +17,5 @@ def other(rng):
 def _clicks(rng, count):
     numbers = rng.lognormal(1.0, 1.0, (count, 4)).astype("float32")
     kinds = np.stack([rng.integers(0, size, count) for size in SIZES], -1).astype("int32")
-    return (numbers, kinds), rng.integers(0, 2, (count, 1)).astype("float32")
+    clicked = rng.integers(0, 2, (count, 1))
+    return (numbers, kinds), (0.9 * clicked + 0.05).astype("float32")

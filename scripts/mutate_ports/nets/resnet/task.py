@@ -9,7 +9,9 @@ def batch(rng):
 
 
 def other(rng):
-    return _images(rng, int(rng.integers(2, 6)), int(rng.integers(14, 20)), 16 + 2 * int(rng.integers(3)))
+    return _images(
+        rng, int(rng.integers(2, 6)), int(rng.integers(14, 20)), 16 + 2 * int(rng.integers(3))
+    )
 
 
 def _images(rng, count, height, width):
