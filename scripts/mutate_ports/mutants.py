@@ -1,6 +1,7 @@
 """Make mutants of a source file: each has one small change, found in the syntax tree."""
 
 import ast
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -161,7 +162,7 @@ def _of_statement(statement: ast.stmt, source: str) -> Iterator[_Edit]:
 
 def _exchanged(body: list[ast.stmt], source: str) -> Iterator[_Edit]:
     """Exchange neighbours x = f(x) and x = g(x)."""
-    for first, second in zip(body, body[1:], strict=False):
+    for first, second in itertools.pairwise(body):
         both = isinstance(first, ast.Assign) and isinstance(second, ast.Assign)
         if both and ast.dump(first.targets[0]) == ast.dump(second.targets[0]):
             span = ast.Pass(

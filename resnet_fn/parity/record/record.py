@@ -18,7 +18,7 @@ from resnet_fn.parity.trace.masks import shared_masks
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.stages import LOSS, ArrayId
-from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs
+from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs, shared
 
 
 def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorded:
@@ -57,6 +57,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             if masks and not of_port:
                 layers["dropout"] = side.layers("dropout")
             run = side.updates(like)
+            initial = shared(initial, run.start)
             losses = _losses_alone(side, run, like)
             if masks and of_port:  # until the end of the updates, compiled masks are ones
                 layers["dropout"] = side.layers("dropout")

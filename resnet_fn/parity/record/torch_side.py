@@ -42,7 +42,7 @@ from resnet_fn.parity.record.torch_step import (
     scalar,
     settings_of_optimizer,
 )
-from resnet_fn.parity.record.updates import record_run, record_updates
+from resnet_fn.parity.record.updates import record_parts, record_run, record_updates
 from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
@@ -104,10 +104,10 @@ class TorchSide:
 
     def start(self, like: Like | None) -> None:
         """Copy the module as it was built, and choose the loss. A reference takes over nothing."""
-        self._original = self._reference = copied(self._module).float()
+        self._reference = copied(self._module).float()
         self._loss = self._custom_loss or loss_of_logits(
             "the reference",
-            first_call(self._original, self.plan.first[0], True),
+            first_call(self._reference, self.plan.first[0], True),
             recipe_loss(self.plan.loss),
         )
 
@@ -156,7 +156,8 @@ class TorchSide:
 
     def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
         """Run one layer of the module as it was built, in training mode."""
-        return outputs_of(first_call(self._original.get_submodule(name), ones, True))["logits"]
+        layer = copied(self._module.get_submodule(name)).float()
+        return outputs_of(first_call(layer, ones, True))["logits"]
 
     def layers(self, mode: str) -> list[Layer]:
         """Return the executions of layers, with the rounding of their inputs and outputs."""
@@ -188,15 +189,20 @@ class TorchSide:
         yield
 
     def updates(self, like: Like | None) -> Run:
-        """Make the updates in float32, and in float64 for `rounding`."""
+        """Make the updates in float32, and in float64 for `rounding`, which takes much memory."""
         with self._limits:
             run = self._run("float32")
-        self._exact = self._run("float64")
+        rounded = run if self._rounded == "float32" else self._run(self._rounded)
+        with in_float64():
+            exact = self._parts("float64")
+            self._measured = rounding.rounding_of_parts(rounded, exact)
         return run
 
     def _run(self, precision: str) -> Run:
-        with in_float64() if precision == "float64" else contextlib.nullcontext():
-            return record_run(self._stepper(precision), self.plan, self.plan.rates, {})
+        return record_run(self._stepper(precision), self.plan, self.plan.rates, {})
+
+    def _parts(self, precision: str) -> Iterator[Run]:
+        return record_parts(self._stepper(precision), self.plan, self.plan.rates, {})
 
     def _stepper(self, precision: str) -> TorchStepper:
         given = (self.plan, self._loss, self._make_optimizer, precision)
@@ -218,6 +224,7 @@ class TorchSide:
         """Return the error of each array against float64 or, if larger, a multiple of its change by
         noise.
         """
+        measured = self._measured
         noisy, first_update = [], dataclasses.replace(run, later=[], dropped=[])
         batch = self.plan.batches[0]
         for seed in range(_NOISY_RUNS) if self._rounded == "float32" else ():
@@ -226,9 +233,6 @@ class TorchSide:
                     self._reference, self.plan, batch, self._loss, self._rounded, run.start
                 )
                 noisy.append(rounding.rounding(one, first_update))
-        measured = rounding.rounding(
-            run if self._rounded == "float32" else self._run(self._rounded), self._exact
-        )
         # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
         # do statistics.
         only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= ONLY_ROUNDING
@@ -279,9 +283,9 @@ class TorchSide:
         in_half = self._rounded == "float16"
         return TorchSource(
             self._reference,
-            None if in_half else Rerun(self._reference, self.plan, self._loss),
-            lambda: self._run("float32"),
-            self._exact,
+            None if in_half else lambda: Rerun(self._reference, self.plan, self._loss),
+            lambda: self._parts("float32"),
+            trace.run,
             () if in_half else tuple(flip_widths(trace.layers["train"])),
             trace.probes or None,
             lambda module, asked: probes_of(module, inputs, executions, asked),

@@ -18,7 +18,8 @@ from resnet_fn.parity.record.updates import record_updates
 from resnet_fn.parity.trace.data import RATE, STATISTICS, ParameterSettings, Run
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, split
+from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, shared, split
+from resnet_fn.runtime.malloc import release_freed
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -84,7 +85,7 @@ class TorchStepper:
         gradients = run.gradients() if index == 0 else {}
         limit = self._plan.clip_norm or float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(list(run.parameters.values()), limit))
-        clipped = run.gradients() if index == 0 else {}
+        clipped = shared(run.gradients(), gradients) if index == 0 else {}
         self._optimizer.step()
         if self._average is not None:
             self._average.update(module)
@@ -107,6 +108,7 @@ class TorchStepper:
         average = state(self._average.module) if self._average is not None else {}
         # further runs copy the module again, and memory is needed for one copy only
         del self._run, self._optimizer, self._set_rate, self._average
+        release_freed()
         return average
 
     def on_batch(self, index: int, start: Arrays) -> Run:

@@ -10,7 +10,6 @@ import numpy as np
 
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.stages import (
-    ALL_GRADIENTS,
     AVERAGE,
     CHANGE,
     CHANGED_BUFFERS,
@@ -79,7 +78,6 @@ MEASURED: dict[StageId, OfRun] = {
     LAST: last_weights_of,
     CHANGED_BUFFERS: lambda run: run.last_outputs,
     AVERAGE: lambda run: run.average,
-    ALL_GRADIENTS: lambda run: {"": flat(run.gradients)},
     OUTPUTS: lambda run: by_update(map(flat, run.train_outputs)),
 }
 
