@@ -18,7 +18,7 @@ from resnet_fn.parity.trace.masks import shared_masks
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.stages import LOSS, ArrayId
-from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs, shared
+from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs
 
 
 def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorded:
@@ -57,11 +57,11 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             if masks and not of_port:
                 layers["dropout"] = side.layers("dropout")
             run = side.updates(like)
-            initial = shared(initial, run.start)
             losses = _losses_alone(side, run, like)
             if masks and of_port:  # until the end of the updates, compiled masks are ones
                 layers["dropout"] = side.layers("dropout")
         rounding = side.rounding(run)  # of the reference: float64 and noise
+        changing = side.changing(run)
         if random:
             random_train = cut_random(layers["train"], side.layers_again())
         if probed and not of_port:  # last: their outputs may fill the memory
@@ -73,6 +73,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             layers,
             run,
             rounding=rounding,
+            changing=changing,
+            unread=sorted(side.unread),
             notes=[*dropout_notes(side.is_reference, dropped, plan), *side.notes],
             environment=side.environment(),
             random_eval=random_eval,
@@ -138,7 +140,7 @@ def _losses_alone(side: Side, run: Run, like: Like | None) -> dict[ArrayId, floa
         named = paired_outputs(side.arrays(example), given)
         if not named:
             return {}
-        given = {named[name]: array for name, array in given.items()}
+        given = {named[name]: array for name, array in given.items() if name in named}
     return losses_alone(side.loss, given, side.plan, example, side.tensor)
 
 

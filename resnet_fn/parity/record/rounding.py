@@ -1,61 +1,88 @@
 """Measure the rounding of the reference's arrays: against float64, and under noise."""
 
+import dataclasses
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from resnet_fn.parity.trace.data import Rounding, Run
+import numpy as np
+
+from resnet_fn.parity.trace.data import Changing, Rounding, Run
 from resnet_fn.parity.trace.derived import MEASURED
-from resnet_fn.parity.trace.difference import ROUNDING_FACTOR, norm, relative_error
-from resnet_fn.parity.trace.limits import MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
-from resnet_fn.parity.trace.stages import (
-    ALL_GRADIENTS,
-    AVERAGE,
-    CHANGED_BUFFERS,
-    GRADIENTS,
-    LAST,
+from resnet_fn.parity.trace.difference import (
+    ROUNDING_FACTOR,
+    are_integers,
+    in_range,
+    relative_error,
 )
-from resnet_fn.parity.trace.tree import Arrays
+from resnet_fn.parity.trace.limits import MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
+from resnet_fn.parity.trace.stages import AVERAGE, CHANGED_BUFFERS, GRADIENTS, LAST
 
 
 def rounding(run: Run, exact: Run) -> Rounding:
     """Return the relative errors of a run's arrays against the same run in float64, by stage."""
-    return rounding_of_parts(run, iter([exact, *exact.later, *exact.dropped]))
-
-
-def rounding_of_parts(run: Run, exact: Iterator[Run]) -> Rounding:
-    """Return the relative errors of a run's arrays, by stage. Of the exact run, the parts are given
-    (`record_parts`), of which one at a time is in memory.
-    """
-    roundings = _errors(run, next(exact))
-    for index, later in enumerate(run.later):
-        errors = _errors(later, next(exact))
-        roundings |= {replace(stage, batch=index + 2): one for stage, one in errors.items()}
-    for dropped in run.dropped:
-        errors = _errors(dropped, next(exact))
-        roundings |= {replace(stage, masked=True): one for stage, one in errors.items()}
-    return roundings
-
-
-def _errors(run: Run, exact: Run) -> Rounding:
     roundings: Rounding = {}
     for stage, values in MEASURED.items():
         errors, exactly = roundings.setdefault(stage, {}), values(exact)
         for name, value in values(run).items():
-            error = relative_error(value, exactly[name])
+            error = _error(value, exactly[name]) if name in exactly else math.inf
             errors[name] = 0.0 if math.isnan(error) else error
-    roundings[ALL_GRADIENTS] = {"": _error_of_all(roundings[GRADIENTS], exact.gradients)}
+    for index, pair in enumerate(zip(run.later, exact.later, strict=True)):
+        roundings |= {
+            dataclasses.replace(stage, batch=index + 2): errors
+            for stage, errors in rounding(*pair).items()
+        }
+    for pair in zip(run.dropped, exact.dropped, strict=True):
+        roundings |= {
+            dataclasses.replace(stage, masked=True): errors
+            for stage, errors in rounding(*pair).items()
+        }
+    for pair in zip(run.drawn, exact.drawn, strict=True):
+        roundings |= {
+            dataclasses.replace(stage, drawn=True): errors
+            for stage, errors in rounding(*pair).items()
+        }
     return roundings
 
 
-def _error_of_all(errors: Mapping[Any, float], exact: Arrays) -> float:
-    """Return the error of all arrays as one, which would take much memory."""
-    sizes = {name: norm(exact[name]) for name in errors}
-    sizes = {name: size for name, size in sizes.items() if math.isfinite(size)}
-    whole = math.hypot(*sizes.values())
-    apart = math.hypot(*(errors[name] * (size or 1.0) for name, size in sizes.items()))
-    return apart / (whole or 1.0)
+def _error(value: Any, exact: Any) -> float:
+    """Return the relative error, in which infinity is a number beyond float32's range."""
+    error = relative_error(value, exact)
+    if math.isinf(error) and np.shape(value) == np.shape(exact):
+        return relative_error(in_range(value, True), in_range(exact, True))
+    return error
+
+
+def changing(run: Run, others: Sequence[Run]) -> Changing:
+    """Return masks of the elements of integers and booleans that differ in any of several runs of
+    the same task, by stage and name.
+
+    An array that has another size in one of them changes everywhere.
+    """
+    masks: Changing = {}
+    for stage, values in MEASURED.items():
+        for name, value in values(run).items():
+            if not are_integers(value):
+                continue
+            mask = np.zeros(value.shape, bool)
+            for other in (values(one).get(name) for one in others):
+                if other is not None:  # a run of one batch has no later stages
+                    mask |= value != other if other.shape == value.shape else True
+            if mask.any():
+                masks.setdefault(stage, {})[name] = mask
+    for index, later in enumerate(run.later):
+        of_batch = [one.later[index] for one in others if one.later]
+        masks |= {
+            dataclasses.replace(stage, batch=index + 2): one
+            for stage, one in changing(later, of_batch).items()
+        }
+    for index, dropped in enumerate(run.dropped):
+        with_masks = [one.dropped[index] for one in others if one.dropped]
+        masks |= {
+            dataclasses.replace(stage, masked=True): one
+            for stage, one in changing(dropped, with_masks).items()
+        }
+    return masks
 
 
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:

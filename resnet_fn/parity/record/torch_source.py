@@ -1,7 +1,6 @@
 """What the live PyTorch reference can still be asked after it was recorded."""
 
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,9 +8,9 @@ import torch
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.probes import measure
-from resnet_fn.parity.record.rounding import rounding_of_parts
+from resnet_fn.parity.record.rounding import rounding
 from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
-from resnet_fn.parity.record.torch_module import call, copied, tensors
+from resnet_fn.parity.record.torch_module import call, copied, in_precision, tensors
 from resnet_fn.parity.record.torch_step import Loss, TorchRun
 from resnet_fn.parity.trace.data import Probes, Rounding, Run
 from resnet_fn.parity.trace.limits import SPREADS
@@ -58,9 +57,9 @@ class TorchSource:
     """The live reference.
 
     Args:
-        rerun: makes what runs the module again; None in half precision, in which nothing is asked.
-        updates: makes the recorded updates again, in float32, and yields their parts.
-        recorded: the recorded updates.
+        rerun: runs the module again; None in half precision, in which nothing is asked.
+        updates: makes the recorded updates again, in float32.
+        exact: the updates in float64.
         tie_widths: the widths for which `flipped_ties` has an answer.
         probes: the recorded probes; None: not recorded.
         compute: computes the asked probes of a module.
@@ -69,28 +68,26 @@ class TorchSource:
     def __init__(
         self,
         module: torch.nn.Module,
-        rerun: Callable[[], Rerun] | None,
-        updates: Callable[[], Iterator[Run]],
-        recorded: Run,
+        rerun: Rerun | None,
+        updates: Callable[[], Run],
+        exact: Run,
         tie_widths: tuple[float, ...],
         probes: Probes | None,
         compute: ComputeProbes,
     ) -> None:
-        self._module, self._make_rerun, self._updates = module, rerun, updates
-        self._recorded = recorded
+        self._module, self._rerun, self._updates, self._exact = module, rerun, updates, exact
         self.tie_widths, self._probes, self._compute = tie_widths, probes, compute
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
         """Return the rounding with every ReLU input within `width` of 0 on the other side of 0, and
         the number of these inputs.
-
-        It is the change by the flips. The error of the recorded run itself was measured before.
         """
         if width not in self.tie_widths:
             return None
         with flip_ties(width) as count:
-            changes = rounding_of_parts(self._recorded, self._updates())
-        return changes, count()
+            # twice as fast as float64; the error of float32 is rounding, too
+            flipped = self._updates()
+        return rounding(flipped, self._exact), count()
 
     def probe_rounding(self, asked: AskedProbes) -> ProbeAnswer | None:
         """Return the rounding of each output of these probes: the error against float64 or, if
@@ -101,7 +98,7 @@ class TorchSource:
         measured: dict[str, dict[str, dict[str, float]]] = {}
         try:
             with in_float64():
-                exact = self._compute(copied(self._module).double(), asked)
+                exact = self._compute(in_precision(copied(self._module), torch.float64), asked)
                 measure(measured, self._probes, asked, exact, 1)
             for seed in range(_NOISY_PROBES):
                 module = copied(self._module)
@@ -115,14 +112,10 @@ class TorchSource:
     @property
     def can_run(self) -> bool:
         """Whether the module can run again: not in half precision."""
-        return self._make_rerun is not None
-
-    @cached_property
-    def _rerun(self) -> Rerun:  # a copy of the module
-        assert self._make_rerun is not None
-        return self._make_rerun()
+        return self._rerun is not None
 
     def run(self, edits: Callable[[Rerun], Any]) -> Any:
         """Return what `edits` returns for the module, which can run again."""
+        assert self._rerun is not None
         self._rerun.put_back()  # an earlier search may have ended anywhere
         return edits(self._rerun)
