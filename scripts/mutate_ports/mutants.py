@@ -47,7 +47,7 @@ class _Edit(NamedTuple):
 
 def mutants_of(source: str) -> list[Mutant]:
     """Return all mutants of a source file that can be parsed, each different from all others."""
-    tree, seen, names = ast.parse(source), {source}, list[str]()
+    tree, seen, names = ast.parse(source), {source}, set[str]()
     found = []
     starts = [0]
     for line in source.splitlines(keepends=True):
@@ -68,8 +68,9 @@ def mutants_of(source: str) -> list[Mutant]:
             seen.add(changed)
             line, column = edit.node.lineno, edit.node.col_offset
             name = f"{line}.{column} {edit.kind}: {_short(old)} → {_short(edit.text)}"
-            name += "'" * names.count(name)
-            names.append(name)
+            while name in names:
+                name += "'"
+            names.add(name)
             found.append(Mutant(name, edit.kind, line, changed, owner, attributes))
     return found
 
@@ -87,40 +88,41 @@ def _parses(source: str) -> bool:
     return True
 
 
-def _statements(tree: ast.Module) -> Iterator[tuple[str, ast.stmt, bool]]:
-    """Yield the statements of functions, each with the name of its class, and whether it builds the
-    object. Nested ones come by themselves.
+def _statements(tree: ast.Module) -> Iterator[tuple[str, ast.AST, bool]]:
+    """Yield the statements of functions, and the defaults of their arguments. Each comes with the
+    name of its class, and whether it builds the object. Nested statements come by themselves.
     """
     for top in tree.body:
         functions = [top] if isinstance(top, ast.FunctionDef) else []
         owner = ""
         if isinstance(top, ast.ClassDef):
-            functions, owner = (
-                [one for one in top.body if isinstance(one, ast.FunctionDef)],
-                top.name,
-            )
+            functions = [one for one in top.body if isinstance(one, ast.FunctionDef)]
+            owner = top.name
         for function in functions:
+            building = function.name == "__init__"
+            for default in function.args.defaults:
+                yield owner, default, building
             for node in ast.walk(function):
                 if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef):
-                    yield owner, node, function.name == "__init__"
+                    yield owner, node, building
 
 
-def _parts(statement: ast.stmt) -> Iterator[ast.AST]:
+def _parts(statement: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a statement without those of the statements inside it."""
-    waiting: list[ast.AST] = [statement]
+    waiting = [statement]
     while waiting:
         node = waiting.pop(0)
         yield node
         waiting += [one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.stmt)]
 
 
-def _attributes(statement: ast.stmt) -> Iterator[str]:
+def _attributes(statement: ast.AST) -> Iterator[str]:
     for node in _parts(statement):
         if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self":
             yield node.attr
 
 
-def _edits(statement: ast.stmt, source: str) -> Iterator[_Edit]:
+def _edits(statement: ast.AST, source: str) -> Iterator[_Edit]:
     yield from _of_statement(statement, source)
     for node in _parts(statement):
         if isinstance(node, ast.Constant):
@@ -138,7 +140,7 @@ def _edits(statement: ast.stmt, source: str) -> Iterator[_Edit]:
             yield _Edit("evaluation branch", node, "False")
 
 
-def _of_statement(statement: ast.stmt, source: str) -> Iterator[_Edit]:
+def _of_statement(statement: ast.AST, source: str) -> Iterator[_Edit]:
     """Leave a statement out, exchange it with the next one, or turn its condition."""
     if isinstance(statement, ast.Expr) and not isinstance(statement.value, ast.Constant):
         called = getattr(getattr(statement.value, "func", None), "attr", "")

@@ -13,8 +13,9 @@ _FOUND = ("differs", "error")
 
 
 def results_in(files: Iterable[Path]) -> list[Result]:
-    """Return the results in files of JSON lines, each mutant once."""
-    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    """Return the results in files of JSON lines, each mutant once. A file may be missing."""
+    texts = [file.read_text(encoding="utf-8") for file in files if file.exists()]
+    lines = [line for text in texts for line in text.splitlines()]
     results = map(json.loads, lines)
     return list({(one["net"], one["name"]): one for one in results}.values())
 
@@ -35,13 +36,45 @@ def summary(results: Sequence[Result]) -> str:
             counts = _counts(some)
             lines.append(" | ".join([f"{group:24}", *(f"{counts[one]:9}" for one in _COLUMNS)]))
     alive = survivors(results)
-    lines += ["", f"survivors: {len(alive)}"]
-    for one in sorted(alive, key=lambda one: (one["kind"], one["net"])):
-        lines.append(f"  {one['net']} {one['name']}\n      {one.get('why', '')}")
+    lines += ["", f"survivors: {len(alive)}", *_described(alive)]
     accused = [one for one in results if one["truth"] == "same" and one.get("answer") in _FOUND]
     lines += ["", f"compute the same and are not accepted: {len(accused)}"]
     lines += [f"  {one['net']} {one['name']}\n      {one['where']}" for one in accused]
     return "\n".join(lines)
+
+
+def comparison(before: Sequence[Result], after: Sequence[Result]) -> str:
+    """Return a table by kind of two runs of the same mutants, and what the second one accepts."""
+    answers = {(one["net"], one["name"]): one for one in before}
+    both = [
+        (answers[one["net"], one["name"]], one)
+        for one in after
+        if (one["net"], one["name"]) in answers and one["truth"] == "differs"
+    ]
+    words = ("found", "finding", "named", "undecided", "accepted")
+    lines = [" | ".join([f"{'kind':24}", f"{'differ':>7}", *(f"{one:>15}" for one in words)])]
+    for kind in [*sorted({one["kind"] for _, one in both}), "all"]:
+        pairs = [pair for pair in both if kind in (pair[1]["kind"], "all")]
+        old, new = (_counts([pair[side] for pair in pairs]) for side in (0, 1))
+        cells = [f"{old[one]:4} → {new[one]:4}".rjust(15) for one in words]
+        lines.append(" | ".join([f"{kind:24}", f"{len(pairs):7}", *cells]))
+    lost = [
+        other
+        for one, other in both
+        if other["answer"] == "accepted" and one["answer"] != "accepted"
+    ]
+    lines += ["", f"accepted after, but not before: {len(lost)}"]
+    lines += [f"  {one['net']} {one['name']}" for one in lost]
+    alive = survivors(one for _, one in both)
+    lines += ["", f"survivors: {len(survivors(one for one, _ in both))} → {len(alive)}"]
+    return "\n".join([*lines, *_described(alive)])
+
+
+def _described(alive: Sequence[Result]) -> list[str]:
+    return [
+        f"  {one['net']} {one['name']}\n      {one.get('why', '')}"
+        for one in sorted(alive, key=lambda one: (one["kind"], one["net"]))
+    ]
 
 
 def _counts(results: Sequence[Result]) -> Counter[str]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 NETS = Path(__file__).parent / "nets"
 ORIGINAL = "original"  # the name of the port without a change
@@ -27,15 +28,14 @@ def load(path: Path, name: str) -> ModuleType:
     return module
 
 
-def work(net: str, names: Sequence[str], truths: dict[str, str]) -> None:
-    """Try these mutants of a net. A truth that is known is not decided again."""
-    from answer import ACCEPTED, NAMED, answer_of, named, new_lines, record_reference
+def work(net: str, chosen: Sequence[dict[str, str]]) -> None:
+    """Try mutants of a net. A truth that is known is not decided again."""
+    from answer import ACCEPTED, answer_of, record_reference
     from mutants import mutants_of
     from resnet_fn.runtime import process
     from truth import Trial
 
     process.start("CPU", 1)
-    folder = Path(tempfile.mkdtemp(prefix="mutants-"))
     task, reference, port = (
         load(NETS / net / f"{name}.py", f"{net}_{name}") for name in ("task", "reference", "port")
     )
@@ -44,33 +44,41 @@ def work(net: str, names: Sequence[str], truths: dict[str, str]) -> None:
     _tell(net, ORIGINAL, answer=original.verdict, where=original.where)
     if original.verdict != ACCEPTED:
         return
-    trial = None if truths else Trial(task, port)
+    trial = None if all(one["truth"] for one in chosen) else Trial(task, port)
     by_name = {one.name: one for one in mutants_of(source_of(net))}
-    for number, name in enumerate(names):
-        mutant = by_name[name]
+    folder = Path(tempfile.mkdtemp(prefix="mutants-"))
+    for number, asked in enumerate(chosen):
+        mutant = by_name[asked["name"]]
+        print(json.dumps({"net": net, "starts": mutant.name}), flush=True)
         place = folder / f"{net}_{number}" / "port.py"
         place.parent.mkdir()
         place.write_text(mutant.source, encoding="utf-8")
-        print(json.dumps({"net": net, "starts": name}), flush=True)
         began = time.perf_counter()
+        truth, why, changed = asked["truth"], asked["why"], None
         try:
             changed = load(place, f"{net}_{number}")
         except Exception as error:
-            _tell(net, name, truth="fails", why=f"import: {error}", kind=mutant.kind)
-            continue
-        truth, why = trial.decide(changed) if trial else (truths[name], "")
+            truth, why = "fails", f"import: {error}"
+        if trial is not None and not truth:
+            truth, why = trial.decide(changed)
         decided = time.perf_counter()
         facts = {"kind": mutant.kind, "truth": truth, "why": why}
         if truth != "fails":
-            answer = answer_of(recorded, changed)
-            verdict, lines = answer.verdict, []
-            if verdict == ACCEPTED:
-                lines = named(answer, original, mutant, port.build())
-                verdict = NAMED if lines else ACCEPTED
-            more = new_lines(answer, original) if answer.verdict != "differs" else []
-            facts |= {"answer": verdict, "where": answer.where, "named": lines, "new": more}
+            facts |= _answered(answer_of(recorded, changed), original, mutant, port)
         seconds = [round(decided - began, 1), round(time.perf_counter() - decided, 1)]
-        _tell(net, name, **facts, seconds=seconds)
+        _tell(net, mutant.name, **facts, seconds=seconds)
+
+
+def _answered(answer: Any, original: Any, mutant: Any, port: ModuleType) -> dict[str, Any]:
+    """Return the ladder's answer on a mutant, and the lines that the original does not have."""
+    from answer import ACCEPTED, DIFFERS, NAMED, named, new_lines
+
+    verdict, lines = answer.verdict, []
+    if verdict == ACCEPTED:
+        lines = named(answer, original, mutant, port.build())
+        verdict = NAMED if lines else ACCEPTED
+    more = [] if verdict == DIFFERS else new_lines(answer, original)
+    return {"answer": verdict, "where": answer.where, "named": lines, "new": more}
 
 
 def _tell(net: str, name: str, **facts: object) -> None:
@@ -79,4 +87,4 @@ def _tell(net: str, name: str, **facts: object) -> None:
 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)
-    work(asked["net"], asked["names"], asked["truths"])
+    work(asked["net"], asked["mutants"])
