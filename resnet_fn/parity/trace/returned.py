@@ -164,7 +164,7 @@ def tensor_paths(value: Any, tensor: type) -> dict[str, Path]:
         if not isinstance(leaf, tensor):
             continue
         name = _name_of(path, leaf)
-        # compiled code knows no subclass of str
+        # compiled code takes no subclass of str
         paths[name] = tuple((str(key) if named else key, named) for key, named in path)
     return paths
 
