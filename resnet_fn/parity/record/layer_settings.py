@@ -81,11 +81,11 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
 def _given_padding(layer: Any, count: int) -> Pads | None:
     """Return the layer's argument `padding` as pads in `count` directions."""
     # nn.AvgPool2d has it in its operation only
-    padding = _read(layer, "padding", "pad", "pad_list", "pads")
+    padding = _plain(_read(layer, "padding", "pad", "pad_list", "pads"))
     # a user's class may give these names to other things
-    if not isinstance(padding, int | np.integer | tuple | list):
+    if not isinstance(padding, int | tuple | list):
         return None
-    if isinstance(padding, int | np.integer):
+    if isinstance(padding, int):
         return (padding,) * 2 * count
     if kind_of(layer) == "maxpool" or len(padding) < 2 * count:
         return tuple(one for one in padding[-count:] for _ in ("before", "after"))

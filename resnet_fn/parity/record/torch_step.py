@@ -30,7 +30,8 @@ from resnet_fn.parity.trace.data import RATE, STATISTICS, ParameterSettings, Run
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import as_complex, shape_of
-from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, split
+from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, shared, split
+from resnet_fn.runtime.malloc import release_freed
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -50,6 +51,7 @@ class TorchStepper:
         make_optimizer: returns an optimizer of a module; None: the plan's.
         precision: "float32", "float64", or "float16" for automatic mixed precision.
         masked: the reference with dropout masks, or None.
+        known: arrays that the state from before the updates may share.
     """
 
     shows_gradients = True
@@ -62,7 +64,9 @@ class TorchStepper:
         make_optimizer: MakeOptimizer | None,
         precision: str,
         masked: torch.nn.Module | None = None,
+        known: Arrays | None = None,
     ) -> None:
+        self._known = known or {}
         self._given = (plan, loss, make_optimizer, precision)
         self._reference = module
         self._masked = masked
@@ -78,7 +82,7 @@ class TorchStepper:
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics."""
-        return state(self._run.module)
+        return shared(state(self._run.module), self._known)
 
     def alone(self) -> tuple[list[float], Arrays]:
         """Return ([], {}): there is one worker."""
@@ -96,7 +100,7 @@ class TorchStepper:
         gradients = run.gradients() if index == 0 else {}
         limit = self._plan.clip_norm or float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(list(run.parameters.values()), limit))
-        clipped = run.gradients() if index == 0 else {}
+        clipped = shared(run.gradients(), gradients) if index == 0 else {}
         self._optimizer.step()
         if self._average is not None:
             self._average.update(module)
@@ -119,6 +123,7 @@ class TorchStepper:
         average = state(self._average.module) if self._average is not None else {}
         # further runs copy the module again, and memory is needed for one copy only
         del self._run, self._optimizer, self._set_rate, self._average
+        release_freed()
         return average
 
     def on_batch(self, index: int, start: Arrays) -> Run:

@@ -3,7 +3,7 @@
 The rounding of these arrays is measured, and the rules of the comparison compare them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.stages import (
-    ALL_GRADIENTS,
     AVERAGE,
     CHANGE,
     CHANGED_BUFFERS,
@@ -31,7 +30,25 @@ from resnet_fn.parity.trace.stages import (
 )
 from resnet_fn.parity.trace.tree import Arrays
 
-OfRun = Callable[[Run], dict[Any, np.ndarray]]  # arrays of one side by `Key`
+OfRun = Callable[[Run], Mapping[Any, np.ndarray]]  # arrays of one side by `Key`
+
+
+class Computed(Mapping[Any, np.ndarray]):
+    """Arrays that are computed at each access: all together would take much memory."""
+
+    def __init__(self, names: Iterable[Any], compute: Callable[[Any], np.ndarray]) -> None:
+        self._names, self._compute = dict.fromkeys(names), compute
+
+    def __getitem__(self, name: Any) -> np.ndarray:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._compute(name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def by_update(values: Iterable[object]) -> dict[int, np.ndarray]:
@@ -57,12 +74,13 @@ def statistics_of(run: Run) -> Arrays:
     return {name: value for name, value in first.items() if name not in run.gradients}
 
 
-def change_of(run: Run) -> Arrays:
+def change_of(run: Run) -> Mapping[Any, np.ndarray]:
     """Return the change of each trained parameter by update 1, in float64."""
-    return {
-        name: np.subtract(run.after[0][name], run.start[name], dtype=np.float64)
-        for name in (run.gradients if run.after else ())
-    }
+
+    def change(name: str) -> np.ndarray:
+        return np.subtract(run.after[0][name], run.start[name], dtype=np.float64)
+
+    return Computed(run.gradients if run.after else (), change)
 
 
 def last_weights_of(run: Run) -> Arrays:
@@ -85,7 +103,6 @@ MEASURED: dict[StageId, OfRun] = {
     LAST: last_weights_of,
     CHANGED_BUFFERS: lambda run: run.last_outputs,
     AVERAGE: lambda run: run.average,
-    ALL_GRADIENTS: lambda run: {"": flat(run.gradients)},
     OUTPUTS: lambda run: by_update(flat(floats(one)) for one in run.train_outputs),
 }
 
