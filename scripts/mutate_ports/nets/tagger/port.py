@@ -11,7 +11,7 @@ class Net(nn.Cell):
         self.embed = nn.Embedding(words, width, padding_idx=0, embedding_table=Normal(1.0, 0.0))
         self.drop = nn.Dropout(p=0.3)
         self.forwards = nn.LSTM(width, 8, batch_first=True)
-        self.backwards = nn.GRU(width, 8, batch_first=True)
+        self.backwards = nn.LSTM(width, 8, batch_first=True)
         self.head = nn.Dense(16, tags)
         self.pairs = Parameter(Tensor(np.zeros((tags, tags), np.float32)))
         frequent = np.array([0.4, 0.3, 0.2, 0.1], np.float32)

@@ -11,7 +11,7 @@ class Net(nn.Module):
         self.embed = nn.Embedding(words, width, padding_idx=0)
         self.drop = nn.Dropout(0.3)
         self.forwards = nn.LSTM(width, 8, batch_first=True)
-        self.backwards = nn.GRU(width, 8, batch_first=True)
+        self.backwards = nn.LSTM(width, 8, batch_first=True)
         self.head = nn.Linear(16, tags)
         self.pairs = nn.Parameter(torch.zeros(tags, tags))
         frequent = torch.tensor([0.4, 0.3, 0.2, 0.1])
