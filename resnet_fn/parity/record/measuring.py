@@ -30,19 +30,9 @@ from resnet_fn.parity.trace.stages import (
 )
 from resnet_fn.parity.trace.tree import Arrays
 
-# the stages that are complete after update 1
-_FIRST = (
-    EVAL_FORWARD,
-    TRAIN_FORWARD,
-    LOSS,
-    GRADIENTS,
-    ALL_GRADIENTS,
-    NORM,
-    CLIPPED,
-    CHANGE,
-    STATISTICS,
-)
-
+# the stages that are complete before update 1 has changed the weights, and after it
+_FIRST = (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS, ALL_GRADIENTS, NORM, CLIPPED)
+_CHANGE = (CHANGE, STATISTICS)
 
 # the stages that all updates together complete
 _WHOLE = (RATE, TRAJECTORY, CHANGED_BUFFERS, AVERAGE, OUTPUTS)
@@ -65,12 +55,17 @@ class Measuring(Watch):
             for name, array in run.start.items()
         }
 
+    def first(self, run: Run) -> None:
+        """Measure update 1 until its gradients."""
+        self._measure(_without_states(self._run), _without_states(run), _FIRST)
+        run.gradients, run.clipped, run.parts = {}, {}, []
+
     def updated(self, run: Run) -> None:
-        """Measure the arrays of update 1, and the weights after the last recorded update."""
+        """Measure the change by update 1, and the weights after the last recorded update."""
         count = len(run.losses)
         if count == 1:
-            self._measure(_until_first(self._run), _until_first(run), _FIRST)
-            run.gradients, run.clipped, run.parts = {}, {}, []
+            recorded, exact = (_first_change(one, self._run.gradients) for one in (self._run, run))
+            self._measure(recorded, exact, _CHANGE)
         if count == len(self._run.after) > 1:
             self._measure(_last_weights(self._run), _last_weights(run), (LAST,))
         if count <= len(self._run.after):
@@ -78,7 +73,7 @@ class Measuring(Watch):
 
     def finished(self, run: Run) -> None:
         """Measure what the updates have as a whole: losses, outputs, the moving average."""
-        self._measure(_whole(self._run), _whole(run), _WHOLE)
+        self._measure(_without_states(self._run), _without_states(run), _WHOLE)
         run.average = _integers(run.average)
 
     def further(self, run: Run, **marks: Any) -> None:
@@ -102,19 +97,9 @@ class Measuring(Watch):
         self.rounding |= {stage: one for stage, one in measured.items() if stage.name in names}
 
 
-def _until_first(run: Run) -> Run:
-    """Return update 1 alone."""
-    return Run(
-        run.eval_outputs,
-        run.start,
-        run.rates[:1],
-        after=run.after[:1],
-        train_outputs=run.train_outputs[:1],
-        losses=run.losses[:1],
-        norms=run.norms[:1],
-        gradients=run.gradients,
-        clipped=run.clipped,
-    )
+def _first_change(run: Run, gradients: Arrays) -> Run:
+    """Return the state before and after update 1 alone. Of the gradients, only the names count."""
+    return Run({}, run.start, [], after=run.after[:1], gradients=gradients)
 
 
 def _last_weights(run: Run) -> Run:
@@ -123,9 +108,9 @@ def _last_weights(run: Run) -> Run:
     return Run({}, run.start, [], after=[*before, run.after[-1]])
 
 
-def _whole(run: Run) -> Run:
-    """Return a run without the arrays of single updates and without further passes."""
-    return replace(run, gradients={}, clipped={}, after=[], later=[], drawn=[], dropped=[])
+def _without_states(run: Run) -> Run:
+    """Return a run without the states after its updates and without further passes."""
+    return replace(run, after=[], later=[], drawn=[], dropped=[])
 
 
 def _same(array: np.ndarray, recorded: np.ndarray | None) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -100,8 +101,11 @@ class TorchStepper:
         gradients = run.gradients() if index == 0 else {}
         limit = self._plan.clip_norm or float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(list(run.parameters.values()), limit))
-        clipped = shared(run.gradients(), gradients) if index == 0 else {}
+        clipped = gradients  # without a limit, and unless the norm is infinite, they are unchanged
+        if index == 0 and (self._plan.clip_norm or not math.isfinite(norm)):
+            clipped = run.gradients()
         self._optimizer.step()
+        self._optimizer.zero_grad()  # gradients need no memory while the state is copied
         if self._average is not None:
             self._average.update(module)
         return Step(value, norm, outputs, True, gradients, clipped, parts)

@@ -14,6 +14,9 @@ class Watch:
     def started(self, run: Run) -> None:
         """Look at a run before the first update."""
 
+    def first(self, run: Run) -> None:
+        """Look at a run that has the gradients of update 1, but not yet the state after it."""
+
     def updated(self, run: Run) -> None:
         """Look at a run after an update."""
 
@@ -82,6 +85,7 @@ def record_updates(
             run.parts = step.parts
             run.sent = step.sent
             run.received = step.received
+            watch.first(run)
         if not step.made:
             break
         if index < LATER:
