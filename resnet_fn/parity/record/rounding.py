@@ -58,10 +58,16 @@ def _error(value: Any, exact: Any) -> float:
 
 def _error_of_all(errors: Mapping[Any, float], exact: Arrays) -> float:
     """Return the error of all gradients as one array, which would take much memory."""
-    sizes = {name: norm(exact[name]) for name in errors if name in exact}
-    sizes = {name: size for name, size in sizes.items() if math.isfinite(size)}
-    apart = math.hypot(*(errors[name] * (size or 1.0) for name, size in sizes.items()))
-    return apart / (math.hypot(*sizes.values()) or 1.0)
+    sizes, apart = [], []
+    for name, error in errors.items():
+        size = norm(exact[name]) if name in exact else math.nan
+        if not math.isfinite(size):
+            continue
+        sizes.append(size)
+        relative_to = size or 1.0
+        apart.append(error * relative_to)
+    whole = math.hypot(*sizes)
+    return math.hypot(*apart) / (whole or 1.0)
 
 
 def changing(run: Run, others: Sequence[Run]) -> Changing:
