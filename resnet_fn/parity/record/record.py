@@ -52,8 +52,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         if again is not None:
             random_train = cut_random(layers["train"], again)
         settings = side.optimizer_settings()
-        if of_port:  # before the updates, which leave its optimizer with state
-            alone = side.optimizer_alone(like)
+        # of the port before the updates, which leave its optimizer with state
+        alone = side.optimizer_alone(like) if of_port else {}
         with side.masked(masks):
             if masks and not of_port:
                 layers["dropout"] = side.layers("dropout")
@@ -64,8 +64,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
                 layers["dropout"] = side.layers("dropout")
         rounding = side.rounding(run)  # of the reference: float64 and noise
         changing = side.changing(run)
-        if not of_port:  # late, because its results are as large as several nets
-            alone = side.optimizer_alone(like)
+        # of the reference late, because the results are as large as several nets
+        alone = alone if of_port else side.optimizer_alone(like)
         if random:
             random_train = cut_random(layers["train"], side.layers_again())
         if probed and not of_port:  # last: their outputs may fill the memory
