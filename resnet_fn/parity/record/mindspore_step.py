@@ -10,7 +10,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.parity.record.cells import unchanged, write
+from resnet_fn.parity.record.cells import places_of, unchanged, write
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     arguments,
@@ -34,6 +34,7 @@ from resnet_fn.parity.record.mindspore_recorders import (
     recording_optimizer,
     recording_reduce,
 )
+from resnet_fn.parity.record.numbers import Place
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import Plan
@@ -103,6 +104,8 @@ class MindSporeStepper:
         self._sharing = dict[str, Any]()  # further arguments of the step of one of several workers
         self._reduced: tuple[Callable[[], Arrays], Callable[[], Arrays]] | None = None
         self.shows_gradients = not plan.clip_norm
+        # from before the updates, such as a counter
+        self._numbers = {path: place.value() for path, place in places_of(net).items()}
         self._updates = True  # whether the optimizer runs on this device
 
     def state(self) -> Arrays:
@@ -214,8 +217,8 @@ class MindSporeStepper:
         return outputs
 
     def moved(self) -> dict[str, str]:
-        """Return {}: it is known of PyTorch's buffers only."""
-        return {}
+        """Return the attributes of cells that were numbers and that the updates have changed."""
+        return {path: "" for path, _ in self._moved_numbers()}
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}."""
@@ -249,12 +252,23 @@ class MindSporeStepper:
         step, before = built
         for parameter, value in before:
             write(parameter, value)
+        for path, place in self._moved_numbers():
+            place.write(self._numbers[path])
         assign(self._net, drawn)
         run = Run(self.evaluate(self._plan.batches[index][0]), start=start, rates=[])
         result = _call(step, self._net, self._shares[index], self._rates[0])
         run.losses = [float(result.loss.numpy())]
         run.train_outputs, run.gradients = [self._kept()], self._gradients()
         return run
+
+    def _moved_numbers(self) -> list[tuple[str, Place]]:
+        """Return the path and place of each number that is not as before the updates."""
+        before = self._numbers
+        return [
+            (path, place)
+            for path, place in places_of(self._net).items()
+            if path in before and before[path] != place.value()
+        ]
 
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""

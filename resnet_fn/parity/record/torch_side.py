@@ -215,7 +215,9 @@ class TorchSide:
 
     def _constants(self) -> Arrays:
         """Return random numbers for constant arrays with which the reference computes finite outputs."""
-        start, roles, stepper = state(self._reference), self.roles(), self._stepper("float32")
+        roles, stepper = self.roles(), self._stepper("float32")
+        unsaved = {name for name, one in roles["buffers"].items() if not one}
+        start = {name: one for name, one in state(self._reference).items() if name not in unsaved}
         for positive in (False, True):
             drawn = draw_constants(start, roles["trainable"], roles["tied"], positive)
             runs = stepper.with_constants(start, drawn) if drawn else []

@@ -82,6 +82,7 @@ def record_updates(
         if index == 0:
             run.gradients = step.gradients
             run.clipped = step.clipped
+            run.no_gradient = step.no_gradient
             run.parts = step.parts
             run.sent = step.sent
             run.received = step.received

@@ -68,24 +68,52 @@ def floats(arrays: Arrays) -> Arrays:
     return {name: one for name, one in arrays.items() if not are_integers(one)}
 
 
-def statistics_of(run: Run) -> Arrays:
-    """Return BatchNorm's statistics, and other untrained arrays, after update 1."""
-    first = run.after[0] if run.after else {}
-    return {name: value for name, value in first.items() if name not in run.gradients}
+def changes(run: Run, after: Arrays, trained: bool | None = None) -> Mapping[Any, np.ndarray]:
+    """Return how far each array of `after` is from its value before the updates.
+
+    `trained` is whether to return only arrays that have a gradient, or only those that have none;
+    None: all. An array that has another shape than before is left out.
+    """
+
+    def is_compared(name: str) -> bool:
+        if name not in run.start or run.start[name].shape != after[name].shape:
+            return False
+        return trained is None or trained == (name in run.gradients)
+
+    def change(name: str) -> np.ndarray:
+        return _change(after[name], run.start[name])
+
+    return Computed(filter(is_compared, after), change)
+
+
+def _change(after: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Return `after` − `start` in 64 bits. Equal numbers have no change, even if infinite."""
+    if are_integers(after, start):
+        return after.astype(np.int64) - start.astype(np.int64)
+    dtype = np.complex128 if after.dtype.kind == "c" else np.float64
+    if after is start:  # nothing has changed (`record_updates`)
+        return np.zeros(start.shape, dtype)
+    with np.errstate(invalid="ignore"):
+        change = np.subtract(after, start, dtype=dtype)
+    same = ~np.isfinite(change)
+    if same.any():
+        change[same & (after == start)] = 0
+    return change
+
+
+def statistics_of(run: Run) -> Mapping[Any, np.ndarray]:
+    """Return the change of BatchNorm's statistics, and of other untrained arrays, by update 1."""
+    return changes(run, run.after[0], trained=False) if run.after else {}
 
 
 def change_of(run: Run) -> Mapping[Any, np.ndarray]:
-    """Return the change of each trained parameter by update 1, in float64."""
-
-    def change(name: str) -> np.ndarray:
-        return np.subtract(run.after[0][name], run.start[name], dtype=np.float64)
-
-    return Computed(run.gradients if run.after else (), change)
+    """Return the change of each trained parameter by update 1."""
+    return changes(run, run.after[0], trained=True) if run.after else {}
 
 
-def last_weights_of(run: Run) -> Arrays:
-    """Return all arrays after the last recorded update, or none if there was only one update."""
-    return run.after[-1] if len(run.after) > 1 else {}
+def last_change_of(run: Run) -> Mapping[Any, np.ndarray]:
+    """Return the change of all arrays by all recorded updates, or none if there was only one."""
+    return changes(run, run.after[-1]) if len(run.after) > 1 else {}
 
 
 # In the order of a training step. After update 1, later arrays depend on the earlier ones.
@@ -100,9 +128,9 @@ MEASURED: dict[StageId, OfRun] = {
     CHANGE: change_of,
     STATISTICS: statistics_of,
     TRAJECTORY: lambda run: by_update(run.losses),
-    LAST: last_weights_of,
+    LAST: last_change_of,
     CHANGED_BUFFERS: lambda run: run.last_outputs,
-    AVERAGE: lambda run: run.average,
+    AVERAGE: lambda run: changes(run, run.average),
     OUTPUTS: lambda run: by_update(flat(floats(one)) for one in run.train_outputs),
 }
 
