@@ -58,7 +58,7 @@ from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.ranks import check_shares
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import StoredSource
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, shared
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.loss import make_loss
@@ -130,13 +130,14 @@ class MindSporeSide:
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics of the net."""
-        return state(self._net)
+        self._initial = state(self._net)
+        return self._initial
 
     def start(self, like: Like | None) -> None:
         """Take over the reference's weights, if there are any."""
         if like:
             assign(self._net, like.start)
-        self._start = state(self._net)
+        self._start = shared(state(self._net), like.start if like else self._initial)
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
@@ -240,6 +241,7 @@ class MindSporeSide:
             self._outputs,
             self._set_masks,
             self._workers,
+            self._start,
         )
         last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
         with same_numbers(places_of(net).values()):

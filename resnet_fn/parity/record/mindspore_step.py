@@ -38,7 +38,7 @@ from resnet_fn.parity.record.numbers import Place
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, map_tree, named_leaves, split
+from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, map_tree, named_leaves, shared, split
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import MovingAverage, averaged_parameters, moving_average
@@ -69,6 +69,7 @@ class MindSporeStepper:
             micro-batch.
         set_masks: sets the dropout masks, which are ones until then; None: there are none.
         workers: the workers that share each batch.
+        start: the net's state, whose arrays are kept instead of copies.
     """
 
     def __init__(
@@ -82,7 +83,9 @@ class MindSporeStepper:
         outputs: Mapping[str, Any],
         set_masks: Callable[[], None] | None,
         workers: Workers,
+        start: Arrays,
     ) -> None:
+        self._start = start
         self._net, self._plan, self._rates, self._loss = net, plan, rates, loss
         self._optimizer, self._make_step, self._outputs = optimizer, make_step, outputs
         self._set_masks, self._workers = set_masks, workers
@@ -107,7 +110,7 @@ class MindSporeStepper:
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics."""
-        return state(self._net)
+        return shared(state(self._net), self._start)
 
     def alone(self) -> tuple[list[float], Arrays]:
         """Return the losses and the statistics of this worker (`Run.own_losses`).
@@ -170,7 +173,13 @@ class MindSporeStepper:
             "jit": compiler(),
             **self._sharing,
         }
-        before = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
+        known = {
+            id(one): self._start.get(path) for path, one in parameters_by_path(self._net).items()
+        }
+        before = [
+            (one, _kept(one.numpy(), known.get(id(one))))
+            for one in (*run_state.weights, *run_state.training)
+        ]
         forward = with_inputs(self._net, plan.batches[0][0])
         return self._make_step(forward, self._recorded_loss, update, **options), before
 
@@ -270,6 +279,14 @@ class MindSporeStepper:
         after = self._on_batch(0, start, self._clipped) if self._unclipped else run
         run.clipped, run.after = after.gradients, [state(self._net)] if self._updates else []
         return [run]
+
+
+def _kept(value: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+    """Return the known array if it is equal, or a copy of the value."""
+    if known is not None and known.dtype == value.dtype and np.array_equal(known, value):
+        return known
+    # the pages of new zeros take no memory until they are written
+    return value.copy() if value.any() else np.zeros(value.shape, value.dtype)
 
 
 def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:

@@ -13,6 +13,7 @@ from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import flip_widths, loss_of_logits, what_failed
 from resnet_fn.parity.record.layer_settings import without_dropout
+from resnet_fn.parity.record.measuring import Measuring
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.record.torch_layers import (
     layers_of,
@@ -45,7 +46,7 @@ from resnet_fn.parity.record.torch_step import (
     scalar,
     settings_of_optimizer,
 )
-from resnet_fn.parity.record.updates import record_run, record_updates
+from resnet_fn.parity.record.updates import UNWATCHED, Watch, record_run, record_updates
 from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
 from resnet_fn.parity.trace.data import Changing, ParameterSettings, Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import are_integers
@@ -104,7 +105,8 @@ class TorchSide:
 
     def state(self) -> Arrays:
         """Return the initial parameters and statistics."""
-        return self._built(self._module)
+        self._initial = self._built(self._module)
+        return self._initial
 
     def _built(self, module: torch.nn.Module) -> Arrays:
         module = uncompiled(module)
@@ -202,7 +204,10 @@ class TorchSide:
         self._drawn = self._constants()
         with self._limits:
             run = self._run("float32")
-        self._exact = self._run("float64")
+        rounded = run if self._rounded == "float32" else self._run(self._rounded)
+        measuring = Measuring(rounded)
+        self._exact = self._run("float64", measuring)
+        self._measured = measuring.rounding
         if len(run.drawn) != len(self._exact.drawn):  # without rounding, a right port may differ
             run.drawn, self._exact.drawn = [], []
             self._not_drawn.append(f"{words_of_constants(self._drawn)}: it fails in float64")
@@ -229,13 +234,20 @@ class TorchSide:
             self._not_drawn.append(f"{words_of_constants(drawn)}: {why}")
         return {}
 
-    def _run(self, precision: str) -> Run:
+    def _run(self, precision: str, watch: Watch = UNWATCHED) -> Run:
         with in_float64() if precision == "float64" else contextlib.nullcontext():
-            return record_run(self._stepper(precision), self.plan, self.plan.rates, {}, self._drawn)
+            stepper = self._stepper(precision)
+            return record_run(stepper, self.plan, self.plan.rates, {}, self._drawn, watch)
+
+    def _changes(self, run: Run) -> Rounding:
+        """Return how far the updates are from the recorded ones if they are made again now."""
+        measuring = Measuring(run)
+        self._run("float32", measuring)
+        return measuring.rounding
 
     def _stepper(self, precision: str) -> TorchStepper:
         given = (self.plan, self._loss, self._make_optimizer, precision)
-        return TorchStepper(self._reference, *given, self._masked)
+        return TorchStepper(self._reference, *given, self._masked, self._initial)
 
     def loss_example(self) -> Any:
         """Return outputs in the structure that the loss takes."""
@@ -261,9 +273,7 @@ class TorchSide:
                     self._reference, self.plan, batch, self._loss, self._rounded, run.start
                 )
                 noisy.append(rounding.rounding(one, first_update))
-        measured = rounding.rounding(
-            run if self._rounded == "float32" else self._run(self._rounded), self._exact
-        )
+        measured = self._measured
         # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
         # do statistics.
         only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= ONLY_ROUNDING
@@ -353,9 +363,8 @@ class TorchSide:
         in_half = self._rounded == "float16"
         return TorchSource(
             self._reference,
-            None if in_half else Rerun(self._reference, self.plan, self._loss),
-            lambda: self._run("float32"),
-            self._exact,
+            None if in_half else lambda: Rerun(self._reference, self.plan, self._loss),
+            lambda: self._changes(trace.run),
             () if in_half else tuple(flip_widths(trace.layers["train"])),
             trace.probes or None,
             lambda module, asked: probes_of(module, inputs, executions, asked),

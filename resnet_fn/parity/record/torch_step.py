@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,8 @@ from resnet_fn.parity.trace.data import RATE, STATISTICS, ParameterSettings, Run
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import as_complex, shape_of
-from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, split
+from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, shared, split
+from resnet_fn.runtime.malloc import release_freed
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -51,6 +53,7 @@ class TorchStepper:
         make_optimizer: returns an optimizer of a module; None: the plan's.
         precision: "float32", "float64", or "float16" for automatic mixed precision.
         masked: the reference with dropout masks, or None.
+        known: arrays that the state from before the updates may share.
     """
 
     shows_gradients = True
@@ -63,7 +66,9 @@ class TorchStepper:
         make_optimizer: MakeOptimizer | None,
         precision: str,
         masked: torch.nn.Module | None = None,
+        known: Arrays | None = None,
     ) -> None:
+        self._known = known or {}
         self._given = (plan, loss, make_optimizer, precision)
         self._reference = module
         self._masked = masked
@@ -79,7 +84,7 @@ class TorchStepper:
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics."""
-        return state(self._run.module)
+        return shared(state(self._run.module), self._known)
 
     def alone(self) -> tuple[list[float], Arrays]:
         """Return ([], {}): there is one worker."""
@@ -97,9 +102,12 @@ class TorchStepper:
         gradients = run.gradients() if index == 0 else {}
         limit = self._plan.clip_norm or float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(list(run.parameters.values()), limit))
-        clipped = run.gradients() if index == 0 else {}
         none = run.no_gradient()
+        clipped = gradients  # without a limit, and unless the norm is infinite, they are unchanged
+        if index == 0 and (self._plan.clip_norm or not math.isfinite(norm)):
+            clipped = run.gradients()
         self._optimizer.step()
+        self._optimizer.zero_grad()  # gradients need no memory while the state is copied
         if self._average is not None:
             self._average.update(module)
         return Step(value, norm, outputs, True, gradients, clipped, none, parts)
@@ -121,6 +129,7 @@ class TorchStepper:
         average = state(self._average.module) if self._average is not None else {}
         # further runs copy the module again, and memory is needed for one copy only
         del self._run, self._optimizer, self._set_rate, self._average
+        release_freed()
         return average
 
     def on_batch(self, index: int, start: Arrays) -> Run:
