@@ -318,7 +318,7 @@ def test_a_batch_in_another_order_is_the_same_training():
 
 def test_drift_is_of_the_trained_module_and_noted_where_it_cannot_be_measured():
     def refuses(module):
-        assert (torch.ones(99) + torch.ones(99) == 2).all(), "noise"
+        assert (torch.full((99,), 0.3) + 0.3 == 0.6).all(), "noise"
         return torch.optim.Adam(module.parameters())
 
     net = torch.nn.Sequential(*block(), torch.nn.Flatten(), torch.nn.LazyLinear(4))

@@ -17,7 +17,13 @@ import numpy as np
 
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding
-from resnet_fn.parity.trace.difference import UNDECIDED, Difference, difference, norm
+from resnet_fn.parity.trace.difference import (
+    UNDECIDED,
+    Difference,
+    difference,
+    norm,
+    without_large,
+)
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR, SIGMAS
 from resnet_fn.parity.trace.stages import ArrayId, Key
 from resnet_fn.parity.trace.tree import Arrays
@@ -90,21 +96,31 @@ class Allowed(NamedTuple):
     tolerance: float  # a relative error that passes whatever the rounding
     rounding: float = 0.0  # the reference's relative rounding; a multiple of it passes
     why: str = ""  # the rule that gives the larger bound
+    # the rounding of the numbers that are compared apart, if it is another
+    large: float | None = None
 
     def compare(self, array: ArrayId | str, port: object, reference: object) -> Difference:
         """Compare two arrays of one shape with this bound."""
         return difference(array, port, reference, *self)
 
 
-def larger_bound(tolerance: float, roundings: Mapping[str, float], reason: str = "") -> Allowed:
+def larger_bound(
+    tolerance: float,
+    roundings: Mapping[str, float],
+    reason: str = "",
+    large: float | None = None,
+) -> Allowed:
     """Return what a tolerance, and the largest of several roundings by reason, allow.
 
-    `reason` names the tolerance's rule, if it is not the stage's tolerance.
+    `reason` names the tolerance's rule, if it is not the stage's tolerance. `large` is the measured
+    rounding of the array's large numbers.
     """
     why, rounding = max(roundings.items(), key=lambda one: one[1])
     if ROUNDING_FACTOR * rounding <= tolerance:
         why = reason or within(tolerance).why
-    return Allowed(tolerance, rounding, why)
+    if large is not None:
+        large = max({**roundings, "measured rounding": large}.values())
+    return Allowed(tolerance, rounding, why, large)
 
 
 def within(tolerance: float) -> Allowed:
@@ -165,29 +181,34 @@ def unsure_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool
     return small | (np.abs(port - reference) > UNSURE_SHARE * size) | only_rounding
 
 
-def part_of_stage(item: Difference, size: float, whole: float, rounding: float) -> Difference:
+def part_of_stage(item: Difference, off: float, whole: float, rounding: float) -> Difference:
     """Return the difference of an array that is only rounding, as a part of the whole stage.
 
-    Such an array only needs to be small. `size` and `whole` are the norms of the array and the
-    stage.
+    Such an array only needs to be small. `off` is the norm of the error, and `whole` the norm of
+    the stage.
     """
-    relative = item.relative * size / (whole or 1.0)
+    relative = off / (whole or 1.0)
     return dataclasses.replace(
         item, relative=relative, rounding=rounding, why="only rounding: a part of the stage"
     )
 
 
-def unit_of_stage(item: Difference, unit: float, size: float, whole: float) -> Difference:
-    """Return the difference of a change that its weight's last place hides, as a part of all
-    changes.
+def unit_of_stage(
+    item: Difference, unit: float, off: float, size: float, whole: float
+) -> Difference:
+    """Return the difference of a change, as a part of the stage's whole change if the rounding of
+    its weight leaves the change alone undecided.
+
+    `unit` is the norm of that rounding, `off` the norm of the error, and `size` and `whole` the
+    norms of the change and of all changes. The result has no tolerance: only the rounding passes.
     """
-    if not (item.verdict == UNDECIDED and ROUNDING_FACTOR * unit > CEILING * size and whole):
+    hidden = item.verdict == UNDECIDED and ROUNDING_FACTOR * unit > CEILING * size
+    if not (hidden and whole):
         return item
-    part = size / whole
     return dataclasses.replace(
         item,
-        relative=item.relative * part,
-        rounding=item.rounding * part,
+        relative=off / whole,
+        rounding=item.rounding * size / whole,
         tolerance=0.0,
         why="unit of the weight, as a part of the stage",
     )
@@ -198,7 +219,8 @@ def by_random_walk(updates: int, weights: np.ndarray, change: np.ndarray) -> All
 
     Each update rounds a weight to float32; the errors add up as in a random walk.
     """
-    error = float(updates) ** 0.5 * HALF_A_UNIT * norm(weights) / (norm(change) or 1.0)
+    size = norm(without_large(change)) or 1.0
+    error = float(updates) ** 0.5 * HALF_A_UNIT * norm(weights) / size
     return larger_bound(CHANGES, {"random walk of weights": min(error, CEILING)})
 
 

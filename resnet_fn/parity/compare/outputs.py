@@ -41,12 +41,13 @@ class Outputs(Rule):
             return Stage(self.id, failed=words)
         more = [_word(name) for name in port if name not in names.values()]
         errors, least, differences = sides.errors(self.id), self.least(sides), []
+        of_large = sides.errors_of_large(self.id)
         for name, b in reference.items():
             roundings = {
                 "measured rounding": errors.get(name, 0.0),
                 self.floor: least.get(name, 0.0),
             }
-            allowed = larger_bound(self.tolerance, roundings)
+            allowed = larger_bound(self.tolerance, roundings, large=of_large.get(name))
             differences.append(allowed.compare(array_id(name), port[names[name]], b))
         return Stage(self.id, differences, f"in the port alone: {', '.join(more)}" if more else "")
 

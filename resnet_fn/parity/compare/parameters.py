@@ -46,7 +46,7 @@ class Parameters(Rule):
         if not common:
             note = "one side keeps none" if sides.port.run.after else "not run in the port"
             return Stage(self.id, note=note)
-        errors = sides.errors(self.id)
+        errors, of_large = sides.errors(self.id), sides.errors_of_large(self.id)
         roundings = {}
         for name in common:
             error = sides.rounding_of(self.id, name, given, reference[name])
@@ -61,20 +61,29 @@ class Parameters(Rule):
             a, b, size = port[name], reference[name], norm(reference[name]) or 1.0
             if name in unsure:
                 a = np.where(unsure[name] & (np.abs(a - b) <= most), b, a)
-            allowed = self.allowed(sides, name, b, {"measured rounding": error, "median": usual})
+            known = [of_large[one] for one in sides.names.sources(name) if one in of_large]
+            bounds = {"measured rounding": error, "median": usual}
+            allowed = self.allowed(sides, name, b, bounds, max(known, default=None))
             item = allowed.compare(ArrayId(name), a, b)
-            if item.verdict in (UNDECIDED, DIFFERS) and name in sides.only_rounding:
-                item = part_of_stage(item, size, whole, usual)
-            else:
-                item = self.by_the_stage(sides, item, size, whole)
+            if item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative):
+                off = norm(a - b)
+                if name in sides.only_rounding:
+                    item = part_of_stage(item, off, whole, usual)
+                else:
+                    item = self.by_the_stage(sides, item, off, size, whole)
             differences.append(item)
         return Stage(self.id, differences)
 
     def allowed(
-        self, sides: Sides, name: str, reference: np.ndarray, roundings: dict[str, float]
+        self,
+        sides: Sides,
+        name: str,
+        reference: np.ndarray,
+        roundings: dict[str, float],
+        large: float | None,
     ) -> Allowed:
-        """Return the bound of one array."""
-        return larger_bound(self.tolerance, roundings)
+        """Return the bound of one array. `large` is the rounding of its large numbers, if known."""
+        return larger_bound(self.tolerance, roundings, large=large)
 
     def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
         """Return whether an array is left out, because the reference does not change it."""
@@ -86,8 +95,13 @@ class Parameters(Rule):
         """
         return 0.0, {}
 
-    def by_the_stage(self, sides: Sides, item: Difference, size: float, whole: float) -> Difference:
-        """Return the difference, as a part of the stage if the array alone decides nothing."""
+    def by_the_stage(
+        self, sides: Sides, item: Difference, off: float, size: float, whole: float
+    ) -> Difference:
+        """Return the difference, as a part of the stage if the array alone decides nothing.
+
+        `off` is the norm of the error, `size` and `whole` are those of the array and the stage.
+        """
         return item
 
 

@@ -51,6 +51,10 @@ class Sides:
         key = dataclasses.replace(stage, batch=self.batch, masked=self.masked)
         return self.rounding.get(key, {})
 
+    def errors_of_large(self, stage: StageId) -> Mapping[Any, float]:
+        """Return the rounding of the large numbers of the stage's arrays that have such."""
+        return self.errors(dataclasses.replace(stage, large=True))
+
     def rounding_of(self, stage: StageId, name: str, given: Arrays, made: Any) -> float:
         """Return the rounding of the port's array `name` (`allowed.rounding_of`)."""
         return allowed.rounding_of(self.names, self.errors(stage), name, given, made)

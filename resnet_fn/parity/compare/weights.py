@@ -15,7 +15,7 @@ from resnet_fn.parity.compare.parameters import Parameters
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.workers import PortWorkers
-from resnet_fn.parity.trace.difference import Difference, norm
+from resnet_fn.parity.trace.difference import Difference, norm, without_large
 from resnet_fn.parity.trace.tree import Arrays
 
 
@@ -50,16 +50,21 @@ class Weights(Parameters):
         return sides.unsure_on_any_batch
 
     def allowed(
-        self, sides: Sides, name: str, reference: np.ndarray, roundings: dict[str, float]
+        self,
+        sides: Sides,
+        name: str,
+        reference: np.ndarray,
+        roundings: dict[str, float],
+        large: float | None,
     ) -> Allowed:
         """Return the bound of one weight: that of its change, if it is larger."""
-        bound = larger_bound(self.tolerance, roundings)
+        bound = larger_bound(self.tolerance, roundings, large=large)
         if name not in sides.port.run.gradients:
             return bound
         size = norm(reference) or 1.0
         change = CHANGES * norm(reference - sides.port.run.start[name]) / size
         if change > self.tolerance:
-            return larger_bound(change, roundings, "tolerance of the change")
+            return larger_bound(change, roundings, "tolerance of the change", large)
         return bound
 
 
@@ -113,12 +118,20 @@ class Change(Weights):
         return HALF_A_UNIT * norm(sides.port.run.start[name])
 
     def allowed(
-        self, sides: Sides, name: str, reference: np.ndarray, roundings: dict[str, float]
+        self,
+        sides: Sides,
+        name: str,
+        reference: np.ndarray,
+        roundings: dict[str, float],
+        large: float | None,
     ) -> Allowed:
         """Return the bound of one change: at least the last place of its weight."""
-        unit = self._unit(sides, name) / (norm(reference) or 1.0)
-        return larger_bound(self.tolerance, {**roundings, "unit of the weight": unit})
+        unit = self._unit(sides, name) / (norm(without_large(reference)) or 1.0)
+        with_unit = {**roundings, "unit of the weight": unit}
+        return larger_bound(self.tolerance, with_unit, large=large)
 
-    def by_the_stage(self, sides: Sides, item: Difference, size: float, whole: float) -> Difference:
+    def by_the_stage(
+        self, sides: Sides, item: Difference, off: float, size: float, whole: float
+    ) -> Difference:
         """Return the difference, as a part of all changes if the weight's last place hides it."""
-        return unit_of_stage(item, self._unit(sides, item.name), size, whole)
+        return unit_of_stage(item, self._unit(sides, item.name), off, size, whole)

@@ -38,7 +38,15 @@ from resnet_fn.parity.record.mindspore_recorders import Loss
 from resnet_fn.parity.record.mindspore_step import MakeStep, MindSporeStepper
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.record.updates import record_run
-from resnet_fn.parity.trace.data import STATISTICS, ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.data import (
+    STATISTICS,
+    ParameterSettings,
+    Probes,
+    Rounding,
+    Run,
+    Ties,
+    Trace,
+)
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
@@ -239,6 +247,10 @@ class MindSporeSide:
     def rounding(self, run: Run) -> Rounding:
         """Return {}: rounding is measured of the reference."""
         return {}
+
+    def ties(self, run: Run) -> Ties | None:
+        """Return None: ties are found in the reference."""
+        return None
 
     def limits(self) -> list[str]:
         """Return []: limits are noted of the reference."""

@@ -61,6 +61,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             if masks and of_port:  # until the end of the updates, compiled masks are ones
                 layers["dropout"] = side.layers("dropout")
         rounding = side.rounding(run)  # of the reference: float64 and noise
+        ties = side.ties(run)
         if random:
             random_train = cut_random(layers["train"], side.layers_again())
         if probed and not of_port:  # last: their outputs may fill the memory
@@ -72,6 +73,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             layers,
             run,
             rounding=rounding,
+            ties=ties,
             notes=[*dropout_notes(side.is_reference, dropped, plan), *side.notes],
             environment=side.environment(),
             random_eval=random_eval,

@@ -6,38 +6,106 @@ from collections.abc import Collection, Sequence
 
 from resnet_fn.parity.trace.data import Rounding, Run
 from resnet_fn.parity.trace.derived import MEASURED
-from resnet_fn.parity.trace.difference import ROUNDING_FACTOR, relative_error
-from resnet_fn.parity.trace.limits import MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
-from resnet_fn.parity.trace.stages import AVERAGE, CHANGED_BUFFERS, GRADIENTS, LAST
+from resnet_fn.parity.trace.difference import ROUNDING_FACTOR, errors_of_parts
+from resnet_fn.parity.trace.limits import CHAOTIC, MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
+from resnet_fn.parity.trace.plan import OptimizerPlan
+from resnet_fn.parity.trace.stages import (
+    AVERAGE,
+    CHANGE,
+    CHANGED_BUFFERS,
+    EVAL_FORWARD,
+    GRADIENTS,
+    LAST,
+    TRAIN_FORWARD,
+    TRAJECTORY,
+    Key,
+    StageId,
+)
+from resnet_fn.parity.trace.tree import Arrays
 
 
-def rounding(run: Run, exact: Run) -> Rounding:
-    """Return the relative errors of a run's arrays against the same run in float64, by stage."""
+def rounding(run: Run, exact: Run, like: Run | None = None) -> Rounding:
+    """Return the relative errors of a run's arrays against the same run in float64, by stage.
+
+    The arrays of `like`, which are `run`'s by default, say which numbers are large: their errors
+    are those of a stage of their own. An array of another shape has an infinite error.
+    """
     roundings: Rounding = {}
+    like = run if like is None else like
     for stage, values in MEASURED.items():
-        errors, exactly = roundings.setdefault(stage, {}), values(exact)
+        exactly, compared = values(exact), values(like)
+        errors, of_large = dict[Key, float](), dict[Key, float]()
         for name, value in values(run).items():
-            error = relative_error(value, exactly[name])
+            if name not in exactly or name not in compared:
+                continue
+            error, large = errors_of_parts(value, exactly[name], compared[name])
             errors[name] = 0.0 if math.isnan(error) else error
-    for index, pair in enumerate(zip(run.later, exact.later, strict=True)):
+            if large is not None:
+                of_large[name] = large
+        roundings[stage] = errors
+        if of_large:
+            roundings[dataclasses.replace(stage, large=True)] = of_large
+    for index, runs in enumerate(zip(run.later, exact.later, like.later, strict=True)):
         roundings |= {
             dataclasses.replace(stage, batch=index + 2): errors
-            for stage, errors in rounding(*pair).items()
+            for stage, errors in rounding(*runs).items()
         }
-    for pair in zip(run.dropped, exact.dropped, strict=True):
+    for runs in zip(run.dropped, exact.dropped, like.dropped, strict=True):
         roundings |= {
             dataclasses.replace(stage, masked=True): errors
-            for stage, errors in rounding(*pair).items()
+            for stage, errors in rounding(*runs).items()
         }
     return roundings
 
 
-def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
+def without_scaled(changes: Rounding, optimizer: OptimizerPlan) -> Rounding:
+    """Return changes by noise without those of weights, if the optimizer scales gradients that are
+    only rounding to full size.
+
+    The comparison leaves such elements out one by one (docs/parity.md#adam), so that the changes of
+    whole arrays would be too large.
+    """
+    if not optimizer.is_adaptive:
+        return changes
+    return {stage: errors for stage, errors in changes.items() if stage.name != CHANGE.name}
+
+
+def is_chaotic(measured: Rounding) -> bool:
+    """Return whether float32 and float64 are further apart after the updates than weights may be.
+
+    Weights whose gradients are only rounding do not count: they drift in any training.
+    """
+    drifting = _only_rounding(measured)
+    last = [error for name, error in measured[LAST].items() if name not in drifting]
+    return max([*last, *measured[TRAJECTORY].values()], default=0.0) > CHAOTIC
+
+
+def _only_rounding(measured: Rounding) -> set[Key]:
+    """Return the parameters whose gradients have a rounding of at least `ONLY_ROUNDING`."""
+    return {name for name, error in measured[GRADIENTS].items() if error >= ONLY_ROUNDING}
+
+
+def forward_outputs(run: Run) -> dict[StageId, Arrays]:
+    """Return a run's outputs by stage, on each batch and with masks."""
+    outputs = {}
+    for stage in (EVAL_FORWARD, TRAIN_FORWARD):
+        outputs[stage] = MEASURED[stage](run)
+        for index, later in enumerate(run.later):
+            outputs[dataclasses.replace(stage, batch=index + 2)] = MEASURED[stage](later)
+        for dropped in run.dropped:
+            outputs[dataclasses.replace(stage, masked=True)] = MEASURED[stage](dropped)
+    return outputs
+
+
+def with_noise(
+    measured: Rounding, noisy: Sequence[Rounding], chaotic: Rounding | None = None
+) -> Rounding:
     """Return each array's rounding: the error in `measured` or, if larger, an estimate from the
     changes in `noisy`.
 
     `noisy` has relative changes under noise of one unit in the last place: those of the first
-    batch's arrays, which count for every batch, and those of `drift`.
+    batch's arrays, which count for every batch, and those of `drift`. The changes in `chaotic`
+    count in full, because such a training has no closer answer in float32.
     """
     grown = {}
     for stage, errors in measured.items():
@@ -50,24 +118,29 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
         least = {
             name: min(spread, MOST_BY_NOISE / ROUNDING_FACTOR) for name, spread in spreads.items()
         }
-        if first == GRADIENTS:  # such a gradient is only rounding
+        if first.name == GRADIENTS.name:  # such a gradient is only rounding
             least |= {name: spread for name, spread in spreads.items() if spread >= ONLY_ROUNDING}
-        grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
+        of_chaos = (chaotic or {}).get(stage, {})
+        grown[stage] = {
+            name: max(error, least[name], of_chaos.get(name, 0.0)) for name, error in errors.items()
+        }
     return grown
 
 
-def drift(noisy: Run, run: Run, measured: Rounding, parameters: Collection[str]) -> Rounding:
+def drift(
+    noisy: Run, run: Run, measured: Rounding, parameters: Collection[str], chaotic: bool
+) -> Rounding:
     """Return relative changes by noise after the last update: of untrained arrays, of outputs, and
-    of weights whose gradients have a rounding of at least `ONLY_ROUNDING`.
+    of weights whose gradients have a rounding of at least `ONLY_ROUNDING`; of all weights if the
+    training is chaotic.
     """
     # `parameters` has the trained ones; the rest are statistics and constant arrays
-    errors, statistics = rounding(noisy, run), noisy.after[-1].keys() - parameters
+    errors = rounding(noisy, run, run)
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
-    drifting = statistics | {
-        name for name, error in measured[GRADIENTS].items() if error >= ONLY_ROUNDING
-    }
+    drifting = {*(noisy.after[-1].keys() - parameters), *_only_rounding(measured)}
     moved = {
-        stage: {name: one for name, one in errors[stage].items() if name in drifting}
-        for stage in (LAST, AVERAGE)
+        stage: {name: one for name, one in found.items() if chaotic or name in drifting}
+        for stage, found in errors.items()
+        if stage.name in (LAST.name, AVERAGE.name)
     }
     return {**moved, CHANGED_BUFFERS: errors[CHANGED_BUFFERS]}

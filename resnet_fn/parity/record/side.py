@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Ties, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.plan import Plan
@@ -170,6 +170,11 @@ class Side(Protocol):
 
     def rounding(self, run: Run) -> Rounding:
         """Return the rounding of each array, by stage; {}: it is not measured on this side."""
+
+    def ties(self, run: Run) -> Ties | None:
+        """Return what changes where rounding decides about a step, after `rounding` has run; None:
+        nothing, or it is not measured on this side.
+        """
 
     def limits(self) -> list[str]:
         """Return the limits of functions that no number has reached, a line each."""

@@ -9,6 +9,7 @@ import torch
 from resnet_fn.parity.record.common import parameter_roles
 from resnet_fn.parity.record.layers import record_layers, recorded_layers
 from resnet_fn.parity.record.probes import Caller, compute_probes
+from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import in_float64
 from resnet_fn.parity.record.torch_module import (
     call,
@@ -41,10 +42,14 @@ def layers_with_rounding(
 ) -> list[Layer]:
     """Return all layers' executions.
 
-    The rounding of inputs and outputs is the relative error against float64.
+    The rounding of inputs and outputs is the relative error against float64, which decides as
+    float32 does. It is infinite if the shapes differ.
     """
-    layers = layers_of(reference, inputs, train)
-    with in_float64():
+    decisions = Decisions()
+    with Deciding(decisions.note):
+        layers = layers_of(reference, inputs, train)
+    decisions.restart()
+    with Deciding(decisions.kept), in_float64():
         exact = {
             layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)
         }

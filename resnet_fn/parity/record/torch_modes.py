@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.parity.record.torch_decisions import Call, Decisions
 
 
 @contextlib.contextmanager
@@ -74,11 +75,17 @@ _EXACT = """
 class Noise(torch.overrides.TorchFunctionMode):
     """A context manager that adds relative noise of 2⁻²³ to float32 operands and results of calls
     that round.
+
+    Numbers without a fraction below 2²³ get no noise: they count, or stand for a class or a place.
+    If `decisions` are given, those of the run without noise are kept.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, decisions: Decisions | None = None) -> None:
         super().__init__()
         self.generator, self.exact = torch.Generator().manual_seed(seed), {*_EXACT.split()}
+        self._decisions = decisions
+        if decisions is not None:
+            decisions.restart()
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -88,15 +95,23 @@ class Noise(torch.overrides.TorchFunctionMode):
             ("__i", "__set")
         )
         if name in self.exact or in_place or "out" in kwargs:
-            return function(*args, **kwargs)
+            return self._decided(Call(name, args, kwargs), function(*args, **kwargs))
         noisy = functools.partial(torch.utils._pytree.tree_map, self._add)
         kept = 1 if name == "batch_norm" else len(args)  # writes into its further arguments
-        return noisy(function(*noisy(args[:kept]), *args[kept:], **kwargs))
+        given = (*noisy(args[:kept]), *args[kept:])
+        result = noisy(function(*given, **kwargs))
+        return self._decided(Call(name, given, kwargs), result)
+
+    def _decided(self, call: Call, result: Any) -> Any:
+        return self._decisions.kept(call, result) if self._decisions is not None else result
 
     def _add(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype != torch.float32:
             return leaf
-        return leaf * (1 + 2**-23 * torch.randn(leaf.shape, generator=self.generator))
+        values = leaf.detach()
+        whole = (values == values.round()) & (values.abs() < 2**23)
+        noise = 2**-23 * torch.randn(leaf.shape, generator=self.generator)
+        return leaf * (1 + noise.masked_fill_(whole, 0.0))
 
 
 # Functions that limit numbers → the names of their arguments after the first.

@@ -14,6 +14,7 @@ from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import flip_widths, loss_of_logits, what_failed
 from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.record.side import Dropped
+from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_layers import (
     layers_of,
     layers_with_rounding,
@@ -37,13 +38,12 @@ from resnet_fn.parity.record.torch_step import (
     Loss,
     MakeOptimizer,
     TorchStepper,
-    on_batch,
     optimizer_alone,
     scalar,
     settings_of_optimizer,
 )
 from resnet_fn.parity.record.updates import record_run, record_updates
-from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Ties, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
@@ -89,6 +89,7 @@ class TorchSide:
         # the precision in which rounding is measured
         self._rounded = "float16" if plan.precision == "fp16" else "float32"
         self._limits, self._masked = Limits(), None
+        self._decisions = Decisions()  # of the updates
 
     def session(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context that puts torch's generator back."""
@@ -189,9 +190,11 @@ class TorchSide:
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates in float32, and in float64 for `rounding`."""
-        with self._limits:
+        with self._limits, Deciding(self._decisions.note):
             run = self._run("float32")
-        self._exact = self._run("float64")
+        self._decisions.restart()
+        with Deciding(self._decisions.kept):
+            self._exact = self._run("float64")
         return run
 
     def _run(self, precision: str) -> Run:
@@ -218,25 +221,53 @@ class TorchSide:
         """Return the error of each array against float64 or, if larger, a multiple of its change by
         noise.
         """
-        noisy, first_update = [], dataclasses.replace(run, later=[], dropped=[])
-        batch = self.plan.batches[0]
-        for seed in range(_NOISY_RUNS) if self._rounded == "float32" else ():
-            with Noise(seed):
-                one = on_batch(
-                    self._reference, self.plan, batch, self._loss, self._rounded, run.start
-                )
-                noisy.append(rounding.rounding(one, first_update))
+        first_update = dataclasses.replace(run, later=[], dropped=[])
+        noisy = self._noisy_updates(first_update) if self._rounded == "float32" else []
         measured = rounding.rounding(
-            run if self._rounded == "float32" else self._run(self._rounded), self._exact
+            run if self._rounded == "float32" else self._run(self._rounded), self._exact, run
         )
         # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
         # do statistics.
         only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= ONLY_ROUNDING
-        if noisy and self.plan.optimizer.is_adaptive and only_rounding:
-            noisy += self._drift(run, first_update, measured)
-        return rounding.with_noise(measured, noisy)
+        in_half = self._rounded == "float16"
+        chaotic = not in_half and rounding.is_chaotic(measured)
+        drifts = not in_half and self.plan.optimizer.is_adaptive and only_rounding
+        moved = self._drift(run, first_update, measured, chaotic) if drifts or chaotic else []
+        of_chaos = moved[0] if moved and chaotic else None
+        return rounding.with_noise(measured, noisy + moved, of_chaos)
 
-    def _drift(self, run: Run, first_update: Run, measured: Rounding) -> list[Rounding]:
+    def _first_update(self) -> Run:
+        """Make update 1 without what later updates add to."""
+        run = record_updates(
+            self._stepper(self._rounded), self.plan, self.plan.rates, {}, updates=1
+        )
+        return dataclasses.replace(run, average={}, last_outputs={}, moved={})
+
+    def _noisy_updates(self, first_update: Run) -> list[Rounding]:
+        """Return the changes of the arrays of update 1 by noise.
+
+        A run that fails under noise counts for nothing.
+        """
+        noisy, failed = list[Rounding](), list[str]()
+        for seed in range(_NOISY_RUNS):
+            try:
+                with Noise(seed, self._decisions):
+                    one = self._first_update()
+            except Exception as error:  # noise may take a probability beyond 1
+                failed.append(f"{type(error).__name__}: {first_line(error)}")
+                continue
+            changes = rounding.rounding(one, first_update, first_update)
+            noisy.append(rounding.without_scaled(changes, self.plan.optimizer))
+        if failed:
+            self.notes.append(
+                f"rounding is measured with {len(noisy)} of {_NOISY_RUNS} runs under noise, because "
+                f"the reference failed in the others ({failed[0]})"
+            )
+        return noisy
+
+    def _drift(
+        self, run: Run, first_update: Run, measured: Rounding, chaotic: bool
+    ) -> list[Rounding]:
         """Return [the drift of weights and statistics by noise], or [] if training fails then."""
         weights = {name: run.after[-1][name] for name in run.gradients}  # both sides get these
         try:
@@ -245,13 +276,34 @@ class TorchSide:
                     self._stepper(self._rounded), self.plan, self.plan.rates, weights
                 )
             trainable = self.roles()["trainable"]
-            return [rounding.drift(moved, first_update, measured, trainable)]
+            return [rounding.drift(moved, first_update, measured, trainable, chaotic)]
         except Exception as error:
             self.notes.append(
                 "drift is not measured, because training the reference under noise failed "
                 f"({type(error).__name__}: {first_line(error)})"
             )
             return []
+
+    def ties(self, run: Run) -> Ties | None:
+        """Return what changes if the ties that `rounding` has met are decided otherwise."""
+        decisions, self._decisions = self._decisions, Decisions()  # they may take much memory
+        if not decisions.has_ties or self._rounded != "float32":
+            return None
+        try:
+            for seed in range(_NOISY_RUNS // 2):  # so far, noise was in the first update only
+                with Noise(seed, decisions):
+                    self._run(self._rounded)
+            decisions.restart()
+            with Deciding(decisions.flipped):
+                flipped = self._run(self._rounded)
+        except Exception as error:
+            self.notes.append(
+                "ties are not measured, because the reference failed under noise, or with other "
+                f"decisions ({type(error).__name__}: {first_line(error)})"
+            )
+            return None
+        changes = rounding.rounding(flipped, run, run)
+        return Ties(decisions.lines, changes, rounding.forward_outputs(flipped))
 
     def limits(self) -> list[str]:
         """Return the limits that no number of the updates and probes has reached."""
@@ -282,6 +334,7 @@ class TorchSide:
             None if in_half else Rerun(self._reference, self.plan, self._loss),
             lambda: self._run("float32"),
             self._exact,
+            trace.run,
             () if in_half else tuple(flip_widths(trace.layers["train"])),
             trace.probes or None,
             lambda module, asked: probes_of(module, inputs, executions, asked),

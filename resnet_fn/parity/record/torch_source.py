@@ -9,6 +9,7 @@ import torch
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.probes import measure
 from resnet_fn.parity.record.rounding import rounding
+from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
 from resnet_fn.parity.record.torch_module import call, copied, tensors
 from resnet_fn.parity.record.torch_step import Loss, TorchRun
@@ -60,6 +61,7 @@ class TorchSource:
         rerun: runs the module again; None in half precision, in which nothing is asked.
         updates: makes the recorded updates again, in float32.
         exact: the updates in float64.
+        recorded: the recorded updates.
         tie_widths: the widths for which `flipped_ties` has an answer.
         probes: the recorded probes; None: not recorded.
         compute: computes the asked probes of a module.
@@ -71,11 +73,13 @@ class TorchSource:
         rerun: Rerun | None,
         updates: Callable[[], Run],
         exact: Run,
+        recorded: Run,
         tie_widths: tuple[float, ...],
         probes: Probes | None,
         compute: ComputeProbes,
     ) -> None:
         self._module, self._rerun, self._updates, self._exact = module, rerun, updates, exact
+        self._recorded = recorded
         self.tie_widths, self._probes, self._compute = tie_widths, probes, compute
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
@@ -87,7 +91,7 @@ class TorchSource:
         with flip_ties(width) as count:
             # twice as fast as float64; the error of float32 is rounding, too
             flipped = self._updates()
-        return rounding(flipped, self._exact), count()
+        return rounding(flipped, self._exact, self._recorded), count()
 
     def probe_rounding(self, asked: AskedProbes) -> ProbeAnswer | None:
         """Return the rounding of each output of these probes: the error against float64 or, if
@@ -97,12 +101,16 @@ class TorchSource:
             return None
         measured: dict[str, dict[str, dict[str, float]]] = {}
         try:
-            with in_float64():
+            decisions = Decisions()
+            with Deciding(decisions.note):
+                self._compute(copied(self._module), asked)
+            decisions.restart()
+            with Deciding(decisions.kept), in_float64():
                 exact = self._compute(copied(self._module).double(), asked)
                 measure(measured, self._probes, asked, exact, 1)
             for seed in range(_NOISY_PROBES):
                 module = copied(self._module)
-                with Noise(seed):
+                with Noise(seed, decisions):
                     noisy = self._compute(module, asked)
                 measure(measured, self._probes, asked, noisy, SPREADS)
         except Exception as error:  # what was measured before counts

@@ -94,6 +94,17 @@ class Wanted(NamedTuple):
 
 
 @dataclasses.dataclass
+class Ties:
+    """Functions such as `long`, `floor` and comparisons whose operands are so near to a step that
+    rounding decides, and what changes if every such tie is decided otherwise.
+    """
+
+    lines: list[str]  # the places, as "net.py:12, long: 3 ties"
+    rounding: Rounding  # the relative change of each array
+    outputs: dict[StageId, Arrays]  # the outputs of each forward stage, decided otherwise
+
+
+@dataclasses.dataclass
 class Trace:
     """Everything that is recorded of one side of the comparison.
 
@@ -110,6 +121,7 @@ class Trace:
     rounding: Rounding = field(default_factory=dict)
     # width of a tie → the errors with flipped ties, and their number; {}: not stored
     flipped: dict[float, tuple[Rounding, int]] = field(default_factory=dict)
+    ties: Ties | None = None  # of functions other than ReLU; None: there are none
     # parameters that are one array, by name
     tied: list[tuple[str, ...]] = field(default_factory=list)
     # the parameters that an update changes, by name

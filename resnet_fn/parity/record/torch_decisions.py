@@ -1,0 +1,232 @@
+"""Decisions of PyTorch's functions: results such as x > 0, x.long() or x.argmax(), which do not
+change little by little.
+
+Rounding either leaves such a result or changes it altogether: then its operand is a tie. Under
+noise and in float64, decisions are those of the run in float32, so that a tie lends nothing to
+other arrays. Ties are listed, and a run in which they are decided otherwise shows what they change.
+"""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+_INSIDE = (
+    os.path.dirname(torch.__file__),
+    os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+)
+
+# Functions whose result is of type float, but a step function of the operand.
+_STEPS = {"floor", "ceil", "round", "trunc", "fix", "sign", "sgn", "heaviside", "floor_divide"}
+_STEPS |= {"__floordiv__", "__rfloordiv__"}
+
+# Functions whose result jumps back by a period.
+_WRAPS = {"remainder", "fmod", "frac", "__mod__", "__rmod__"}
+
+# Functions that give Python a number of a tensor, on which Python decides.
+_READ = {"__int__", "__bool__", "__index__", "is_nonzero", "equal", "allclose", "item"}
+
+# Functions that put numbers into an order: a tie exchanges several elements of a result.
+_ORDERS = {"topk", "sort", "argsort", "msort", "kthvalue", "median", "nanmedian", "mode"}
+
+
+def user_place() -> str:
+    """Return the place in the user's code that called torch, such as "net.py:12"."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        frame = frame.f_back
+    if frame is None:
+        return "a call"
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+class Decision(NamedTuple):
+    """One decision of a run without noise: the tensor (or number) that was decided."""
+
+    name: str
+    result: Any
+
+
+class Call(NamedTuple):
+    """A call of a torch function, as a function mode sees it."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the call writes its result into its first argument."""
+        return self.name.endswith("_") and not self.name.endswith("__")
+
+    @property
+    def plain(self) -> str:
+        """The function's name without the mark of a call in place."""
+        return self.name.rstrip("_") if self.in_place else self.name
+
+    def decided(self, result: Any) -> Any:
+        """Return the part of the result that is decided, or None if nothing is."""
+        if not any(map(_is_float, _leaves((self.args, self.kwargs)))):
+            return None  # without rounding there is nothing to decide
+        if _is_whole(result) or (self.plain in _READ and isinstance(result, int | float)):
+            return result
+        steps = self.plain in _STEPS | _WRAPS or self.kwargs.get("rounding_mode") is not None
+        if steps and _is_float(result):
+            return result.detach()
+        indices = getattr(result, "indices", None) if isinstance(result, tuple) else None
+        return indices if _is_whole(indices) else None
+
+    def with_decided(self, result: Any, decided: Any) -> Any:
+        """Return the result with another decision, but with the present numbers."""
+        if isinstance(result, tuple):
+            return _gathered(self, result, decided)
+        if self.plain in _WRAPS:
+            periods = self.args[1] if len(self.args) > 1 else self.kwargs.get("other", 1.0)
+            if self.plain == "__rmod__":
+                periods = self.args[0]
+            turns = torch.nan_to_num(((decided - result.detach()) / periods).round())
+            decided = result + turns * periods
+        if isinstance(result, torch.Tensor):  # in a run in float64, it is wider
+            decided = decided.to(result.dtype)
+        if self.in_place:
+            with torch.no_grad():
+                result.copy_(decided)
+            return result
+        return decided.clone() if isinstance(decided, torch.Tensor) else decided
+
+
+def _gathered(call: Call, result: Any, indices: torch.Tensor) -> Any:
+    """Return (values, indices) with other indices, and the operand's numbers at them."""
+    x = call.args[0] if call.args else call.kwargs["input"]
+    place = {"topk": 2, "kthvalue": 2}.get(call.plain, 1)
+    default = -1 if call.plain in _ORDERS else 0
+    dim = call.kwargs.get("dim", call.args[place] if len(call.args) > place else default)
+    lost = indices.dim() < x.dim()
+    picked = torch.gather(x, dim, indices.unsqueeze(dim) if lost else indices)
+    values = picked.squeeze(dim) if lost else picked
+    return type(result)((values, indices.clone()))
+
+
+def _leaves(tree: Any) -> list[Any]:
+    leaves: list[Any] = torch.utils._pytree.tree_leaves(tree)
+    return leaves
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+
+
+def _is_whole(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and not (leaf.is_floating_point() or leaf.is_complex())
+
+
+class Decisions:
+    """The decisions of a run in float32, and the ties among them.
+
+    Use one object for a run with `note`, then for runs with `kept`, in float64 or under noise, then
+    for one with `flipped`. Before each run, call `restart`. Runs make the same calls in the same
+    order; where a run leaves that order, nothing more is replaced.
+    """
+
+    def __init__(self) -> None:
+        self.noted: list[Decision] = []
+        # index of a decision → (where float32 does not decide, the other result)
+        self._other: dict[int, tuple[Any, Any]] = {}
+        self._places: dict[int, str] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a run."""
+        self._next, self._lost = 0, False
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each place in the user's code with ties, such as "net.py:12, long: 3 ties"."""
+        counts: Counter[str] = Counter()
+        for index, (mask, _) in self._other.items():
+            counts[self._places[index]] += int(torch.as_tensor(mask).sum())
+        return [f"{place}: {count} tie{'s' * (count > 1)}" for place, count in counts.items()]
+
+    def note(self, call: Call, result: Any) -> Any:
+        """Note the decision of a run without noise."""
+        decided = call.decided(result)
+        if decided is not None:
+            kept = decided.clone() if isinstance(decided, torch.Tensor) else decided
+            self.noted.append(Decision(call.plain, kept))
+        return result
+
+    @property
+    def has_ties(self) -> bool:
+        """Whether noise has changed a decision."""
+        return bool(self._other)
+
+    def _same_call(self, call: Call, decided: Any) -> int | None:
+        """Return the index of the noted decision, or None if the run has left the order."""
+        index, self._next = self._next, self._next + 1
+        if self._lost or index >= len(self.noted) or self.noted[index].name != call.plain:
+            self._lost = True
+            return None
+        known = self.noted[index].result
+        if getattr(known, "shape", None) != getattr(decided, "shape", None):
+            self._lost = True
+            return None
+        return index
+
+    def kept(self, call: Call, result: Any) -> Any:
+        """Return the result under noise, with the decision of the run without noise."""
+        decided = call.decided(result)
+        index = None if decided is None else self._same_call(call, decided)
+        if index is None:
+            return result
+        known = self.noted[index].result
+        kept = call.with_decided(result, known)
+        if isinstance(known, float):  # Python may do anything with it
+            return kept
+        changed = decided != known
+        if call.plain in _WRAPS:  # where it jumped, for noise alone changes it too
+            changed = kept.detach() != decided
+        if isinstance(decided, torch.Tensor):
+            changed &= decided == decided  # not NaN
+        if bool(torch.as_tensor(changed).any()):
+            self._add_ties(index, call, changed, decided)
+        return kept
+
+    def _add_ties(self, index: int, call: Call, changed: Any, decided: Any) -> None:
+        if index not in self._other:
+            self._places[index] = f"{user_place()}, {call.plain}"
+            self._other[index] = changed, decided
+        elif call.plain not in _ORDERS and isinstance(decided, torch.Tensor):
+            mask, other = self._other[index]
+            self._other[index] = mask | changed, torch.where(changed, decided, other)
+
+    def flipped(self, call: Call, result: Any) -> Any:
+        """Return the result without noise, with every tie decided otherwise."""
+        decided = call.decided(result)
+        index = None if decided is None else self._same_call(call, decided)
+        if index is None or index not in self._other:
+            return result
+        mask, other = self._other[index]
+        if isinstance(decided, torch.Tensor):
+            return call.with_decided(result, torch.where(mask, other, decided))
+        return other
+
+
+Replace = Callable[[Call, Any], Any]
+
+
+class Deciding(torch.overrides.TorchFunctionMode):
+    """A context manager that passes each result through one of the methods of `Decisions`."""
+
+    def __init__(self, replace: Replace) -> None:
+        super().__init__()
+        self._replace = replace
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        return self._replace(Call(getattr(function, "__name__", ""), args, kwargs or {}), result)
