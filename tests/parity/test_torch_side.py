@@ -325,7 +325,5 @@ def test_drift_is_of_the_trained_module_and_noted_where_it_cannot_be_measured():
     net[1].register_buffer("running_var", torch.ones(8), persistent=False)
     plan = plan_of(dataclasses.replace(ADAM, learning_rate=1e-6), make_batches(2, 16, 1, 8, 4, 0))
     assert record_reference(net, plan, probes=False).rounding[CHANGED_BUFFERS]["logits"] < 1e-4
-    assert (
-        "under noise failed (AssertionError: noise)"
-        in record_reference(net, plan, None, refuses).notes[-1]
-    )
+    notes = record_reference(net, plan, None, refuses).notes
+    assert any("under noise failed (AssertionError: noise)" in note for note in notes)
