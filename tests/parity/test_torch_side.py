@@ -22,9 +22,9 @@ from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
 from resnet_fn.parity.record.torch_layers import layers_of  # noqa: E402
-from resnet_fn.parity.record.torch_modes import flip_ties  # noqa: E402
 from resnet_fn.parity.record.torch_module import prepare_reference  # noqa: E402
 from resnet_fn.parity.record.torch_step import optimizer_alone  # noqa: E402
+from resnet_fn.parity.record.torch_ties import flip_ties  # noqa: E402
 from small_nets import SGD, draw, labels, ladder_of, ours, record_reference, t, theirs  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -214,7 +214,7 @@ def test_an_input_near_zero_takes_the_other_side(kind):
     x = torch.tensor(
         [1e-7, -1e-7, 1.0, -1.0, 6.0 - 1e-7, 9.0], dtype=torch.float64, requires_grad=True
     )
-    with flip_ties(1e-6) as count:
+    with flip_ties(2.0, [1e-6 / 8]) as count:
         out = relu(x * 1.0)
         out.sum().backward()
     slope = float(not limited)

@@ -18,14 +18,17 @@ import numpy as np
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding
 from resnet_fn.parity.trace.difference import (
+    DIFFERS,
+    TIES,
     UNDECIDED,
     Difference,
     difference,
     norm,
     without_large,
 )
-from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR, SIGMAS
-from resnet_fn.parity.trace.stages import ArrayId, Key
+from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
+from resnet_fn.parity.trace.stages import EVAL_FORWARD, LOSS, TRAJECTORY, ArrayId, Key
+from resnet_fn.parity.trace.stages import OUTPUTS as OUTPUTS_OF_UPDATES
 from resnet_fn.parity.trace.tree import Arrays
 
 EQUAL = 0.0
@@ -51,6 +54,11 @@ MOST_IN_MEDIAN = 1e-4
 UNSURE_SHARE, UNSURE_SIZE = 0.01, 1e-6
 """A gradient's element is only rounding if both sides differ by more than the first fraction of the
 element, or if the element is at most the second fraction of the largest. docs/parity.md#adam
+"""
+
+TIE_FACTOR = 2.0
+"""An array may be apart by so many times its change where all ties of functions are decided
+otherwise: some ties alone may change it more than all. docs/parity.md#ties
 """
 
 HALF_A_UNIT = 2.0**-24
@@ -85,6 +93,8 @@ KERNELS, UNSEEN_KERNELS = 1e-3, 5e-5
 cause: in a layer with such a kernel, or where such a function may run outside of layers.
 docs/parity.md#what-the-batches-do-not-show
 """
+
+KERNELS_OF_PORT = "MindSpore's kernels"  # why an array passes that inaccurate kernels have moved
 
 MASK_SCALE = 1e-4
 """The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
@@ -224,13 +234,26 @@ def by_random_walk(updates: int, weights: np.ndarray, change: np.ndarray) -> All
     return larger_bound(CHANGES, {"random walk of weights": min(error, CEILING)})
 
 
-def by_cancellation(largest: float, factor: float, loss: float) -> Allowed:
-    """Return the bound of a loss alone of outputs up to `largest` · `factor`.
+def by_kernels(error: float) -> float:
+    """Return the rounding that lets an array pass which the port's kernels move by `error`.
+
+    The array may be apart by twice that: by the kernels' error and what is left of the tolerance.
+    """
+    return 2 * error / ROUNDING_FACTOR
+
+
+def by_cancellation(largest: float, factor: float, loss: float, kernels: float) -> Allowed:
+    """Return the bound of a loss alone of outputs up to `largest` · `factor`, of which the port's
+    kernels move the loss by the relative error `kernels`.
 
     Where large numbers cancel, the small result keeps the rounding of the large ones.
     """
     error = CANCELLATION * largest * factor / (abs(loss) or 1.0)
-    return larger_bound(OUTPUTS, {"cancellation of outputs": min(error, CEILING)})
+    roundings = {
+        "cancellation of outputs": min(error, CEILING),
+        KERNELS_OF_PORT: by_kernels(kernels),
+    }
+    return larger_bound(OUTPUTS, roundings)
 
 
 def by_units_in_the_last_place(
@@ -256,20 +279,63 @@ def with_flipped_ties(measured: Rounding, flipped: Rounding) -> Rounding:
     }
 
 
-def of_other_shape(array: ArrayId, port: np.ndarray, reference: np.ndarray) -> Difference:
-    """Return the difference of two outputs whose shapes differ: nothing is allowed."""
+def with_ties(measured: Rounding, ties: Rounding, forward_differs: bool) -> Rounding:
+    """Return the larger rounding of each array: as measured, or what allows the change by ties of
+    functions.
+
+    Outputs are compared element by element instead (`apart_from_ties`). Losses count only if
+    outputs differ: with equal outputs, both sides have decided alike.
+    """
+    of_outputs = {LOSS.name, OUTPUTS_OF_UPDATES.name, TRAJECTORY.name}
+    kept = {EVAL_FORWARD.name} | (set() if forward_differs else of_outputs)
+    lent = TIE_FACTOR / ROUNDING_FACTOR
+    return {
+        stage: errors
+        if stage.name in kept
+        else {
+            name: max(error, lent * ties.get(stage, {}).get(name, 0.0))
+            for name, error in errors.items()
+        }
+        for stage, errors in measured.items()
+    }
+
+
+def apart_from_ties(
+    bound: Allowed, item: Difference, port: np.ndarray, reference: np.ndarray, flipped: np.ndarray
+) -> Difference:
+    """Return the difference of outputs without what ties explain.
+
+    Each element may be apart by `TIE_FACTOR` times its change where all ties are decided otherwise
+    (`flipped`). Elements without a tie have no such allowance.
+    """
+    if flipped.shape != reference.shape:
+        return item
+    off, moved = port - reference, TIE_FACTOR * np.abs(flipped - reference)
+    left = np.sign(off) * np.maximum(np.abs(off) - moved, 0.0)
+    rest = bound.compare(item.id, reference + np.nan_to_num(left, nan=np.inf), reference)
+    return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=TIES)
+
+
+def of_other_shape(
+    array: ArrayId, port: np.ndarray, reference: np.ndarray, rounding: float
+) -> Difference:
+    """Return the difference of two outputs whose shapes differ: nothing is allowed.
+
+    It is undecided if the reference's shape depends on rounding, which is infinite then.
+    """
     sizes = float(port.size), float(reference.size)
-    return Difference(array, math.inf, math.inf, 0.0, *sizes, (), 0.0, OUTPUTS, "tolerance")
+    return Difference(array, math.inf, math.inf, 0.0, *sizes, (), rounding, OUTPUTS, "tolerance")
 
 
 def tie_width(outputs: Collection[Difference]) -> float:
-    """Return the distance from 0 within which rounding may change a ReLU input's sign, as a
-    fraction of its RMS.
+    """Return the error of the port's layers, in units of the reference's own rounding.
 
-    `outputs` are those of layers in training mode. A layer that overflows in float32 is no measure.
+    A ReLU's tie must be so many times as wide as in the reference. `outputs` are those of layers in
+    training mode. A layer that overflows in float32 is no measure.
     """
-    errors = [max(one.relative, one.rounding) for one in outputs if one.rounding < CEILING]
-    return SIGMAS * max(errors, default=0.0)
+    measured = (one for one in outputs if one.rounding < CEILING)
+    errors = [one.relative / max(one.rounding, HALF_A_UNIT) for one in measured]
+    return max([1.0, *errors])
 
 
 def mean_of_draws(count: int) -> float:

@@ -51,10 +51,10 @@ class LossAlone(Rule):
         reference = {case: loss for case, loss in given.items() if math.isfinite(loss)}
         outputs = sides.reference.run.train_outputs[0].values()
         largest = max(float(np.abs(leaf).max(initial=0)) for leaf in outputs)
-        differences = []
+        differences, kernels = [], sides.kernels(self.id)
         for case, b in reference.items():
             if case in port:
-                allowed = by_cancellation(largest, float(case.factor), b)
+                allowed = by_cancellation(largest, case.factor, b, kernels.get(case, 0.0))
                 differences.append(allowed.compare(case, port[case], b))
         failed = [words_of_case(case) for case in reference if case not in port]
         words = f"it fails on {few(failed)} in the port" if failed else ""

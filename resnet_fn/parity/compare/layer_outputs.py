@@ -4,7 +4,8 @@ import dataclasses
 
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage, without_undecided
+from resnet_fn.parity.compare.stage import Stage, with_note, without_undecided
+from resnet_fn.parity.trace.difference import DIFFERS, TIES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +18,13 @@ class LayerOutputs(Rule):
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if no layers or outputs of the net are compared."""
         outputs = [one.output for one in sides.layers if one.mode == self.mode]
-        if not outputs or self.of_net.stage(sides) is None:
+        net = self.of_net.stage(sides) if outputs else None
+        if net is None:
             return None
-        return without_undecided(Stage(self.id, outputs))
+        stage = without_undecided(Stage(self.id, outputs))
+        if net.verdict == DIFFERS or not any(item.why == TIES for item in net.differences):
+            return stage
+        alike = [item for item in stage.differences if item.verdict != DIFFERS]
+        changed = len(stage.differences) - len(alike)
+        note = f"without {changed} layers that ties change" if changed else ""
+        return with_note(dataclasses.replace(stage, differences=alike), note)

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.compare.allowed import growing, larger_bound
+from resnet_fn.parity.compare.allowed import (
+    KERNELS_OF_PORT,
+    apart_from_ties,
+    by_kernels,
+    growing,
+    larger_bound,
+)
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage, without_undecided
@@ -41,14 +47,19 @@ class Outputs(Rule):
             return Stage(self.id, failed=words)
         more = [_word(name) for name in port if name not in names.values()]
         errors, least, differences = sides.errors(self.id), self.least(sides), []
-        of_large = sides.errors_of_large(self.id)
+        of_large, kernels = sides.errors_of_large(self.id), sides.kernels(self.id)
         for name, b in reference.items():
             roundings = {
                 "measured rounding": errors.get(name, 0.0),
                 self.floor: least.get(name, 0.0),
+                KERNELS_OF_PORT: by_kernels(kernels.get(names[name], 0.0)),
             }
             allowed = larger_bound(self.tolerance, roundings, large=of_large.get(name))
-            differences.append(allowed.compare(array_id(name), port[names[name]], b))
+            item = allowed.compare(array_id(name), port[names[name]], b)
+            flipped = sides.flipped_outputs(self.id).get(name)
+            if item.verdict == DIFFERS and flipped is not None:
+                item = apart_from_ties(allowed, item, port[names[name]], b, flipped)
+            differences.append(item)
         return Stage(self.id, differences, f"in the port alone: {', '.join(more)}" if more else "")
 
     def least(self, sides: Sides) -> Mapping[Any, float]:

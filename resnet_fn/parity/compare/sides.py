@@ -12,7 +12,7 @@ from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import Rounding, Run, Trace
+from resnet_fn.parity.trace.data import Rounding, Run, Ties, Trace
 from resnet_fn.parity.trace.difference import norm
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING, SMALL_GRADIENT
 from resnet_fn.parity.trace.stages import FIRST, GRADIENTS, StageId
@@ -45,6 +45,7 @@ class Sides:
     initialisation: bool = True  # whether initial values are compared
     batch: int = FIRST  # which batch the runs of both sides are of
     masked: bool = False  # whether these runs use dropout masks
+    ties: Ties | None = None  # of functions; None: none, or both sides decide alike
 
     def errors(self, stage: StageId) -> Mapping[Any, float]:
         """Return the rounding of the arrays of a stage, in the runs of these sides."""
@@ -54,6 +55,15 @@ class Sides:
     def errors_of_large(self, stage: StageId) -> Mapping[Any, float]:
         """Return the rounding of the large numbers of the stage's arrays that have such."""
         return self.errors(dataclasses.replace(stage, large=True))
+
+    def kernels(self, stage: StageId) -> Mapping[Any, float]:
+        """Return how far the port's inaccurate kernels move its arrays of a stage."""
+        return self.port.kernels.get(stage.of_first_batch, {})
+
+    def flipped_outputs(self, stage: StageId) -> Arrays:
+        """Return the reference's outputs in a forward stage where ties are decided otherwise."""
+        key = dataclasses.replace(stage, batch=self.batch, masked=self.masked)
+        return self.ties.outputs.get(key, {}) if self.ties else {}
 
     def rounding_of(self, stage: StageId, name: str, given: Arrays, made: Any) -> float:
         """Return the rounding of the port's array `name` (`allowed.rounding_of`)."""
@@ -178,7 +188,8 @@ def sides_of(
     order: Iterable[str],
     layers: Sequence[LayerDifference] = (),
     initialisation: bool = True,
+    ties: Ties | None = None,
 ) -> Sides:
     """Return both sides with the names of the arrays that are compared."""
     arrays = compared_names(port, reference, names, list(order))
-    return Sides(port, reference, names, rounding, arrays, layers, initialisation)
+    return Sides(port, reference, names, rounding, arrays, layers, initialisation, ties=ties)

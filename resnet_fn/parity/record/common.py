@@ -7,28 +7,8 @@ import numpy as np
 
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.trace.data import STATISTICS
-from resnet_fn.parity.trace.difference import CEILING
-from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.limits import SIGMAS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import Tree, leaves, named_leaves
-
-_LEVELS = (
-    2.0,
-    8.0,
-    32.0,
-)  # widths of a tie, in units of the reference's error; the port's may be larger
-
-
-def flip_widths(layers: Sequence[Layer]) -> list[float]:
-    """Return widths of ties for `flip_ties`.
-
-    A tie is a ReLU input so near to 0 that rounding may change its sign.
-    """
-    roundings = [one.output_rounding for one in layers]
-    sure = [rounding for rounding in roundings if rounding < CEILING]
-    own = SIGMAS * max(sure, default=0.0)
-    return [level * own for level in _LEVELS]
 
 
 def parameter_roles(

@@ -26,6 +26,7 @@ from resnet_fn.parity.record.mindspore_cell import (
     parameters_by_path,
     state,
 )
+from resnet_fn.parity.record.mindspore_kernels import exact_kernels
 from resnet_fn.parity.record.mindspore_layers import layers_of, probes_of, roles_of
 from resnet_fn.parity.record.mindspore_optimizer import (
     CustomOptimizer,
@@ -239,6 +240,10 @@ class MindSporeSide:
             rows = sum_over_ranks(rows, self._workers)
             merged[name] = np.concatenate(rows) if whole and array.ndim else rows[-1]
         return merged
+
+    def exact_kernels(self) -> contextlib.AbstractContextManager[Callable[[], int]]:
+        """Return a context in which exp, log, tanh, … compute in float64, uncompiled."""
+        return exact_kernels()
 
     def tensor(self, array: Any) -> Tensor:
         """Return an array as a tensor."""

@@ -1,7 +1,10 @@
 """Record what a net computes: what a trace holds, and in which order it is made."""
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +14,24 @@ from resnet_fn.parity.record.common import dropout_notes
 from resnet_fn.parity.record.dropouts import drops_of
 from resnet_fn.parity.record.randomness import cut_random, is_random
 from resnet_fn.parity.record.side import Side
-from resnet_fn.parity.trace.data import Drop, Probes, Run, Trace
+from resnet_fn.parity.trace.data import Drop, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.masks import shared_masks
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded
-from resnet_fn.parity.trace.stages import LOSS, ArrayId
+from resnet_fn.parity.trace.stages import (
+    EVAL_FORWARD,
+    LOSS,
+    LOSS_ALONE,
+    TRAIN_FORWARD,
+    ArrayId,
+    StageId,
+)
 from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs
+
+_SEEN = 1e-6  # kernels that move no output and no loss so far are left out
 
 
 def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorded:
@@ -64,6 +77,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         ties = side.ties(run)
         if random:
             random_train = cut_random(layers["train"], side.layers_again())
+        # After the updates, which compile the net: these runs are not compiled. They move nothing.
+        kernels = {} if random_train else _kernels(side, run, like, layers)
         if probed and not of_port:  # last: their outputs may fill the memory
             answers = _probes(side, layers)
         trace = Trace(
@@ -74,6 +89,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             run,
             rounding=rounding,
             ties=ties,
+            kernels=kernels,
             notes=[*dropout_notes(side.is_reference, dropped, plan), *side.notes],
             environment=side.environment(),
             random_eval=random_eval,
@@ -141,6 +157,55 @@ def _losses_alone(side: Side, run: Run, like: Like | None) -> dict[ArrayId, floa
             return {}
         given = {named[name]: array for name, array in given.items()}
     return losses_alone(side.loss, given, side.plan, example, side.tensor)
+
+
+def _kernels(side: Side, run: Run, like: Like | None, layers: dict[str, list[Layer]]) -> Rounding:
+    """Return how far inaccurate kernels move outputs and losses, and note it for each layer, too.
+
+    If an error is raised, return {} and add a note.
+    """
+
+    def results() -> dict[StageId, dict[Any, np.ndarray]]:
+        trained = _trained(side)
+        alone = {} if side.workers > 1 else _losses_alone(side, run, like)
+        return {
+            EVAL_FORWARD: side.arrays(side.forward(side.plan.batches[0][0], False)),
+            TRAIN_FORWARD: {name: one for name, one in trained.items() if name != LOSS.name},
+            LOSS: {LOSS.name: trained[LOSS.name]},
+            LOSS_ALONE: {case: np.asarray(loss) for case, loss in alone.items()},
+        }
+
+    try:
+        with side.exact_kernels() as calls:
+            exact = results()
+        if not calls():
+            return {}
+        kernels = _errors(results(), exact)
+        if max(itertools.chain(*(one.values() for one in kernels.values()))) > _SEEN:
+            for mode in ("eval", "train"):
+                with side.exact_kernels():
+                    exactly = side.layers(mode)
+                for layer, one, other in zip(layers[mode], side.layers(mode), exactly, strict=True):
+                    if one.output is not None and other.output is not None:
+                        layer.output_rounding = relative_error(one.output, other.output)
+        return kernels
+    except Exception as error:  # the bounds are only closer without it
+        side.notes.append(
+            f"the error of kernels is not measured ({type(error).__name__}: {first_line(error)})"
+        )
+        return {}
+
+
+def _errors(
+    computed: Mapping[StageId, Mapping[Any, np.ndarray]],
+    exact: Mapping[StageId, Mapping[Any, np.ndarray]],
+) -> Rounding:
+    """Return relative errors by stage; 0 where no number is finite."""
+    errors: Rounding = {}
+    for stage, arrays in computed.items():
+        of_stage = {name: relative_error(one, exact[stage][name]) for name, one in arrays.items()}
+        errors[stage] = {name: 0.0 if math.isnan(one) else one for name, one in of_stage.items()}
+    return errors
 
 
 def _as_seen(side: Side) -> Plan:

@@ -1,7 +1,7 @@
 """What a framework's side can do, so that `record` is written once."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import Any, Protocol
@@ -164,6 +164,12 @@ class Side(Protocol):
 
     def of_all_workers(self, outputs: Arrays) -> Arrays:
         """Return a micro-batch's outputs as one worker would have them."""
+
+    def exact_kernels(self) -> AbstractContextManager[Callable[[], int]]:
+        """Return a context in which functions with inaccurate kernels compute in float64.
+
+        The context's value counts their calls.
+        """
 
     def tensor(self, array: Any) -> Any:
         """Return an array as the framework's tensor."""

@@ -5,7 +5,7 @@ import contextlib
 import functools
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -168,49 +168,3 @@ class Limits(torch.overrides.TorchFunctionMode):
                         (beyond & (x != 0)).any()
                     )
         return function(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def flip_ties(width: float) -> Iterator[Callable[[], int]]:
-    """Treat ties (ReLU inputs near the kink) as inputs on the kink's other side, inside a `with`
-    block.
-
-    A tie is nearer to the kink than `width` times the input's root mean square. For a tie, the
-    output of a ReLU hardly changes, but the gradient changes from 0 to 1 or from 1 to 0. Yields a
-    function that counts the ties so far.
-    """
-    functional = torch.nn.functional
-    relus = {
-        functional.relu,
-        functional.relu_,
-        torch.relu,
-        torch.relu_,
-        torch.Tensor.relu,
-        torch.Tensor.relu_,
-    }
-    count = 0
-
-    def flipped(x: torch.Tensor, at: float) -> torch.Tensor:
-        nonlocal count
-        tie = (x.detach() - at).abs() < width * x.detach().square().mean().sqrt()
-        count += int(tie.sum())
-        above = torch.relu(x - at)  # its gradient at 0 is 0
-        return torch.where(tie, x - at - above, above)
-
-    class FlipTies(torch.overrides.TorchFunctionMode):
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if function in relus:
-                return flipped(args[0], 0.0)
-            if function in (functional.relu6, functional.hardtanh):
-                least, most = (
-                    (0.0, 6.0)
-                    if function is functional.relu6
-                    else (kwargs["min_val"], kwargs["max_val"])
-                )
-                return least + flipped(args[0], least) - flipped(args[0], most)
-            return function(*args, **(kwargs or {}))
-
-    with FlipTies():
-        yield lambda: count

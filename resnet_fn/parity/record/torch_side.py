@@ -11,7 +11,7 @@ import torch
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
-from resnet_fn.parity.record.common import flip_widths, loss_of_logits, what_failed
+from resnet_fn.parity.record.common import loss_of_logits, what_failed
 from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
@@ -42,12 +42,13 @@ from resnet_fn.parity.record.torch_step import (
     scalar,
     settings_of_optimizer,
 )
+from resnet_fn.parity.record.torch_ties import LEVELS
 from resnet_fn.parity.record.updates import record_run, record_updates
 from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Ties, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.limits import ONLY_ROUNDING
+from resnet_fn.parity.trace.limits import CEILING, ONLY_ROUNDING
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.stages import GRADIENTS
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
@@ -90,6 +91,7 @@ class TorchSide:
         self._rounded = "float16" if plan.precision == "fp16" else "float32"
         self._limits, self._masked = Limits(), None
         self._decisions = Decisions()  # of the updates
+        self._of_relus: list[float] = []  # the rounding of the input of each ReLU
 
     def session(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context that puts torch's generator back."""
@@ -162,7 +164,12 @@ class TorchSide:
     def layers(self, mode: str) -> list[Layer]:
         """Return the executions of layers, with the rounding of their inputs and outputs."""
         module = self._masked if mode == "dropout" and self._masked else self._reference
-        return layers_with_rounding(module, self.plan.first[0], mode != "eval", self._rounded)
+        inputs, train = self.plan.first[0], mode != "eval"
+        layers, of_relus = layers_with_rounding(module, inputs, train, self._rounded)
+        if mode == "train":
+            finite = [error for error in of_relus if error < CEILING]
+            self._of_relus = [min(error, max(finite, default=0.0)) for error in of_relus]
+        return layers
 
     def layers_again(self) -> list[Layer]:
         """Return the executions of layers in training mode, with other random numbers."""
@@ -212,6 +219,10 @@ class TorchSide:
     def of_all_workers(self, outputs: Arrays) -> Arrays:
         """Return the outputs: there is one worker."""
         return outputs
+
+    def exact_kernels(self) -> contextlib.AbstractContextManager[Callable[[], int]]:
+        """Return a context without effect: PyTorch's kernels are accurate."""
+        return contextlib.nullcontext(lambda: 0)
 
     def tensor(self, array: Any) -> torch.Tensor:
         """Return an array as a tensor that shares its memory."""
@@ -335,7 +346,8 @@ class TorchSide:
             lambda: self._run("float32"),
             self._exact,
             trace.run,
-            () if in_half else tuple(flip_widths(trace.layers["train"])),
+            () if in_half or not self._of_relus else LEVELS,
+            self._of_relus,
             trace.probes or None,
             lambda module, asked: probes_of(module, inputs, executions, asked),
         )

@@ -1,6 +1,6 @@
 """What the live PyTorch reference can still be asked after it was recorded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,10 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.probes import measure
 from resnet_fn.parity.record.rounding import rounding
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
-from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
+from resnet_fn.parity.record.torch_modes import Noise, in_float64
 from resnet_fn.parity.record.torch_module import call, copied, tensors
 from resnet_fn.parity.record.torch_step import Loss, TorchRun
+from resnet_fn.parity.record.torch_ties import flip_ties
 from resnet_fn.parity.trace.data import Probes, Rounding, Run
 from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.plan import Plan
@@ -63,6 +64,7 @@ class TorchSource:
         exact: the updates in float64.
         recorded: the recorded updates.
         tie_widths: the widths for which `flipped_ties` has an answer.
+        of_relus: the rounding of the input of each ReLU (`flip_ties`).
         probes: the recorded probes; None: not recorded.
         compute: computes the asked probes of a module.
     """
@@ -75,20 +77,21 @@ class TorchSource:
         exact: Run,
         recorded: Run,
         tie_widths: tuple[float, ...],
+        of_relus: Sequence[float],
         probes: Probes | None,
         compute: ComputeProbes,
     ) -> None:
         self._module, self._rerun, self._updates, self._exact = module, rerun, updates, exact
-        self._recorded = recorded
+        self._recorded, self._of_relus = recorded, of_relus
         self.tie_widths, self._probes, self._compute = tie_widths, probes, compute
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
-        """Return the rounding with every ReLU input within `width` of 0 on the other side of 0, and
-        the number of these inputs.
+        """Return the rounding with every tie of a ReLU on the other side of 0, and the number of
+        ties.
         """
         if width not in self.tie_widths:
             return None
-        with flip_ties(width) as count:
+        with flip_ties(width, self._of_relus) as count:
             # twice as fast as float64; the error of float32 is rounding, too
             flipped = self._updates()
         return rounding(flipped, self._exact, self._recorded), count()

@@ -9,10 +9,11 @@ import numpy as np
 
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.stages import ArrayId, Key, StageId
+from resnet_fn.parity.trace.stages import ArrayId, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
-Rounding = dict[StageId, dict[Key, float]]  # relative errors of the arrays of each stage
+# relative errors of the arrays of each stage, by `Key`, or by `ArrayId` of losses alone
+Rounding = dict[StageId, dict[Any, float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +120,8 @@ class Trace:
     run: Run  # the numbers that were computed
     # errors against float64 or under noise; {}: unknown
     rounding: Rounding = field(default_factory=dict)
+    # of the port: how far inaccurate kernels move outputs and losses, by stage
+    kernels: Rounding = field(default_factory=dict)
     # width of a tie → the errors with flipped ties, and their number; {}: not stored
     flipped: dict[float, tuple[Rounding, int]] = field(default_factory=dict)
     ties: Ties | None = None  # of functions other than ReLU; None: there are none
