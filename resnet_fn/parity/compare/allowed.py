@@ -316,6 +316,9 @@ def apart_from_ties(
     return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=TIES)
 
 
+OTHER_SHAPE = "another shape"  # why nothing is allowed
+
+
 def of_other_shape(
     array: ArrayId, port: np.ndarray, reference: np.ndarray, rounding: float
 ) -> Difference:
@@ -324,7 +327,7 @@ def of_other_shape(
     It is undecided if the reference's shape depends on rounding, which is infinite then.
     """
     sizes = float(port.size), float(reference.size)
-    return Difference(array, math.inf, math.inf, 0.0, *sizes, (), rounding, OUTPUTS, "tolerance")
+    return Difference(array, math.inf, math.inf, 0.0, *sizes, (), rounding, OUTPUTS, OTHER_SHAPE)
 
 
 def tie_width(outputs: Collection[Difference]) -> float:

@@ -1,7 +1,10 @@
 """The stages that show the outputs of all paired layers of one mode."""
 
 import dataclasses
+import math
 
+from resnet_fn.config.hints import few
+from resnet_fn.parity.compare.allowed import OTHER_SHAPE
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage, with_note, without_undecided
@@ -17,12 +20,21 @@ class LayerOutputs(Rule):
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if no layers or outputs of the net are compared."""
-        outputs = [one.output for one in sides.layers if one.mode == self.mode]
-        net = self.of_net.stage(sides) if outputs else None
+        layers = [one for one in sides.layers if one.mode == self.mode]
+        net = self.of_net.stage(sides) if layers else None
         if net is None:
             return None
+        if net.verdict == DIFFERS:
+            return without_undecided(Stage(self.id, [one.output for one in layers]))
+        # The net's outputs agree: a layer that runs on other samples, such as an expert, or whose
+        # shape depends on rounding, cannot be compared.
+        other = [one for one in layers if one.input is not None and one.input.why == OTHER_SHAPE]
+        other += [one for one in layers if math.isinf(one.output.rounding)]
+        outputs = [one.output for one in layers if one not in other]
         stage = without_undecided(Stage(self.id, outputs))
-        if net.verdict == DIFFERS or not any(item.why == TIES for item in net.differences):
+        if names := list(dict.fromkeys(one.name for one in other)):
+            stage = with_note(stage, f"undecided, since shapes differ: {few(names)}")
+        if not any(item.why == TIES for item in net.differences):
             return stage
         alike = [item for item in stage.differences if item.verdict != DIFFERS]
         changed = len(stage.differences) - len(alike)

@@ -243,15 +243,15 @@ def _wanted_width(result: Verdict, widths: Sequence[float]) -> float | None:
 
 def _with_ties(result: Verdict, port: Trace, reference: Trace, initialisation: bool) -> Verdict:
     """Return the verdict apart from what ties of functions such as `long` change, if it differs."""
-    differs = {stage.id for stage in result.stages if stage.verdict == DIFFERS}
-    if reference.ties is None or not differs:
+    first = result.first_computed
+    if reference.ties is None or first is None:
         return result
+    differs = [stage.id for stage in result.stages if stage.verdict == DIFFERS]
     forward = any((one.name, one.mode) == (TRAIN_FORWARD.name, "train") for one in differs)
     rounding = allowed.with_ties(reference.rounding, reference.ties.rounding, forward)
     stages = _compared_again(result, port, reference, rounding, initialisation, reference.ties)
-    passed = differs - {stage.id for stage in stages if stage.verdict == DIFFERS}
-    if not passed:
-        return result
+    if any(stage.id == first.id and stage.verdict == DIFFERS for stage in stages):
+        return result  # ties are not the reason
     tied = reference.ties.lines
     return dataclasses.replace(result, stages=stages, rounding=rounding, tied=tied)
 

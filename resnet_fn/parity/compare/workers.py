@@ -64,12 +64,28 @@ class PortWorkers:
 
 
 def merged(stage: Stage, others: Iterable[Stage | None]) -> Stage:
-    """Return the stage of rank 0 with what ranks 1, 2, … have different."""
-    differences = [*stage.differences]
+    """Return the stage of rank 0 with what ranks 1, 2, … have different.
+
+    The stage differs or is undecided if it is so on any rank.
+    """
+    differences, hints = [*stage.differences], [*stage.hints]
+    failed, undecided = [stage.failed], [stage.undecided]
     for rank, other in enumerate(others, 1):
-        new = [one for one in (other.differences if other else ()) if one not in differences]
+        if other is None:
+            continue
+        new = [one for one in other.differences if one not in differences]
         differences += [replace(one, id=replace(one.id, worker=rank)) for one in new]
-    return replace(stage, differences=differences)
+        hints += [hint for hint in other.hints if hint not in hints]
+        for marks, mark in ((failed, other.failed), (undecided, other.undecided)):
+            if mark and mark not in marks:
+                marks.append(f"{mark} (rank {rank})")
+    return replace(
+        stage,
+        differences=differences,
+        hints=hints,
+        failed="; ".join(filter(None, failed)),
+        undecided="; ".join(filter(None, undecided)),
+    )
 
 
 def _combined(

@@ -131,8 +131,8 @@ def drift(
     noisy: Run, run: Run, measured: Rounding, parameters: Collection[str], chaotic: bool
 ) -> Rounding:
     """Return relative changes by noise after the last update: of untrained arrays, of outputs, and
-    of weights whose gradients have a rounding of at least `ONLY_ROUNDING`; of all weights if the
-    training is chaotic.
+    of weights whose gradients have a rounding of at least `ONLY_ROUNDING`; of all weights and of
+    losses if the training is chaotic.
     """
     # `parameters` has the trained ones; the rest are statistics and constant arrays
     errors = rounding(noisy, run, run)
@@ -143,4 +143,6 @@ def drift(
         for stage, found in errors.items()
         if stage.name in (LAST.name, AVERAGE.name)
     }
+    if chaotic:
+        moved[TRAJECTORY] = errors[TRAJECTORY]
     return {**moved, CHANGED_BUFFERS: errors[CHANGED_BUFFERS]}
