@@ -15,7 +15,7 @@ from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding, Run, Ties, Trace
 from resnet_fn.parity.trace.difference import norm
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING, SMALL_GRADIENT
-from resnet_fn.parity.trace.stages import FIRST, GRADIENTS, StageId
+from resnet_fn.parity.trace.stages import FIRST, GRADIENTS, LAST, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
 
@@ -151,6 +151,20 @@ class Sides:
             port=dataclasses.replace(self.port, run=port),
             reference=dataclasses.replace(self.reference, run=reference),
             **which,
+        )
+
+    def until(self, update: int) -> "Sides":
+        """Return these sides with runs that end after an update."""
+        port, reference = self.port.run, self.reference.run
+        of_update = {
+            dataclasses.replace(stage, update=0): errors
+            for stage, errors in self.rounding.items()
+            if stage.name == LAST.name and stage.update == update
+        }
+        return self._on(
+            dataclasses.replace(port, after=port.after[:update]),
+            dataclasses.replace(reference, after=reference.after[:update]),
+            rounding={**self.rounding, **of_update},
         )
 
     def of_worker(self, worker: Trace) -> "Sides":

@@ -13,7 +13,7 @@ from resnet_fn.parity.compare.allowed import (
 )
 from resnet_fn.parity.compare.parameters import Parameters
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Stage, with_note
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.difference import Difference, norm, without_large
 from resnet_fn.parity.trace.tree import Arrays
@@ -73,11 +73,21 @@ class LastWeights(Weights):
     """Compares all arrays after the last recorded update, and with it momentum."""
 
     def stage(self, sides: Sides) -> Stage:
-        """Return the comparison, under the number of the last recorded update."""
+        """Return the comparison, under the number of the last recorded update.
+
+        If rounding decides the training, it is the last update after which all arrays are decided.
+        """
         updates = len(sides.port.run.after)
         note = "one update does not show how much momentum is kept; give two or more updates"
         stage = Stage(self.id, note=note) if updates == 1 else self.compare(sides)
-        return dataclasses.replace(stage, id=dataclasses.replace(self.id, update=max(2, updates)))
+        of_update = dataclasses.replace(self.id, update=max(2, updates))
+        for update in range(updates - 1, 1, -1):
+            earlier = dataclasses.replace(self.id, update=update)
+            if stage.unclear is None or not sides.errors(earlier):
+                break
+            stage, of_update = self.compare(sides.until(update)), earlier
+            stage = with_note(stage, "rounding decides about later updates")
+        return dataclasses.replace(stage, id=of_update)
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the comparison without BatchNorm's statistics."""

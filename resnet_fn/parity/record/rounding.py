@@ -71,13 +71,31 @@ def without_scaled(changes: Rounding, optimizer: OptimizerPlan) -> Rounding:
 
 
 def is_chaotic(measured: Rounding) -> bool:
-    """Return whether float32 and float64 are further apart after the updates than weights may be.
+    """Return whether float32 and float64 are clearly apart after the updates (`CHAOTIC`).
 
     Weights whose gradients are only rounding do not count: they drift in any training.
     """
     drifting = _only_rounding(measured)
     last = [error for name, error in measured[LAST].items() if name not in drifting]
     return max([*last, *measured[TRAJECTORY].values()], default=0.0) > CHAOTIC
+
+
+def of_each_update(run: Run, exact: Run, like: Run | None = None) -> Rounding:
+    """Return the relative errors of the weights after each update from the second on, except the
+    last.
+    """
+    errors: Rounding = {}
+    for update in range(2, len(run.after)):
+        until = [
+            None if one is None else Run({}, {}, [], after=one.after[:update], losses=[])
+            for one in (run, exact, like)
+        ]
+        assert until[0] is not None
+        assert until[1] is not None
+        for stage, of_stage in rounding(until[0], until[1], until[2]).items():
+            if stage.name == LAST.name:
+                errors[dataclasses.replace(stage, update=update)] = of_stage
+    return errors
 
 
 def _only_rounding(measured: Rounding) -> set[Key]:
@@ -98,14 +116,14 @@ def forward_outputs(run: Run) -> dict[StageId, Arrays]:
 
 
 def with_noise(
-    measured: Rounding, noisy: Sequence[Rounding], chaotic: Rounding | None = None
+    measured: Rounding, noisy: Sequence[Rounding], chaotic: Sequence[Rounding] = ()
 ) -> Rounding:
     """Return each array's rounding: the error in `measured` or, if larger, an estimate from the
     changes in `noisy`.
 
     `noisy` has relative changes under noise of one unit in the last place: those of the first
-    batch's arrays, which count for every batch, and those of `drift`. The changes in `chaotic`
-    count in full, because such a training has no closer answer in float32.
+    batch's arrays, which count for every batch, and those of `drift`. For the changes in `chaotic`
+    there is no largest estimate, because such a training has no closer answer in float32.
     """
     grown = {}
     for stage, errors in measured.items():
@@ -120,7 +138,7 @@ def with_noise(
         }
         if first.name == GRADIENTS.name:  # such a gradient is only rounding
             least |= {name: spread for name, spread in spreads.items() if spread >= ONLY_ROUNDING}
-        of_chaos = (chaotic or {}).get(stage, {})
+        of_chaos = [one.get(stage, {}) for one in chaotic]
         grown[stage] = {
             name: max(error, least[name], of_chaos.get(name, 0.0)) for name, error in errors.items()
         }
@@ -136,6 +154,8 @@ def drift(
     """
     # `parameters` has the trained ones; the rest are statistics and constant arrays
     errors = rounding(noisy, run, run)
+    if chaotic:
+        errors |= of_each_update(noisy, run, run)
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
     drifting = {*(noisy.after[-1].keys() - parameters), *_only_rounding(measured)}
     moved = {

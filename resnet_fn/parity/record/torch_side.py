@@ -243,9 +243,10 @@ class TorchSide:
         in_half = self._rounded == "float16"
         chaotic = not in_half and rounding.is_chaotic(measured)
         drifts = not in_half and self.plan.optimizer.is_adaptive and only_rounding
+        if chaotic:  # the comparison may end before the last update
+            measured |= rounding.of_each_update(run, self._exact)
         moved = self._drift(run, first_update, measured, chaotic) if drifts or chaotic else []
-        of_chaos = moved[0] if moved and chaotic else None
-        return rounding.with_noise(measured, noisy + moved, of_chaos)
+        return rounding.with_noise(measured, noisy + moved, moved if chaotic else ())
 
     def _first_update(self) -> Run:
         """Make update 1 without what later updates add to."""
@@ -279,15 +280,19 @@ class TorchSide:
     def _drift(
         self, run: Run, first_update: Run, measured: Rounding, chaotic: bool
     ) -> list[Rounding]:
-        """Return [the drift of weights and statistics by noise], or [] if training fails then."""
+        """Return the drift of weights and statistics by noise, in one run, or in two if the
+        training is chaotic; [] if training fails then.
+        """
         weights = {name: run.after[-1][name] for name in run.gradients}  # both sides get these
+        trainable, drifts = self.roles()["trainable"], list[Rounding]()
         try:
-            with Noise(0):
-                moved = record_updates(
-                    self._stepper(self._rounded), self.plan, self.plan.rates, weights
-                )
-            trainable = self.roles()["trainable"]
-            return [rounding.drift(moved, first_update, measured, trainable, chaotic)]
+            for seed in range(2 if chaotic else 1):
+                with Noise(seed):
+                    moved = record_updates(
+                        self._stepper(self._rounded), self.plan, self.plan.rates, weights
+                    )
+                drifts.append(rounding.drift(moved, first_update, measured, trainable, chaotic))
+            return drifts
         except Exception as error:
             self.notes.append(
                 "drift is not measured, because training the reference under noise failed "
