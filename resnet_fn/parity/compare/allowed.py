@@ -19,6 +19,8 @@ from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding
 from resnet_fn.parity.trace.difference import (
     DIFFERS,
+    KERNELS_OF_PORT,
+    OTHER_SHAPE,
     TIES,
     UNDECIDED,
     Difference,
@@ -93,8 +95,6 @@ KERNELS, UNSEEN_KERNELS = 1e-3, 5e-5
 cause: in a layer with such a kernel, or where such a function may run outside of layers.
 docs/parity.md#what-the-batches-do-not-show
 """
-
-KERNELS_OF_PORT = "MindSpore's kernels"  # why an array passes that inaccurate kernels have moved
 
 MASK_SCALE = 1e-4
 """The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
@@ -314,9 +314,6 @@ def apart_from_ties(
     left = np.sign(off) * np.maximum(np.abs(off) - moved, 0.0)
     rest = bound.compare(item.id, reference + np.nan_to_num(left, nan=np.inf), reference)
     return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=TIES)
-
-
-OTHER_SHAPE = "another shape"  # why nothing is allowed
 
 
 def of_other_shape(

@@ -4,11 +4,10 @@ import dataclasses
 import math
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.compare.allowed import OTHER_SHAPE
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage, with_note, without_undecided
-from resnet_fn.parity.trace.difference import DIFFERS, TIES
+from resnet_fn.parity.trace.difference import DIFFERS, OTHER_SHAPE, TIES
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.compare.allowed import (
-    KERNELS_OF_PORT,
     OUTPUTS,
     by_kernels,
     larger_bound,
     of_other_shape,
 )
 from resnet_fn.parity.compare.notes import attempt, settings_differences
-from resnet_fn.parity.trace.difference import DIFFERS, Difference
+from resnet_fn.parity.trace.difference import DIFFERS, KERNELS_OF_PORT, Difference
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.layout import layout
 from resnet_fn.parity.trace.stages import ArrayId

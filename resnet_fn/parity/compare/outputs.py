@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.compare.allowed import (
-    KERNELS_OF_PORT,
     apart_from_ties,
     by_kernels,
     growing,
@@ -17,7 +16,7 @@ from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
-from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
+from resnet_fn.parity.trace.difference import DIFFERS, KERNELS_OF_PORT, UNDECIDED
 from resnet_fn.parity.trace.stages import ALL_GRADIENTS, OUTPUTS, Key, array_id
 from resnet_fn.parity.trace.tree import paired_outputs
 

@@ -138,7 +138,7 @@ def with_noise(
         }
         if first.name == GRADIENTS.name:  # such a gradient is only rounding
             least |= {name: spread for name, spread in spreads.items() if spread >= ONLY_ROUNDING}
-        of_chaos = [one.get(stage, {}) for one in chaotic]
+        of_chaos = [moved.get(stage, {}) for moved in chaotic]
         grown[stage] = {
             name: max(error, least[name], of_chaos.get(name, 0.0)) for name, error in errors.items()
         }

@@ -25,7 +25,10 @@ _APART = 100.0
 
 _LARGEST = float(np.finfo(np.float32).max)
 
-TIES = "ties"  # why an array passes whose elements differ only where a tie is decided otherwise
+# Reasons (`Difference.why`) that more than one module names:
+TIES = "ties"  # an array differs only where a tie is decided otherwise
+KERNELS_OF_PORT = "MindSpore's kernels"  # inaccurate kernels have moved an array
+OTHER_SHAPE = "another shape"  # nothing is allowed
 
 WIDE = 1e-3  # the verdict counts arrays that pass by a bound above this
 
