@@ -140,7 +140,8 @@ def with_noise(
             least |= {name: spread for name, spread in spreads.items() if spread >= ONLY_ROUNDING}
         of_chaos = [moved.get(stage, {}) for moved in chaotic]
         grown[stage] = {
-            name: max(error, least[name], of_chaos.get(name, 0.0)) for name, error in errors.items()
+            name: max(error, least[name], *(SPREADS * one.get(name, 0.0) for one in of_chaos))
+            for name, error in errors.items()
         }
     return grown
 
