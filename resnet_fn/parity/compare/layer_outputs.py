@@ -6,8 +6,8 @@ import math
 from resnet_fn.config.hints import few
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage, with_note, without_undecided
-from resnet_fn.parity.trace.difference import DIFFERS, OTHER_SHAPE, TIES
+from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
+from resnet_fn.parity.trace.difference import DIFFERS, OTHER_SHAPE, TIES, UNDECIDED, Difference
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,13 +24,12 @@ class LayerOutputs(Rule):
         if net is None:
             return None
         if net.verdict == DIFFERS:
-            return without_undecided(Stage(self.id, [one.output for one in layers]))
+            return self._decided([one.output for one in layers])
         # The net's outputs agree: a layer that runs on other samples, such as an expert, or whose
         # shape depends on rounding, cannot be compared.
         other = [one for one in layers if one.input is not None and one.input.why == OTHER_SHAPE]
         other += [one for one in layers if math.isinf(one.output.rounding)]
-        outputs = [one.output for one in layers if one not in other]
-        stage = without_undecided(Stage(self.id, outputs))
+        stage = self._decided([one.output for one in layers if one not in other])
         if names := list(dict.fromkeys(one.name for one in other)):
             stage = with_note(stage, f"undecided, since shapes differ: {few(names)}")
         if not any(item.why == TIES for item in net.differences):
@@ -39,3 +38,9 @@ class LayerOutputs(Rule):
         changed = len(stage.differences) - len(alike)
         note = f"without {changed} layers that ties change" if changed else ""
         return with_note(dataclasses.replace(stage, differences=alike), note)
+
+    def _decided(self, outputs: list[Difference]) -> Stage:
+        """Return the stage without undecided layers: layers only explain."""
+        stage = without_undecided(Stage(self.id, outputs, absent=Absent.NOT_IN_TASK))
+        clear = [one for one in stage.differences if one.verdict != UNDECIDED]
+        return dataclasses.replace(stage, differences=clear)

@@ -13,7 +13,7 @@ from resnet_fn.parity.compare.allowed import (
 )
 from resnet_fn.parity.compare.parameters import Parameters
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage, with_note
+from resnet_fn.parity.compare.stage import Absent, Stage, with_note
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.difference import Difference, norm, without_large
 from resnet_fn.parity.trace.tree import Arrays
@@ -79,7 +79,8 @@ class LastWeights(Weights):
         """
         updates = len(sides.port.run.after)
         note = "one update does not show how much momentum is kept; give two or more updates"
-        stage = Stage(self.id, note=note) if updates == 1 else self.compare(sides)
+        short = Stage(self.id, note=note, absent=Absent.TOO_SHORT)
+        stage = short if updates == 1 else self.compare(sides)
         of_update = dataclasses.replace(self.id, update=max(2, updates))
         for update in range(updates - 1, 1, -1):
             earlier = dataclasses.replace(self.id, update=update)

@@ -75,6 +75,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
                 layers["dropout"] = side.layers("dropout")
         rounding = side.rounding(run)  # of the reference: float64 and noise
         ties = side.ties(run)
+        changing = side.changing(run)
         if random:
             random_train = cut_random(layers["train"], side.layers_again())
         # After the updates, which compile the net: these runs are not compiled. They move nothing.
@@ -90,6 +91,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             rounding=rounding,
             ties=ties,
             kernels=kernels,
+            changing=changing,
+            unread=sorted(side.unread),
             notes=[*dropout_notes(side.is_reference, dropped, plan), *side.notes],
             environment=side.environment(),
             random_eval=random_eval,
@@ -155,7 +158,7 @@ def _losses_alone(side: Side, run: Run, like: Like | None) -> dict[ArrayId, floa
         named = paired_outputs(side.arrays(example), given)
         if not named:
             return {}
-        given = {named[name]: array for name, array in given.items()}
+        given = {named[name]: array for name, array in given.items() if name in named}
     return losses_alone(side.loss, given, side.plan, example, side.tensor)
 
 

@@ -3,10 +3,18 @@
 import dataclasses
 import math
 from collections.abc import Collection, Sequence
+from typing import Any
 
-from resnet_fn.parity.trace.data import Rounding, Run
+import numpy as np
+
+from resnet_fn.parity.trace.data import Changing, Rounding, Run
 from resnet_fn.parity.trace.derived import MEASURED
-from resnet_fn.parity.trace.difference import ROUNDING_FACTOR, errors_of_parts
+from resnet_fn.parity.trace.difference import (
+    ROUNDING_FACTOR,
+    are_integers,
+    errors_of_parts,
+    in_range,
+)
 from resnet_fn.parity.trace.limits import CHAOTIC, MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
 from resnet_fn.parity.trace.plan import OptimizerPlan
 from resnet_fn.parity.trace.stages import (
@@ -36,9 +44,9 @@ def rounding(run: Run, exact: Run, like: Run | None = None) -> Rounding:
         exactly, compared = values(exact), values(like)
         errors, of_large = dict[Key, float](), dict[Key, float]()
         for name, value in values(run).items():
-            if name not in exactly or name not in compared:
-                continue
-            error, large = errors_of_parts(value, exactly[name], compared[name])
+            error, large = math.inf, None  # the other run has no such output
+            if name in exactly:
+                error, large = _errors(value, exactly[name], compared.get(name, value))
             errors[name] = 0.0 if math.isnan(error) else error
             if large is not None:
                 of_large[name] = large
@@ -55,7 +63,52 @@ def rounding(run: Run, exact: Run, like: Run | None = None) -> Rounding:
             dataclasses.replace(stage, masked=True): errors
             for stage, errors in rounding(*runs).items()
         }
+    for runs in zip(run.drawn, exact.drawn, like.drawn, strict=True):
+        roundings |= {
+            dataclasses.replace(stage, drawn=True): errors
+            for stage, errors in rounding(*runs).items()
+        }
     return roundings
+
+
+def _errors(value: Any, exact: Any, like: Any) -> tuple[float, float | None]:
+    """Return the errors of both parts, in which infinity is a number beyond float32's range."""
+    errors = errors_of_parts(value, exact, like)
+    if math.isinf(errors[0]) and np.shape(value) == np.shape(exact):
+        return errors_of_parts(*(in_range(one, True) for one in (value, exact, like)))
+    return errors
+
+
+def changing(run: Run, others: Sequence[Run]) -> Changing:
+    """Return masks of the elements of integers and booleans that differ in any of several runs of
+    the same task, by stage and name.
+
+    An array that has another size in one of them changes everywhere.
+    """
+    masks: Changing = {}
+    for stage, values in MEASURED.items():
+        for name, value in values(run).items():
+            if not are_integers(value):
+                continue
+            mask = np.zeros(value.shape, bool)
+            for other in (values(one).get(name) for one in others):
+                if other is not None:  # a run of one batch has no later stages
+                    mask |= value != other if other.shape == value.shape else True
+            if mask.any():
+                masks.setdefault(stage, {})[name] = mask
+    for index, later in enumerate(run.later):
+        of_batch = [one.later[index] for one in others if one.later]
+        masks |= {
+            dataclasses.replace(stage, batch=index + 2): one
+            for stage, one in changing(later, of_batch).items()
+        }
+    for index, dropped in enumerate(run.dropped):
+        with_masks = [one.dropped[index] for one in others if one.dropped]
+        masks |= {
+            dataclasses.replace(stage, masked=True): one
+            for stage, one in changing(dropped, with_masks).items()
+        }
+    return masks
 
 
 def without_scaled(changes: Rounding, optimizer: OptimizerPlan) -> Rounding:
@@ -112,6 +165,8 @@ def forward_outputs(run: Run) -> dict[StageId, Arrays]:
             outputs[dataclasses.replace(stage, batch=index + 2)] = MEASURED[stage](later)
         for dropped in run.dropped:
             outputs[dataclasses.replace(stage, masked=True)] = MEASURED[stage](dropped)
+        for drawn in run.drawn:
+            outputs[dataclasses.replace(stage, drawn=True)] = MEASURED[stage](drawn)
     return outputs
 
 

@@ -9,11 +9,14 @@ import numpy as np
 
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.stages import ArrayId, StageId
+from resnet_fn.parity.trace.stages import ArrayId, Key, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
 # relative errors of the arrays of each stage, by `Key`, or by `ArrayId` of losses alone
 Rounding = dict[StageId, dict[Any, float]]
+
+# masks of the elements of integers and booleans that rounding may change, by stage
+Changing = dict[StageId, dict[Key, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Run:
     later: list["Run"] = field(default_factory=list)
     # update 1 again, with masks, if a layer uses one
     dropped: list["Run"] = field(default_factory=list)
+    # forward passes of the first batch again, with random numbers for constant arrays (in `start`)
+    drawn: list["Run"] = field(default_factory=list)
     # like `eval_outputs`, after the updates of `after`: with the reference's weights and this
     # side's other state
     last_outputs: Arrays = field(default_factory=dict)
@@ -122,6 +127,10 @@ class Trace:
     rounding: Rounding = field(default_factory=dict)
     # of the port: how far inaccurate kernels move outputs and losses, by stage
     kernels: Rounding = field(default_factory=dict)
+    # elements of integers that change in float64 or under noise; none is listed: none changes
+    changing: Changing = field(default_factory=dict)
+    # what the net returns that is not read, such as "logits boxes (generator)"
+    unread: list[str] = field(default_factory=list)
     # width of a tie → the errors with flipped ties, and their number; {}: not stored
     flipped: dict[float, tuple[Rounding, int]] = field(default_factory=dict)
     ties: Ties | None = None  # of functions other than ReLU; None: there are none

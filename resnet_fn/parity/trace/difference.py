@@ -52,6 +52,7 @@ class Difference:
     # which rule of compare/allowed.py gives the larger one of the tolerance and the rounding's
     # limit
     why: str = field(default="", compare=False)
+    unsure: str = ""  # why the array decides nothing whatever its numbers are; empty otherwise
 
     @property
     def name(self) -> str:
@@ -63,17 +64,22 @@ class Difference:
         """One of "ok", "rounding" (beyond the tolerance, but only rounding), "undecided" and
         "DIFFERS".
         """
+        if self.unsure:
+            return UNDECIDED
         if math.isnan(self.relative):
             return UNDECIDED if self.tolerance else OK  # without a tolerance, arrays are copies
         if self.relative <= self.tolerance:
             return OK
-        if self.relative > ROUNDING_FACTOR * self.rounding:
+        # whatever the rounding: NaN or infinity is on one side alone
+        if math.isinf(self.relative) or self.relative > ROUNDING_FACTOR * self.rounding:
             return DIFFERS
         return ROUNDING if self.rounding <= CEILING else UNDECIDED
 
     @property
     def doubt(self) -> str:
         """The reason for the verdict "undecided"."""
+        if self.unsure:
+            return self.unsure
         if math.isnan(self.relative):
             return "no number is finite on either side"
         return (
@@ -126,22 +132,38 @@ def norm(array: Any) -> float:
     return float(np.linalg.norm(np.asarray(array, np.float64)))
 
 
-def _numbers(array: Any) -> np.ndarray:
-    """Return an array as float64, without numbers beyond float32's range.
+def are_integers(*arrays: Any) -> bool:
+    """Return whether all arrays have integers or booleans, of any width."""
+    return all(np.asarray(array).dtype.kind in "iub" for array in arrays)
 
-    A mask of `finfo(dtype).min` is −1.8e308 in a run in float64.
+
+def _apart(a: Any, b: Any) -> np.ndarray:
+    """Return |a − b| of integers in float64, which is at least 1 where they are not equal."""
+    a, b = np.asarray(a), np.asarray(b)
+    wide = np.abs(np.subtract(a, b, dtype=np.float64))
+    apart: np.ndarray = np.where(a != b, np.maximum(wide, 1.0), 0.0)
+    return apart
+
+
+def in_range(array: Any, infinities: bool = False) -> np.ndarray:
+    """Return an array in float64, with ± float32's largest number for finite numbers beyond it.
+
+    If `infinities` is True, infinities become this number, too.
     """
-    given = np.asarray(array)
-    numbers = given.astype(np.float64, copy=False)
-    if given.dtype == np.float64 and (beyond := np.abs(numbers) > _LARGEST).any():
-        beyond &= np.isfinite(numbers)
-        return np.where(beyond, np.copysign(_LARGEST, numbers), numbers)
-    return numbers
+    wide = np.asarray(array, np.float64)
+    if np.asarray(array).dtype != np.float64 and not infinities:
+        return wide  # no such number
+    beyond = np.abs(wide) > _LARGEST
+    if not infinities:
+        beyond &= np.isfinite(wide)
+    return (
+        np.clip(wide, -_LARGEST, _LARGEST, where=beyond, out=wide.copy()) if beyond.any() else wide
+    )
 
 
 def large_numbers(array: Any) -> np.ndarray | None:
     """Return a mask of the numbers that are compared apart, or None if there are none."""
-    sizes = np.abs(_numbers(array))
+    sizes = np.abs(in_range(array))
     sizes = np.where(np.isfinite(sizes), sizes, 0.0)
     # The median is slow. If more than half of the numbers are near the largest, none is far above
     # the median.
@@ -170,9 +192,11 @@ def errors_of_parts(a: Any, b: Any, like: Any) -> tuple[float, float | None]:
     or ‖a − b‖ if b is zero. It is infinite if the shapes differ, or if NaN or infinities are at
     different places, and NaN if no number is finite. Equal NaN and equal infinities are ignored.
     """
-    a, b = _numbers(a), _numbers(b)
-    if a.shape != b.shape:
+    if np.shape(a) != np.shape(b):
         return math.inf, None
+    if are_integers(a, b):
+        return norm(_apart(a, b)) / (norm(b) or 1.0), None
+    a, b = in_range(a), in_range(b)
     large = large_numbers(like)
     finite = np.isfinite(a) & np.isfinite(b)
     if not finite.all():  # else nothing is copied: a net's arrays are large
@@ -189,7 +213,7 @@ def errors_of_parts(a: Any, b: Any, like: Any) -> tuple[float, float | None]:
 
 def relative_error(a: Any, b: Any) -> float:
     """Return the larger one of both parts' errors (`errors_of_parts`)."""
-    usual, large = errors_of_parts(np.ravel(a), np.ravel(b), np.ravel(b))
+    usual, large = errors_of_parts(a, b, b)
     return usual if large is None else max(usual, large)
 
 
@@ -217,7 +241,8 @@ def difference(
     another. `why` names the rule that gives the larger bound. The result has the error and rounding
     of the part that is further beyond its bound.
     """
-    a, b = _numbers(port), _numbers(reference)
+    exact = are_integers(port, reference)
+    a, b = in_range(port), in_range(reference)
     array = ArrayId(array) if isinstance(array, str) else array
     if a.shape != b.shape:
         raise ValueError(
@@ -225,7 +250,7 @@ def difference(
             "shapes equal"
         )
     with np.errstate(invalid="ignore"):
-        apart = np.abs(a - b)
+        apart = _apart(port, reference) if exact else np.abs(a - b)
     unclear = ~np.isfinite(apart)
     if unclear.any():
         equal = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -233,7 +258,7 @@ def difference(
     place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
     finite = np.isfinite(a) & np.isfinite(b) if unclear.any() else ...
     norms = norm(a[finite]) * norm(b[finite])
-    relative, of_large = errors_of_parts(a, b, b)
+    relative, of_large = errors_of_parts(port, reference, reference)
     if of_large is not None:
         other = rounding if large_rounding is None else large_rounding
         limits = [max(tolerance, ROUNDING_FACTOR * one) for one in (rounding, other)]
