@@ -39,6 +39,18 @@ def changes_alone(
     return changes
 
 
+def _times(factor: np.float32, output: np.ndarray) -> np.ndarray:
+    """Return an output of type float times a factor, in which masks of `finfo.min` stay finite."""
+    if output.dtype.kind != "f":
+        return output
+    largest = np.finfo(output.dtype).max
+    bound = largest / factor
+    inside = np.abs(output) <= bound
+    larger: np.ndarray = np.where(inside, output, 0) * factor
+    beyond = np.copysign(largest, output)
+    return np.where(inside | ~np.isfinite(output), np.where(inside, larger, output), beyond)
+
+
 def losses_alone(
     loss: Callable[[Tree, Tree], np.ndarray],
     outputs: Arrays,
@@ -64,10 +76,7 @@ def losses_alone(
             return np.concatenate([leaf, leaf])[:samples] if fits else leaf
 
         factor = np.float32(times)
-        larger = {
-            name: take(value) * (factor if value.dtype.kind == "f" else 1)
-            for name, value in outputs.items()
-        }
+        larger = {name: _times(factor, take(value)) for name, value in outputs.items()}
         with contextlib.suppress(Exception):
             example = with_leaves(like, larger, tensor)
             value = loss(example, map_tree(take, labels))

@@ -184,7 +184,8 @@ def _kernels(side: Side, run: Run, like: Like | None, layers: dict[str, list[Lay
         if not calls():
             return {}
         kernels = _errors(results(), exact)
-        if max(itertools.chain(*(one.values() for one in kernels.values()))) > _SEEN:
+        every = itertools.chain(*(one.values() for one in kernels.values()))
+        if max(every, default=0.0) > _SEEN:
             for mode in ("eval", "train"):
                 with side.exact_kernels():
                     exactly = side.layers(mode)
@@ -203,11 +204,12 @@ def _errors(
     computed: Mapping[StageId, Mapping[Any, np.ndarray]],
     exact: Mapping[StageId, Mapping[Any, np.ndarray]],
 ) -> Rounding:
-    """Return relative errors by stage; 0 where no number is finite."""
+    """Return the finite relative errors of the arrays that both have, by stage."""
     errors: Rounding = {}
     for stage, arrays in computed.items():
-        of_stage = {name: relative_error(one, exact[stage][name]) for name, one in arrays.items()}
-        errors[stage] = {name: 0.0 if math.isnan(one) else one for name, one in of_stage.items()}
+        both = {name: one for name, one in arrays.items() if name in exact[stage]}
+        of_stage = {name: relative_error(one, exact[stage][name]) for name, one in both.items()}
+        errors[stage] = {name: one for name, one in of_stage.items() if math.isfinite(one)}
     return errors
 
 

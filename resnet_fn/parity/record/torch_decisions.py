@@ -33,6 +33,9 @@ _READ = {"__int__", "__bool__", "__index__", "is_nonzero", "equal", "allclose", 
 # Functions that put numbers into an order: a tie exchanges several elements of a result.
 _ORDERS = {"topk", "sort", "argsort", "msort", "kthvalue", "median", "nanmedian", "mode"}
 
+# Functions on whose results rounding has no influence.
+_SURE = {"isnan", "isinf", "isfinite", "isposinf", "isneginf"}
+
 
 def user_place() -> str:
     """Return the place in the user's code that called torch, such as "net.py:12"."""
@@ -67,6 +70,13 @@ class Call(NamedTuple):
     def plain(self) -> str:
         """The function's name without the mark of a call in place."""
         return self.name.rstrip("_") if self.in_place else self.name
+
+    @property
+    def can_tie(self) -> bool:
+        """Whether an operand has a fraction, or is too large for one: others do not round."""
+        return self.plain not in _SURE and any(
+            map(_has_fraction, _leaves((self.args, self.kwargs)))
+        )
 
     def decided(self, result: Any) -> Any:
         """Return the part of the result that is decided, or None if nothing is."""
@@ -124,6 +134,13 @@ def _is_whole(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and not (leaf.is_floating_point() or leaf.is_complex())
 
 
+def _has_fraction(leaf: Any) -> bool:
+    if not _is_float(leaf):
+        return False
+    values = leaf.detach()
+    return bool(((values != values.round()) | (values.abs() >= 2**23)).any())
+
+
 class Decisions:
     """The decisions of a run in float32, and the ties among them.
 
@@ -137,6 +154,7 @@ class Decisions:
         # index of a decision → (where float32 does not decide, the other result)
         self._other: dict[int, tuple[Any, Any]] = {}
         self._places: dict[int, str] = {}
+        self.can_tie = False  # whether rounding may have an influence on a decision
         self.restart()
 
     def restart(self) -> None:
@@ -157,7 +175,12 @@ class Decisions:
         if decided is not None:
             kept = decided.clone() if isinstance(decided, torch.Tensor) else decided
             self.noted.append(Decision(call.plain, kept))
+            self._look(call, decided)
         return result
+
+    def _look(self, call: Call, decided: Any) -> None:
+        if not (self.can_tie or isinstance(decided, float)):
+            self.can_tie = call.can_tie
 
     @property
     def has_ties(self) -> bool:
@@ -186,6 +209,7 @@ class Decisions:
         kept = call.with_decided(result, known)
         if isinstance(known, float):  # Python may do anything with it
             return kept
+        self._look(call, decided)  # 0.3 · 10 has no fraction in float32, but in float64
         changed = decided != known
         if call.plain in _WRAPS:  # where it jumped, for noise alone changes it too
             changed = kept.detach() != decided

@@ -75,15 +75,16 @@ _EXACT = """
 
 
 class Noise(torch.overrides.TorchFunctionMode):
-    """A context manager that adds relative noise of 2⁻²³ to float32 operands and results of calls
-    that round.
+    """A context manager that adds relative noise of 2⁻²³, times `scale`, to float32 operands and
+    results of calls that round.
 
     Numbers without a fraction below 2²³ get no noise: they count, or stand for a class or a place.
     If `decisions` are given, those of the run without noise are kept.
     """
 
-    def __init__(self, seed: int, decisions: Decisions | None = None) -> None:
+    def __init__(self, seed: int, decisions: Decisions | None = None, scale: float = 1.0) -> None:
         super().__init__()
+        self._size = scale * 2**-23
         self.generator, self.exact = torch.Generator().manual_seed(seed), {*_EXACT.split()}
         self._decisions = decisions
         if decisions is not None:
@@ -112,7 +113,7 @@ class Noise(torch.overrides.TorchFunctionMode):
             return leaf
         values = leaf.detach()
         whole = (values == values.round()) & (values.abs() < 2**23)
-        noise = 2**-23 * torch.randn(leaf.shape, generator=self.generator)
+        noise = self._size * torch.randn(leaf.shape, generator=self.generator)
         return leaf * (1 + noise.masked_fill_(whole, 0.0))
 
 

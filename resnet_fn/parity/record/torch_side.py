@@ -69,6 +69,10 @@ from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
 _NOISY_RUNS = 4
 
+# Seeds and scales of noise that finds ties. Noise of both signs moves an operand to both sides, and
+# the port's rounding may be larger than one unit.
+_NOISE_OF_TIES = [(0, 16.0), (0, -16.0), (1, 16.0), (1, -16.0)]
+
 
 class TorchSide:
     """A torch module, copies of which are trained.
@@ -343,12 +347,14 @@ class TorchSide:
     def ties(self, run: Run) -> Ties | None:
         """Return what changes if the ties that `rounding` has met are decided otherwise."""
         decisions, self._decisions = self._decisions, Decisions()  # they may take much memory
-        if not decisions.has_ties or self._rounded != "float32":
+        if not decisions.can_tie or self._rounded != "float32":
             return None
         try:
-            for seed in range(_NOISY_RUNS // 2):  # so far, noise was in the first update only
-                with Noise(seed, decisions):
+            for seed, scale in _NOISE_OF_TIES:  # so far, noise was in the first update only
+                with Noise(seed, decisions, scale):
                     self._run(self._rounded)
+            if not decisions.has_ties:
+                return None
             decisions.restart()
             with Deciding(decisions.flipped):
                 flipped = self._run(self._rounded)
