@@ -26,6 +26,7 @@ from resnet_fn.parity.compare.randomness import undecided_if_random
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.compare.untrained import Untrained
 from resnet_fn.parity.compare.weights import AveragedWeights, Change, LastWeights
 from resnet_fn.parity.compare.worker_sum import SumOfGradients
@@ -100,12 +101,12 @@ def compare_stages(sides: Sides, known: Mapping[StageId, Stage] | None = None) -
         if known is not None and not rule.rounded:
             result += [known[rule.id]] if rule.id in known else []
             continue
-        stage = rule.stage(sides)
+        stage = by_either_decision(rule.stage, sides)
         if stage is None:
             continue
         if sides.port.workers and rule.each_worker:
             stage = rule.with_workers(merged(stage, map(rule.stage, others)), workers)
-        result.append(
-            undecided_if_random(stage, sides.port, sides.reference) if rule.trains else stage
-        )
+        if rule.trains:
+            stage = undecided_if_random(stage, sides.port, sides.reference)
+        result.append(stage)
     return result

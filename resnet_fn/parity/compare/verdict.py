@@ -25,12 +25,14 @@ from resnet_fn.parity.compare.rules import RULES, compare_stages
 from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
 from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import RATE, Rounding, Ties, Trace
+from resnet_fn.parity.trace.data import RATE, Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference
 from resnet_fn.parity.trace.environment import environment_notes
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.source import ProbeRounding
 from resnet_fn.parity.trace.stages import EVAL_FORWARD, GRADIENTS, TRAIN_FORWARD
+
+_NOT_EXERCISED = Absent.TOO_SHORT, Absent.CHAOTIC
 
 
 class Request(NamedTuple):
@@ -255,7 +257,7 @@ def _with_ties(result: Verdict, port: Trace, reference: Trace, initialisation: b
     differs = [stage.id for stage in result.stages if stage.verdict == DIFFERS]
     forward = any((one.name, one.mode) == (TRAIN_FORWARD.name, "train") for one in differs)
     rounding = allowed.with_ties(reference.rounding, reference.ties.rounding, forward)
-    stages = _compared_again(result, port, reference, rounding, initialisation, reference.ties)
+    stages = _compared_again(result, port, reference, rounding, initialisation, reference.ties.run)
     if any(stage.id == first.id and stage.verdict == DIFFERS for stage in stages):
         return result  # ties are not the reason
     tied = reference.ties.lines
@@ -268,13 +270,13 @@ def _compared_again(
     reference: Trace,
     rounding: Rounding,
     initialisation: bool,
-    ties: Ties | None,
+    otherwise: Run | None,
 ) -> list[Stage]:
     """Return the stages, compared with another rounding or with ties."""
     order = order_of(port, result.names)
     given = (port, reference, result.names, rounding, order, result.layers, initialisation)
-    known = None if ties else {stage.id: stage for stage in result.stages}
-    return compare_stages(sides_of(*given, ties), known)
+    known = None if otherwise else {stage.id: stage for stage in result.stages}
+    return compare_stages(sides_of(*given, otherwise), known)
 
 
 def _with_flipped_ties(
@@ -289,8 +291,8 @@ def _with_flipped_ties(
     if flipped is None:
         return result
     rounding = allowed.with_flipped_ties(result.rounding, flipped[0])
-    ties = reference.ties if result.tied else None
-    stages = _compared_again(result, port, reference, rounding, initialisation, ties)
+    otherwise = reference.ties.run if reference.ties and result.tied else None
+    stages = _compared_again(result, port, reference, rounding, initialisation, otherwise)
     return dataclasses.replace(result, stages=stages, ties=flipped[1], rounding=rounding)
 
 
@@ -323,7 +325,7 @@ def _with_probes(
         coverage = coverage_of(
             port, reference, result.names, result.layers, result.stages, probed, idle
         )
-        short = [one.note for one in result.stages if one.absent is Absent.TOO_SHORT]
+        short = [one.note for one in result.stages if one.absent in _NOT_EXERCISED]
         coverage = dataclasses.replace(coverage, not_exercised=[*coverage.not_exercised, *short])
     except Exception as error:
         return _without_probes(result, error)

@@ -13,7 +13,7 @@ from resnet_fn.parity.compare.allowed import (
 )
 from resnet_fn.parity.compare.parameters import Parameters
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Absent, Stage, with_note
+from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.difference import Difference, norm, without_large
 from resnet_fn.parity.trace.tree import Arrays
@@ -68,6 +68,13 @@ class Weights(Parameters):
         return bound
 
 
+def _as_far_as_decided(stage: Stage, sides: Sides) -> Stage:
+    """Return the stage without undecided arrays if rounding decides about later updates."""
+    if stage.unclear is None or not sides.is_chaotic:
+        return stage
+    return dataclasses.replace(without_undecided(stage), absent=Absent.CHAOTIC)
+
+
 @dataclasses.dataclass(frozen=True)
 class LastWeights(Weights):
     """Compares all arrays after the last recorded update, and with it momentum."""
@@ -87,8 +94,8 @@ class LastWeights(Weights):
             if stage.unclear is None or not sides.errors(earlier):
                 break
             stage, of_update = self.compare(sides.until(update)), earlier
-            stage = with_note(stage, "rounding decides about later updates")
-        return dataclasses.replace(stage, id=of_update)
+            stage = with_note(stage, Absent.CHAOTIC.value)
+        return dataclasses.replace(_as_far_as_decided(stage, sides), id=of_update)
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the comparison without BatchNorm's statistics."""
@@ -102,7 +109,7 @@ class AveragedWeights(Weights):
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if neither side has an average."""
         exists = sides.reference.run.average or sides.port.run.average
-        return self.compare(sides) if exists else None
+        return _as_far_as_decided(self.compare(sides), sides) if exists else None
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the comparison without BatchNorm's statistics."""

@@ -21,15 +21,11 @@ from resnet_fn.parity.trace.stages import (
     AVERAGE,
     CHANGE,
     CHANGED_BUFFERS,
-    EVAL_FORWARD,
     GRADIENTS,
     LAST,
-    TRAIN_FORWARD,
     TRAJECTORY,
     Key,
-    StageId,
 )
-from resnet_fn.parity.trace.tree import Arrays
 
 
 def rounding(run: Run, exact: Run, like: Run | None = None) -> Rounding:
@@ -154,20 +150,6 @@ def of_each_update(run: Run, exact: Run, like: Run | None = None) -> Rounding:
 def _only_rounding(measured: Rounding) -> set[Key]:
     """Return the parameters whose gradients have a rounding of at least `ONLY_ROUNDING`."""
     return {name for name, error in measured[GRADIENTS].items() if error >= ONLY_ROUNDING}
-
-
-def forward_outputs(run: Run) -> dict[StageId, Arrays]:
-    """Return a run's outputs by stage, on each batch and with masks."""
-    outputs = {}
-    for stage in (EVAL_FORWARD, TRAIN_FORWARD):
-        outputs[stage] = MEASURED[stage](run)
-        for index, later in enumerate(run.later):
-            outputs[dataclasses.replace(stage, batch=index + 2)] = MEASURED[stage](later)
-        for dropped in run.dropped:
-            outputs[dataclasses.replace(stage, masked=True)] = MEASURED[stage](dropped)
-        for drawn in run.drawn:
-            outputs[dataclasses.replace(stage, drawn=True)] = MEASURED[stage](drawn)
-    return outputs
 
 
 def with_noise(

@@ -364,8 +364,7 @@ class TorchSide:
                 f"decisions ({type(error).__name__}: {first_line(error)})"
             )
             return None
-        changes = rounding.rounding(flipped, run, run)
-        return Ties(decisions.lines, changes, rounding.forward_outputs(flipped))
+        return Ties(decisions.lines, rounding.rounding(flipped, run, run), flipped)
 
     def changing(self, run: Run) -> Changing:
         """Return which elements of integers and booleans change in float64, under noise, or in half

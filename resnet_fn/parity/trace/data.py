@@ -107,7 +107,7 @@ class Ties:
 
     lines: list[str]  # the places, as "net.py:12, long: 3 ties"
     rounding: Rounding  # the relative change of each array
-    outputs: dict[StageId, Arrays]  # the outputs of each forward stage, decided otherwise
+    run: Run  # the numbers if every tie is decided otherwise
 
 
 @dataclasses.dataclass
