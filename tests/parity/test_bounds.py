@@ -167,7 +167,8 @@ def test_weights_are_compared_as_far_as_float32_follows(rate):
     ladder = ladder_of(Ours(*ported), Theirs(*layers), made, use)
     assert ladder.agrees, table(ladder)
     assert stage_of(ladder, "BatchNorm statistics after update 1").verdict == "ok"
-    assert any(stage.id.name == LAST.name and stage.id.update == 2 for stage in ladder.stages)
+    (last,) = [stage for stage in ladder.stages if stage.id.name == LAST.name]
+    assert 2 <= last.id.update < 5  # rounding decides about update 5
 
 
 def _conv(channels: int, width: int, kernel: int, stride: int, group: int = 1) -> nn.Conv2d:

@@ -342,9 +342,12 @@ def apart_from_ties(
     """
     if flipped.shape != reference.shape:
         return item
-    off, moved = port - reference, TIE_FACTOR * np.abs(flipped - reference)
-    left = np.sign(off) * np.maximum(np.abs(off) - moved, 0.0)
-    rest = bound.compare(item.id, reference + np.nan_to_num(left, nan=np.inf), reference)
+    equal = (port == reference) | (np.isnan(port) & np.isnan(reference))
+    with np.errstate(invalid="ignore"):  # of equal infinities
+        off = np.where(equal, 0.0, np.subtract(port, reference, dtype=np.float64))
+        moved = TIE_FACTOR * np.abs(np.subtract(flipped, reference, dtype=np.float64))
+    left = np.sign(off) * np.maximum(np.abs(off) - np.nan_to_num(moved, posinf=0.0), 0.0)
+    rest = bound.compare(item.id, np.where(left, reference + left, reference), reference)
     return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=TIES)
 
 
@@ -356,7 +359,9 @@ def of_other_shape(
     It is undecided if the reference's shape depends on rounding, which is infinite then.
     """
     sizes = float(port.size), float(reference.size)
-    return Difference(array, math.inf, math.inf, 0.0, *sizes, (), rounding, OUTPUTS, OTHER_SHAPE)
+    unsure = "its shape depends on rounding" if math.isinf(rounding) else ""
+    given = (*sizes, (), rounding, OUTPUTS, OTHER_SHAPE, unsure)
+    return Difference(array, math.inf, math.inf, 0.0, *given)
 
 
 def tie_width(outputs: Collection[Difference]) -> float:
