@@ -43,12 +43,13 @@ def _times(factor: np.float32, output: np.ndarray) -> np.ndarray:
     """Return an output of type float times a factor, in which masks of `finfo.min` stay finite."""
     if output.dtype.kind != "f":
         return output
-    largest = np.finfo(output.dtype).max
-    bound = largest / factor
-    inside = np.abs(output) <= bound
-    larger: np.ndarray = np.where(inside, output, 0) * factor
-    beyond = np.copysign(largest, output)
-    return np.where(inside | ~np.isfinite(output), np.where(inside, larger, output), beyond)
+    with np.errstate(over="ignore"):
+        larger: np.ndarray = output * factor
+    beyond = np.isinf(larger) & np.isfinite(output)
+    if not beyond.any():
+        return larger
+    largest = np.finfo(larger.dtype).max
+    return np.where(beyond, np.copysign(largest, larger), larger)
 
 
 def losses_alone(

@@ -21,13 +21,16 @@ def parameter_roles(
     `untrained` has the names of arrays that no optimizer updates.
     """
     names: dict[int, list[str]] = {}
+    trainable = []
     for name, parameter in parameters:
         of_parameter = names.setdefault(id(parameter), [])
         of_parameter.append(name)
+        if parameter.requires_grad:
+            trainable.append(name)
     groups = names.values()
     return {
         "tied": [tuple(group) for group in groups if len(group) > 1],
-        "trainable": [name for name, parameter in parameters if parameter.requires_grad],
+        "trainable": trainable,
         "constants": [name for name in untrained if name.rpartition(".")[2] not in STATISTICS],
     }
 
@@ -73,8 +76,10 @@ def loss_of_logits(
     paths = [path for path, leaf in returned(like) if is_array(leaf)]
     named = [path for path in paths if len(path) == 1 and path[0][0] == "logits"]
     is_unclear = len(paths) != 1 and not named
-    if is_unclear and (not paths or side != "the net" or not isinstance(like, tuple | list)):
-        names = ", ".join(name.strip() for name in named_outputs(like, "")) or "no tensors"
+    takes_first = side == "the net" and isinstance(like, tuple | list)
+    if is_unclear and not (paths and takes_first):
+        given = [name.strip() for name in named_outputs(like, "")]
+        names = ", ".join(given) or "no tensors"
         raise ValueError(
             f"loss of {side}: the outputs are {names}; give --loss FILE:FUNCTION, or return logits "
             "alone"

@@ -197,8 +197,8 @@ def drift(
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
     drifting = {*(noisy.after[-1].keys() - parameters), *_only_rounding(measured)}
     moved = {
-        stage: {name: one for name, one in found.items() if chaotic or name in drifting}
-        for stage, found in errors.items()
+        stage: {name: one for name, one in changes.items() if chaotic or name in drifting}
+        for stage, changes in errors.items()
         if stage.name in (LAST.name, AVERAGE.name)
     }
     if chaotic:

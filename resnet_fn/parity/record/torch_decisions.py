@@ -74,20 +74,30 @@ class Call(NamedTuple):
     @property
     def can_tie(self) -> bool:
         """Whether an operand has a fraction, or is too large for one: others do not round."""
-        return self.plain not in _SURE and any(
-            map(_has_fraction, _leaves((self.args, self.kwargs)))
-        )
+        if self.plain in _SURE:
+            return False
+        return any(_has_fraction(leaf) for leaf in self._operands())
+
+    def _operands(self) -> list[Any]:
+        leaves: list[Any] = torch.utils._pytree.tree_leaves((self.args, self.kwargs))
+        return leaves
 
     def decided(self, result: Any) -> Any:
         """Return the part of the result that is decided, or None if nothing is."""
-        if not any(map(_is_float, _leaves((self.args, self.kwargs)))):
+        if not any(_is_float(leaf) for leaf in self._operands()):
             return None  # without rounding there is nothing to decide
-        if _is_whole(result) or (self.plain in _READ and isinstance(result, int | float)):
+        if _is_whole(result):
             return result
-        steps = self.plain in _STEPS | _WRAPS or self.kwargs.get("rounding_mode") is not None
+        if self.plain in _READ and isinstance(result, int | float):
+            return result
+        steps = self.plain in _STEPS or self.plain in _WRAPS
+        if self.kwargs.get("rounding_mode") is not None:
+            steps = True
         if steps and _is_float(result):
             return result.detach()
-        indices = getattr(result, "indices", None) if isinstance(result, tuple) else None
+        if not isinstance(result, tuple):
+            return None
+        indices = getattr(result, "indices", None)
         return indices if _is_whole(indices) else None
 
     def with_decided(self, result: Any, decided: Any) -> Any:
@@ -95,11 +105,9 @@ class Call(NamedTuple):
         if isinstance(result, tuple):
             return _gathered(self, result, decided)
         if self.plain in _WRAPS:
-            periods = self.args[1] if len(self.args) > 1 else self.kwargs.get("other", 1.0)
-            if self.plain == "__rmod__":
-                periods = self.args[0]
-            turns = torch.nan_to_num(((decided - result.detach()) / periods).round())
-            decided = result + turns * periods
+            period = self._period()
+            turns = (decided - result.detach()) / period
+            decided = result + torch.nan_to_num(turns.round()) * period
         if isinstance(result, torch.Tensor):  # in a run in float64, it is wider
             decided = decided.to(result.dtype)
         if self.in_place:
@@ -108,22 +116,27 @@ class Call(NamedTuple):
             return result
         return decided.clone() if isinstance(decided, torch.Tensor) else decided
 
+    def _period(self) -> Any:
+        """Return the number by which the result of a function in `_WRAPS` jumps."""
+        if self.plain == "__rmod__":
+            return self.args[0]
+        if len(self.args) > 1:
+            return self.args[1]
+        return self.kwargs.get("other", 1.0)
+
 
 def _gathered(call: Call, result: Any, indices: torch.Tensor) -> Any:
     """Return (values, indices) with other indices, and the operand's numbers at them."""
     x = call.args[0] if call.args else call.kwargs["input"]
-    place = {"topk": 2, "kthvalue": 2}.get(call.plain, 1)
-    default = -1 if call.plain in _ORDERS else 0
-    dim = call.kwargs.get("dim", call.args[place] if len(call.args) > place else default)
+    place = 2 if call.plain in ("topk", "kthvalue") else 1
+    dim = -1 if call.plain in _ORDERS else 0
+    if len(call.args) > place:
+        dim = call.args[place]
+    dim = call.kwargs.get("dim", dim)
     lost = indices.dim() < x.dim()
     picked = torch.gather(x, dim, indices.unsqueeze(dim) if lost else indices)
     values = picked.squeeze(dim) if lost else picked
     return type(result)((values, indices.clone()))
-
-
-def _leaves(tree: Any) -> list[Any]:
-    leaves: list[Any] = torch.utils._pytree.tree_leaves(tree)
-    return leaves
 
 
 def _is_float(leaf: Any) -> bool:
@@ -131,14 +144,18 @@ def _is_float(leaf: Any) -> bool:
 
 
 def _is_whole(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and not (leaf.is_floating_point() or leaf.is_complex())
+    if not isinstance(leaf, torch.Tensor):
+        return False
+    return not (leaf.is_floating_point() or leaf.is_complex())
 
 
 def _has_fraction(leaf: Any) -> bool:
     if not _is_float(leaf):
         return False
     values = leaf.detach()
-    return bool(((values != values.round()) | (values.abs() >= 2**23)).any())
+    fractions = values != values.round()
+    fractions |= values.abs() >= 2**23
+    return bool(fractions.any())
 
 
 class Decisions:
@@ -167,7 +184,11 @@ class Decisions:
         counts: Counter[str] = Counter()
         for index, (mask, _) in self._other.items():
             counts[self._places[index]] += int(torch.as_tensor(mask).sum())
-        return [f"{place}: {count} tie{'s' * (count > 1)}" for place, count in counts.items()]
+        lines = []
+        for place, count in counts.items():
+            word = "tie" if count == 1 else "ties"
+            lines.append(f"{place}: {count} {word}")
+        return lines
 
     def note(self, call: Call, result: Any) -> Any:
         """Note the decision of a run without noise."""

@@ -66,9 +66,8 @@ def cells(stage: Stage) -> list[str]:
             f"{worst.tolerance:.0e}",
             rounding,
         ]
-        verdict += f" by {worst.why}" * bool(
-            worst.why and (stage.verdict == ROUNDING or worst.is_lent)
-        )
+        if worst.why and (stage.verdict == ROUNDING or worst.is_lent):
+            verdict += f" by {worst.why}"
         verdict += f" ({title_of(worst.id)})" * (len(stage.differences) > 1 and stage.verdict != OK)
         verdict += "".join(
             f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words
@@ -137,10 +136,12 @@ def _lent(ladder: Verdict) -> str:
     """Return how many arrays pass by a bound above `WIDE` only, or an empty string."""
     if not ladder.lent:
         return ""
-    total = sum(len(stage.differences) for stage in ladder.stages)
+    _, total = ladder.counts
     reasons = Counter(item.why for item in ladder.lent)
-    words = ", ".join(f"{count} {why}" for why, count in reasons.most_common())
-    return f"; {len(ladder.lent)} of {total} arrays pass by a bound above {WIDE:g} ({words})"
+    counts = [f"{count} {why}" for why, count in reasons.most_common()]
+    words = ", ".join(counts)
+    many = f"{len(ladder.lent)} of {total} arrays"
+    return f"; {many} pass by a bound above {WIDE:g} ({words})"
 
 
 def _agreement(ladder: Verdict) -> str:
