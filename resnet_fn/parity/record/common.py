@@ -43,8 +43,12 @@ def dropout_notes(
     `dropped` has tuples (layer, attribute, probability).
     """
     side = "the reference" if of_reference else "the net"
-    words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
-    asked = [f"{name}={share:g}" for name, share in plan.dropout.items()]
+    words = []
+    for name, attribute, share in dropped:
+        words.append(f"{name}: {attribute}={share:g}")
+    asked = []
+    for name, share in plan.dropout.items():
+        asked.append(f"{name}={share:g}")
     notes = []
     if words:
         notes.append(f"dropout is 0 in {side}: {few(words)}")
