@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,12 @@ from resnet_fn.parity.trace.difference import (
     are_integers,
     errors_of_parts,
     in_range,
+    norm,
 )
 from resnet_fn.parity.trace.limits import CHAOTIC, MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
 from resnet_fn.parity.trace.plan import OptimizerPlan
 from resnet_fn.parity.trace.stages import (
+    ALL_GRADIENTS,
     AVERAGE,
     CHANGE,
     CHANGED_BUFFERS,
@@ -26,6 +28,7 @@ from resnet_fn.parity.trace.stages import (
     TRAJECTORY,
     Key,
 )
+from resnet_fn.parity.trace.tree import Arrays
 
 
 def rounding(run: Run, exact: Run, like: Run | None = None) -> Rounding:
@@ -42,13 +45,15 @@ def rounding(run: Run, exact: Run, like: Run | None = None) -> Rounding:
         for name, value in values(run).items():
             error, large = math.inf, None  # the other run has no such output
             if name in exactly:
-                error, large = _errors(value, exactly[name], compared.get(name, value))
+                alike = value if like is run else compared.get(name, value)
+                error, large = _errors(value, exactly[name], alike)
             errors[name] = 0.0 if math.isnan(error) else error
             if large is not None:
                 of_large[name] = large
         roundings[stage] = errors
         if of_large:
             roundings[dataclasses.replace(stage, large=True)] = of_large
+    roundings[ALL_GRADIENTS] = {"": _error_of_all(roundings[GRADIENTS], exact.gradients)}
     for index, runs in enumerate(zip(run.later, exact.later, like.later, strict=True)):
         roundings |= {
             dataclasses.replace(stage, batch=index + 2): errors
@@ -73,6 +78,20 @@ def _errors(value: Any, exact: Any, like: Any) -> tuple[float, float | None]:
     if math.isinf(errors[0]) and np.shape(value) == np.shape(exact):
         return errors_of_parts(*(in_range(one, True) for one in (value, exact, like)))
     return errors
+
+
+def _error_of_all(errors: Mapping[Any, float], exact: Arrays) -> float:
+    """Return the error of all gradients as one array, which would take much memory."""
+    sizes, apart = [], []
+    for name, error in errors.items():
+        size = norm(exact[name]) if name in exact else math.nan
+        if not math.isfinite(size):
+            continue
+        sizes.append(size)
+        relative_to = size or 1.0
+        apart.append(error * relative_to)
+    whole = math.hypot(*sizes)
+    return math.hypot(*apart) / (whole or 1.0)
 
 
 def changing(run: Run, others: Sequence[Run]) -> Changing:
@@ -119,32 +138,45 @@ def without_scaled(changes: Rounding, optimizer: OptimizerPlan) -> Rounding:
     return {stage: errors for stage, errors in changes.items() if stage.name != CHANGE.name}
 
 
-def is_chaotic(measured: Rounding) -> bool:
+def is_chaotic(measured: Rounding, run: Run) -> bool:
     """Return whether float32 and float64 are clearly apart after the updates (`CHAOTIC`).
 
     Weights whose gradients are only rounding do not count: they drift in any training.
     """
-    drifting = _only_rounding(measured)
-    last = [error for name, error in measured[LAST].items() if name not in drifting]
-    return max([*last, *measured[TRAJECTORY].values()], default=0.0) > CHAOTIC
+    if max(measured[TRAJECTORY].values(), default=0.0) > CHAOTIC:
+        return True
+    drifting, changes = _only_rounding(measured), MEASURED[LAST](run)
+    for name, error in measured[LAST].items():
+        if name in drifting or name not in changes:
+            continue
+        if error * norm(changes[name]) > CHAOTIC * norm(run.after[-1][name]):
+            return True
+    return False
 
 
-def of_each_update(run: Run, exact: Run, like: Run | None = None) -> Rounding:
-    """Return the relative errors of the weights after each update from the second on, except the
-    last.
+def without_updates(measured: Rounding) -> Rounding:
+    """Return the rounding without that of the weights after each update."""
+    return {stage: errors for stage, errors in measured.items() if not stage.update}
+
+
+def of_each_update(run: Run, exact: Run) -> Rounding:
+    """Return the relative changes of the weights after each update from the second on, except the
+    last, from those in `exact`.
     """
     errors: Rounding = {}
     for update in range(2, len(run.after)):
-        until = [
-            None if one is None else Run({}, {}, [], after=one.after[:update], losses=[])
-            for one in (run, exact, like)
-        ]
-        assert until[0] is not None
-        assert until[1] is not None
-        for stage, of_stage in rounding(until[0], until[1], until[2]).items():
-            if stage.name == LAST.name:
-                errors[dataclasses.replace(stage, update=update)] = of_stage
+        errors |= of_update(update, run, exact, exact)
     return errors
+
+
+def of_update(update: int, run: Run, exact: Run, like: Run) -> Rounding:
+    """Return the relative errors of the weights after one update."""
+    until = [Run({}, one.start, [], after=one.after[:update]) for one in (run, exact, like)]
+    return {
+        dataclasses.replace(stage, update=update): errors
+        for stage, errors in rounding(*until).items()
+        if stage.name == LAST.name
+    }
 
 
 def _only_rounding(measured: Rounding) -> set[Key]:
@@ -193,7 +225,7 @@ def drift(
     # `parameters` has the trained ones; the rest are statistics and constant arrays
     errors = rounding(noisy, run, run)
     if chaotic:
-        errors |= of_each_update(noisy, run, run)
+        errors |= of_each_update(noisy, run)
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
     drifting = {*(noisy.after[-1].keys() - parameters), *_only_rounding(measured)}
     moved = {

@@ -13,6 +13,7 @@ from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import loss_of_logits, what_failed
 from resnet_fn.parity.record.layer_settings import without_dropout
+from resnet_fn.parity.record.measuring import Measuring
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_layers import (
@@ -47,7 +48,7 @@ from resnet_fn.parity.record.torch_step import (
     settings_of_optimizer,
 )
 from resnet_fn.parity.record.torch_ties import LEVELS
-from resnet_fn.parity.record.updates import record_run, record_updates
+from resnet_fn.parity.record.updates import UNWATCHED, Watch, record_run, record_updates
 from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
 from resnet_fn.parity.trace.data import (
     Changing,
@@ -120,7 +121,8 @@ class TorchSide:
 
     def state(self) -> Arrays:
         """Return the initial parameters and statistics."""
-        return self._built(self._module)
+        self._initial = self._built(self._module)
+        return self._initial
 
     def _built(self, module: torch.nn.Module) -> Arrays:
         module = uncompiled(module)
@@ -223,9 +225,12 @@ class TorchSide:
         self._drawn = self._constants()
         with self._limits, Deciding(self._decisions.note):
             run = self._run("float32")
+        rounded = run if self._rounded == "float32" else self._run(self._rounded)
+        measuring = Measuring(rounded)
         self._decisions.restart()
         with Deciding(self._decisions.kept):
-            self._exact = self._run("float64")
+            self._exact = self._run("float64", measuring)
+        self._measured = measuring.rounding
         if len(run.drawn) != len(self._exact.drawn):  # without rounding, a right port may differ
             run.drawn, self._exact.drawn = [], []
             self._not_drawn.append(f"{words_of_constants(self._drawn)}: it fails in float64")
@@ -233,7 +238,9 @@ class TorchSide:
 
     def _constants(self) -> Arrays:
         """Return random numbers for constant arrays with which the reference computes finite outputs."""
-        start, roles, stepper = state(self._reference), self.roles(), self._stepper("float32")
+        roles, stepper = self.roles(), self._stepper("float32")
+        unsaved = {name for name, one in roles["buffers"].items() if not one}
+        start = {name: one for name, one in state(self._reference).items() if name not in unsaved}
         for positive in (False, True):
             drawn = draw_constants(start, roles["trainable"], roles["tied"], positive)
             runs = stepper.with_constants(start, drawn) if drawn else []
@@ -250,13 +257,20 @@ class TorchSide:
             self._not_drawn.append(f"{words_of_constants(drawn)}: {why}")
         return {}
 
-    def _run(self, precision: str) -> Run:
+    def _run(self, precision: str, watch: Watch = UNWATCHED) -> Run:
         with in_float64() if precision == "float64" else contextlib.nullcontext():
-            return record_run(self._stepper(precision), self.plan, self.plan.rates, {}, self._drawn)
+            stepper = self._stepper(precision)
+            return record_run(stepper, self.plan, self.plan.rates, {}, self._drawn, watch)
+
+    def _changes(self, run: Run) -> Rounding:
+        """Return how far the updates are from the recorded ones if they are made again now."""
+        measuring = Measuring(run)
+        self._run("float32", measuring)
+        return measuring.rounding
 
     def _stepper(self, precision: str) -> TorchStepper:
         given = (self.plan, self._loss, self._make_optimizer, precision)
-        return TorchStepper(self._reference, *given, self._masked)
+        return TorchStepper(self._reference, *given, self._masked, self._initial)
 
     def loss_example(self) -> Any:
         """Return outputs in the structure that the loss takes."""
@@ -280,17 +294,15 @@ class TorchSide:
         """
         first_update = dataclasses.replace(run, later=[], dropped=[], drawn=[])
         noisy = self._noisy_updates(first_update) if self._rounded == "float32" else []
-        measured = rounding.rounding(
-            run if self._rounded == "float32" else self._run(self._rounded), self._exact, run
-        )
+        measured = self._measured
         # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
         # do statistics.
         only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= ONLY_ROUNDING
         in_half = self._rounded == "float16"
-        chaotic = not in_half and rounding.is_chaotic(measured)
+        chaotic = not in_half and rounding.is_chaotic(measured, run)
         drifts = not in_half and self.plan.optimizer.is_adaptive and only_rounding
-        if chaotic:  # the comparison may end before the last update
-            measured |= rounding.of_each_update(run, self._exact)
+        if not chaotic:  # else the comparison may end before the last update
+            measured = rounding.without_updates(measured)
         moved = self._drift(run, first_update, measured, chaotic) if drifts or chaotic else []
         return rounding.with_noise(measured, noisy + moved, moved if chaotic else ())
 
@@ -432,10 +444,8 @@ class TorchSide:
         in_half = self._rounded == "float16"
         return TorchSource(
             self._reference,
-            None if in_half else Rerun(self._reference, self.plan, self._loss),
-            lambda: self._run("float32"),
-            self._exact,
-            trace.run,
+            None if in_half else lambda: Rerun(self._reference, self.plan, self._loss),
+            lambda: self._changes(trace.run),
             () if in_half or not self._of_relus else LEVELS,
             self._of_relus,
             trace.probes or None,

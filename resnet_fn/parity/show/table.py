@@ -68,7 +68,7 @@ def cells(stage: Stage) -> list[str]:
         ]
         if worst.why and (stage.verdict == ROUNDING or worst.is_lent):
             verdict += f" by {worst.why}"
-        verdict += f" ({title_of(worst.id)})" * (len(stage.differences) > 1 and stage.verdict != OK)
+        verdict += f" ({title_of(worst.id)})" * (len(stage.differences) > 1 and worst.verdict != OK)
         verdict += "".join(
             f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words
         )
