@@ -192,11 +192,10 @@ def _kernels(side: Side, run: Run, like: Like | None, layers: dict[str, list[Lay
         if not calls():
             return {}
         computed = results()
-        if any(any(one.values()) for one in _errors(results(), computed).values()):
+        if _largest(_errors(results(), computed)) > _SEEN:
             return {}  # a state moves the results
         kernels = _errors(computed, exact)
-        every = itertools.chain(*(one.values() for one in kernels.values()))
-        if max(every, default=0.0) > _SEEN:
+        if _largest(kernels) > _SEEN:
             for mode in ("eval", "train"):
                 with side.exact_kernels():
                     exactly = side.layers(mode)
@@ -209,6 +208,10 @@ def _kernels(side: Side, run: Run, like: Like | None, layers: dict[str, list[Lay
             f"the error of kernels is not measured ({type(error).__name__}: {first_line(error)})"
         )
         return {}
+
+
+def _largest(errors: Rounding) -> float:
+    return max(itertools.chain(*(one.values() for one in errors.values())), default=0.0)
 
 
 def _errors(
