@@ -19,7 +19,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from chosen import MOST, Chosen, draw, fixed, with_known
+from chosen import MOST, Chosen, draw, fixed, store, with_known
 from processes import run
 from summary import comparison, results_in, summary
 from worker import NETS
@@ -32,6 +32,9 @@ def main(arguments: list[str]) -> int:
     asked = parsed(arguments)
     if asked.summary:
         print(summary(results_in(asked.summary)))
+        return 0
+    if asked.store:
+        print(f"{len(store(results_in(asked.store)))} mutants are stored with their truths")
         return 0
     if asked.compare:
         print(comparison(*(results_in([file]) for file in asked.compare)))
@@ -68,9 +71,10 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     more = {"type": Path, "nargs": "+", "metavar": "FILE", "default": []}
     parser.add_argument("--known", help="results with truths, which are not decided again", **more)
     parser.add_argument("--summary", help="print a table of these results", **more)
+    parser.add_argument("--store", help="store some of these results for --fixed", **more)
     parser.add_argument("--compare", help="print a table of results before and after", **more)
     asked = parser.parse_args(arguments)
-    if not (asked.out or asked.summary or asked.compare):
+    if not (asked.out or asked.summary or asked.store or asked.compare):
         parser.error("--out: give a file for the results")
     return asked
 

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from summary import Result
 from worker import source_of
 
 MOST = 600  # mutants of one run
+_OF_NET = 5  # stored mutants of each net
 FIXED = Path(__file__).parent / "fixed.json"
 
 
@@ -50,6 +51,27 @@ def fixed(nets: Sequence[str]) -> list[Chosen]:
     if lost := [one for one in chosen if (one.net, one.name) not in existing]:
         raise SystemExit(f"fixed.json: {lost[0].net} has no mutant {lost[0].name!r}; draw others")
     return chosen
+
+
+def store(results: Iterable[Result]) -> list[Result]:
+    """Choose `_OF_NET` mutants of each net of these results, of kinds that are rare so far, and
+    write them with their truths.
+    """
+    by_net: dict[str, list[Result]] = defaultdict(list)
+    for one in sorted(results, key=lambda one: (one["net"], one["name"])):
+        if one["truth"] != "fails":
+            by_net[one["net"]].append(one)
+    kinds, stored = Counter[str](), list[Result]()
+    for net, waiting in by_net.items():
+        random.Random(net).shuffle(waiting)
+        for _ in range(min(_OF_NET, len(waiting))):
+            rarest = min(waiting, key=lambda one: kinds[one["kind"]])
+            waiting.remove(rarest)
+            kinds[rarest["kind"]] += 1
+            stored.append({key: rarest[key] for key in ("net", "name", "truth", "why", "answer")})
+    lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in stored)
+    FIXED.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    return stored
 
 
 def with_known(chosen: Iterable[Chosen], results: Iterable[Result]) -> list[Chosen]:
