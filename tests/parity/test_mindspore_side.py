@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, mint, nn, ops
 
-from resnet_fn.parity.record.layer_settings import without_dropout
+from resnet_fn.parity.record.rates import without_dropout
 from resnet_fn.parity.record.mindspore_cell import with_inputs
 from resnet_fn.parity.record.mindspore_optimizer import of_mindspore
 

@@ -1,8 +1,7 @@
-"""Read the settings of a layer under names that both frameworks share, and turn dropout off."""
+"""Read the settings of a layer under names that both frameworks share."""
 
-import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -279,81 +278,3 @@ _TABLE: dict[str, Callable[[Any, Any], LayerSettings]] = {
     **dict.fromkeys(("softmax", "logsoftmax"), _softmax),
     "upsample": _upsample,
 }
-
-# Attributes with a dropout probability: `dropout` of attention and LSTMs, drop_prob of timm's
-# DropPath. Some layers pass the probability to a function: drop_rate of torchvision's DenseNet,
-# attention_dropout of its Swin.
-DROPS = (
-    "dropout",
-    "drop_prob",
-    "drop_path_prob",
-    "dropout_p",
-    "dropout_prob",
-    "attn_drop_prob",
-    "p_dropout",
-    "attention_dropout",
-    "drop_rate",
-    "layerdrop",
-)
-
-# attributes of dropout layers: MindSpore's nn.Dropout(0.9) keeps 0.9
-_OF_DROPOUT = ("p", "prob", "keep_prob")
-
-
-def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
-    """Yield (name, probability, places) for each dropout of a layer.
-
-    Each place is an attribute, as (object, name).
-    """
-    # MindCV's DropPath
-    words: dict[str, Sequence[str]] = {name: (name,) for name in DROPS}
-    words["p"] = ("keep_prob",)
-    if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
-        words = {"p": (*_OF_DROPOUT, *DROPS)}
-    for word, names in words.items():
-        holders = [layer]
-        if word == "layerdrop":
-            holders.append(getattr(layer, "config", None))
-        places = []
-        for holder in holders:
-            for name in names:
-                if _is_number(getattr(holder, name, None)):
-                    places.append((holder, name))
-        if places:
-            holder, name = places[0]
-            share = float(getattr(holder, name))
-            if name == "keep_prob":
-                share = round(1.0 - share, 6)
-            yield word, share, places
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether a value is one number of Python, NumPy or a framework.
-
-    A bool is not a number.
-    """
-    return not isinstance(value, bool) and (
-        isinstance(value, int | float) or getattr(value, "shape", None) == ()
-    )
-
-
-@contextlib.contextmanager
-def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, str, float]]]:
-    """Turn dropout off inside a `with` block, because the two frameworks draw different masks.
-
-    Compile the net inside the `with` block. Yields a list of (layer's path, attribute, original
-    dropout probability).
-    """
-    drops = []
-    with contextlib.ExitStack() as restored:
-        for name, layer in layers:
-            for word, share, places in _shares(layer):
-                if share <= 0:
-                    continue
-                drops.append((name, word, share))
-                for holder, attribute in places:
-                    value = getattr(holder, attribute)
-                    restored.callback(setattr, holder, attribute, value)
-                    # of the same type
-                    setattr(holder, attribute, value * 0 + (attribute == "keep_prob"))
-        yield drops

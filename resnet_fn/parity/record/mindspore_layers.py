@@ -5,7 +5,7 @@ from typing import Any
 
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.parity.record.cells import record_cell, unchanged
+from resnet_fn.parity.record.cells import as_before, record_cell
 from resnet_fn.parity.record.common import parameter_roles
 from resnet_fn.parity.record.layers import recorded_layers
 from resnet_fn.parity.record.mindspore_cell import (
@@ -15,7 +15,7 @@ from resnet_fn.parity.record.mindspore_cell import (
     outputs_of,
     run_in,
 )
-from resnet_fn.parity.record.probes import Caller, compute_probes, same_attributes
+from resnet_fn.parity.record.probes import Caller, compute_probes
 from resnet_fn.parity.trace.data import Probes
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.tree import Tree
@@ -23,7 +23,8 @@ from resnet_fn.parity.trace.tree import Tree
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
     """Run a net on a batch, and record the inputs and outputs of its layers."""
-    return record_cell(net, lambda: call(net, inputs), train)
+    with as_before(net):
+        return record_cell(net, lambda: call(net, inputs), train)
 
 
 def probes_of(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
@@ -35,9 +36,8 @@ def probes_of(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes
         explained,
         (MissingKernelError, MemoryError),
     )
-    net.set_train(False)
-    cells = [cell for _, cell in net.cells_and_names()]
-    with run_in("pynative"), unchanged(net.get_parameters()), same_attributes(cells):
+    with run_in("pynative"), as_before(net):
+        net.set_train(False)
         return compute_probes(
             [*recorded_layers(net)], lambda tree: call(net, tree), inputs, executions, caller
         )

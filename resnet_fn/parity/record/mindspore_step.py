@@ -2,14 +2,15 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.parity.record.cells import unchanged, write
+from resnet_fn.parity.record.cells import Attributes, unchanged, write
+from resnet_fn.parity.record.masked_cells import Masks
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     arguments,
@@ -43,6 +44,8 @@ from resnet_fn.update.step import StepPlan, StepResult, TrainStep, no_metric
 
 MakeStep = Callable[..., TrainStep]
 
+Evaluate = Callable[[Tree], Arrays]  # inputs → outputs in evaluation mode
+
 # a step, and each parameter of it with the value from before any update
 _Built = tuple[TrainStep, Sequence[tuple[Parameter, np.ndarray]]]
 
@@ -59,7 +62,8 @@ class MindSporeStepper:
         make_step: a function like `make_train_step`.
         outputs: the net's outputs by mode: "eval" on the first batch, and "train" on the first
             micro-batch.
-        set_masks: sets the dropout masks, which are ones until then; None: there are none.
+        evaluate: evaluates the net; None: it is evaluated as it is now, without dropout.
+        masks: the dropout masks, which are ones until they are set; None: there are none.
         workers: the workers that share each batch.
     """
 
@@ -72,13 +76,15 @@ class MindSporeStepper:
         optimizer: Optimizer,
         make_step: MakeStep,
         outputs: Mapping[str, Any],
-        set_masks: Callable[[], None] | None,
+        evaluate: Evaluate | None,
+        masks: Masks | None,
         workers: Workers,
     ) -> None:
         self._net, self._plan, self._rates, self._loss = net, plan, rates, loss
         self._optimizer, self._make_step, self._outputs = optimizer, make_step, outputs
-        self._set_masks, self._workers = set_masks, workers
-        self.evaluate = evaluation(net, plan.batches[0][0], outputs["eval"])
+        self._masks, self._workers = masks, workers
+        self.evaluate = evaluate or evaluation(net, plan.batches[0][0], outputs["eval"])
+        self._start = _Kept(net)
         self._shapes = {
             path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad
         }
@@ -154,7 +160,7 @@ class MindSporeStepper:
             "jit": compiler(),
             **self._sharing,
         }
-        before = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
+        before = self._start.with_values((*run_state.weights, *run_state.training))
         forward = with_inputs(self._net, plan.batches[0][0])
         return self._make_step(forward, self._recorded_loss, update, **options), before
 
@@ -186,8 +192,10 @@ class MindSporeStepper:
         """Return the outputs of the first batch in evaluation mode, with these weights and the
         present other state. Then `after` is put back.
         """
+        kept = Attributes(self._net)
         assign(self._net, weights)
         outputs = self.evaluate(self._plan.batches[0][0])
+        kept.put_back()  # an evaluation may merge weights, and remember that
         assign(self._net, after)
         return outputs
 
@@ -213,6 +221,7 @@ class MindSporeStepper:
 
     def _on_batch(self, index: int, start: Arrays, built: _Built) -> Run:
         step, before = built
+        self._start.attributes.put_back()
         for parameter, value in before:
             write(parameter, value)
         run = Run(self.evaluate(self._plan.batches[index][0]), start=start, rates=[])
@@ -223,16 +232,32 @@ class MindSporeStepper:
 
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
-        if self._set_masks is None:
+        if self._masks is None:
             return []
-        self._set_masks()
+        self._masks.set()
         run = self.on_batch(0, start)
         after = self._on_batch(0, start, self._clipped) if self._unclipped else run
         run.clipped, run.after = after.gradients, [state(self._net)] if self._updates else []
         return [run]
 
 
-def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
+class _Kept:
+    """A net's parameters and attributes from before its first run."""
+
+    def __init__(self, net: nn.Cell) -> None:
+        self.attributes = Attributes(net)
+        self._values = {id(one): one.numpy().copy() for one in net.get_parameters()}
+
+    def with_values(self, parameters: Iterable[Parameter]) -> list[tuple[Parameter, np.ndarray]]:
+        """Return pairs (parameter, value), with the present value of parameters outside the net."""
+        pairs = []
+        for one in parameters:
+            value = self._values.get(id(one))
+            pairs.append((one, one.numpy().copy() if value is None else value))
+        return pairs
+
+
+def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Evaluate:
     """Return a function that maps inputs to outputs in evaluation mode.
 
     Outputs must have the structure of `like`.

@@ -35,9 +35,9 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     with side.session():
         initial = side.state()
         side.start(like)
-        random_eval = is_random(
-            lambda: side.arrays(side.forward(plan.batches[0][0], False)), side.draws
-        )
+        random_eval = is_random(lambda: side.arrays(side.forward(plan.batches[0][0], False)))
+        if not random_eval:
+            side.evaluate_as_built()
         probed = probes and plan.precision == "fp32" and not random_eval
         with side.without_dropout() as dropped:
             # This order matters for a net that draws random numbers in evaluation mode, too: its
@@ -97,7 +97,7 @@ def _trained(side: Side) -> Arrays:
 
 def _draws(side: Side) -> bool:
     """Return whether the net draws random numbers in training mode, without dropout."""
-    return is_random(lambda: _trained(side), side.draws)
+    return is_random(lambda: _trained(side))
 
 
 def _probes(side: Side, layers: dict[str, list[Layer]]) -> Probes:

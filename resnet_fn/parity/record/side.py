@@ -106,9 +106,6 @@ class Side(Protocol):
     def roles(self) -> Mapping[str, Any]:
         """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
 
-    def draws(self) -> Any:
-        """Return the state of the random generator, or () if it is not known."""
-
     def forward(self, inputs: Tree, train: bool) -> Any:
         """Return the net's outputs as the framework's tensors, and restore its statistics."""
 
@@ -117,6 +114,11 @@ class Side(Protocol):
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of `forward`'s outputs."""
+
+    def evaluate_as_built(self) -> None:
+        """From now on, evaluate with the dropout rates of the net as it was built, also where
+        dropout is off.
+        """
 
     def without_dropout(self) -> AbstractContextManager[Dropped]:
         """Return a context in which dropout is off, and which lists the dropouts.

@@ -12,7 +12,7 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import flip_widths, loss_of_logits, what_failed
-from resnet_fn.parity.record.layer_settings import without_dropout
+from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.record.torch_layers import (
     layers_of,
@@ -49,6 +49,7 @@ from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.stages import GRADIENTS
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
@@ -89,6 +90,7 @@ class TorchSide:
         # the precision in which rounding is measured
         self._rounded = "float16" if plan.precision == "fp16" else "float32"
         self._limits, self._masked = Limits(), None
+        self._evaluates_as_built = False
 
     def session(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context that puts torch's generator back."""
@@ -104,39 +106,50 @@ class TorchSide:
 
     def start(self, like: Like | None) -> None:
         """Copy the module as it was built, and choose the loss. A reference takes over nothing."""
-        self._original = self._reference = copied(self._module).float()
+        self._reference = copied(self._module).float()
         self._loss = self._custom_loss or loss_of_logits(
             "the reference",
-            first_call(self._original, self.plan.first[0], True),
+            first_call(self._reference, self.plan.first[0], True),
             recipe_loss(self.plan.loss),
         )
-
-    @contextlib.contextmanager
-    def without_dropout(self) -> Iterator[Dropped]:
-        """From now on, run a copy without dropout, with random numbers for constant arrays."""
-        with without_dropout(self._module.named_modules()) as dropped:
-            self._reference = copied(self._module).float()
-        inputs, seed = self.plan.batches[0][0], self.plan.seed
-        if changed := prepare_reference(self._reference, inputs, seed):
-            self.notes.append(changed)
+        layers = dict(self._reference.named_modules())
+        self._rates = Rates(layers)
+        with self._rates.off(layers):
+            changed = prepare_reference(self._reference, self.plan.batches[0][0], self.plan.seed)
+        self.notes += [changed] if changed else []
         if self._make_optimizer:  # making it may freeze or unfreeze parameters
             trained = copied(self._reference)
             self._make_optimizer(trained)
             for name, one in self._reference.named_parameters():
                 one.requires_grad_(trained.get_parameter(name).requires_grad)
-        yield dropped
+
+    def evaluate_as_built(self) -> None:
+        """From now on, evaluate with the dropout rates of the module as it was built."""
+        self._evaluates_as_built = True
+
+    def _rates_in(self, module: torch.nn.Module, train: bool) -> contextlib.AbstractContextManager:
+        """Return a context in which a copy has the dropout rates of this mode."""
+        if train or not self._evaluates_as_built:
+            return contextlib.nullcontext()
+        return self._rates.as_built(dict(module.named_modules()))
+
+    def _evaluating(self, module: torch.nn.Module) -> contextlib.AbstractContextManager:
+        return self._rates_in(module, False)
+
+    @contextlib.contextmanager
+    def without_dropout(self) -> Iterator[Dropped]:
+        """From now on, run a copy without dropout."""
+        self._rates.switch_off(dict(self._reference.named_modules()))
+        yield self._rates.dropped
 
     def roles(self) -> dict[str, Any]:
         """Return which parameters are shared, trained or constant."""
         return roles_of(self._module) | {"trainable": roles_of(self._reference)["trainable"]}
 
-    def draws(self) -> torch.Tensor:
-        """Return the state of torch's generator."""
-        return torch.get_rng_state()
-
     def forward(self, inputs: Tree, train: bool) -> Any:
         """Return the outputs of a copy."""
-        return first_call(self._reference, inputs, train)
+        with self._rates_in(self._reference, train):
+            return first_call(self._reference, inputs, train)
 
     def arrays(self, outputs: Any) -> Arrays:
         """Return outputs as arrays by name."""
@@ -155,13 +168,17 @@ class TorchSide:
         return scalar(value).detach().double().numpy()
 
     def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
-        """Run one layer of the module as it was built, in training mode."""
-        return outputs_of(first_call(self._original.get_submodule(name), ones, True))["logits"]
+        """Run one layer with the rates of the module as it was built, in training mode."""
+        with self._rates.as_built(dict(self._reference.named_modules())):
+            layer = copied(self._reference.get_submodule(name))
+        return outputs_of(first_call(layer, ones, True))["logits"]
 
     def layers(self, mode: str) -> list[Layer]:
         """Return the executions of layers, with the rounding of their inputs and outputs."""
         module = self._masked if mode == "dropout" and self._masked else self._reference
-        return layers_with_rounding(module, self.plan.first[0], mode != "eval", self._rounded)
+        train = mode != "eval"
+        with self._rates_in(module, train):
+            return layers_with_rounding(module, self.plan.first[0], train, self._rounded)
 
     def layers_again(self) -> list[Layer]:
         """Return the executions of layers in training mode, with other random numbers."""
@@ -169,8 +186,9 @@ class TorchSide:
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
         """Run a copy and its layers on probes, because a layer may store its inputs."""
-        with self._limits:
-            return probes_of(copied(self._reference), self.plan.first[0], executions)
+        module = copied(self._reference)
+        with self._limits, self._evaluating(module):
+            return probes_of(module, self.plan.first[0], executions)
 
     def optimizer_settings(self) -> ParameterSettings:
         """Return the settings of the optimizer of a copy."""
@@ -199,7 +217,7 @@ class TorchSide:
             return record_run(self._stepper(precision), self.plan, self.plan.rates, {})
 
     def _stepper(self, precision: str) -> TorchStepper:
-        given = (self.plan, self._loss, self._make_optimizer, precision)
+        given = (self.plan, self._loss, self._make_optimizer, precision, self._evaluating)
         return TorchStepper(self._reference, *given, self._masked)
 
     def loss_example(self) -> Any:
@@ -222,9 +240,8 @@ class TorchSide:
         batch = self.plan.batches[0]
         for seed in range(_NOISY_RUNS) if self._rounded == "float32" else ():
             with Noise(seed):
-                one = on_batch(
-                    self._reference, self.plan, batch, self._loss, self._rounded, run.start
-                )
+                given = (self.plan, batch, self._loss, self._rounded, self._evaluating)
+                one = on_batch(self._reference, *given, run.start)
                 noisy.append(rounding.rounding(one, first_update))
         measured = rounding.rounding(
             run if self._rounded == "float32" else self._run(self._rounded), self._exact
@@ -277,12 +294,17 @@ class TorchSide:
         """Return the live reference, which answers in float32."""
         inputs, executions = self.plan.first[0], trace.layers["eval"]
         in_half = self._rounded == "float16"
+
+        def probes_again(module: torch.nn.Module, asked: AskedProbes) -> Probes:
+            with self._evaluating(module):
+                return probes_of(module, inputs, executions, asked)
+
         return TorchSource(
             self._reference,
-            None if in_half else Rerun(self._reference, self.plan, self._loss),
+            None if in_half else Rerun(self._reference, self.plan, self._loss, self._evaluating),
             lambda: self._run("float32"),
             self._exact,
             () if in_half else tuple(flip_widths(trace.layers["train"])),
             trace.probes or None,
-            lambda module, asked: probes_of(module, inputs, executions, asked),
+            probes_again,
         )

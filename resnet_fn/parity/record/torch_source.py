@@ -1,5 +1,6 @@
 """What the live PyTorch reference can still be asked after it was recorded."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from resnet_fn.parity.record.probes import measure
 from resnet_fn.parity.record.rounding import rounding
 from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
 from resnet_fn.parity.record.torch_module import call, copied, tensors
-from resnet_fn.parity.record.torch_step import Loss, TorchRun
+from resnet_fn.parity.record.torch_step import Evaluating, Loss, TorchRun
 from resnet_fn.parity.trace.data import Probes, Rounding, Run
 from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.plan import Plan
@@ -28,8 +29,10 @@ ComputeProbes = Callable[[torch.nn.Module, AskedProbes], Probes]
 class Rerun:
     """Runs a copy of the reference in float32 again, for a search that changes its calls."""
 
-    def __init__(self, module: torch.nn.Module, plan: Plan, loss: Loss) -> None:
-        self._run, self._plan = TorchRun(module, plan, loss, "float32"), plan
+    def __init__(
+        self, module: torch.nn.Module, plan: Plan, loss: Loss, evaluating: Evaluating
+    ) -> None:
+        self._run, self._plan = TorchRun(module, plan, loss, "float32", evaluating), plan
         self.module = self._run.module.eval()  # some layers may be in another mode than the module
         self._buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
 
@@ -37,7 +40,9 @@ class Rerun:
         """Return the outputs on the first micro-batch."""
         if self.module.training != train:  # setting the mode visits all layers
             self.module.train(train)
-        return call(self.module, tensors(self._plan.first[0], torch.float32))
+        within = contextlib.nullcontext() if train else self._run.evaluating(self.module)
+        with within:
+            return call(self.module, tensors(self._plan.first[0], torch.float32))
 
     @torch.no_grad()
     def put_back(self) -> None:

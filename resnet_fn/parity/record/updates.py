@@ -26,9 +26,8 @@ def record_updates(
     stepper: Stepper, plan: Plan, rates: list[float], last: Arrays, updates: int | None = None
 ) -> Run:
     """Make one update with each of `rates`, or the first `updates` of them."""
-    outputs = stepper.evaluate(plan.batches[0][0])
-    start = stepper.state()
-    run = Run(outputs, start, rates)
+    start = stepper.state()  # before an evaluation, which may merge weights or move state
+    run = Run(stepper.evaluate(plan.batches[0][0]), start, rates)
     last_compared = min(LATER, len(plan.batches)) - 1
     run.own_losses, run.own_statistics = stepper.alone()
     for index, rate in enumerate(rates[:updates]):
