@@ -80,6 +80,16 @@ cause: in a layer with such a kernel, or where such a function may run outside o
 docs/parity.md#what-the-batches-do-not-show
 """
 
+OFTEN = 0.8
+"""A dropout of the reference that differs in so many calls would not repeat by chance in all calls
+of the port. docs/parity.md#what-is-random
+"""
+
+MOST_BY_CHANCE, LEAST_RESPONSE = 8.0, 0.03
+"""Means of outputs under dropout differ if they are apart by so many standard errors of few runs
+and by this part of the larger one. docs/parity.md#what-is-random
+"""
+
 MASK_SCALE = 1e-4
 """The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
 
@@ -248,6 +258,14 @@ def tie_width(outputs: Collection[Difference]) -> float:
     """
     errors = [max(one.relative, one.rounding) for one in outputs if one.rounding < CEILING]
     return SIGMAS * max(errors, default=0.0)
+
+
+def are_apart(port: tuple[float, float], reference: tuple[float, float]) -> bool:
+    """Return whether two means, each with its standard error, differ by more than chance."""
+    apart = abs(port[0] - reference[0])
+    error = math.hypot(port[1], reference[1])
+    largest = max(abs(port[0]), abs(reference[0]))
+    return apart > max(MOST_BY_CHANCE * error, LEAST_RESPONSE * largest)
 
 
 def mean_of_draws(count: int) -> float:

@@ -107,6 +107,12 @@ def coverage_of(
     lines += _probes_left_out(port, reference, names, probed)
     if not probes:
         lines.append("other inputs: there are no probes")
+    if port.run.dropped and not reference.run.dropped:
+        left = few(port.unmasked)
+        lines.append(
+            f"the places of dropout: the port has none for {left}, and the reference's trace has "
+            "the update with all masks alone (compare both nets in one process)"
+        )
     facts = {
         "batches": many,
         "probes": {name or "the net": sorted(titles) for name, titles in shown.items()},

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, within
+from resnet_fn.parity.compare.allowed import MASK_SCALE, OFTEN, SETTINGS, are_apart, within
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
@@ -54,6 +54,8 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
         differences.append(item)
         if item.verdict == DIFFERS:
             shares.append(f"{title}: {_difference_of_shares(a, b)}")
+        elif words := own and other and _fault(own, other):
+            masks.append(f"{title}: {words}")
         elif not x.scale or not y.scale:
             by_share.append(title)
         elif words := _difference_of_masks(x, y):
@@ -79,6 +81,32 @@ def _difference_of_shares(port: float, reference: float) -> str:
         keeps = f"nn.Dropout({reference:g}) keeps {reference:g} in MindSpore"
         words += f": {keeps}; write nn.Dropout(p={reference:g})"
     return words
+
+
+def _fault(port: Drop, reference: Drop) -> str:
+    """Return what is wrong with how the port drops, or an empty string."""
+    if port.error:
+        return f"it does not compile in the port ({port.error})"
+    if port.varies == 0 and (reference.varies or 0.0) >= OFTEN:
+        return (
+            "drops the same in every call in the port (numbers of NumPy or `random` are drawn "
+            "once, when a function is compiled); draw with an operation, such as ops.bernoulli"
+        )
+    if reference.varies == 0 and (port.varies or 0.0) >= OFTEN:
+        return "drops the same in every call in the reference, but not in the port"
+    if {port.in_evaluation, reference.in_evaluation} == {True, False}:
+        side = "the port" if port.in_evaluation else "the reference"
+        return f"drops in evaluation mode, too, in {side} alone"
+    for what, a, b in zip(_RESPONSES, port.response, reference.response, strict=False):
+        if are_apart(a, b):
+            return f"{what} is {a[0]:.3g} in the port, {b[0]:.3g} in the reference"
+    return ""
+
+
+_RESPONSES = (
+    "of the output without dropout, what stays on average",
+    "the mean square of what dropout changes, relative to the output,",
+)
 
 
 def _difference_of_masks(port: Drop, reference: Drop) -> str:

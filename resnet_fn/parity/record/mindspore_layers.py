@@ -43,6 +43,35 @@ def probes_of(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes
         )
 
 
+def inputs_of_layer(net: nn.Cell, name: str, inputs: Tree) -> tuple[Any, Any]:
+    """Return the arguments, positional and by keyword, of a cell's first call in training mode."""
+    given: list[tuple[Any, Any]] = []
+
+    def keep(cell: nn.Cell, args: Any, kwargs: Any) -> None:
+        given.append((args, kwargs))
+
+    handle = dict(net.cells_and_names())[name].register_forward_pre_hook(keep, with_kwargs=True)
+    try:
+        with as_before(net):
+            net.set_train(True)
+            call(net, inputs)
+    finally:
+        handle.remove()
+    return given[0]
+
+
+class Alone(nn.Cell):
+    """Calls a layer, so that it can be compiled without its net."""
+
+    def __init__(self, layer: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)  # parameters keep their names
+        self.layer = layer
+
+    def construct(self, *inputs: Any) -> Any:
+        """Return the layer's outputs."""
+        return self.layer(*inputs)
+
+
 def roles_of(net: nn.Cell) -> dict[str, Any]:
     """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
     named = list(_all_names(net, ""))

@@ -26,7 +26,13 @@ from resnet_fn.parity.record.mindspore_cell import (
     parameters_by_path,
     state,
 )
-from resnet_fn.parity.record.mindspore_layers import layers_of, probes_of, roles_of
+from resnet_fn.parity.record.mindspore_layers import (
+    Alone,
+    inputs_of_layer,
+    layers_of,
+    probes_of,
+    roles_of,
+)
 from resnet_fn.parity.record.mindspore_optimizer import (
     CustomOptimizer,
     of_mindspore,
@@ -175,9 +181,27 @@ class MindSporeSide:
         check_scalar("the net", value, Tensor)
         return value.numpy()
 
-    def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
-        """Run one cell in training mode."""
-        return outputs_of(first_call(self._cells[name], ones, True))["logits"]
+    def dropping_layer(
+        self, name: str, inputs: np.ndarray | None, compiled: bool
+    ) -> Callable[[], np.ndarray]:
+        """Return a function that runs one cell in training mode, with its dropout."""
+        cell, only = self._cells[name], name if inputs is None else None
+        if inputs is None:
+            with self._rates.off(self._cells):
+                args, kwargs = inputs_of_layer(self._net, name, self.plan.first[0])
+        else:
+            args, kwargs = (Tensor(inputs),), {}
+        construct = cell
+        if (jit := compiler()) and compiled and not kwargs:
+            construct = jit(Alone(cell).construct)
+
+        def run() -> np.ndarray:
+            rates = self._rates.off(self._cells), self._rates.as_built(self._cells, only)
+            with rates[0], rates[1], as_before(cell), process.ending_mixed_precision():
+                cell.set_train(True)
+                return next(iter(outputs_of(construct(*args, **kwargs)).values()))
+
+        return run
 
     def layers(self, mode: str) -> list[Layer]:
         """Run the net on the first micro-batch, and return the executions of its layers."""

@@ -8,13 +8,13 @@ import numpy as np
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.alone import losses_alone
 from resnet_fn.parity.record.common import dropout_notes
-from resnet_fn.parity.record.dropouts import drops_of
+from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
 from resnet_fn.parity.record.randomness import cut_random, is_random
 from resnet_fn.parity.record.side import Side
 from resnet_fn.parity.trace.data import Drop, Probes, Run, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.masks import shared_masks
+from resnet_fn.parity.trace.masks import SharedMasks, shared_masks
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.stages import LOSS, ArrayId
@@ -36,7 +36,9 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         initial = side.state()
         side.start(like)
         random_eval = is_random(lambda: side.arrays(side.forward(plan.batches[0][0], False)))
-        if not random_eval:
+        if random_eval:
+            evaluated = side.layers("eval")
+        else:
             side.evaluate_as_built()
         probed = probes and plan.precision == "fp32" and not random_eval
         with side.without_dropout() as dropped:
@@ -48,7 +50,9 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             if probed and of_port:  # updates that are not compiled may change a cell's attributes
                 answers = _probes(side, layers)
         drops = drops_of(dropped, layers["train"], side.dropping_layer)
-        masks = _masks(side, drops, layers["train"], like)
+        if random_eval:
+            drops = in_evaluation(drops, evaluated)
+        masks, left = _masks(side, drops, layers["train"], like)
         if again is not None:
             random_train = cut_random(layers["train"], again)
         # before the updates, which leave the port's optimizer with state
@@ -77,6 +81,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             random_eval=random_eval,
             random_train=random_train,
             drops=drops,
+            unmasked=left,
             probes=answers,
             limits=side.limits(),
             optimizer_alone=alone,
@@ -115,12 +120,12 @@ def _probes(side: Side, layers: dict[str, list[Layer]]) -> Probes:
 
 def _masks(
     side: Side, drops: Sequence[Drop], layers: Sequence[Layer], like: Like | None
-) -> dict[str, list[np.ndarray]]:
+) -> SharedMasks:
     """Return the dropout masks of each layer, which are the reference's if `like` is given."""
     # Without micro-batches, masks have the shape of the whole batch, but a worker gets only a part
     # of the batch.
     if side.plan.accumulate % side.workers:
-        return {}
+        return SharedMasks({}, [])
     own = (drops, layers)
     if like:
         return shared_masks(own, like.dropping, like.layers)

@@ -1,7 +1,7 @@
 """What a framework's side can do, so that `record` is written once."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import Any, Protocol
@@ -127,8 +127,14 @@ class Side(Protocol):
         again.
         """
 
-    def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
-        """Run one layer in training mode, with random dropout."""
+    def dropping_layer(
+        self, name: str, inputs: np.ndarray | None, compiled: bool
+    ) -> Callable[[], np.ndarray]:
+        """Return a function that runs one layer in training mode, with random dropout.
+
+        Without `inputs`, the layer takes those that the net gives it, and only its own dropout is
+        on. `compiled` is whether it runs as the training step runs it.
+        """
 
     def layers(self, mode: str) -> list[Layer]:
         """Run the net on the first micro-batch, and return the executions of its layers.

@@ -25,6 +25,9 @@ from resnet_fn.parity.record.torch_module import (
     copied,
     first_call,
     initialise,
+    inputs_of_layer,
+    layer_by_layer,
+    map_tensors,
     outputs_of,
     prepare_reference,
     state,
@@ -45,11 +48,12 @@ from resnet_fn.parity.record.torch_step import (
 from resnet_fn.parity.record.updates import record_run, record_updates
 from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.environment import environment
-from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.layer import Layer, title_of
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import AskedProbes
+from resnet_fn.parity.trace.source import Masked
 from resnet_fn.parity.trace.stages import GRADIENTS
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
@@ -167,11 +171,25 @@ class TorchSide:
             raise what_failed("loss of the reference", given, error, fix) from error
         return scalar(value).detach().double().numpy()
 
-    def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
-        """Run one layer with the rates of the module as it was built, in training mode."""
-        with self._rates.as_built(dict(self._reference.named_modules())):
-            layer = copied(self._reference.get_submodule(name))
-        return outputs_of(first_call(layer, ones, True))["logits"]
+    def dropping_layer(
+        self, name: str, inputs: np.ndarray | None, compiled: bool
+    ) -> Callable[[], np.ndarray]:
+        """Return a function that runs one layer in training mode, with the module's dropout."""
+        only = name if inputs is None else None
+        with self._rates.as_built(dict(self._reference.named_modules()), only):
+            layer = copied(self._reference.get_submodule(name)).train()
+        if inputs is None:
+            given = inputs_of_layer(self._reference, name, self.plan.first[0])
+        else:
+            given = (torch.from_numpy(inputs),), {}
+
+        def run() -> np.ndarray:
+            args, kwargs = map_tensors(torch.Tensor.clone, given)
+            with torch.no_grad(), layer_by_layer():
+                outputs = outputs_of(copied(layer)(*args, **kwargs))
+            return next(iter(outputs.values()))
+
+        return run
 
     def layers(self, mode: str) -> list[Layer]:
         """Return the executions of layers, with the rounding of their inputs and outputs."""
@@ -202,8 +220,33 @@ class TorchSide:
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
         """Let a copy multiply by masks in the further update with dropout."""
+        self._masks = masks
         self._masked = with_masks(self._reference, masks) if masks else None
         yield
+
+    def _with_fewer_masks(self, left: Sequence[str]) -> Masked:
+        """Return the update with masks (`Source.with_fewer_masks`)."""
+        masks = {
+            name: [
+                np.ones_like(mask) if title_of(name, call) in left else mask
+                for call, mask in enumerate(calls)
+            ]
+            for name, calls in self._masks.items()
+        }
+        self._masked = with_masks(self._reference, masks)
+        given = (self.plan, self._loss, self._make_optimizer)
+
+        def run(precision: str) -> Run:
+            with in_float64() if precision == "float64" else contextlib.nullcontext():
+                stepper = TorchStepper(self._masked, *given, precision, self._evaluating)
+                return record_updates(stepper, self.plan, self.plan.rates, {}, updates=1)
+
+        made = run("float32")
+        measured = made if self._rounded == "float32" else run(self._rounded)
+        self._exact.dropped = [run("float64")]  # flipped ties are measured against it
+        of_run = rounding.rounding(measured, self._exact.dropped[0])
+        stages = {dataclasses.replace(one, masked=True): errors for one, errors in of_run.items()}
+        return Masked(made, self.layers("dropout"), stages)
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates in float32, and in float64 for `rounding`."""
@@ -307,4 +350,5 @@ class TorchSide:
             () if in_half else tuple(flip_widths(trace.layers["train"])),
             trace.probes or None,
             probes_again,
+            self._with_fewer_masks,
         )

@@ -1,7 +1,7 @@
 """What the live PyTorch reference can still be asked after it was recorded."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from resnet_fn.parity.trace.data import Probes, Rounding, Run
 from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import AskedProbes
-from resnet_fn.parity.trace.source import ProbeAnswer
+from resnet_fn.parity.trace.source import Masked, ProbeAnswer
 from resnet_fn.parity.trace.stages import LOSS
 from resnet_fn.parity.trace.tree import Arrays
 
@@ -68,6 +68,7 @@ class TorchSource:
         tie_widths: the widths for which `flipped_ties` has an answer.
         probes: the recorded probes; None: not recorded.
         compute: computes the asked probes of a module.
+        with_fewer_masks: makes the update with dropout masks again (`Source`).
     """
 
     def __init__(
@@ -79,9 +80,11 @@ class TorchSource:
         tie_widths: tuple[float, ...],
         probes: Probes | None,
         compute: ComputeProbes,
+        with_fewer_masks: Callable[[Sequence[str]], Masked],
     ) -> None:
         self._module, self._rerun, self._updates, self._exact = module, rerun, updates, exact
         self.tie_widths, self._probes, self._compute = tie_widths, probes, compute
+        self.with_fewer_masks = with_fewer_masks
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
         """Return the rounding with every ReLU input within `width` of 0 on the other side of 0, and
