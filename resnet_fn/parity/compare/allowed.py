@@ -85,9 +85,9 @@ OFTEN = 0.8
 of the port. docs/parity.md#what-is-random
 """
 
-MOST_BY_CHANCE, LEAST_RESPONSE = 8.0, 0.03
-"""Means of outputs under dropout differ if they are apart by so many standard errors of few runs
-and by this part of the larger one. docs/parity.md#what-is-random
+LEAST_RESPONSE = 0.03
+"""Means of outputs under dropout differ if they are apart by this part of the larger one, and by
+`STANDARD_ERRORS`. docs/parity.md#what-is-random
 """
 
 MASK_SCALE = 1e-4
@@ -265,7 +265,7 @@ def are_apart(port: tuple[float, float], reference: tuple[float, float]) -> bool
     apart = abs(port[0] - reference[0])
     error = math.hypot(port[1], reference[1])
     largest = max(abs(port[0]), abs(reference[0]))
-    return apart > max(MOST_BY_CHANCE * error, LEAST_RESPONSE * largest)
+    return apart > max(STANDARD_ERRORS * error, LEAST_RESPONSE * largest)
 
 
 def mean_of_draws(count: int) -> float:

@@ -54,7 +54,7 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
         differences.append(item)
         if item.verdict == DIFFERS:
             shares.append(f"{title}: {_difference_of_shares(a, b)}")
-        elif words := own and other and _fault(own, other):
+        elif words := own and other and _fault(own, other, names):
             masks.append(f"{title}: {words}")
         elif not x.scale or not y.scale:
             by_share.append(title)
@@ -83,7 +83,7 @@ def _difference_of_shares(port: float, reference: float) -> str:
     return words
 
 
-def _fault(port: Drop, reference: Drop) -> str:
+def _fault(port: Drop, reference: Drop, names: Mapping[str, str]) -> str:
     """Return what is wrong with how the port drops, or an empty string."""
     if port.error:
         return f"it does not compile in the port ({port.error})"
@@ -97,15 +97,18 @@ def _fault(port: Drop, reference: Drop) -> str:
     if {port.in_evaluation, reference.in_evaluation} == {True, False}:
         side = "the port" if port.in_evaluation else "the reference"
         return f"drops in evaluation mode, too, in {side} alone"
+    if names.get(port.of) != reference.of:
+        return ""
     for what, a, b in zip(_RESPONSES, port.response, reference.response, strict=False):
         if are_apart(a, b):
-            return f"{what} is {a[0]:.3g} in the port, {b[0]:.3g} in the reference"
+            side = f"{a[0]:.3g} in the port, {b[0]:.3g} in the reference"
+            return f"{what} of {port.of} is {side}, with this dropout alone"
     return ""
 
 
 _RESPONSES = (
-    "of the output without dropout, what stays on average",
-    "the mean square of what dropout changes, relative to the output,",
+    "the mean output, as a part of the output without dropout,",
+    "the mean square change of the output, as a part of the output's square,",
 )
 
 
@@ -136,5 +139,5 @@ def _words(shape: tuple[int, ...]) -> str:
     if 1 not in axes:
         kind = "elements"
     elif axes == {1}:
-        kind = "samples"
+        kind = "samples" if shape[0] > 1 else "the whole batch"
     return f"{kind} (a mask {list(shape)})"

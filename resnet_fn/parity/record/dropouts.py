@@ -1,12 +1,13 @@
 """Measure where a net applies dropout, with which probability and mask, and how."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from resnet_fn.parity.record.masks_of_runs import measured_mask, nearest_share
-from resnet_fn.parity.record.repeated_runs import MakeRun, Runs, repeated
+from resnet_fn.parity.record.repeated_runs import Runs, repeated
 from resnet_fn.parity.record.responses import measured_branch, response_of
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.trace.data import Drop
@@ -20,14 +21,18 @@ _DROPPING = ("dropout", "drop path", "attention", "lstm", "gru", "rnn")
 _ONES = (2048, 3, 2, 2, 2)
 
 
-def drops_of(dropped: Dropped, layers: Sequence[Layer], make_run: MakeRun) -> list[Drop]:
+# `Side.dropping_layer`
+MakeLayer = Callable[[str, np.ndarray | None, str | None, bool], Callable[[], np.ndarray]]
+
+
+def drops_of(dropped: Dropped, layers: Sequence[Layer], make_layer: MakeLayer) -> list[Drop]:
     """Return the places where a net applies dropout.
 
     `dropped` lists the layer, the attribute and the probability of each dropout. `layers` are
-    executions of layers in training mode, recorded without dropout. `make_run` returns a function
-    that runs a layer in training mode with random dropout.
+    executions of layers in training mode, recorded without dropout. `make_layer` returns a
+    function that runs a layer in training mode with random dropout.
     """
-    return _Measurement(dropped, layers, make_run).drops()
+    return _Measurement(dropped, layers, make_layer).drops()
 
 
 def in_evaluation(drops: Sequence[Drop], layers: Sequence[Layer]) -> list[Drop]:
@@ -47,10 +52,14 @@ def in_evaluation(drops: Sequence[Drop], layers: Sequence[Layer]) -> list[Drop]:
 
 
 class _Measurement:
-    def __init__(self, dropped: Dropped, layers: Sequence[Layer], make_run: MakeRun) -> None:
-        self._dropped, self._layers, self._make_run = dropped, layers, make_run
+    def __init__(self, dropped: Dropped, layers: Sequence[Layer], make_layer: MakeLayer) -> None:
+        self._dropped, self._layers, self._make_layer = dropped, layers, make_layer
+        self._firsts = {
+            layer.name: layer for layer in layers if layer.output is not None and not layer.call
+        }
         self._compiled: set[tuple[str, int]] = set()  # classes and numbers of axes
-        self._measured: set[tuple[str, str]] = set()  # classes and attributes
+        # classes, and attributes or paths inside
+        self._measured: set[tuple[str, str]] = set()
 
     def drops(self) -> list[Drop]:
         """Return the places in the order of execution, then those that did not run."""
@@ -101,7 +110,7 @@ class _Measurement:
 
     def _on_its_inputs(self, drop: Drop, name: str, layer: Layer | None) -> Drop:
         """Measure a dropout by running its layer as in the net, with no other dropout."""
-        runs = repeated(self._make_run, name, None, True)
+        runs = repeated(partial(self._make_layer, name, None, name), True)
         if not runs.outputs:
             return dataclasses.replace(drop, error=runs.error)
         drop = dataclasses.replace(drop, varies=runs.varies, error=runs.error)
@@ -112,7 +121,25 @@ class _Measurement:
             return dataclasses.replace(
                 drop, share=share, scale=branch.scale, shape=branch.shape, is_branch=True
             )
-        return dataclasses.replace(drop, response=response_of(runs.outputs, layer.output))
+        response = response_of(runs.outputs, layer.output)
+        return dataclasses.replace(drop, response=response, of=name)
+
+    def _with_response(self, drop: Drop, name: str) -> Drop:
+        """Measure a mask's effect on the layer around it, for a port or a reference that drops
+        there by a function.
+        """
+        parts = name.split(".")
+        outer = [".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
+        layer = next((self._firsts[one] for one in outer if one in self._firsts), None)
+        if layer is None or layer.output is None:
+            return drop
+        kind = (layer.class_name, name.removeprefix(layer.name))
+        if kind in self._measured:
+            return drop
+        self._measured.add(kind)
+        runs = repeated(partial(self._make_layer, layer.name, None, name), False)
+        response = response_of(runs.outputs, layer.output) if runs.outputs else ()
+        return dataclasses.replace(drop, response=response, of=layer.name)
 
     def _by_mask(self, layer: Layer, shares: Sequence[float]) -> Drop | None:
         """Measure the dropout mask of a layer by running the layer on ones.
@@ -139,13 +166,12 @@ class _Measurement:
         share = nearest_share(shares, mask.dropped, mask.draws)
         sizes = zip(x.shape, mask.shape, strict=True)
         shape = tuple(1 if one == 1 else size for size, one in sizes)
-        return Drop(title, share, True, mask.scale, shape, varies=runs.varies, error=runs.error)
+        drop = Drop(title, share, True, mask.scale, shape, varies=runs.varies, error=runs.error)
+        return drop if layer.call else self._with_response(drop, layer.name)
 
     def _runs_on(self, ones: np.ndarray, layer: Layer, compiled: bool) -> Runs:
         return repeated(
-            self._make_run,
-            layer.name,
-            ones,
+            partial(self._make_layer, layer.name, ones, None),
             compiled,
             lambda outputs: measured_mask(outputs, ones.shape) is not None,
         )

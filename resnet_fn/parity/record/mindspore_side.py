@@ -182,10 +182,10 @@ class MindSporeSide:
         return value.numpy()
 
     def dropping_layer(
-        self, name: str, inputs: np.ndarray | None, compiled: bool
+        self, name: str, inputs: np.ndarray | None, only: str | None, compiled: bool
     ) -> Callable[[], np.ndarray]:
         """Return a function that runs one cell in training mode, with its dropout."""
-        cell, only = self._cells[name], name if inputs is None else None
+        cell = self._cells[name]
         if inputs is None:
             with self._rates.off(self._cells):
                 args, kwargs = inputs_of_layer(self._net, name, self.plan.first[0])

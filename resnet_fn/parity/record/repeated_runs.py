@@ -8,13 +8,11 @@ import numpy as np
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.trace.difference import relative_error
 
-_RUNS = 16
+_RUNS = 32
 
 _REPEATS = 1e-6  # relative error up to which two outputs are the same
 
-# (layer's path, input or None for the inputs that the net gives it, whether to compile) → a
-# function that runs the layer
-MakeRun = Callable[[str, np.ndarray | None, bool], Callable[[], np.ndarray]]
+MakeRun = Callable[[bool], Callable[[], np.ndarray]]
 
 
 class Runs(NamedTuple):
@@ -27,20 +25,20 @@ class Runs(NamedTuple):
 
 def repeated(
     make_run: MakeRun,
-    name: str,
-    inputs: np.ndarray | None,
     compiled: bool,
     is_enough: Callable[[Sequence[np.ndarray]], bool] = lambda outputs: False,
 ) -> Runs:
-    """Run a layer up to `_RUNS` times, until outputs vary and are enough."""
+    """Run a layer up to `_RUNS` times, until outputs vary and are enough.
+
+    `make_run(compiled)` returns a function that runs the layer.
+    """
     try:
-        return _repeated(make_run(name, inputs, compiled), is_enough)
+        return _repeated(make_run(compiled), is_enough)
     except Exception as error:
         fault = f"{type(error).__name__}: {first_line(error)}"
     try:
-        return _repeated(make_run(name, inputs, False), is_enough)._replace(
-            error=fault if compiled else ""
-        )
+        runs = _repeated(make_run(False), is_enough)
+        return runs._replace(error=fault if compiled else "")
     except Exception:  # for example, no kernel on this device
         return Runs([])
 

@@ -128,12 +128,13 @@ class Side(Protocol):
         """
 
     def dropping_layer(
-        self, name: str, inputs: np.ndarray | None, compiled: bool
+        self, name: str, inputs: np.ndarray | None, only: str | None, compiled: bool
     ) -> Callable[[], np.ndarray]:
         """Return a function that runs one layer in training mode, with random dropout.
 
-        Without `inputs`, the layer takes those that the net gives it, and only its own dropout is
-        on. `compiled` is whether it runs as the training step runs it.
+        Without `inputs`, the layer takes those that the net gives it. `only` is the path of the
+        only layer whose dropout is on; None: all are. `compiled` is whether the layer runs as the
+        training step runs it.
         """
 
     def layers(self, mode: str) -> list[Layer]:

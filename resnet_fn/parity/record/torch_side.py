@@ -172,10 +172,9 @@ class TorchSide:
         return scalar(value).detach().double().numpy()
 
     def dropping_layer(
-        self, name: str, inputs: np.ndarray | None, compiled: bool
+        self, name: str, inputs: np.ndarray | None, only: str | None, compiled: bool
     ) -> Callable[[], np.ndarray]:
         """Return a function that runs one layer in training mode, with the module's dropout."""
-        only = name if inputs is None else None
         with self._rates.as_built(dict(self._reference.named_modules()), only):
             layer = copied(self._reference.get_submodule(name)).train()
         if inputs is None:

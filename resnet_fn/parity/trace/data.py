@@ -28,8 +28,10 @@ class Drop:
     # the part of several runs, compiled as trained, whose output is not the first one's; None: not
     # measured
     varies: float | None = None
-    # (number, standard error) of each of two numbers of the layer's outputs; (): not measured
+    # (number, standard error) of each of two numbers of the outputs of the layer `of`, which
+    # contains the dropout, under this dropout alone; (): not measured
     response: tuple[tuple[float, float], ...] = ()
+    of: str = ""
     error: str = ""  # why the layer does not run compiled; empty if it does
     # whether it drops in evaluation mode, too; None: not measured
     in_evaluation: bool | None = None
