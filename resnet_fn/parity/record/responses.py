@@ -19,29 +19,43 @@ def measured_branch(
     """
     if x is None or x.shape != y.shape or x.ndim < 2:
         return None
-    if any(output.shape != y.shape for output in outputs):
-        return None
-    added = (y - x).reshape(len(x), -1)
-    sizes = (added**2).sum(1)
-    if not sizes.all():
-        return None
     rows = []
     for output in outputs:
-        change = (np.asarray(output, np.float64) - x).reshape(len(x), -1)
-        factors = (change * added).sum(1) / sizes
-        if norm(change - factors[:, None] * added) > FITS * (norm(change) or norm(added)):
+        factors = _factors(output, x, y)
+        if factors is None:
             return None
         rows.append(factors)
     every = np.stack(rows)
-    largest = float(np.abs(every).max())
+    largest = np.abs(every).max()
     is_kept = np.abs(every) > FITS * largest
     kept = every[is_kept]
-    if not 0 < kept.size < every.size or np.ptp(kept) > FITS * largest:
+    if not 0 < kept.size < every.size:
         return None
-    of_samples = bool((is_kept != is_kept[:, :1]).any())
-    count = every.size if of_samples else len(every)
-    shape = (len(x) if of_samples else 1, *(1,) * (x.ndim - 1))
-    return MeasuredMask(1 - kept.size / every.size, float(kept.mean()), shape, count)
+    if np.ptp(kept) > FITS * largest:
+        return None
+    dropped = 1 - kept.size / every.size
+    first = is_kept[:, :1]
+    samples = len(x) if (is_kept != first).any() else 1
+    draws = samples * len(every)
+    others = (1,) * (x.ndim - 1)
+    return MeasuredMask(dropped, float(kept.mean()), (samples, *others), draws)
+
+
+def _factors(output: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+    """Return the factor of each sample, or None if what the layer adds is changed otherwise."""
+    if output.shape != y.shape:
+        return None
+    rows = len(x)
+    added = np.reshape(y - x, (rows, -1))
+    change = np.reshape(np.subtract(output, x, dtype=np.float64), (rows, -1))
+    sizes = np.sum(added * added, axis=1)
+    if not sizes.all():
+        return None
+    products = np.sum(change * added, axis=1)
+    factors: np.ndarray = products / sizes
+    left = change - factors[:, None] * added
+    largest = max(norm(change), norm(added))
+    return factors if norm(left) <= FITS * largest else None
 
 
 def response_of(outputs: Sequence[np.ndarray], y: np.ndarray) -> tuple[tuple[float, float], ...]:
@@ -53,10 +67,16 @@ def response_of(outputs: Sequence[np.ndarray], y: np.ndarray) -> tuple[tuple[flo
     whole = norm(y) ** 2
     if not whole or any(output.shape != y.shape for output in outputs):
         return ()
-    parts = [float(np.vdot(output, y)) / whole for output in outputs]
-    changes = [(norm(output - y) ** 2) / whole for output in outputs]
-    root = math.sqrt(len(outputs))
-    pairs = []
-    for one in (parts, changes):
-        pairs.append((float(np.mean(one)), float(np.std(one, ddof=1)) / root))
-    return tuple(pairs)
+    parts, changes = [], []
+    for output in outputs:
+        product = float(np.vdot(output, y))
+        change = norm(output - y) ** 2
+        parts.append(product / whole)
+        changes.append(change / whole)
+    return _with_error(parts), _with_error(changes)
+
+
+def _with_error(numbers: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of numbers and its standard error."""
+    deviation = float(np.std(numbers, ddof=1))
+    return float(np.mean(numbers)), deviation / math.sqrt(len(numbers))
