@@ -1,6 +1,7 @@
 """Run a MindSpore net and its layers, and record what each layer computes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from mindspore import Parameter, Tensor, nn
@@ -10,8 +11,10 @@ from resnet_fn.parity.record.common import parameter_roles
 from resnet_fn.parity.record.layers import recorded_layers
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
+    array_of,
     call,
     explained,
+    first_call,
     outputs_of,
     run_in,
 )
@@ -27,10 +30,23 @@ def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
         return record_cell(net, lambda: call(net, inputs), train)
 
 
-def probes_of(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
-    """Run the net and its layers on probes (changed inputs), uncompiled and in evaluation mode."""
+def probes_of(
+    net: nn.Cell,
+    inputs: Tree,
+    executions: Sequence[Layer],
+    without_dropout: Callable[[], AbstractContextManager[None]],
+) -> Probes:
+    """Run the net and its layers on probes (changed inputs), uncompiled.
+
+    Runs in training mode are made in the context `without_dropout`.
+    """
+
+    def train(tree: Tree) -> Any:
+        with without_dropout():
+            return first_call(net, tree, True)
+
     caller = Caller(
-        lambda tensor: tensor.numpy(),
+        array_of,
         Tensor,
         outputs_of,
         explained,
@@ -39,7 +55,12 @@ def probes_of(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes
     with run_in("pynative"), as_before(net):
         net.set_train(False)
         return compute_probes(
-            [*recorded_layers(net)], lambda tree: call(net, tree), inputs, executions, caller
+            [*recorded_layers(net)],
+            lambda tree: call(net, tree),
+            train,
+            inputs,
+            executions,
+            caller,
         )
 
 

@@ -1,7 +1,8 @@
 """Run a torch module and its layers, and record what each layer computes."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -11,9 +12,11 @@ from resnet_fn.parity.record.layers import record_layers, recorded_layers
 from resnet_fn.parity.record.probes import Caller, compute_probes
 from resnet_fn.parity.record.torch_modes import in_float64
 from resnet_fn.parity.record.torch_module import (
+    array_of,
     call,
     copied,
     dtype_of,
+    in_precision,
     layer_by_layer,
     outputs_of,
     tensors,
@@ -46,7 +49,8 @@ def layers_with_rounding(
     layers = layers_of(reference, inputs, train)
     with in_float64():
         exact = {
-            layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)
+            layer.title: layer
+            for layer in layers_of(in_precision(copied(reference), torch.float64), inputs, train)
         }
     with torch.autocast("cpu", torch.float16, enabled=rounded == "float16"):
         measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
@@ -66,12 +70,22 @@ def probes_of(
     module: torch.nn.Module,
     inputs: Tree,
     executions: Sequence[Layer],
+    without_dropout: Callable[[torch.nn.Module], AbstractContextManager[None]],
     asked: AskedProbes | None = None,
 ) -> Probes:
-    """Run a module and its layers on probes (changed inputs), in evaluation mode."""
+    """Run a module and its layers on probes (changed inputs).
+
+    Copies run in training mode in the context `without_dropout`.
+    """
+
+    def train(tree: Tree) -> Any:
+        copy = copied(module).train()
+        with without_dropout(copy):
+            return call(copy, convert(tree))
+
     convert = functools.partial(tensors, dtype=dtype_of(module))
     caller = Caller(
-        lambda tensor: tensor.detach().numpy(),
+        array_of,
         convert,
         outputs_of,
         lambda given: layer_by_layer(),
@@ -79,7 +93,13 @@ def probes_of(
     layers = [*recorded_layers(module.eval())]
     with torch.no_grad():
         return compute_probes(
-            layers, lambda tree: call(module, convert(tree)), inputs, executions, caller, asked
+            layers,
+            lambda tree: call(module, convert(tree)),
+            train,
+            inputs,
+            executions,
+            caller,
+            asked,
         )
 
 
