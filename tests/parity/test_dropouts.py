@@ -271,3 +271,71 @@ def test_weights_are_read_before_evaluation_merges_them(torch, factor):
     ladder = compared(Merged(factor), Lora())
     assert ladder.agrees == (factor == 1)
     assert (ladder.first_stage and ladder.first_stage.id) == (None if factor == 1 else EVAL_FORWARD)
+
+
+class LayerDrop(nn.Cell):
+    """Leaves layers out in training, each for the whole batch."""
+
+    def __init__(self, fault):
+        super().__init__()
+        self.layers = nn.CellList([nn.Dense(8, 8), nn.Dense(8, 8)])
+        self.head, self.layerdrop, self.fault = nn.Dense(8, 3), 0.1, fault
+
+    def construct(self, x):
+        for layer in self.layers:
+            h = ops.tanh(layer(x))
+            if self.training:
+                if self.fault == "frozen":
+                    h = h * Tensor(np.float32(np.random.rand() >= self.layerdrop))
+                else:
+                    h = h * (ops.rand(1) >= self.layerdrop)
+            elif self.fault == "factor in evaluation":
+                h = h * (1 - self.layerdrop)
+            x = x + h
+        return self.head(x)
+
+
+@pytest.mark.parametrize(
+    ("fault", "stage"), [("", None), ("frozen", DROPOUT), ("factor in evaluation", EVAL_FORWARD)]
+)
+def test_rare_drops_of_whole_layers_are_seen(torch, fault, stage):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList([torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)])
+            self.head, self.layerdrop = torch.nn.Linear(8, 3), 0.1
+
+        def forward(self, x):
+            for layer in self.layers:
+                if not self.training or torch.rand(()) >= self.layerdrop:
+                    x = x + torch.tanh(layer(x))
+            return self.head(x)
+
+    ladder = compared(LayerDrop(fault), Net())
+    assert (ladder.first_stage and ladder.first_stage.id) == stage
+    assert ladder.agrees == (not fault)
+
+
+def test_training_on_changed_sizes_has_no_dropout(torch):
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, has_bias=True)
+            self.drop, self.head = nn.Dropout(p=0.3), nn.Dense(4, 3)
+
+        def construct(self, x):
+            return self.head(self.drop(ops.relu(self.conv(x))).mean((2, 3)))
+
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 4, 3, padding=1)
+            self.drop, self.head = torch.nn.Dropout(0.3), torch.nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.drop(torch.relu(self.conv(x))).mean((2, 3)))
+
+    images = [(RNG.normal(size=(8, 3, 8, 8)).astype(np.float32), LABELS)] * 2
+    ladder = compared(Net(), Module(), images)
+    assert (ladder.first_stage, ladder.agrees) == (None, True)
+    assert "height ≠ width, in training" not in str(ladder.coverage.not_exercised)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import Rounding
+from resnet_fn.parity.trace.data import Drop, Rounding
 from resnet_fn.parity.trace.difference import (
     DIFFERS,
     UNDECIDED,
@@ -24,7 +24,7 @@ from resnet_fn.parity.trace.difference import (
     difference,
     norm,
 )
-from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR, SIGMAS
+from resnet_fn.parity.trace.limits import CEILING, REPEATS, ROUNDING_FACTOR, SIGMAS
 from resnet_fn.parity.trace.stages import ArrayId, Key
 from resnet_fn.parity.trace.tree import Arrays
 
@@ -95,15 +95,12 @@ cause: in a layer with such a kernel, or where such a function may run outside o
 docs/parity.md#what-the-batches-do-not-show
 """
 
-OFTEN = 0.8
-"""A dropout of the reference that differs in so many calls would not repeat by chance in all calls
-of the port. docs/parity.md#what-is-random
-"""
-
 LEAST_RESPONSE = 0.03
 """Means of outputs under dropout differ if they are apart by this part of the larger one, and by
 `STANDARD_ERRORS`. docs/parity.md#what-is-random
 """
+
+_DRAWS = 3  # a mask that is measured on ones has so many channels there, or more samples
 
 MASK_SCALE = 1e-4
 """The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
@@ -296,6 +293,20 @@ def tie_width(outputs: Collection[Difference]) -> float:
     """
     errors = [max(one.relative, one.rounding) for one in outputs if one.rounding < CEILING]
     return SIGMAS * max(errors, default=0.0)
+
+
+def never_varies(drop: Drop, other: Drop) -> bool:
+    """Return whether a dropout repeats in all runs and its counterpart does not, and chance does not
+    explain that. docs/parity.md#what-is-random
+    """
+    if drop.varies != 0 or not other.varies:
+        return False
+    rare = min(drop.share, 1 - drop.share)
+    if other.further >= drop.further:  # it did not stop at the first run that varied
+        rare = max(rare, other.varies / 2)
+    draws = min(math.prod(drop.shape), _DRAWS)  # of each run
+    by_chance: float = (1 - rare) ** (drop.further * draws)
+    return by_chance <= REPEATS
 
 
 def are_apart(port: tuple[float, float], reference: tuple[float, float]) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.compare.allowed import MASK_SCALE, OFTEN, SETTINGS, are_apart, within
+from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, are_apart, never_varies, within
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage
@@ -90,22 +90,22 @@ def _fault(port: Drop, reference: Drop, names: Mapping[str, str]) -> str:
     """Return what is wrong with how the port drops, or an empty string."""
     if port.error:
         return f"it does not compile in the port ({port.error})"
-    if port.varies == 0 and (reference.varies or 0.0) >= OFTEN:
+    if never_varies(port, reference):
         return (
             "drops the same in every call in the port (numbers of NumPy or `random` are drawn "
             "once, when a function is compiled); draw with an operation, such as ops.bernoulli"
         )
-    if reference.varies == 0 and (port.varies or 0.0) >= OFTEN:
+    if never_varies(reference, port):
         return "drops the same in every call in the reference, but not in the port"
     if {port.in_evaluation, reference.in_evaluation} == {True, False}:
         side = "the port" if port.in_evaluation else "the reference"
         return f"drops in evaluation mode, too, in {side} alone"
-    if names.get(port.of) != reference.of:
+    if (port.of or reference.of) and names.get(port.of) != reference.of:
         return ""
     for what, a, b in zip(_RESPONSES, port.response, reference.response, strict=False):
         if are_apart(a, b):
             side = f"{a[0]:.3g} in the port, {b[0]:.3g} in the reference"
-            return f"{what} of {port.of} is {side}, with this dropout alone"
+            return f"{what} of {port.of or 'the net'} is {side}, with this dropout alone"
     return ""
 
 

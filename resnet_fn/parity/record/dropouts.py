@@ -25,14 +25,20 @@ _ONES = (2048, 3, 2, 2, 2)
 MakeLayer = Callable[[str, np.ndarray | None, str | None, bool], Callable[[], np.ndarray]]
 
 
-def drops_of(dropped: Dropped, layers: Sequence[Layer], make_layer: MakeLayer) -> list[Drop]:
+def drops_of(
+    dropped: Dropped,
+    layers: Sequence[Layer],
+    make_layer: MakeLayer,
+    output: np.ndarray | None = None,
+) -> list[Drop]:
     """Return the places where a net applies dropout.
 
     `dropped` lists the layer, the attribute and the probability of each dropout. `layers` are
     executions of layers in training mode, recorded without dropout. `make_layer` returns a
-    function that runs a layer in training mode with random dropout.
+    function that runs a layer in training mode with random dropout. `output` is the net's only
+    output in training mode, without dropout; None: the effect on the net's output is not measured.
     """
-    return _Measurement(dropped, layers, make_layer).drops()
+    return _Measurement(dropped, layers, make_layer, output).drops()
 
 
 def in_evaluation(drops: Sequence[Drop], layers: Sequence[Layer]) -> list[Drop]:
@@ -51,9 +57,20 @@ def in_evaluation(drops: Sequence[Drop], layers: Sequence[Layer]) -> list[Drop]:
     return marked
 
 
+def _with_runs(drop: Drop, runs: Runs) -> Drop:
+    return dataclasses.replace(drop, varies=runs.varies, further=runs.further, error=runs.error)
+
+
 class _Measurement:
-    def __init__(self, dropped: Dropped, layers: Sequence[Layer], make_layer: MakeLayer) -> None:
+    def __init__(
+        self,
+        dropped: Dropped,
+        layers: Sequence[Layer],
+        make_layer: MakeLayer,
+        output: np.ndarray | None,
+    ) -> None:
         self._dropped, self._layers, self._make_layer = dropped, layers, make_layer
+        self._output = output
         self._firsts = {
             layer.name: layer for layer in layers if layer.output is not None and not layer.call
         }
@@ -97,7 +114,11 @@ class _Measurement:
             if other != name:
                 continue
             # A block passes its probability on to the layers inside, which are listed themselves.
-            alike = [one for one, _, share in self._dropped if one != name and share == own]
+            alike = [
+                one
+                for one, word, share in self._dropped
+                if one != name and share == own and (word == attribute or attribute != "layerdrop")
+            ]
             if not once and any(one.startswith(prefix) for one in alike):
                 continue
             drop = Drop(title, own, once)
@@ -110,19 +131,21 @@ class _Measurement:
 
     def _on_its_inputs(self, drop: Drop, name: str, layer: Layer | None) -> Drop:
         """Measure a dropout by running its layer as in the net, with no other dropout."""
-        runs = repeated(partial(self._make_layer, name, None, name), True)
+        runs = repeated(partial(self._make_layer, name, None, name), True, drop.share)
         if not runs.outputs:
             return dataclasses.replace(drop, error=runs.error)
-        drop = dataclasses.replace(drop, varies=runs.varies, error=runs.error)
-        if layer is None or layer.output is None:
+        drop = _with_runs(drop, runs)
+        y = layer.output if layer else self._output
+        if y is None:
             return drop
-        if branch := measured_branch(runs.outputs, layer.input, layer.output):
+        if layer is None:
+            return dataclasses.replace(drop, response=response_of(runs.outputs, y))
+        if branch := measured_branch(runs.outputs, layer.input, y):
             share = nearest_share([drop.share], branch.dropped, branch.draws)
             return dataclasses.replace(
                 drop, share=share, scale=branch.scale, shape=branch.shape, is_branch=True
             )
-        response = response_of(runs.outputs, layer.output)
-        return dataclasses.replace(drop, response=response, of=name)
+        return dataclasses.replace(drop, response=response_of(runs.outputs, y), of=name)
 
     def _with_response(self, drop: Drop, name: str) -> Drop:
         """Measure a mask's effect on the layer around it, for a port or a reference that drops
@@ -137,7 +160,7 @@ class _Measurement:
         if kind in self._measured:
             return drop
         self._measured.add(kind)
-        runs = repeated(partial(self._make_layer, layer.name, None, name), False)
+        runs = repeated(partial(self._make_layer, layer.name, None, name), False, drop.share)
         response = response_of(runs.outputs, layer.output) if runs.outputs else ()
         return dataclasses.replace(drop, response=response, of=layer.name)
 
@@ -153,7 +176,7 @@ class _Measurement:
             return None
         ones = np.ones(_ONES[: x.ndim], np.float32)
         kind = (layer.class_name, x.ndim)  # one of each kind shows whether it compiles
-        runs = self._runs_on(ones, layer, kind not in self._compiled)
+        runs = self._runs_on(ones, layer, kind not in self._compiled, shares[0])
         self._compiled.add(kind)
         if not runs.outputs:  # no kernel on this device
             share = shares[0]
@@ -166,12 +189,13 @@ class _Measurement:
         share = nearest_share(shares, mask.dropped, mask.draws)
         sizes = zip(x.shape, mask.shape, strict=True)
         shape = tuple(1 if one == 1 else size for size, one in sizes)
-        drop = Drop(title, share, True, mask.scale, shape, varies=runs.varies, error=runs.error)
+        drop = _with_runs(Drop(title, share, True, mask.scale, shape), runs)
         return drop if layer.call else self._with_response(drop, layer.name)
 
-    def _runs_on(self, ones: np.ndarray, layer: Layer, compiled: bool) -> Runs:
+    def _runs_on(self, ones: np.ndarray, layer: Layer, compiled: bool, share: float) -> Runs:
         return repeated(
             partial(self._make_layer, layer.name, ones, None),
             compiled,
+            share,
             lambda outputs: measured_mask(outputs, ones.shape) is not None,
         )

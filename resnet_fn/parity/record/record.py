@@ -47,9 +47,10 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             random = not of_port and _draws(side)
             layers = {mode: side.layers(mode) for mode in ("eval", "train")}
             again = side.layers_again() if of_port and _draws(side) else None
+            output = _only_output(side) if any(not name for name, *_ in dropped) else None
             if probed and of_port:  # updates that are not compiled may change a cell's attributes
                 answers = _probes(side, layers)
-        drops = drops_of(dropped, layers["train"], side.dropping_layer)
+        drops = drops_of(dropped, layers["train"], side.dropping_layer, output)
         if random_eval:
             drops = in_evaluation(drops, evaluated)
         masks, left = _masks(side, drops, layers["train"], like)
@@ -101,6 +102,12 @@ def _trained(side: Side) -> Arrays:
     inputs, labels = side.plan.first
     outputs = side.forward(inputs, True)
     return {**side.arrays(outputs), LOSS.name: side.loss(outputs, labels)}
+
+
+def _only_output(side: Side) -> np.ndarray | None:
+    """Return the output of the first micro-batch in training mode, or None if there are several."""
+    outputs = side.arrays(side.forward(side.plan.first[0], True))
+    return next(iter(outputs.values())) if len(outputs) == 1 else None
 
 
 def _draws(side: Side) -> bool:

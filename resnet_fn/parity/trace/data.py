@@ -31,6 +31,7 @@ class Drop:
     # the part of several runs, compiled as trained, whose output is not the first one's; None: not
     # measured
     varies: float | None = None
+    further: int = 0  # how many runs followed the first one
     # (number, standard error) of each of two numbers of the outputs of the layer `of`, which
     # contains the dropout, under this dropout alone; (): not measured
     response: tuple[tuple[float, float], ...] = ()

@@ -43,3 +43,8 @@ MOST_BY_NOISE = 0.05
 
 EXACT = 1e-5
 """The relative error of two sums of the same float32 numbers. docs/parity.md#tolerances"""
+
+REPEATS = 1e-5
+"""What chance does so rarely is a fault: that a dropout repeats in all runs of its layer.
+docs/parity.md#what-is-random
+"""
