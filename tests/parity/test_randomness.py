@@ -140,7 +140,9 @@ LAYER = Layer("a", 0, "own block", "Block", {}, IMAGE, IMAGE, (), True)
 def test_a_share_that_is_not_what_a_layer_says_is_measured():
     rng = np.random.default_rng(1)
     drop = _drop_of(lambda x: 2 * x * (rng.random(x.shape) >= 0.7))
-    assert drop == Drop("a", pytest.approx(0.7, abs=0.02), True, 2.0, IMAGE.shape, varies=1.0)
+    assert drop == Drop(
+        "a", pytest.approx(0.7, abs=0.02), True, 2.0, IMAGE.shape, varies=1.0, further=1
+    )
 
 
 def _drop_of(run, layer=LAYER):

@@ -9,7 +9,7 @@ import numpy as np
 from resnet_fn.parity.record.masks_of_runs import measured_mask, nearest_share
 from resnet_fn.parity.record.repeated_runs import Runs, repeated
 from resnet_fn.parity.record.responses import measured_branch, response_of
-from resnet_fn.parity.record.side import Dropped
+from resnet_fn.parity.record.side import Dropped, Only
 from resnet_fn.parity.trace.data import Drop
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.masks import takes_mask
@@ -22,7 +22,7 @@ _ONES = (2048, 3, 2, 2, 2)
 
 
 # `Side.dropping_layer`
-MakeLayer = Callable[[str, np.ndarray | None, str | None, bool], Callable[[], np.ndarray]]
+MakeLayer = Callable[[str, np.ndarray | None, Only | None, bool], Callable[[], np.ndarray]]
 
 
 def drops_of(
@@ -125,13 +125,13 @@ class _Measurement:
             kind = (layer.class_name if layer else "", attribute)
             if kind not in self._measured and not (layer and layer.call):
                 self._measured.add(kind)
-                drop = self._on_its_inputs(drop, name, layer)
+                drop = self._on_its_inputs(drop, (name, attribute), layer)
             drops.append(drop)
         return drops
 
-    def _on_its_inputs(self, drop: Drop, name: str, layer: Layer | None) -> Drop:
+    def _on_its_inputs(self, drop: Drop, only: Only, layer: Layer | None) -> Drop:
         """Measure a dropout by running its layer as in the net, with no other dropout."""
-        runs = repeated(partial(self._make_layer, name, None, name), True, drop.share)
+        runs = repeated(partial(self._make_layer, only[0], None, only), True, drop.share)
         if not runs.outputs:
             return dataclasses.replace(drop, error=runs.error)
         drop = _with_runs(drop, runs)
@@ -145,7 +145,7 @@ class _Measurement:
             return dataclasses.replace(
                 drop, share=share, scale=branch.scale, shape=branch.shape, is_branch=True
             )
-        return dataclasses.replace(drop, response=response_of(runs.outputs, y), of=name)
+        return dataclasses.replace(drop, response=response_of(runs.outputs, y), of=only[0])
 
     def _with_response(self, drop: Drop, name: str) -> Drop:
         """Measure a mask's effect on the layer around it, for a port or a reference that drops
@@ -160,7 +160,8 @@ class _Measurement:
         if kind in self._measured:
             return drop
         self._measured.add(kind)
-        runs = repeated(partial(self._make_layer, layer.name, None, name), False, drop.share)
+        only = (name, "")
+        runs = repeated(partial(self._make_layer, layer.name, None, only), False, drop.share)
         response = response_of(runs.outputs, layer.output) if runs.outputs else ()
         return dataclasses.replace(drop, response=response, of=layer.name)
 

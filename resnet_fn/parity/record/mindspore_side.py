@@ -48,7 +48,7 @@ from resnet_fn.parity.record.mindspore_step import (
     evaluation,
 )
 from resnet_fn.parity.record.rates import Rates
-from resnet_fn.parity.record.side import Dropped
+from resnet_fn.parity.record.side import Dropped, Only
 from resnet_fn.parity.record.updates import record_run
 from resnet_fn.parity.trace.constants import draw_constants
 from resnet_fn.parity.trace.data import (
@@ -194,7 +194,7 @@ class MindSporeSide:
         return value.numpy()
 
     def dropping_layer(
-        self, name: str, inputs: np.ndarray | None, only: str | None, compiled: bool
+        self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
     ) -> Callable[[], np.ndarray]:
         """Return a function that runs one cell in training mode, with its dropout."""
         cell = self._cells[name]

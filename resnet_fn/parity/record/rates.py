@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from resnet_fn.parity.record.kinds import kind_of
-from resnet_fn.parity.record.side import Dropped
+from resnet_fn.parity.record.side import Dropped, Only
 
 # Attributes with a dropout probability: `dropout` of attention and LSTMs, drop_prob of timm's
 # DropPath. Some layers pass the probability to a function: drop_rate of torchvision's DenseNet,
@@ -69,6 +69,7 @@ class _Place(NamedTuple):
 
     layer: str
     in_config: bool  # whether it is an attribute of the layer's `config`
+    attribute: str  # of `Dropped`
     name: str
     built: Any  # the value as the net was built
 
@@ -99,7 +100,7 @@ class Rates:
                 self.dropped.append((name, word, share))
                 for holder, attribute in places:
                     built = getattr(holder, attribute)
-                    place = _Place(name, holder is not layer, attribute, built)
+                    place = _Place(name, holder is not layer, word, attribute, built)
                     self._places.append(place)
                     setattr(holder, attribute, place.off)  # a shared config counts once
         for place in self._places:
@@ -115,13 +116,17 @@ class Rates:
         return self._context(layers, self._places, lambda place: place.off)
 
     def as_built(
-        self, layers: Mapping[str, Any], only: str | None = None
+        self, layers: Mapping[str, Any], only: Only | None = None
     ) -> contextlib.AbstractContextManager[None]:
         """Return a context in which the rates are those of the net as it was built.
 
-        `only` is the path of the only layer whose rates change; None: all change.
+        `only` has the only rates that change; None: all change.
         """
-        places = [place for place in self._places if only in (None, place.layer)]
+        places = [
+            place
+            for place in self._places
+            if only in (None, (place.layer, ""), (place.layer, place.attribute))
+        ]
         return self._context(layers, places, lambda place: place.built)
 
     @contextlib.contextmanager

@@ -24,6 +24,9 @@ from resnet_fn.parity.trace.tree import Arrays, Tree
 
 Dropped = list[tuple[str, str, float]]  # (layer's path, attribute, dropout probability)
 
+# (layer's path, attribute) of dropouts that are on; "" for all attributes of the layer
+Only = tuple[str, str]
+
 
 @dataclasses.dataclass(frozen=True)
 class Step:
@@ -143,12 +146,12 @@ class Side(Protocol):
         """
 
     def dropping_layer(
-        self, name: str, inputs: np.ndarray | None, only: str | None, compiled: bool
+        self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
     ) -> Callable[[], np.ndarray]:
         """Return a function that runs one layer in training mode, with random dropout.
 
-        Without `inputs`, the layer takes those that the net gives it. `only` is the path of the
-        only layer whose dropout is on; None: all are. `compiled` is whether the layer runs as the
+        Without `inputs`, the layer takes those that the net gives it. `only` has the only dropouts
+        that are on; None: all are. `compiled` is whether the layer runs as the
         training step runs it.
         """
 

@@ -13,7 +13,7 @@ from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import flip_widths, loss_of_logits, what_failed
 from resnet_fn.parity.record.rates import Rates
-from resnet_fn.parity.record.side import Dropped
+from resnet_fn.parity.record.side import Dropped, Only
 from resnet_fn.parity.record.torch_layers import (
     layers_of,
     layers_with_rounding,
@@ -183,7 +183,7 @@ class TorchSide:
         return scalar(value).detach().double().numpy()
 
     def dropping_layer(
-        self, name: str, inputs: np.ndarray | None, only: str | None, compiled: bool
+        self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
     ) -> Callable[[], np.ndarray]:
         """Return a function that runs one layer in training mode, with the module's dropout."""
         with self._rates.as_built(dict(self._reference.named_modules()), only):
