@@ -304,7 +304,8 @@ def never_varies(drop: Drop, other: Drop) -> bool:
     rare = min(drop.share, 1 - drop.share)
     if other.further >= drop.further:  # it did not stop at the first run that varied
         rare = max(rare, other.varies / 2)
-    draws = min(math.prod(drop.shape), _DRAWS)  # of each run
+    numbers = max(math.prod(drop.shape), math.prod(other.shape))  # the layer may have no mask
+    draws = min(numbers, _DRAWS)  # of each run
     by_chance: float = (1 - rare) ** (drop.further * draws)
     return by_chance <= REPEATS
 
