@@ -36,6 +36,31 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(module, {**known, **shared})
 
 
+def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a module without `torch.compile`, which hides layers and renames parameters.
+
+    A module with compiled layers inside is copied.
+    """
+    module = _original(module)
+    # `module.compile()` compiles a module in place
+    compiled = (one._compiled_call_impl or _original(one) is not one for one in module.modules())
+    if not any(compiled):
+        return module
+    module = copied(module)
+    for layer in [*module.modules()]:
+        layer._compiled_call_impl = None
+        for name, inner in [*layer.named_children()]:
+            setattr(layer, name, _original(inner))
+    return module
+
+
+def _original(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module that `torch.compile` got, if this is what it returned."""
+    # the class is not imported: that takes seconds
+    is_compiled = type(module).__name__ == "OptimizedModule"
+    return module.get_submodule("_orig_mod") if is_compiled else module
+
+
 def initialise(module: torch.nn.Module, inputs: Tree) -> None:
     """Run a module with lazy parameters once on a batch, which gives the parameters their sizes."""
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in module.parameters()):

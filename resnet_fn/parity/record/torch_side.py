@@ -32,6 +32,7 @@ from resnet_fn.parity.record.torch_module import (
     prepare_reference,
     state,
     tensors,
+    uncompiled,
     with_masks,
 )
 from resnet_fn.parity.record.torch_recipe import recipe_loss
@@ -95,7 +96,7 @@ class TorchSide:
         self.framework = f"PyTorch {torch.__version__.partition('+')[0]}"
         self.notes: list[str] = []
         self.unread: set[str] = set()
-        self._module, self._custom_loss = module, loss
+        self._module, self._custom_loss = uncompiled(module), loss
         self._make_optimizer, self._build = make_optimizer, build
         # the precision in which rounding is measured
         self._rounded = "float16" if plan.precision == "fp16" else "float32"
@@ -112,6 +113,7 @@ class TorchSide:
         return self._built(self._module)
 
     def _built(self, module: torch.nn.Module) -> Arrays:
+        module = uncompiled(module)
         initialise(module, self.plan.batches[0][0])
         return state(module)
 

@@ -12,7 +12,7 @@ from resnet_fn.parity.record.probes import measure
 from resnet_fn.parity.record.rounding import rounding
 from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
 from resnet_fn.parity.record.torch_module import call, copied, in_precision, tensors
-from resnet_fn.parity.record.torch_step import Evaluating, Loss, TorchRun
+from resnet_fn.parity.record.torch_step import Evaluating, Loss, TorchRun, scalar
 from resnet_fn.parity.trace.data import Probes, Rounding, Run
 from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.plan import Plan
@@ -50,6 +50,11 @@ class Rerun:
         for name, kept in self._buffers.items():
             if (buffer := self.module.get_buffer(name)).shape == kept.shape:
                 buffer.copy_(kept)
+
+    def loss(self, outputs: Any) -> torch.Tensor:
+        """Return the loss of outputs on the first micro-batch."""
+        labels = tensors(self._plan.first[1], torch.float32)
+        return scalar(self._run.loss(outputs, labels))
 
     def backward(self) -> Arrays:
         """Return the loss and the gradients of the first batch."""

@@ -108,6 +108,8 @@ class Wanted(NamedTuple):
     layers: dict[str, tuple[np.ndarray, float]]  # outputs of layers, by the reference's titles
     results: dict[str, tuple[np.ndarray, float]]  # the net's outputs, or loss and gradients
     convert: Callable[[Any], Arrays]  # what the reference's run returns → arrays named as `results`
+    # `Trace.attributes` of the port, by the reference's paths; None: not needed
+    attributes: Arrays | None = None
 
 
 @dataclasses.dataclass
@@ -137,6 +139,8 @@ class Trace:
     trainable: list[str] = field(default_factory=list)
     # arrays that need no counterpart: not trained, no statistics
     constants: list[str] = field(default_factory=list)
+    # tensors, NumPy arrays and numbers in attributes of the port's cells, by path; {} for a reference
+    attributes: Arrays = field(default_factory=dict)
     # changes that made both sides comparable, a line each
     notes: list[str] = field(default_factory=list)
     # the environment of the process that recorded (`environment`); empty: unknown
