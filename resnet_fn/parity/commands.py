@@ -217,6 +217,13 @@ def replay_trace(arguments: Sequence[str]) -> int:
     functions = load_functions(asked)
     began = time.perf_counter()
     reference = load_recording(Path(parsed.trace))
+    cli.raise_usage_errors(
+        (
+            reference.file and not (asked.net or asked.model),
+            f"--net: the trace is of {reference.file.partition(',')[0]}, which is no net of this "
+            "package; give --net FILE:FUNCTION, its port to MindSpore",
+        )
+    )
     source = _source_of(reference, asked)
     nets = Nets(asked, functions, reference.plan)
     nets.start_mindspore()

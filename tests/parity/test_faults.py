@@ -435,11 +435,11 @@ FAULTS = {
             nn.Conv2dTranspose(4, 4, 3, 2, pad_mode="pad", padding=1, has_bias=True), width=4
         ),
     ),
-    "a frozen layer that trains | gradients |  | part.weight: trained in the port, frozen in the "
+    "a frozen layer that trains | trained arrays |  | part.weight: trained in the port, frozen in the "
     "reference": Fault(
         VECTORS, lambda: Theirs(frozen(t.Linear(8, 8))), lambda: Ours(nn.Dense(8, 8))
     ),
-    "a trained layer that is frozen | gradients |  | part.weight: frozen in the port, trained in the "
+    "a trained layer that is frozen | trained arrays |  | part.weight: frozen in the port, trained in the "
     "reference": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8)), lambda: Ours(frozen(nn.Dense(8, 8)))
     ),

@@ -1,6 +1,4 @@
-"""Describe differences in the settings of layers, in shared parameters and in trained
-parameters.
-"""
+"""Describe differences in the settings of layers and in shared parameters."""
 
 import dataclasses
 import math
@@ -302,18 +300,3 @@ def attribute_names(port: Iterable[str], names: NameMap) -> dict[str, str]:
         layer, dot, attribute = name.rpartition(".")
         sources[name] = f"{names.layers.get(layer, layer)}{dot}{attribute}"
     return sources
-
-
-def training_notes(names: NameMap, port: Collection[str], reference: Collection[str]) -> list[str]:
-    """Return one line for each parameter that only one net trains.
-
-    `port` and `reference` name the trained parameters.
-    """
-    notes = []
-    for name in names.parameters:
-        here = name in port
-        there = any(source in reference for source in names.sources(name))
-        if here != there:
-            how = "trained in the port, frozen" if here else "frozen in the port, trained"
-            notes.append(f"{name}: {how} in the reference")
-    return notes

@@ -17,7 +17,6 @@ from resnet_fn.parity.compare.notes import (
     constant_notes,
     settings_notes,
     sharing_notes,
-    training_notes,
     with_frozen_norms,
 )
 from resnet_fn.parity.compare.outputs import buffers_without_counterpart
@@ -192,7 +191,6 @@ def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation
     notes = [
         *settings,
         *sharing_notes(names, port.tied),
-        *training_notes(names, port.trainable, reference.trainable),
         *constant_notes(port.attributes, reference.initial, names),
     ]
     modes = port.environment.get("mode"), reference.environment.get("mode")
@@ -228,7 +226,7 @@ def _changes(sides: Sides) -> list[str]:
     added = ((name, one) for name, one in names.parameters.items() if one.added)
     lines += [f"{name}: {one} in the reference, {terms}" for name, one in added]
     start, after = port.run.start, port.run.after
-    idle = [name for name in sides.arrays.all if after and name in sides.without_gradient]
+    idle = [name for name in sides.arrays.all if after and name in sides.at_most_decayed]
     if decayed := [name for name in idle if (after[0][name] != start[name]).any()]:
         words = "this step applies weight decay without a gradient, but torch does not"
         lines.append(f"{words}: {few(decayed)}")

@@ -43,6 +43,9 @@ class Outline(NamedTuple):
     tied: Sequence[tuple[str, ...]] = ()  # names that are one array
     # arrays that need no counterpart: neither trained nor statistics
     constants: Collection[str] = ()
+    # constants that are paired only by name, and only with a parameter that the port trains:
+    # PyTorch's buffers that are neither saved nor changed by training
+    unsaved: Collection[str] = ()
 
     def aliases(self, name: str) -> tuple[str, ...]:
         """Return all names of the array `name`, or () if the array has only one name."""
@@ -72,6 +75,7 @@ def match(
     """
     fixed, named_layers = resolve(corrections or {}, port.shapes, reference.shapes)
     used = {name for source in fixed.values() for name in source.names}
+    reference = reference.without(_not_trained(port, reference) - used)
     pairing = _Pairing(port.without(fixed), reference.without(used), used)
     names = {layer.name for layer in reference.layers}
     how = "names"
@@ -127,7 +131,30 @@ def outline_of(recording: Trace, mode: str) -> Outline:
         recording.layers[mode],
         recording.tied,
         recording.constants,
+        [
+            name
+            for name, saved in recording.buffers.items()
+            if not saved and name not in recording.run.moved
+        ],
     )
+
+
+def _not_trained(port: Outline, reference: Outline) -> set[str]:
+    """Return the reference's unsaved buffers that have no trained parameter of their name and shape
+    in the port.
+
+    A port may compute such an array anew, by another name or in another shape.
+    """
+    trained = {
+        common_name(name): squeezed(shape)
+        for name, shape in port.shapes.items()
+        if name not in port.constants
+    }
+    return {
+        name
+        for name in reference.unsaved
+        if name in reference.shapes and trained.get(name) != squeezed(reference.shapes[name])
+    }
 
 
 def _fit(

@@ -11,17 +11,20 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.record.layers import record_layers
+from resnet_fn.parity.record.numbers import Place, numbers_of, same_numbers
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.returned import as_complex
 
 _assign = ops.Assign()
+
+_OF_CELL = frozenset(vars(nn.Cell()))  # attributes that every cell has
 
 
 def record_cell(
     net: nn.Cell, call: Callable[[], Any], train: bool, visit: Callable[[Layer], None] | None = None
 ) -> list[Layer]:
     """Run a net with `call`, and record every execution of its layers (`record_layers`). Parameters
-    are restored.
+    and counters are restored.
 
     `call` must run the net uncompiled, because compiled functions call no hooks. Afterwards, the
     net is in training mode if `train` is True, else in evaluation mode.
@@ -31,8 +34,13 @@ def record_cell(
         net.set_train(train)
         call()
 
-    with unchanged(net.get_parameters()):
+    with unchanged(net.get_parameters()), same_numbers(places_of(net).values()):
         return record_layers(net, run, visit)
+
+
+def places_of(net: nn.Cell) -> dict[str, Place]:
+    """Return the places of numbers in the attributes of a net's cells, by path."""
+    return numbers_of(net.cells_and_names(), _OF_CELL)
 
 
 @contextlib.contextmanager
@@ -65,7 +73,7 @@ def as_before(net: nn.Cell) -> Iterator[None]:
 
 
 class Attributes:
-    """The attributes that code has set on the cells of a net, and the cells' mode.
+    """The attributes that code has set on the cells of a net, and numbers in objects among them.
 
     An evaluation may change them: LoRA stores that it has merged its weights.
     """
@@ -79,9 +87,10 @@ class Attributes:
             for value in own.values():
                 if type(value) in (list, dict, set):
                     self._filled.append((value, copy.copy(value)))
+        self._numbers = [(place, place.value()) for place in places_of(net).values()]
 
     def put_back(self) -> None:
-        """Restore the attributes, and what lists, dicts and sets among them contained."""
+        """Restore the attributes, the cells' mode, and what lists, dicts and sets contained."""
         for cell, own in self._cells:
             attributes = vars(cell)
             for name in attributes.keys() - own.keys() - _of_every_cell():
@@ -93,6 +102,8 @@ class Attributes:
                 value.extend(before)
             else:
                 value.update(before)
+        for place, number in self._numbers:
+            place.write(number)
 
 
 @functools.cache

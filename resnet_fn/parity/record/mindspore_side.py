@@ -1,17 +1,18 @@
 """The MindSpore side: the port, with what trains it."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
 import mindspore
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn
 
 # also the base of mint.optim
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
+from resnet_fn.config.hints import few
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.cells import Attributes, as_before
 from resnet_fn.parity.record.common import check_scalar, loss_of_logits
@@ -67,7 +68,7 @@ from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.ranks import check_shares
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import StoredSource
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, shared
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.loss import make_loss
@@ -112,24 +113,43 @@ class MindSporeSide:
         self._build, self._workers = build, workers
         self._masks: Masks | None = None
         self._evaluate: Evaluate | None = None
+        # trained integers, which a session freezes: no optimizer takes one
+        self._integers = dict[str, Parameter]()
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Check that the workers can share the batches. MindSpore's generator is not put back."""
-        names = parameters_by_path(self._net)
-        batchnorm = any(name.endswith(STATISTICS) for name in names)
+        """Check that the workers can share the batches, and keep integers as they are.
+        MindSpore's generator is not put back.
+        """
+        parameters = parameters_by_path(self._net)
+        batchnorm = any(name.endswith(STATISTICS) for name in parameters)
         check_shares(self.plan, self.workers, batchnorm)
-        yield
+        self._integers = {
+            name: one
+            for name, one in parameters.items()
+            if one.requires_grad and not one.dtype.is_floating_point and not one.dtype.is_complex
+        }
+        if self._integers:
+            words = "the port trains integers, which are kept because they have no gradient"
+            self.notes.append(f"{words}: {few([*self._integers])}")
+        _set_trained(self._integers.values(), False)
+        try:
+            yield
+        finally:
+            _set_trained(self._integers.values(), True)
+            self._integers = {}
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics of the net."""
-        return state(self._net)
+        self._initial = state(self._net)
+        return self._initial
 
     def start(self, like: Like | None) -> None:
         """Take over the reference's weights, if there are any."""
         if like:
             assign(self._net, like.start)
-        self._start, self._rates = state(self._net), Rates(self._cells)
+        self._start = shared(state(self._net), like.start if like else self._initial)
+        self._rates = Rates(self._cells)
 
     def evaluate_as_built(self) -> None:
         """Compile the evaluation before dropout is turned off, and evaluate so from now on."""
@@ -174,7 +194,10 @@ class MindSporeSide:
 
     def roles(self) -> dict[str, Any]:
         """Return which parameters are shared, trained or constant."""
-        return roles_of(self._net)
+        _set_trained(self._integers.values(), True)
+        roles = roles_of(self._net)
+        _set_trained(self._integers.values(), False)
+        return roles
 
     def forward(self, inputs: Tree, train: bool) -> Any:
         """Return the net's outputs, and restore its mode and state."""
@@ -276,6 +299,7 @@ class MindSporeSide:
             self._evaluate,
             self._masks,
             self._workers,
+            self._start,
         )
         last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
         run = record_run(stepper, plan, rates, last, drawn)
@@ -341,3 +365,8 @@ class MindSporeSide:
     def source(self, trace: Trace) -> StoredSource:
         """Return what the trace itself answers: nothing more is measured of a port."""
         return StoredSource(trace)
+
+
+def _set_trained(parameters: Iterable[Parameter], trained: bool) -> None:
+    for parameter in parameters:
+        parameter.requires_grad = trained

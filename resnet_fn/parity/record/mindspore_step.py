@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -10,7 +10,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.parity.record.cells import Attributes, unchanged, write
+from resnet_fn.parity.record.cells import Attributes, places_of, unchanged, write
 from resnet_fn.parity.record.masked_cells import Masks
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
@@ -35,10 +35,11 @@ from resnet_fn.parity.record.mindspore_recorders import (
     recording_optimizer,
     recording_reduce,
 )
+from resnet_fn.parity.record.numbers import Place
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, map_tree, named_leaves, split
+from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, map_tree, named_leaves, shared, split
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import MovingAverage, averaged_parameters, moving_average
@@ -72,6 +73,7 @@ class MindSporeStepper:
         evaluate: evaluates the net; None: it is evaluated as it is now, without dropout.
         masks: the dropout masks, which are ones until they are set; None: there are none.
         workers: the workers that share each batch.
+        start: the net's state, whose arrays are kept instead of copies.
     """
 
     def __init__(
@@ -86,12 +88,14 @@ class MindSporeStepper:
         evaluate: Evaluate | None,
         masks: Masks | None,
         workers: Workers,
+        start: Arrays,
     ) -> None:
+        self._start = start
         self._net, self._plan, self._rates, self._loss = net, plan, rates, loss
         self._optimizer, self._make_step, self._outputs = optimizer, make_step, outputs
         self._masks, self._workers = masks, workers
         self.evaluate = evaluate or evaluation(net, plan.batches[0][0], outputs["eval"])
-        self._start = _Kept(net)
+        self._attributes = Attributes(net)
         self._shapes = {
             path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad
         }
@@ -106,11 +110,13 @@ class MindSporeStepper:
         self._sharing = dict[str, Any]()  # further arguments of the step of one of several workers
         self._reduced: tuple[Callable[[], Arrays], Callable[[], Arrays]] | None = None
         self.shows_gradients = not plan.clip_norm
+        # from before the updates, such as a counter
+        self._numbers = {path: place.value() for path, place in places_of(net).items()}
         self._updates = True  # whether the optimizer runs on this device
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics."""
-        return state(self._net)
+        return shared(state(self._net), self._start)
 
     def alone(self) -> tuple[list[float], Arrays]:
         """Return the losses and the statistics of this worker (`Run.own_losses`).
@@ -173,7 +179,13 @@ class MindSporeStepper:
             "jit": compiler(),
             **self._sharing,
         }
-        before = self._start.with_values((*run_state.weights, *run_state.training))
+        known = {
+            id(one): self._start.get(path) for path, one in parameters_by_path(self._net).items()
+        }
+        before = [
+            (one, _before(one.numpy(), known.get(id(one))))
+            for one in (*run_state.weights, *run_state.training)
+        ]
         forward = with_inputs(self._net, plan.batches[0][0])
         return self._make_step(forward, self._recorded_loss, update, **options), before
 
@@ -213,8 +225,8 @@ class MindSporeStepper:
         return outputs
 
     def moved(self) -> dict[str, str]:
-        """Return {}: it is known of PyTorch's buffers only."""
-        return {}
+        """Return the attributes of cells that were numbers and that the updates have changed."""
+        return {path: "" for path, _ in self._moved_numbers()}
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}."""
@@ -246,7 +258,7 @@ class MindSporeStepper:
         self, index: int, start: Arrays, built: _Built, drawn: Mapping[str, np.ndarray] = _NONE
     ) -> Run:
         step, before = built
-        self._start.attributes.put_back()
+        self._attributes.put_back()
         for parameter, value in before:
             write(parameter, value)
         assign(self._net, drawn)
@@ -255,6 +267,15 @@ class MindSporeStepper:
         run.losses = [float(result.loss.numpy())]
         run.train_outputs, run.gradients = [self._kept()], self._gradients()
         return run
+
+    def _moved_numbers(self) -> list[tuple[str, Place]]:
+        """Return the path and place of each number that is not as before the updates."""
+        before = self._numbers
+        return [
+            (path, place)
+            for path, place in places_of(self._net).items()
+            if path in before and before[path] != place.value()
+        ]
 
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
@@ -267,20 +288,12 @@ class MindSporeStepper:
         return [run]
 
 
-class _Kept:
-    """A net's parameters and attributes from before its first run."""
-
-    def __init__(self, net: nn.Cell) -> None:
-        self.attributes = Attributes(net)
-        self._values = {id(one): one.numpy().copy() for one in net.get_parameters()}
-
-    def with_values(self, parameters: Iterable[Parameter]) -> list[tuple[Parameter, np.ndarray]]:
-        """Return pairs (parameter, value), with the present value of parameters outside the net."""
-        pairs = []
-        for one in parameters:
-            value = self._values.get(id(one))
-            pairs.append((one, one.numpy().copy() if value is None else value))
-        return pairs
+def _before(value: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+    """Return the known array, from before any run, or a copy of the value."""
+    if known is not None:
+        return known
+    # the pages of new zeros take no memory until they are written
+    return value.copy() if value.any() else np.zeros(value.shape, value.dtype)
 
 
 def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Evaluate:

@@ -18,7 +18,7 @@ from resnet_fn.parity.trace.masks import SharedMasks, shared_masks
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.stages import LOSS, ArrayId
-from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs
+from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs, shared
 
 
 def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorded:
@@ -36,9 +36,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         initial = side.state()
         side.start(like)
         random_eval = is_random(lambda: side.arrays(side.forward(plan.batches[0][0], False)))
-        if random_eval:
-            evaluated = side.layers("eval")
-        else:
+        evaluated = side.layers("eval") if random_eval else []
+        if not random_eval:
             side.evaluate_as_built()
         probed = probes and plan.precision == "fp32" and not random_eval
         with side.without_dropout() as dropped:
@@ -51,22 +50,25 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             if probed and of_port:  # updates that are not compiled may change a cell's attributes
                 answers = _probes(side, layers)
         drops = drops_of(dropped, layers["train"], side.dropping_layer, output)
-        if random_eval:
-            drops = in_evaluation(drops, evaluated)
+        drops = in_evaluation(drops, evaluated)
         masks, left = _masks(side, drops, layers["train"], like)
         if again is not None:
             random_train = cut_random(layers["train"], again)
-        # before the updates, which leave the port's optimizer with state
-        settings, alone = side.optimizer_settings(), side.optimizer_alone(like)
+        settings = side.optimizer_settings()
+        # of the port before the updates, which leave its optimizer with state
+        alone = side.optimizer_alone(like) if of_port else {}
         with side.masked(masks):
             if masks and not of_port:
                 layers["dropout"] = side.layers("dropout")
             run = side.updates(like)
+            initial = shared(initial, run.start)
             losses = _losses_alone(side, run, like)
             if masks and of_port:  # until the end of the updates, compiled masks are ones
                 layers["dropout"] = side.layers("dropout")
         rounding = side.rounding(run)  # of the reference: float64 and noise
         changing = side.changing(run)
+        # of the reference late, because the results are as large as several nets
+        alone = alone if of_port else side.optimizer_alone(like)
         if random:
             random_train = cut_random(layers["train"], side.layers_again())
         if probed and not of_port:  # last: their outputs may fill the memory

@@ -21,7 +21,11 @@ def measured_branch(
         return None
     rows = []
     for output in outputs:
-        factors = _factors(output, x, y)
+        factors = _factors(
+            output,
+            x,
+            y,
+        )
         if factors is None:
             return None
         rows.append(factors)
@@ -59,7 +63,7 @@ def _factors(output: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray | N
 
 
 def response_of(outputs: Sequence[np.ndarray], y: np.ndarray) -> tuple[tuple[float, float], ...]:
-    """Return two numbers that tell distributions of outputs apart, each with its standard error.
+    """Return two numbers that differ between distributions of outputs, and their standard errors.
 
     They are the part of the output without dropout, `y`, in the outputs, and the size of their
     change from it. Both depend neither on the layout of axes nor on which elements are dropped.

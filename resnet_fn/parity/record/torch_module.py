@@ -76,12 +76,14 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
 
 
 def state(module: torch.nn.Module) -> Arrays:
-    """Return the parameters and statistics of a module as arrays by name, without BatchNorm's batch
-    counters.
+    """Return the parameters and buffers of a module as arrays by name, without BatchNorm's batch
+    counters. Buffers that the state dict leaves out come last.
     """
+    values = module.state_dict()
+    values |= {name: one for name, one in module.named_buffers() if name not in values}
     return {
         name: array_of(value)
-        for name, value in module.state_dict().items()
+        for name, value in values.items()
         if not name.endswith("num_batches_tracked")
     }
 

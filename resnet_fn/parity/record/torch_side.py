@@ -12,6 +12,7 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import flip_widths, loss_of_logits, what_failed
+from resnet_fn.parity.record.measuring import Measuring
 from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.side import Dropped, Only
 from resnet_fn.parity.record.torch_layers import (
@@ -48,7 +49,7 @@ from resnet_fn.parity.record.torch_step import (
     scalar,
     settings_of_optimizer,
 )
-from resnet_fn.parity.record.updates import record_run, record_updates
+from resnet_fn.parity.record.updates import UNWATCHED, Watch, record_run, record_updates
 from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
 from resnet_fn.parity.trace.data import Changing, ParameterSettings, Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import are_integers
@@ -81,6 +82,7 @@ class TorchSide:
     """
 
     is_reference, workers = True, 1
+    _recorded: Run  # the updates in float32
 
     def __init__(
         self,
@@ -110,7 +112,8 @@ class TorchSide:
 
     def state(self) -> Arrays:
         """Return the initial parameters and statistics."""
-        return self._built(self._module)
+        self._initial = self._built(self._module)
+        return self._initial
 
     def _built(self, module: torch.nn.Module) -> Arrays:
         module = uncompiled(module)
@@ -255,8 +258,9 @@ class TorchSide:
 
         made = run("float32")
         measured = made if self._rounded == "float32" else run(self._rounded)
-        self._exact.dropped = [run("float64")]  # flipped ties are measured against it
-        of_run = rounding.rounding(measured, self._exact.dropped[0])
+        # flipped ties are measured against it
+        self._recorded = dataclasses.replace(self._recorded, dropped=[made])
+        of_run = rounding.rounding(measured, run("float64"))
         stages = {dataclasses.replace(one, masked=True): errors for one, errors in of_run.items()}
         return Masked(made, self.layers("dropout"), stages)
 
@@ -265,7 +269,11 @@ class TorchSide:
         self._drawn = self._constants()
         with self._limits:
             run = self._run("float32")
-        self._exact = self._run("float64")
+        self._recorded = run
+        rounded = run if self._rounded == "float32" else self._run(self._rounded)
+        measuring = Measuring(rounded)
+        self._exact = self._run("float64", measuring)
+        self._measured = measuring.rounding
         if len(run.drawn) != len(self._exact.drawn):  # without rounding, a right port may differ
             run.drawn, self._exact.drawn = [], []
             self._not_drawn.append(f"{words_of_constants(self._drawn)}: it fails in float64")
@@ -273,7 +281,9 @@ class TorchSide:
 
     def _constants(self) -> Arrays:
         """Return random numbers for constant arrays with which the reference computes finite outputs."""
-        start, roles, stepper = state(self._reference), self.roles(), self._stepper("float32")
+        roles, stepper = self.roles(), self._stepper("float32")
+        unsaved = {name for name, one in roles["buffers"].items() if not one}
+        start = {name: one for name, one in state(self._reference).items() if name not in unsaved}
         for positive in (False, True):
             drawn = draw_constants(start, roles["trainable"], roles["tied"], positive)
             runs = stepper.with_constants(start, drawn) if drawn else []
@@ -290,13 +300,23 @@ class TorchSide:
             self._not_drawn.append(f"{words_of_constants(drawn)}: {why}")
         return {}
 
-    def _run(self, precision: str) -> Run:
+    def _run(self, precision: str, watch: Watch = UNWATCHED) -> Run:
         with in_float64() if precision == "float64" else contextlib.nullcontext():
-            return record_run(self._stepper(precision), self.plan, self.plan.rates, {}, self._drawn)
+            stepper = self._stepper(precision)
+            return record_run(stepper, self.plan, self.plan.rates, {}, self._drawn, watch)
+
+    def _rerun(self) -> Rerun:
+        return Rerun(self._reference, self.plan, self._loss, self._evaluating)
+
+    def _changes(self) -> Rounding:
+        """Return how far the updates are from the recorded ones if they are made again now."""
+        measuring = Measuring(self._recorded)
+        self._run("float32", measuring)
+        return measuring.rounding
 
     def _stepper(self, precision: str) -> TorchStepper:
         given = (self.plan, self._loss, self._make_optimizer, precision, self._evaluating)
-        return TorchStepper(self._reference, *given, self._masked)
+        return TorchStepper(self._reference, *given, self._masked, self._initial)
 
     def loss_example(self) -> Any:
         """Return outputs in the structure that the loss takes."""
@@ -321,9 +341,7 @@ class TorchSide:
                 given = (self.plan, batch, self._loss, self._rounded, self._evaluating)
                 one = on_batch(self._reference, *given, run.start)
                 noisy.append(rounding.rounding(one, first_update))
-        measured = rounding.rounding(
-            run if self._rounded == "float32" else self._run(self._rounded), self._exact
-        )
+        measured = self._measured
         # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
         # do statistics.
         only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= ONLY_ROUNDING
@@ -418,9 +436,8 @@ class TorchSide:
 
         return TorchSource(
             self._reference,
-            None if in_half else Rerun(self._reference, self.plan, self._loss, self._evaluating),
-            lambda: self._run("float32"),
-            self._exact,
+            None if in_half else self._rerun,
+            self._changes,
             () if in_half else tuple(flip_widths(trace.layers["train"])),
             trace.probes or None,
             probes_again,

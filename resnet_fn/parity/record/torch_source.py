@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,10 @@ import torch
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.probes import measure
-from resnet_fn.parity.record.rounding import rounding
 from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
 from resnet_fn.parity.record.torch_module import call, copied, in_precision, tensors
 from resnet_fn.parity.record.torch_step import Evaluating, Loss, TorchRun, scalar
-from resnet_fn.parity.trace.data import Probes, Rounding, Run
+from resnet_fn.parity.trace.data import Probes, Rounding
 from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import AskedProbes
@@ -67,9 +67,9 @@ class TorchSource:
     """The live reference.
 
     Args:
-        rerun: runs the module again; None in half precision, in which nothing is asked.
-        updates: makes the recorded updates again, in float32.
-        exact: the updates in float64.
+        rerun: makes what runs the module again; None in half precision, in which nothing is asked.
+        changes: makes the updates again in float32, and returns how far they are from the recorded
+            ones.
         tie_widths: the widths for which `flipped_ties` has an answer.
         probes: the recorded probes; None: not recorded.
         compute: computes the asked probes of a module.
@@ -79,15 +79,14 @@ class TorchSource:
     def __init__(
         self,
         module: torch.nn.Module,
-        rerun: Rerun | None,
-        updates: Callable[[], Run],
-        exact: Run,
+        rerun: Callable[[], Rerun] | None,
+        changes: Callable[[], Rounding],
         tie_widths: tuple[float, ...],
         probes: Probes | None,
         compute: ComputeProbes,
         with_fewer_masks: Callable[[Sequence[str]], Masked],
     ) -> None:
-        self._module, self._rerun, self._updates, self._exact = module, rerun, updates, exact
+        self._module, self._make_rerun, self._changes = module, rerun, changes
         self.tie_widths, self._probes, self._compute = tie_widths, probes, compute
         self.with_fewer_masks = with_fewer_masks
 
@@ -98,9 +97,8 @@ class TorchSource:
         if width not in self.tie_widths:
             return None
         with flip_ties(width) as count:
-            # twice as fast as float64; the error of float32 is rounding, too
-            flipped = self._updates()
-        return rounding(flipped, self._exact), count()
+            changes = self._changes()
+        return changes, count()
 
     def probe_rounding(self, asked: AskedProbes) -> ProbeAnswer | None:
         """Return the rounding of each output of these probes: the error against float64 or, if
@@ -125,10 +123,14 @@ class TorchSource:
     @property
     def can_run(self) -> bool:
         """Whether the module can run again: not in half precision."""
-        return self._rerun is not None
+        return self._make_rerun is not None
+
+    @cached_property
+    def _rerun(self) -> Rerun:  # with a copy of the module, which is made when it is needed
+        assert self._make_rerun is not None
+        return self._make_rerun()
 
     def run(self, edits: Callable[[Rerun], Any]) -> Any:
         """Return what `edits` returns for the module, which can run again."""
-        assert self._rerun is not None
         self._rerun.put_back()  # an earlier search may have ended anywhere
         return edits(self._rerun)
