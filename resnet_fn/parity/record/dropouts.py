@@ -97,7 +97,8 @@ class _Measurement:
                 drops += self._by_probability(layer)
         drops += self._by_probability(None)
         # A dropout layer that did not run may have passed its probability to a function.
-        ran = {"", *(one.name for one in self._layers)}
+        ran = {one.name for one in self._layers}
+        ran.add("")
         for name, attribute, share in self._dropped:
             if attribute == "p" and name not in ran:
                 drops.append(Drop(name, share, None))
@@ -131,21 +132,26 @@ class _Measurement:
 
     def _on_its_inputs(self, drop: Drop, only: Only, layer: Layer | None) -> Drop:
         """Measure a dropout by running its layer as in the net, with no other dropout."""
-        runs = repeated(partial(self._make_layer, only[0], None, only), True, drop.share)
+        make_run = partial(self._make_layer, only[0], None, only)
+        runs = repeated(make_run, True, drop.share)
         if not runs.outputs:
             return dataclasses.replace(drop, error=runs.error)
         drop = _with_runs(drop, runs)
         y = layer.output if layer else self._output
         if y is None:
             return drop
-        if layer is None:
-            return dataclasses.replace(drop, response=response_of(runs.outputs, y))
-        if branch := measured_branch(runs.outputs, layer.input, y):
+        branch = layer and measured_branch(runs.outputs, layer.input, y)
+        if branch:
             share = nearest_share([drop.share], branch.dropped, branch.draws)
             return dataclasses.replace(
-                drop, share=share, scale=branch.scale, shape=branch.shape, is_branch=True
+                drop,
+                share=share,
+                scale=branch.scale,
+                shape=branch.shape,
+                is_branch=True,
             )
-        return dataclasses.replace(drop, response=response_of(runs.outputs, y), of=only[0])
+        response = response_of(runs.outputs, y)
+        return dataclasses.replace(drop, response=response, of=only[0])
 
     def _with_response(self, drop: Drop, name: str) -> Drop:
         """Measure a mask's effect on the layer around it, for a port or a reference that drops
@@ -161,7 +167,8 @@ class _Measurement:
             return drop
         self._measured.add(kind)
         only = (name, "")
-        runs = repeated(partial(self._make_layer, layer.name, None, only), False, drop.share)
+        make_run = partial(self._make_layer, layer.name, None, only)
+        runs = repeated(make_run, False, drop.share)
         response = response_of(runs.outputs, layer.output) if runs.outputs else ()
         return dataclasses.replace(drop, response=response, of=layer.name)
 
@@ -171,7 +178,9 @@ class _Measurement:
         Returns None if no mask is recognised.
         """
         x, y, title = layer.input, layer.output, layer.title
-        if not shares or x is None or y is None or x.ndim > len(_ONES):
+        if not shares or x is None or y is None:
+            return None
+        if x.ndim > len(_ONES):
             return None
         if not np.array_equal(x, y):
             return None

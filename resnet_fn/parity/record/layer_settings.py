@@ -27,7 +27,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         numbers = [_plain(one) for one in value]
         return numbers if isinstance(value, list) else tuple(numbers)
-    return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
 
 
 def _conv(layer: Any, image: np.ndarray | None) -> LayerSettings:
@@ -44,18 +46,24 @@ def _conv(layer: Any, image: np.ndarray | None) -> LayerSettings:
 
 
 def _has_bias(layer: Any) -> bool:
-    return bool(layer.has_bias) if hasattr(layer, "has_bias") else layer.bias is not None
+    if hasattr(layer, "has_bias"):
+        return bool(layer.has_bias)
+    return layer.bias is not None
 
 
 def _padding(layer: Any, size: Sequence[int]) -> LayerSettings:
-    mode = {"pad_mode": _pad_mode(layer)} if hasattr(layer, "pad_mode") else {}  # in MindSpore
-    return {"pads": pads_of(layer, size), **mode}
+    settings: LayerSettings = {"pads": pads_of(layer, size)}
+    if hasattr(layer, "pad_mode"):  # in MindSpore
+        settings["pad_mode"] = _pad_mode(layer)
+    return settings
 
 
 def _pad_mode(layer: Any) -> str:
     if hasattr(layer, "pad_mode"):
         return str(layer.pad_mode).lower()
-    return layer.padding if isinstance(layer.padding, str) else "pad"  # in torch and mint
+    if isinstance(layer.padding, str):  # in torch and mint
+        return layer.padding
+    return "pad"
 
 
 def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
@@ -69,10 +77,11 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
     if mode == "pad":
         return _given_padding(layer, count)
     pads: list[int] = []
-    kernels, strides, dilations = (
-        _spread(getattr(layer, n, 1), count) for n in ("kernel_size", "stride", "dilation")
-    )
-    for extent, kernel, stride, dilation in zip(size, kernels, strides, dilations, strict=True):
+    windows = []
+    for name in ("kernel_size", "stride", "dilation"):
+        value = getattr(layer, name, 1)
+        windows.append(_spread(value, count))
+    for extent, kernel, stride, dilation in zip(size, *windows, strict=True):
         pads += same_pads(extent, kernel, stride, dilation)
     return tuple(pads)
 
@@ -91,6 +100,17 @@ def _given_padding(layer: Any, count: int) -> Pads | None:
     return tuple(padding[-2 * count :])
 
 
+_COMPUTING = (
+    "avg_pool",
+    "max_pool",
+    "adaptive_",
+    "softmax",
+    "log_softmax",
+    "elu",
+    "celu",
+)
+
+
 def _read(layer: Any, *names: str) -> Any:
     """Look `names` up in a layer, then in its MindSpore primitives such as avg_pool.
 
@@ -100,9 +120,7 @@ def _read(layer: Any, *names: str) -> Any:
         getattr(operation, "init_attrs", {})
         for name, operation in getattr(layer, "_primitives", {}).items()
         # leaves out operations that only reshape
-        if name.startswith(
-            ("avg_pool", "max_pool", "adaptive_", "softmax", "log_softmax", "elu", "celu")
-        )
+        if name.startswith(_COMPUTING)
     ]
     values = [getattr(layer, name, None) for name in names]
     values += [attributes.get(name) for attributes in reversed(operations) for name in names]

@@ -26,27 +26,50 @@ def measured_mask(outputs: Sequence[np.ndarray], shape: tuple[int, ...]) -> Meas
         return None
     for output in outputs:
         kept = output[output != 0]
-        if not 0 < kept.size < output.size or np.ptp(kept) > FITS * abs(kept[0]):
+        if not 0 < kept.size < output.size:
+            continue
+        if not _are_equal(kept):
             continue
         sizes = []
         for axis, size in enumerate(shape):
-            varies = bool((output != output.take([0], axis)).any())
-            sizes.append(size if varies else 1)
+            first = output.take([0], axis)
+            if np.array_equal(output, np.broadcast_to(first, shape)):
+                sizes.append(1)
+            else:
+                sizes.append(size)
         dropped = 1 - kept.size / output.size
-        return MeasuredMask(dropped, float(kept[0]), tuple(sizes), math.prod(sizes))
+        return MeasuredMask(
+            dropped,
+            float(kept[0]),
+            tuple(sizes),
+            math.prod(sizes),
+        )
     return _of_whole_calls(outputs)
 
 
 def _of_whole_calls(outputs: Sequence[np.ndarray]) -> MeasuredMask | None:
     """Return a mask of one number, if each output is either all zeros or one other number."""
-    numbers = [float(output.flat[0]) for output in outputs]
-    if any(np.ptp(output) > FITS * abs(one) for output, one in zip(outputs, numbers, strict=True)):
-        return None
+    numbers = []
+    for output in outputs:
+        if not _are_equal(output):
+            return None
+        numbers.append(float(output.flat[0]))
     kept = [one for one in numbers if one]
-    if not 0 < len(kept) < len(numbers) or np.ptp(kept) > FITS * abs(kept[0]):
+    draws = len(numbers)
+    if not 0 < len(kept) < draws:
         return None
-    dropped = 1 - len(kept) / len(numbers)
-    return MeasuredMask(dropped, kept[0], (1,) * outputs[0].ndim, len(numbers))
+    if not _are_equal(np.array(kept)):
+        return None
+    dropped = 1 - len(kept) / draws
+    shape = (1,) * outputs[0].ndim
+    return MeasuredMask(dropped, kept[0], shape, draws)
+
+
+def _are_equal(numbers: np.ndarray) -> bool:
+    """Return whether all numbers are the first one."""
+    first = abs(numbers.flat[0])
+    spread = np.ptp(numbers)
+    return bool(spread <= FITS * first)
 
 
 def nearest_share(shares: Sequence[float], part: float, count: int) -> float:

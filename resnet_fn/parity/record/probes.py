@@ -86,7 +86,8 @@ def compute_probes(
     probes: Probes = {NET: {}}
     for title, (given, compute) in of_net.items():
         if asked is None or title in asked.get(NET, ()):
-            norms = [norm(leaf) for leaf in named_leaves(given, "").values()]
+            named = named_leaves(given, "")
+            norms = [norm(leaf) for leaf in named.values()]
             probe = _probe(compute, given, caller, norms)
             if probe:
                 probes[NET][title] = probe
@@ -108,7 +109,10 @@ def compute_probes(
                 continue
             outputs = partial(_outputs, layer, given, change, caller)
             full = held > _HELD
-            probe = Probe({}, TOO_LARGE) if full else _probe(outputs, (), caller, further)
+            if full:
+                probe = Probe({}, TOO_LARGE)
+            else:
+                probe = _probe(outputs, (), caller, further)
             of_layer = probes.setdefault(name, {})
             if probe:
                 of_layer[title] = probe

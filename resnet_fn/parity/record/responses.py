@@ -17,41 +17,46 @@ def measured_branch(
     Stochastic depth multiplies what the layer adds to its input `x` by one number for each sample,
     or for all: 0 or a factor. `y` is the output without dropout.
     """
-    if x is None or x.shape != y.shape or x.ndim < 2:
+    if x is None or x.ndim < 2:
+        return None
+    if x.shape != y.shape:
         return None
     rows = []
     for output in outputs:
-        factors = _factors(
-            output,
-            x,
-            y,
-        )
+        factors = _factors(output, x, y)
         if factors is None:
             return None
         rows.append(factors)
     every = np.stack(rows)
     largest = np.abs(every).max()
-    is_kept = np.abs(every) > FITS * largest
+    smallest = FITS * largest
+    is_kept = np.abs(every) > smallest
     kept = every[is_kept]
     if not 0 < kept.size < every.size:
         return None
-    if np.ptp(kept) > FITS * largest:
+    if np.ptp(kept) > smallest:
         return None
     dropped = 1 - kept.size / every.size
     first = is_kept[:, :1]
     samples = len(x) if (is_kept != first).any() else 1
     draws = samples * len(every)
     others = (1,) * (x.ndim - 1)
-    return MeasuredMask(dropped, float(kept.mean()), (samples, *others), draws)
+    return MeasuredMask(
+        dropped,
+        float(kept.mean()),
+        (samples, *others),
+        draws,
+    )
 
 
 def _factors(output: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
     """Return the factor of each sample, or None if what the layer adds is changed otherwise."""
     if output.shape != y.shape:
         return None
-    rows = len(x)
-    added = np.reshape(y - x, (rows, -1))
-    change = np.reshape(np.subtract(output, x, dtype=np.float64), (rows, -1))
+    flat = (len(x), -1)
+    added = np.reshape(y - x, flat)
+    exact = np.subtract(output, x, dtype=np.float64)
+    change = np.reshape(exact, flat)
     sizes = np.sum(added * added, axis=1)
     if not sizes.all():
         return None
@@ -82,5 +87,7 @@ def response_of(outputs: Sequence[np.ndarray], y: np.ndarray) -> tuple[tuple[flo
 
 def _with_error(numbers: Sequence[float]) -> tuple[float, float]:
     """Return the mean of numbers and its standard error."""
+    mean = float(np.mean(numbers))
     deviation = float(np.std(numbers, ddof=1))
-    return float(np.mean(numbers)), deviation / math.sqrt(len(numbers))
+    root = math.sqrt(len(numbers))
+    return mean, deviation / root
