@@ -36,6 +36,8 @@ def compare_recordings(
             "reference"
         )
     source = source or StoredSource(reference)
+    if port.unmasked:
+        reference = _with_fewer_masks(reference, port, source)
     evidence = Evidence(source.tie_widths)
     result = verdict(port, reference, names, evidence, initialisation)
     while result.request:
@@ -49,6 +51,27 @@ def compare_recordings(
     rounded = dataclasses.replace(reference, rounding=result.rounding)
     case = StageCase(stage, result.layers, port, rounded, names, source)
     return result.with_causes(attempt(worker_causes, case) or explain(case, search))
+
+
+def _with_fewer_masks(reference: Trace, port: Trace, source: Source) -> Trace:
+    """Return the reference's trace with the dropout masks that the port has a place for.
+
+    If the reference cannot run again, the trace has no update with masks.
+    """
+    masked = source.with_fewer_masks(port.unmasked) if port.run.dropped else None
+    layers = {mode: one for mode, one in reference.layers.items() if mode != "dropout"}
+    if masked is None:
+        run = dataclasses.replace(reference.run, dropped=[])
+        return dataclasses.replace(reference, run=run, layers=layers)
+    run = dataclasses.replace(reference.run, dropped=[masked.run])
+    rounding = dict(reference.rounding)
+    for stage, errors in masked.rounding.items():
+        # that of all masks has the noise, too
+        before = rounding.get(stage, {})
+        rounding[stage] = {name: max(one, before.get(name, 0.0)) for name, one in errors.items()}
+    return dataclasses.replace(
+        reference, run=run, layers={**layers, "dropout": masked.layers}, rounding=rounding
+    )
 
 
 def _answered(evidence: Evidence, request: Request, source: Source) -> Evidence:

@@ -12,7 +12,7 @@ from mindspore import nn, ops
 from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.plan import plan_of
-from resnet_fn.parity.record.layer_settings import without_dropout
+from resnet_fn.parity.record.rates import without_dropout
 from resnet_fn.parity.replay import assert_parity
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import Rounding
+from resnet_fn.parity.trace.data import Drop, Rounding
 from resnet_fn.parity.trace.difference import (
     DIFFERS,
     KERNELS_OF_PORT,
@@ -27,7 +27,7 @@ from resnet_fn.parity.trace.difference import (
     norm,
     without_large,
 )
-from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
+from resnet_fn.parity.trace.limits import CEILING, REPEATS, ROUNDING_FACTOR
 from resnet_fn.parity.trace.stages import EVAL_FORWARD, LOSS, TRAJECTORY, ArrayId, Key
 from resnet_fn.parity.trace.stages import OUTPUTS as OUTPUTS_OF_UPDATES
 from resnet_fn.parity.trace.tree import Arrays
@@ -108,6 +108,13 @@ KERNELS, UNSEEN_KERNELS = 1e-3, 5e-5
 cause: in a layer with such a kernel, or where such a function may run outside of layers.
 docs/parity.md#what-the-batches-do-not-show
 """
+
+LEAST_RESPONSE = 0.03
+"""Means of outputs under dropout differ if they are apart by this part of the larger one, and by
+`STANDARD_ERRORS`. docs/parity.md#what-is-random
+"""
+
+_DRAWS = 3  # a mask that is measured on ones has so many channels there, or more samples
 
 TOO_SMALL = "too small for float32"
 """Why a change decides nothing: its weight's last place hides it. docs/parity.md#units"""
@@ -396,6 +403,29 @@ def tie_width(outputs: Collection[Difference]) -> float:
     measured = (one for one in outputs if one.rounding < CEILING)
     errors = [one.relative / max(one.rounding, HALF_A_UNIT) for one in measured]
     return max([1.0, *errors])
+
+
+def never_varies(drop: Drop, other: Drop) -> bool:
+    """Return whether a dropout repeats in all runs and its counterpart does not, and chance does not
+    explain that. docs/parity.md#what-is-random
+    """
+    if drop.varies != 0 or not other.varies:
+        return False
+    rare = min(drop.share, 1 - drop.share)
+    if other.further >= drop.further:  # it did not stop at the first run that varied
+        rare = max(rare, other.varies / 2)
+    numbers = max(math.prod(drop.shape), math.prod(other.shape))  # the layer may have no mask
+    draws = min(numbers, _DRAWS)  # of each run
+    by_chance: float = (1 - rare) ** (drop.further * draws)
+    return by_chance <= REPEATS
+
+
+def are_apart(port: tuple[float, float], reference: tuple[float, float]) -> bool:
+    """Return whether two means, each with its standard error, differ by more than chance."""
+    apart = abs(port[0] - reference[0])
+    error = math.hypot(port[1], reference[1])
+    largest = max(abs(port[0]), abs(reference[0]))
+    return apart > max(STANDARD_ERRORS * error, LEAST_RESPONSE * largest)
 
 
 def mean_of_draws(count: int) -> float:

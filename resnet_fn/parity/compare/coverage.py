@@ -122,6 +122,7 @@ def coverage_of(
     lines += _probes_left_out(port, reference, names, probed)
     if not probes:
         lines.append("other inputs: there are no probes")
+    lines += _masks_left_out(port, reference)
     facts = {
         "batches": many,
         "probes": {name or "the net": sorted(titles) for name, titles in shown.items()},
@@ -192,6 +193,16 @@ def _of_layers(reference: Trace, names: NameMap, shown: Mapping[str, set[str]]) 
     yield from reference.limits
     yield from _of_inputs(reference, shown.get(NET, set()))
     yield from _rows(reference, shown, by_reference)
+
+
+def _masks_left_out(port: Trace, reference: Trace) -> list[str]:
+    if not port.run.dropped or reference.run.dropped:
+        return []
+    left = few(port.unmasked)
+    return [
+        f"the places of dropout: the port has none for {left}, and the reference's trace has "
+        "the update with all masks alone (compare both nets in one process)"
+    ]
 
 
 def _probes_left_out(

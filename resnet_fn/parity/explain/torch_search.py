@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 
 from resnet_fn.parity.explain.search import Searcher
 from resnet_fn.parity.record.common import loss_of_logits
-from resnet_fn.parity.record.layer_settings import without_dropout
+from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.torch_module import (
     copied,
     first_call,
@@ -55,9 +55,17 @@ class ModuleSource(StoredSource):
 def _rerun_of(recording: Trace, module: torch.nn.Module) -> Rerun:
     plan, run = recording.plan, recording.run
     initialise(module, plan.batches[0][0])
-    with without_dropout(module.named_modules()):
-        reference = copied(module).float()
-    outputs = outputs_of(first_call(load(reference, run.start), plan.batches[0][0]))
+    reference = load(copied(module).float(), run.start)
+    rates = Rates(dict(reference.named_modules()))
+    rates.switch_off(dict(reference.named_modules()))
+
+    def evaluating(one: torch.nn.Module) -> AbstractContextManager[None]:
+        if recording.random_eval:
+            return nullcontext()
+        return rates.as_built(dict(one.named_modules()))
+
+    with evaluating(reference):
+        outputs = outputs_of(first_call(reference, plan.batches[0][0]))
     if any(
         relative_error(outputs.get(name, np.nan), one) > 1e-3
         for name, one in run.eval_outputs.items()
@@ -68,10 +76,10 @@ def _rerun_of(recording: Trace, module: torch.nn.Module) -> Rerun:
             "file"
         )
     if plan.loss.custom:
-        return Rerun(reference, plan, _no_loss)
+        return Rerun(reference, plan, _no_loss, evaluating)
     outputs = first_call(reference, plan.first[0], True)
     loss = loss_of_logits("the reference", outputs, recipe_loss(plan.loss))
-    return Rerun(reference, plan, loss)
+    return Rerun(reference, plan, loss, evaluating)
 
 
 def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:

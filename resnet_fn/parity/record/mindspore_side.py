@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import mindspore
@@ -14,10 +14,9 @@ from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.record.builds import several_builds
-from resnet_fn.parity.record.cells import places_of
+from resnet_fn.parity.record.cells import Attributes, as_before
 from resnet_fn.parity.record.common import check_scalar, loss_of_logits
-from resnet_fn.parity.record.layer_settings import without_dropout
-from resnet_fn.parity.record.masked_cells import masked
+from resnet_fn.parity.record.masked_cells import Masks, masked
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     assign,
@@ -29,7 +28,13 @@ from resnet_fn.parity.record.mindspore_cell import (
     state,
 )
 from resnet_fn.parity.record.mindspore_kernels import exact_kernels
-from resnet_fn.parity.record.mindspore_layers import layers_of, probes_of, roles_of
+from resnet_fn.parity.record.mindspore_layers import (
+    Alone,
+    inputs_of_layer,
+    layers_of,
+    probes_of,
+    roles_of,
+)
 from resnet_fn.parity.record.mindspore_optimizer import (
     CustomOptimizer,
     of_mindspore,
@@ -38,9 +43,14 @@ from resnet_fn.parity.record.mindspore_optimizer import (
     settings_of,
 )
 from resnet_fn.parity.record.mindspore_recorders import Loss
-from resnet_fn.parity.record.mindspore_step import MakeStep, MindSporeStepper
-from resnet_fn.parity.record.numbers import same_numbers
-from resnet_fn.parity.record.side import Dropped
+from resnet_fn.parity.record.mindspore_step import (
+    Evaluate,
+    MakeStep,
+    MindSporeStepper,
+    evaluation,
+)
+from resnet_fn.parity.record.rates import Rates
+from resnet_fn.parity.record.side import Dropped, Only
 from resnet_fn.parity.record.updates import record_run
 from resnet_fn.parity.trace.constants import draw_constants
 from resnet_fn.parity.trace.data import (
@@ -103,7 +113,8 @@ class MindSporeSide:
         self._net, self._custom_loss, self._optimizer = net, loss, optimizer
         self._schedule, self._make_step = schedule, make_step
         self._build, self._workers = build, workers
-        self._set_masks: Callable[[], None] | None = None
+        self._masks: Masks | None = None
+        self._evaluate: Evaluate | None = None
         # trained integers, which a session freezes: no optimizer takes one
         self._integers = dict[str, Parameter]()
 
@@ -140,21 +151,44 @@ class MindSporeSide:
         if like:
             assign(self._net, like.start)
         self._start = shared(state(self._net), like.start if like else self._initial)
+        self._rates = Rates(self._cells)
+
+    def evaluate_as_built(self) -> None:
+        """Compile the evaluation before dropout is turned off, and evaluate so from now on."""
+        net, inputs = self._net, self.plan.batches[0][0]
+        evaluate = evaluation(net, inputs, first_call(net, inputs))
+
+        def as_built(inputs: Tree) -> Arrays:
+            with self._rates_in(False):  # compiled code has the rates of its first call
+                return evaluate(inputs)
+
+        self._evaluate = as_built
+        with as_before(net):
+            as_built(inputs)
+
+    @contextlib.contextmanager
+    def _rates_in(self, train: bool) -> Iterator[None]:
+        """Give the net the dropout rates of this mode inside a `with` block."""
+        if train or self._evaluate is None:
+            yield
+            return
+        lifted = self._masks.lifted() if self._masks else contextlib.nullcontext()
+        with self._rates.as_built(self._cells), lifted:
+            yield
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
         """Turn dropout off, and choose the loss by the structure of the outputs."""
         net, plan = self._net, self.plan
-        with without_dropout(self._cells.items()) as dropped:
-            self._outputs = {
-                "eval": first_call(net, plan.batches[0][0]),
-                "train": first_call(net, plan.first[0], True),
-            }
+        with self._rates.off(self._cells):
+            with self._rates_in(False):
+                evaluated = first_call(net, plan.batches[0][0])
+            self._outputs = {"eval": evaluated, "train": first_call(net, plan.first[0], True)}
             of_plan = make_loss(plan.loss.smoothing, plan.loss.name, plan.loss.over)
             self._loss = self._custom_loss or loss_of_logits(
                 "the net", self._outputs["train"], of_plan
             )
-            yield dropped
+            yield self._rates.dropped
 
     @cached_property
     def _cells(self) -> dict[str, nn.Cell]:
@@ -167,13 +201,10 @@ class MindSporeSide:
         _set_trained(self._integers.values(), False)
         return roles
 
-    def draws(self) -> tuple[()]:
-        """Return (): the state of MindSpore's generator is not known."""
-        return ()
-
     def forward(self, inputs: Tree, train: bool) -> Any:
-        """Return the net's outputs, and restore its mode and statistics."""
-        return first_call(self._net, inputs, train)
+        """Return the net's outputs, and restore its mode and state."""
+        with self._rates_in(train):
+            return first_call(self._net, inputs, train)
 
     def arrays(self, outputs: Any) -> Arrays:
         """Return outputs as arrays by name."""
@@ -187,13 +218,33 @@ class MindSporeSide:
         check_scalar("the net", value, Tensor)
         return value.numpy()
 
-    def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
-        """Run one cell in training mode."""
-        return outputs_of(first_call(self._cells[name], ones, True))["logits"]
+    def dropping_layer(
+        self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
+    ) -> Callable[[], np.ndarray]:
+        """Return a function that runs one cell in training mode, with its dropout."""
+        cell = self._cells[name]
+        if inputs is None:
+            with self._rates.off(self._cells):
+                args, kwargs = inputs_of_layer(self._net, name, self.plan.first[0])
+        else:
+            args, kwargs = (Tensor(inputs),), {}
+        construct = cell
+        if (jit := compiler()) and compiled and not kwargs:
+            construct = jit(Alone(cell).construct)
+
+        def run() -> np.ndarray:
+            rates = self._rates.off(self._cells), self._rates.as_built(self._cells, only)
+            with rates[0], rates[1], as_before(cell), process.ending_mixed_precision():
+                cell.set_train(True)
+                return next(iter(outputs_of(construct(*args, **kwargs)).values()))
+
+        return run
 
     def layers(self, mode: str) -> list[Layer]:
         """Run the net on the first micro-batch, and return the executions of its layers."""
-        return layers_of(self._net, self.plan.first[0], mode != "eval")
+        train = mode != "eval"
+        with self._rates_in(train):
+            return layers_of(self._net, self.plan.first[0], train)
 
     def layers_again(self) -> list[Layer]:
         """Return the executions of layers in training mode, with other random numbers."""
@@ -201,7 +252,9 @@ class MindSporeSide:
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
         """Run the net and its layers on probes, uncompiled."""
-        return probes_of(self._net, self.plan.first[0], executions)
+        with self._rates_in(False):
+            off = partial(self._rates.off, self._cells)
+            return probes_of(self._net, self.plan.first[0], executions, off)
 
     def optimizer_settings(self) -> ParameterSettings:
         """Return the settings of the user's optimizer, if it is MindSpore's."""
@@ -223,9 +276,12 @@ class MindSporeSide:
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
         """Turn dropout off, and let cells multiply by masks in the further update with dropout."""
-        with without_dropout(self._cells.items()), masked(self._net, masks) as set_masks:
-            self._set_masks = set_masks if masks else None
-            yield
+        with self._rates.off(self._cells), masked(self._net, masks) as values:
+            self._masks = values if masks else None
+            try:
+                yield
+            finally:
+                self._masks = None
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates through the step, and put the weights back."""
@@ -233,6 +289,7 @@ class MindSporeSide:
         updates = range(len(plan.batches))
         rates = [schedule(update) for update in updates] if schedule else list(plan.rates)
         optimizer, decays = (custom, "") if custom else plan_optimizer(net, plan.optimizer, like)
+        attributes = Attributes(net)
         stepper = MindSporeStepper(
             net,
             plan,
@@ -241,13 +298,14 @@ class MindSporeSide:
             optimizer,
             self._make_step,
             self._outputs,
-            self._set_masks,
+            self._evaluate,
+            self._masks,
             self._workers,
             self._start,
         )
         last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
-        with same_numbers(places_of(net).values()):
-            run = record_run(stepper, plan, rates, last, drawn)
+        run = record_run(stepper, plan, rates, last, drawn)
+        attributes.put_back()
         assign(net, self._start)
         if not run.after:
             name = type(self._optimizer).__name__ if self._optimizer else plan.optimizer.name

@@ -10,7 +10,8 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.parity.record.cells import places_of, unchanged, write
+from resnet_fn.parity.record.cells import Attributes, places_of, unchanged, write
+from resnet_fn.parity.record.masked_cells import Masks
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     arguments,
@@ -48,6 +49,8 @@ from resnet_fn.update.step import StepPlan, StepResult, TrainStep, no_metric
 
 MakeStep = Callable[..., TrainStep]
 
+Evaluate = Callable[[Tree], Arrays]  # inputs → outputs in evaluation mode
+
 # a step, and each parameter of it with the value from before any update
 _Built = tuple[TrainStep, Sequence[tuple[Parameter, np.ndarray]]]
 
@@ -67,7 +70,8 @@ class MindSporeStepper:
         make_step: a function like `make_train_step`.
         outputs: the net's outputs by mode: "eval" on the first batch, and "train" on the first
             micro-batch.
-        set_masks: sets the dropout masks, which are ones until then; None: there are none.
+        evaluate: evaluates the net; None: it is evaluated as it is now, without dropout.
+        masks: the dropout masks, which are ones until they are set; None: there are none.
         workers: the workers that share each batch.
         start: the net's state, whose arrays are kept instead of copies.
     """
@@ -81,15 +85,17 @@ class MindSporeStepper:
         optimizer: Optimizer,
         make_step: MakeStep,
         outputs: Mapping[str, Any],
-        set_masks: Callable[[], None] | None,
+        evaluate: Evaluate | None,
+        masks: Masks | None,
         workers: Workers,
         start: Arrays,
     ) -> None:
         self._start = start
         self._net, self._plan, self._rates, self._loss = net, plan, rates, loss
         self._optimizer, self._make_step, self._outputs = optimizer, make_step, outputs
-        self._set_masks, self._workers = set_masks, workers
-        self.evaluate = evaluation(net, plan.batches[0][0], outputs["eval"])
+        self._masks, self._workers = masks, workers
+        self.evaluate = evaluate or evaluation(net, plan.batches[0][0], outputs["eval"])
+        self._attributes = Attributes(net)
         self._shapes = {
             path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad
         }
@@ -177,7 +183,7 @@ class MindSporeStepper:
             id(one): self._start.get(path) for path, one in parameters_by_path(self._net).items()
         }
         before = [
-            (one, _kept(one.numpy(), known.get(id(one))))
+            (one, _before(one.numpy(), known.get(id(one))))
             for one in (*run_state.weights, *run_state.training)
         ]
         forward = with_inputs(self._net, plan.batches[0][0])
@@ -211,8 +217,10 @@ class MindSporeStepper:
         """Return the outputs of the first batch in evaluation mode, with these weights and the
         present other state. Then `after` is put back.
         """
+        kept = Attributes(self._net)
         assign(self._net, weights)
         outputs = self.evaluate(self._plan.batches[0][0])
+        kept.put_back()  # an evaluation may merge weights, and remember that
         assign(self._net, after)
         return outputs
 
@@ -250,10 +258,9 @@ class MindSporeStepper:
         self, index: int, start: Arrays, built: _Built, drawn: Mapping[str, np.ndarray] = _NONE
     ) -> Run:
         step, before = built
+        self._attributes.put_back()
         for parameter, value in before:
             write(parameter, value)
-        for path, place in self._moved_numbers():
-            place.write(self._numbers[path])
         assign(self._net, drawn)
         run = Run(self.evaluate(self._plan.batches[index][0]), start=start, rates=[])
         result = _call(step, self._net, self._shares[index], self._rates[0])
@@ -272,24 +279,24 @@ class MindSporeStepper:
 
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
-        if self._set_masks is None:
+        if self._masks is None:
             return []
-        self._set_masks()
+        self._masks.set()
         run = self.on_batch(0, start)
         after = self._on_batch(0, start, self._clipped) if self._unclipped else run
         run.clipped, run.after = after.gradients, [state(self._net)] if self._updates else []
         return [run]
 
 
-def _kept(value: np.ndarray, known: np.ndarray | None) -> np.ndarray:
-    """Return the known array if it is equal, or a copy of the value."""
-    if known is not None and known.dtype == value.dtype and np.array_equal(known, value):
+def _before(value: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+    """Return the known array, from before any run, or a copy of the value."""
+    if known is not None:
         return known
     # the pages of new zeros take no memory until they are written
     return value.copy() if value.any() else np.zeros(value.shape, value.dtype)
 
 
-def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
+def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Evaluate:
     """Return a function that maps inputs to outputs in evaluation mode.
 
     Outputs must have the structure of `like`.

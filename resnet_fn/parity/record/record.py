@@ -12,14 +12,14 @@ import numpy as np
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.alone import losses_alone
 from resnet_fn.parity.record.common import dropout_notes
-from resnet_fn.parity.record.dropouts import drops_of
+from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
 from resnet_fn.parity.record.randomness import cut_random, is_random
 from resnet_fn.parity.record.side import Side
 from resnet_fn.parity.trace.data import Drop, Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.masks import shared_masks
+from resnet_fn.parity.trace.masks import SharedMasks, shared_masks
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.stages import (
@@ -49,7 +49,10 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     with side.session():
         initial = side.state()
         side.start(like)
-        random_eval = is_random(partial(_evaluated, side), side.draws)
+        random_eval = is_random(partial(_evaluated, side))
+        evaluated = side.layers("eval") if random_eval else []
+        if not random_eval:
+            side.evaluate_as_built()
         probed = probes and plan.precision == "fp32" and not random_eval
         with side.without_dropout() as dropped:
             # This order matters for a net that draws random numbers in evaluation mode, too: its
@@ -57,10 +60,12 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             random = not of_port and _draws(side)
             layers = {mode: side.layers(mode) for mode in ("eval", "train")}
             again = side.layers_again() if of_port and _draws(side) else None
+            output = _only_output(side) if any(not name for name, *_ in dropped) else None
             if probed and of_port:  # updates that are not compiled may change a cell's attributes
                 answers = _probes(side, layers)
-        drops = drops_of(dropped, layers["train"], side.dropping_layer)
-        masks = _masks(side, drops, layers["train"], like)
+        drops = drops_of(dropped, layers["train"], side.dropping_layer, output)
+        drops = in_evaluation(drops, evaluated)
+        masks, left = _masks(side, drops, layers["train"], like)
         if again is not None:
             random_train = cut_random(layers["train"], again)
         settings = side.optimizer_settings()
@@ -99,6 +104,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             random_eval=random_eval,
             random_train=random_train,
             drops=drops,
+            unmasked=left,
             probes=answers,
             limits=side.limits(),
             optimizer_alone=alone,
@@ -122,9 +128,15 @@ def _trained(side: Side) -> Arrays:
     return {**side.arrays(outputs), LOSS.name: side.loss(outputs, labels)}
 
 
+def _only_output(side: Side) -> np.ndarray | None:
+    """Return the output of the first micro-batch in training mode, or None if there are several."""
+    outputs = side.arrays(side.forward(side.plan.first[0], True))
+    return next(iter(outputs.values())) if len(outputs) == 1 else None
+
+
 def _draws(side: Side) -> bool:
     """Return whether the net draws random numbers in training mode, without dropout."""
-    return is_random(lambda: _trained(side), side.draws)
+    return is_random(lambda: _trained(side))
 
 
 def _probes(side: Side, layers: dict[str, list[Layer]]) -> Probes:
@@ -142,12 +154,12 @@ def _probes(side: Side, layers: dict[str, list[Layer]]) -> Probes:
 
 def _masks(
     side: Side, drops: Sequence[Drop], layers: Sequence[Layer], like: Like | None
-) -> dict[str, list[np.ndarray]]:
+) -> SharedMasks:
     """Return the dropout masks of each layer, which are the reference's if `like` is given."""
     # Without micro-batches, masks have the shape of the whole batch, but a worker gets only a part
     # of the batch.
     if side.plan.accumulate % side.workers:
-        return {}
+        return SharedMasks({}, [])
     own = (drops, layers)
     if like:
         return shared_masks(own, like.dropping, like.layers)

@@ -25,6 +25,9 @@ from resnet_fn.parity.trace.tree import Arrays, Tree
 
 Dropped = list[tuple[str, str, float]]  # (layer's path, attribute, dropout probability)
 
+# (layer's path, attribute) of dropouts that are on; "" for all attributes of the layer
+Only = tuple[str, str]
+
 
 @dataclasses.dataclass(frozen=True)
 class Step:
@@ -123,9 +126,6 @@ class Side(Protocol):
     def roles(self) -> Mapping[str, Any]:
         """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
 
-    def draws(self) -> Any:
-        """Return the state of the random generator, or () if it is not known."""
-
     def forward(self, inputs: Tree, train: bool) -> Any:
         """Return the net's outputs as the framework's tensors, and restore its statistics."""
 
@@ -135,6 +135,11 @@ class Side(Protocol):
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of `forward`'s outputs."""
 
+    def evaluate_as_built(self) -> None:
+        """From now on, evaluate with the dropout rates of the net as it was built, also where
+        dropout is off.
+        """
+
     def without_dropout(self) -> AbstractContextManager[Dropped]:
         """Return a context in which dropout is off, and which lists the dropouts.
 
@@ -142,8 +147,15 @@ class Side(Protocol):
         again.
         """
 
-    def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
-        """Run one layer in training mode, with random dropout."""
+    def dropping_layer(
+        self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
+    ) -> Callable[[], np.ndarray]:
+        """Return a function that runs one layer in training mode, with random dropout.
+
+        Without `inputs`, the layer takes those that the net gives it. `only` has the only dropouts
+        that are on; None: all are. `compiled` is whether the layer runs as the
+        training step runs it.
+        """
 
     def layers(self, mode: str) -> list[Layer]:
         """Run the net on the first micro-batch, and return the executions of its layers.

@@ -1,7 +1,8 @@
 """Run a torch module and its layers, and record what each layer computes."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -75,9 +76,19 @@ def probes_of(
     module: torch.nn.Module,
     inputs: Tree,
     executions: Sequence[Layer],
+    without_dropout: Callable[[torch.nn.Module], AbstractContextManager[None]],
     asked: AskedProbes | None = None,
 ) -> Probes:
-    """Run a module and its layers on probes (changed inputs)."""
+    """Run a module and its layers on probes (changed inputs).
+
+    Copies run in training mode in the context `without_dropout`.
+    """
+
+    def train(tree: Tree) -> Any:
+        copy = copied(module).train()
+        with without_dropout(copy):
+            return call(copy, convert(tree))
+
     convert = functools.partial(tensors, dtype=dtype_of(module))
     caller = Caller(
         array_of,
@@ -90,7 +101,7 @@ def probes_of(
         return compute_probes(
             layers,
             lambda tree: call(module, convert(tree)),
-            lambda tree: call(copied(module).train(), convert(tree)),
+            train,
             inputs,
             executions,
             caller,

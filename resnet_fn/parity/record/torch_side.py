@@ -12,9 +12,9 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import loss_of_logits, what_failed
-from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.record.measuring import Measuring
-from resnet_fn.parity.record.side import Dropped
+from resnet_fn.parity.record.rates import Rates
+from resnet_fn.parity.record.side import Dropped, Only
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_layers import (
     layers_of,
@@ -27,6 +27,9 @@ from resnet_fn.parity.record.torch_module import (
     copied,
     first_call,
     initialise,
+    inputs_of_layer,
+    layer_by_layer,
+    map_tensors,
     outputs_of,
     prepare_reference,
     state,
@@ -61,11 +64,13 @@ from resnet_fn.parity.trace.data import (
 )
 from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.environment import environment
-from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.layer import Layer, title_of
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.limits import CEILING, ONLY_ROUNDING
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.returned import unread
+from resnet_fn.parity.trace.source import Masked
 from resnet_fn.parity.trace.stages import GRADIENTS
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
@@ -91,6 +96,7 @@ class TorchSide:
     """
 
     is_reference, workers = True, 1
+    _recorded: Run  # the updates in float32
 
     def __init__(
         self,
@@ -113,6 +119,7 @@ class TorchSide:
         self._limits, self._masked = Limits(), None
         self._decisions = Decisions()  # of the updates
         self._of_relus: list[float] = []  # the rounding of the input of each ReLU
+        self._evaluates_as_built = False
         self._drawn, self._not_drawn = Arrays(), list[str]()
 
     def session(self) -> contextlib.AbstractContextManager[Any]:
@@ -131,39 +138,53 @@ class TorchSide:
 
     def start(self, like: Like | None) -> None:
         """Copy the module as it was built, and choose the loss. A reference takes over nothing."""
-        self._original = self._reference = copied(self._module).float()
+        self._reference = copied(self._module).float()
         self._loss = self._custom_loss or loss_of_logits(
             "the reference",
-            first_call(self._original, self.plan.first[0], True),
+            first_call(self._reference, self.plan.first[0], True),
             recipe_loss(self.plan.loss),
         )
-
-    @contextlib.contextmanager
-    def without_dropout(self) -> Iterator[Dropped]:
-        """From now on, run a copy without dropout, with random numbers for constant arrays."""
-        with without_dropout(self._module.named_modules()) as dropped:
-            self._reference = copied(self._module).float()
-        inputs, seed = self.plan.batches[0][0], self.plan.seed
-        if changed := prepare_reference(self._reference, inputs, seed):
-            self.notes.append(changed)
+        layers = dict(self._reference.named_modules())
+        self._rates = Rates(layers)
+        with self._rates.off(layers):
+            changed = prepare_reference(self._reference, self.plan.batches[0][0], self.plan.seed)
+        self.notes += [changed] if changed else []
         if self._make_optimizer:  # making it may freeze or unfreeze parameters
             trained = copied(self._reference)
             self._make_optimizer(trained)
             for name, one in self._reference.named_parameters():
                 one.requires_grad_(trained.get_parameter(name).requires_grad)
-        yield dropped
+
+    def evaluate_as_built(self) -> None:
+        """From now on, evaluate with the dropout rates of the module as it was built."""
+        self._evaluates_as_built = True
+
+    def _rates_in(self, module: torch.nn.Module, train: bool) -> contextlib.AbstractContextManager:
+        """Return a context in which a copy has the dropout rates of this mode."""
+        if train or not self._evaluates_as_built:
+            return contextlib.nullcontext()
+        return self._rates.as_built(dict(module.named_modules()))
+
+    def _evaluating(self, module: torch.nn.Module) -> contextlib.AbstractContextManager:
+        return self._rates_in(module, False)
+
+    def _training(self, module: torch.nn.Module) -> contextlib.AbstractContextManager:
+        return self._rates.off(dict(module.named_modules()))
+
+    @contextlib.contextmanager
+    def without_dropout(self) -> Iterator[Dropped]:
+        """From now on, run a copy without dropout."""
+        self._rates.switch_off(dict(self._reference.named_modules()))
+        yield self._rates.dropped
 
     def roles(self) -> dict[str, Any]:
         """Return which parameters are shared, trained or constant."""
         return roles_of(self._module) | {"trainable": roles_of(self._reference)["trainable"]}
 
-    def draws(self) -> torch.Tensor:
-        """Return the state of torch's generator."""
-        return torch.get_rng_state()
-
     def forward(self, inputs: Tree, train: bool) -> Any:
         """Return the outputs of a copy."""
-        return first_call(self._reference, inputs, train)
+        with self._rates_in(self._reference, train):
+            return first_call(self._reference, inputs, train)
 
     def arrays(self, outputs: Any) -> Arrays:
         """Return outputs as arrays by name."""
@@ -182,15 +203,31 @@ class TorchSide:
             raise what_failed("loss of the reference", given, error, fix) from error
         return scalar(value).detach().double().numpy()
 
-    def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
-        """Run one layer of the module as it was built, in training mode."""
-        return outputs_of(first_call(self._original.get_submodule(name), ones, True))["logits"]
+    def dropping_layer(
+        self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
+    ) -> Callable[[], np.ndarray]:
+        """Return a function that runs one layer in training mode, with the module's dropout."""
+        with self._rates.as_built(dict(self._reference.named_modules()), only):
+            layer = copied(self._reference.get_submodule(name)).train()
+        if inputs is None:
+            given = inputs_of_layer(self._reference, name, self.plan.first[0])
+        else:
+            given = (torch.from_numpy(inputs),), {}
+
+        def run() -> np.ndarray:
+            args, kwargs = map_tensors(torch.Tensor.clone, given)
+            with torch.no_grad(), layer_by_layer():
+                outputs = outputs_of(copied(layer)(*args, **kwargs))
+            return next(iter(outputs.values()))
+
+        return run
 
     def layers(self, mode: str) -> list[Layer]:
         """Return the executions of layers, with the rounding of their inputs and outputs."""
         module = self._masked if mode == "dropout" and self._masked else self._reference
         inputs, train = self.plan.first[0], mode != "eval"
-        layers, of_relus = layers_with_rounding(module, inputs, train, self._rounded)
+        with self._rates_in(module, train):
+            layers, of_relus = layers_with_rounding(module, inputs, train, self._rounded)
         if mode == "train":
             finite = [error for error in of_relus if error < CEILING]
             self._of_relus = [min(error, max(finite, default=0.0)) for error in of_relus]
@@ -202,8 +239,9 @@ class TorchSide:
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
         """Run a copy and its layers on probes, because a layer may store its inputs."""
-        with self._limits:
-            return probes_of(copied(self._reference), self.plan.first[0], executions)
+        module = copied(self._reference)
+        with self._limits, self._evaluating(module):
+            return probes_of(module, self.plan.first[0], executions, self._training)
 
     def optimizer_settings(self) -> ParameterSettings:
         """Return the settings of the optimizer of a copy."""
@@ -217,14 +255,41 @@ class TorchSide:
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
         """Let a copy multiply by masks in the further update with dropout."""
+        self._masks = masks
         self._masked = with_masks(self._reference, masks) if masks else None
         yield
+
+    def _with_fewer_masks(self, left: Sequence[str]) -> Masked:
+        """Return the update with masks (`Source.with_fewer_masks`)."""
+        masks = {
+            name: [
+                np.ones_like(mask) if title_of(name, call) in left else mask
+                for call, mask in enumerate(calls)
+            ]
+            for name, calls in self._masks.items()
+        }
+        self._masked = with_masks(self._reference, masks)
+        given = (self.plan, self._loss, self._make_optimizer)
+
+        def run(precision: str) -> Run:
+            with in_float64() if precision == "float64" else contextlib.nullcontext():
+                stepper = TorchStepper(self._masked, *given, precision, self._evaluating)
+                return record_updates(stepper, self.plan, self.plan.rates, {}, updates=1)
+
+        made = run("float32")
+        measured = made if self._rounded == "float32" else run(self._rounded)
+        # flipped ties are measured against it
+        self._recorded = dataclasses.replace(self._recorded, dropped=[made])
+        of_run = rounding.rounding(measured, run("float64"))
+        stages = {dataclasses.replace(one, masked=True): errors for one, errors in of_run.items()}
+        return Masked(made, self.layers("dropout"), stages)
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates in float32, and in float64 for `rounding`."""
         self._drawn = self._constants()
         with self._limits, Deciding(self._decisions.note):
             run = self._run("float32")
+        self._recorded = run
         rounded = run if self._rounded == "float32" else self._run(self._rounded)
         measuring = Measuring(rounded)
         self._decisions.restart()
@@ -262,14 +327,17 @@ class TorchSide:
             stepper = self._stepper(precision)
             return record_run(stepper, self.plan, self.plan.rates, {}, self._drawn, watch)
 
-    def _changes(self, run: Run) -> Rounding:
+    def _rerun(self) -> Rerun:
+        return Rerun(self._reference, self.plan, self._loss, self._evaluating)
+
+    def _changes(self) -> Rounding:
         """Return how far the updates are from the recorded ones if they are made again now."""
-        measuring = Measuring(run)
+        measuring = Measuring(self._recorded)
         self._run("float32", measuring)
         return measuring.rounding
 
     def _stepper(self, precision: str) -> TorchStepper:
-        given = (self.plan, self._loss, self._make_optimizer, precision)
+        given = (self.plan, self._loss, self._make_optimizer, precision, self._evaluating)
         return TorchStepper(self._reference, *given, self._masked, self._initial)
 
     def loss_example(self) -> Any:
@@ -400,13 +468,12 @@ class TorchSide:
         modes = [("float64", in_float64()), *(("float32", Noise(n)) for n in range(_NOISY_RUNS))]
         for precision, mode in modes:
             with contextlib.suppress(Exception), mode:  # one may fail
-                given = (self.plan, self._loss, precision)
+                plan, given = self.plan, (self._loss, precision, self._evaluating)
                 module = copied(self._reference)
                 first, *later = (
-                    on_batch(module, self.plan, batch, self._loss, precision, run.start)
-                    for batch in self.plan.batches
+                    on_batch(module, plan, batch, *given, run.start) for batch in plan.batches
                 )
-                last = TorchRun(load(module, run.after[-1]), *given)
+                last = TorchRun(load(module, run.after[-1]), plan, *given)
                 first.last_outputs = last.evaluate(self.plan.batches[0][0])
                 yield dataclasses.replace(first, later=later)
 
@@ -442,12 +509,18 @@ class TorchSide:
         """Return the live reference, which answers in float32."""
         inputs, executions = self.plan.first[0], trace.layers["eval"]
         in_half = self._rounded == "float16"
+
+        def probes_again(module: torch.nn.Module, asked: AskedProbes) -> Probes:
+            with self._evaluating(module):
+                return probes_of(module, inputs, executions, self._training, asked)
+
         return TorchSource(
             self._reference,
-            None if in_half else lambda: Rerun(self._reference, self.plan, self._loss),
-            lambda: self._changes(trace.run),
+            None if in_half else self._rerun,
+            self._changes,
             () if in_half or not self._of_relus else LEVELS,
             self._of_relus,
             trace.probes or None,
-            lambda module, asked: probes_of(module, inputs, executions, asked),
+            probes_again,
+            self._with_fewer_masks,
         )

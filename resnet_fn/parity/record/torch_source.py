@@ -1,5 +1,6 @@
 """What the live PyTorch reference can still be asked after it was recorded."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -12,13 +13,13 @@ from resnet_fn.parity.record.probes import measure
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import Noise, in_float64
 from resnet_fn.parity.record.torch_module import call, copied, in_precision, tensors
-from resnet_fn.parity.record.torch_step import Loss, TorchRun, scalar
+from resnet_fn.parity.record.torch_step import Evaluating, Loss, TorchRun, scalar
 from resnet_fn.parity.record.torch_ties import flip_ties
 from resnet_fn.parity.trace.data import Probes, Rounding
 from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import AskedProbes
-from resnet_fn.parity.trace.source import ProbeAnswer
+from resnet_fn.parity.trace.source import Masked, ProbeAnswer
 from resnet_fn.parity.trace.stages import LOSS
 from resnet_fn.parity.trace.tree import Arrays
 
@@ -30,8 +31,10 @@ ComputeProbes = Callable[[torch.nn.Module, AskedProbes], Probes]
 class Rerun:
     """Runs a copy of the reference in float32 again, for a search that changes its calls."""
 
-    def __init__(self, module: torch.nn.Module, plan: Plan, loss: Loss) -> None:
-        self._run, self._plan = TorchRun(module, plan, loss, "float32"), plan
+    def __init__(
+        self, module: torch.nn.Module, plan: Plan, loss: Loss, evaluating: Evaluating
+    ) -> None:
+        self._run, self._plan = TorchRun(module, plan, loss, "float32", evaluating), plan
         self.module = self._run.module.eval()  # some layers may be in another mode than the module
         self._buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
 
@@ -39,7 +42,9 @@ class Rerun:
         """Return the outputs on the first micro-batch."""
         if self.module.training != train:  # setting the mode visits all layers
             self.module.train(train)
-        return call(self.module, tensors(self._plan.first[0], torch.float32))
+        within = contextlib.nullcontext() if train else self._run.evaluating(self.module)
+        with within:
+            return call(self.module, tensors(self._plan.first[0], torch.float32))
 
     @torch.no_grad()
     def put_back(self) -> None:
@@ -71,6 +76,7 @@ class TorchSource:
         of_relus: the rounding of the input of each ReLU (`flip_ties`).
         probes: the recorded probes; None: not recorded.
         compute: computes the asked probes of a module.
+        with_fewer_masks: makes the update with dropout masks again (`Source`).
     """
 
     def __init__(
@@ -82,10 +88,12 @@ class TorchSource:
         of_relus: Sequence[float],
         probes: Probes | None,
         compute: ComputeProbes,
+        with_fewer_masks: Callable[[Sequence[str]], Masked],
     ) -> None:
         self._module, self._make_rerun, self._changes = module, rerun, changes
         self._of_relus = of_relus
         self.tie_widths, self._probes, self._compute = tie_widths, probes, compute
+        self.with_fewer_masks = with_fewer_masks
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
         """Return the rounding with every tie of a ReLU on the other side of 0, and the number of

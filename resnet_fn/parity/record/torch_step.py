@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,9 @@ Loss = Callable[[Any, Any], torch.Tensor]
 
 MakeOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
 
+# a module → the context in which it is evaluated
+Evaluating = Callable[[torch.nn.Module], AbstractContextManager[None]]
+
 # float16 by autocasting
 _DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float32}
 
@@ -52,6 +56,7 @@ class TorchStepper:
         loss: a function (outputs, labels) → scalar.
         make_optimizer: returns an optimizer of a module; None: the plan's.
         precision: "float32", "float64", or "float16" for automatic mixed precision.
+        evaluating: returns the context in which a module is evaluated.
         masked: the reference with dropout masks, or None.
         known: arrays that the state from before the updates may share.
     """
@@ -65,15 +70,16 @@ class TorchStepper:
         loss: Loss,
         make_optimizer: MakeOptimizer | None,
         precision: str,
+        evaluating: Evaluating,
         masked: torch.nn.Module | None = None,
         known: Arrays | None = None,
     ) -> None:
         self._known = known or {}
-        self._given = (plan, loss, make_optimizer, precision)
+        self._given = (plan, loss, make_optimizer, precision, evaluating)
         self._reference = module
         self._masked = masked
         self._plan = plan
-        self._run = TorchRun(module, plan, loss, precision)
+        self._run = TorchRun(module, plan, loss, precision, evaluating)
         self._optimizer, self._set_rate = optimizer_of(self._run.module, plan, make_optimizer)
         self._average = Average(self._run.module, plan.average) if plan.average else None
         self._numbers: dict[str, torch.Tensor | float] = {}
@@ -134,17 +140,19 @@ class TorchStepper:
 
     def on_batch(self, index: int, start: Arrays) -> Run:
         """Run forward and backward on a batch with the weights before any update."""
-        plan, loss, _, precision = self._given
-        return on_batch(self._reference, plan, plan.batches[index], loss, precision, start)
+        plan, loss, _, precision, evaluating = self._given
+        batch = plan.batches[index]
+        return on_batch(self._reference, plan, batch, loss, precision, evaluating, start)
 
     def with_constants(self, start: Arrays, drawn: Arrays) -> list[Run]:
         """Return [forward passes of the first batch with the arrays `drawn`], or [] if it fails."""
-        plan, loss, _, precision = self._given
+        plan, loss, _, precision, evaluating = self._given
         # in its precision, or `in_float64` would write into a copy of each array
         module = load(copied(self._reference).to(_DTYPES[precision]), drawn)
+        values = {**start, **drawn}
         # A net that draws random numbers draws the same ones afterwards as without this run.
         with contextlib.suppress(Exception), torch.random.fork_rng():
-            run = on_batch(module, plan, plan.batches[0], loss, precision, {**start, **drawn})
+            run = on_batch(module, plan, plan.batches[0], loss, precision, evaluating, values)
             return [dataclasses.replace(run, gradients={})]
         return []
 
@@ -170,10 +178,16 @@ def load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
 
 
 def on_batch(
-    module: torch.nn.Module, plan: Plan, batch: Batch, loss: Loss, precision: str, start: Arrays
+    module: torch.nn.Module,
+    plan: Plan,
+    batch: Batch,
+    loss: Loss,
+    precision: str,
+    evaluating: Evaluating,
+    start: Arrays,
 ) -> Run:
     """Return the numbers of a copy of a module on one batch, without an update."""
-    copy = TorchRun(module, plan, loss, precision)
+    copy = TorchRun(module, plan, loss, precision, evaluating)
     run = Run(copy.evaluate(batch[0]), start=start, rates=[])
     value, outputs, _ = copy.backward(batch)
     run.losses = [value]
@@ -186,9 +200,17 @@ def on_batch(
 class TorchRun:
     """Runs a copy of a module, in one precision, on the batches of a plan."""
 
-    def __init__(self, module: torch.nn.Module, plan: Plan, loss: Loss, precision: str) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        plan: Plan,
+        loss: Loss,
+        precision: str,
+        evaluating: Evaluating,
+    ) -> None:
         self.plan = plan
         self.loss = loss
+        self.evaluating = evaluating
         self.dtype = _DTYPES[precision]
         self.module = in_precision(copied(module), self.dtype)
         self.parameters = {
@@ -203,7 +225,7 @@ class TorchRun:
     def evaluate(self, inputs: Tree, module: torch.nn.Module | None = None) -> Arrays:
         """Return the outputs of the copy, or of `module`, in evaluation mode."""
         net = self.module if module is None else module
-        with torch.no_grad(), self.autocast():
+        with torch.no_grad(), self.autocast(), self.evaluating(net):
             return outputs_of(call(net.eval(), tensors(inputs, self.dtype)))
 
     def backward(self, batch: Batch) -> tuple[float, Arrays, list[Arrays]]:

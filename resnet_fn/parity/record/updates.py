@@ -69,8 +69,8 @@ def record_updates(
     watch: Watch = UNWATCHED,
 ) -> Run:
     """Make one update with each of `rates`, or the first `updates` of them."""
-    outputs = stepper.evaluate(plan.batches[0][0])
-    run = Run(outputs, stepper.state(), rates)
+    start = stepper.state()  # before an evaluation, which may merge weights or move state
+    run = Run(stepper.evaluate(plan.batches[0][0]), start, rates)
     watch.started(run)
     last_compared = min(LATER, len(plan.batches)) - 1
     run.own_losses, run.own_statistics = stepper.alone()

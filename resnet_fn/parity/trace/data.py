@@ -28,6 +28,18 @@ class Drop:
     once: bool | None  # whether the layer drops once in each call; None if the layer did not run
     scale: float = 0.0  # the factor of the numbers that are kept; 0 if no mask is used or known
     shape: tuple[int, ...] = ()  # the mask's shape, 1 along axes on which the mask does not depend
+    is_branch: bool = False  # whether the mask multiplies what the layer adds to its input
+    # the part of several runs, compiled as trained, whose output is not the first one's; None: not
+    # measured
+    varies: float | None = None
+    further: int = 0  # how many runs followed the first one
+    # (number, standard error) of each of two numbers of the outputs of the layer `of`, which
+    # contains the dropout, under this dropout alone; (): not measured
+    response: tuple[tuple[float, float], ...] = ()
+    of: str = ""
+    error: str = ""  # why the layer does not run compiled; empty if it does
+    # whether it drops in evaluation mode, too; None: not measured
+    in_evaluation: bool | None = None
 
 
 @dataclasses.dataclass
@@ -162,6 +174,8 @@ class Trace:
     # what draws random numbers in training mode, with dropout set to 0; empty if nothing does
     random_train: str = ""
     drops: list[Drop] | None = None  # the net's dropouts (`drops_of`); None: not recorded
+    # the reference's dropouts whose masks this side could not use, by title
+    unmasked: list[str] = field(default_factory=list)
     probes: Probes = field(default_factory=dict)  # results on other inputs; {}: not computed
     # limits of the reference's functions that no number reaches
     limits: list[str] = field(default_factory=list)

@@ -1,10 +1,11 @@
 """What a side's trace can still be asked."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from resnet_fn.parity.trace.data import Rounding, Trace
+from resnet_fn.parity.trace.data import Rounding, Run, Trace
+from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.probes import AskedProbes
 
 # layer's name ("" for the net) → name of a probe → output → relative error
@@ -16,6 +17,14 @@ class ProbeAnswer(NamedTuple):
 
     rounding: ProbeRounding
     failed: str = ""  # why a measurement is missing, such as "RuntimeError: no float64"
+
+
+class Masked(NamedTuple):
+    """An update with dropout masks."""
+
+    run: Run
+    layers: list[Layer]
+    rounding: Rounding  # of the stages with masks
 
 
 class Source(Protocol):
@@ -39,6 +48,9 @@ class Source(Protocol):
 
     def probe_rounding(self, asked: AskedProbes) -> ProbeAnswer | None:
         """Return the rounding of each output of these probes."""
+
+    def with_fewer_masks(self, left: Sequence[str]) -> "Masked | None":
+        """Return the update with dropout masks again, without those of the dropouts `left`."""
 
     @property
     def can_run(self) -> bool:
@@ -74,6 +86,9 @@ class StoredSource:
                 for layer, titles in asked.items()
             }
         )
+
+    def with_fewer_masks(self, left: Sequence[str]) -> None:
+        """Return None: a folder has only the update with all masks."""
 
     @property
     def can_run(self) -> bool:
