@@ -11,8 +11,8 @@ import torch
 from resnet_fn.parity.explain.search import Searcher
 from resnet_fn.parity.record.common import loss_of_logits
 from resnet_fn.parity.record.layer_settings import without_dropout
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import (
-    copied,
     first_call,
     initialise,
     outputs_of,

@@ -1,10 +1,8 @@
 """Copy, prepare and call a torch module."""
 
 import contextlib
-import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -12,26 +10,8 @@ import torch
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.record.common import what_failed
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, named_leaves
-
-
-def copied(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of a module.
-
-    Tensors that are computed from parameters are copied as plain tensors.
-    """
-    values = [value for layer in module.modules() for value in vars(layer).values()]
-    known = {
-        id(one): one.detach().clone()
-        for one in values
-        if isinstance(one, torch.Tensor) and not one.is_leaf
-    }
-    # The copy shares the layers' random generators, so that each call draws other numbers
-    # (`is_random`). Generators in lists or dicts are copied, so a layer that uses them seems not to
-    # be random.
-    kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
-    shared = {id(one): one for one in values if isinstance(one, kinds)}
-    return copy.deepcopy(module, {**known, **shared})
 
 
 def initialise(module: torch.nn.Module, inputs: Tree) -> None:
@@ -50,12 +30,13 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
 
 def state(module: torch.nn.Module) -> Arrays:
     """Return the parameters and statistics of a module as arrays by name, without BatchNorm's batch
-    counters.
+    counters and the extra state of layers (`get_extra_state`).
     """
     return {
         name: value.detach().cpu().numpy().copy()
         for name, value in module.state_dict().items()
-        if not name.endswith("num_batches_tracked")
+        if isinstance(value, torch.Tensor)
+        and not name.endswith(("num_batches_tracked", "_extra_state"))
     }
 
 

@@ -14,6 +14,7 @@ from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import flip_widths, loss_of_logits, what_failed
 from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.record.side import Dropped
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_layers import (
     layers_of,
     layers_with_rounding,
@@ -22,7 +23,6 @@ from resnet_fn.parity.record.torch_layers import (
 )
 from resnet_fn.parity.record.torch_modes import Limits, Noise, in_float64
 from resnet_fn.parity.record.torch_module import (
-    copied,
     first_call,
     initialise,
     outputs_of,

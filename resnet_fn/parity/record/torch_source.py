@@ -9,8 +9,9 @@ import torch
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.probes import measure
 from resnet_fn.parity.record.rounding import rounding
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
-from resnet_fn.parity.record.torch_module import call, copied, tensors
+from resnet_fn.parity.record.torch_module import call, tensors
 from resnet_fn.parity.record.torch_step import Loss, TorchRun
 from resnet_fn.parity.trace.data import Probes, Rounding, Run
 from resnet_fn.parity.trace.limits import SPREADS

@@ -12,7 +12,8 @@ from resnet_fn.parity.record.common import check_scalar
 from resnet_fn.parity.record.optimizer_settings import torch_settings
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.side import Step
-from resnet_fn.parity.record.torch_module import call, copied, dtype_of, outputs_of, state, tensors
+from resnet_fn.parity.record.torch_copy import copied
+from resnet_fn.parity.record.torch_module import call, dtype_of, outputs_of, state, tensors
 from resnet_fn.parity.record.torch_recipe import Average, recipe_optimizer
 from resnet_fn.parity.record.updates import record_updates
 from resnet_fn.parity.trace.data import RATE, STATISTICS, ParameterSettings, Run
@@ -82,13 +83,27 @@ class TorchStepper:
         self._optimizer.zero_grad()
         value, outputs, parts = run.backward(self._plan.batches[index])
         gradients = run.gradients() if index == 0 else {}
-        limit = self._plan.clip_norm or float("inf")
-        norm = float(torch.nn.utils.clip_grad_norm_(list(run.parameters.values()), limit))
+        norm = self._clip()
         clipped = run.gradients() if index == 0 else {}
         self._optimizer.step()
         if self._average is not None:
             self._average.update(module)
         return Step(value, norm, outputs, True, gradients, clipped, parts)
+
+    def _clip(self) -> float:
+        """Clip the gradients, and return their global norm before."""
+        run = self._run
+        limit = self._plan.clip_norm or float("inf")
+        sparse = [one for one in run.parameters.values() if _is_sparse(one.grad)]
+        kept = [one.grad for one in sparse]
+        for parameter in sparse:  # torch neither clips nor decays with sparse gradients
+            assert parameter.grad is not None
+            parameter.grad = parameter.grad.to_dense()
+        norm = float(torch.nn.utils.clip_grad_norm_(list(run.parameters.values()), limit))
+        if self._given[2] is not None and norm <= limit:  # SparseAdam takes no others
+            for parameter, gradient in zip(sparse, kept, strict=True):
+                parameter.grad = gradient
+        return norm
 
     def last_outputs(self, weights: Arrays, after: Arrays) -> Arrays:
         """Return the outputs of the first batch in evaluation mode, with these weights and the
@@ -206,8 +221,12 @@ class TorchRun:
             if one.grad is None:
                 gradients[name] = np.zeros(tuple(one.shape), np.float32)
             else:
-                gradients[name] = one.grad.numpy().copy()
+                gradients[name] = one.grad.to_dense().numpy().copy()
         return gradients
+
+
+def _is_sparse(tensor: torch.Tensor | None) -> bool:
+    return tensor is not None and tensor.is_sparse
 
 
 def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
@@ -297,11 +316,13 @@ def optimizer_alone(
     for name, parameter in parameters.items():
         parameter.data.copy_(torch.from_numpy(weights[name]))
     optimizer, set_rate = optimizer_of(module, plan, make_optimizer)
+    is_sparse = isinstance(optimizer, torch.optim.SparseAdam)
 
     def update(gradients: Arrays, rate: float) -> None:
         set_rate(rate)
         for name, parameter in parameters.items():
-            parameter.grad = torch.from_numpy(gradients[name]).to(parameter.dtype)
+            gradient = torch.from_numpy(gradients[name]).to(parameter.dtype)
+            parameter.grad = gradient.to_sparse(1) if is_sparse else gradient
         optimizer.step()
 
     return changes_alone(
