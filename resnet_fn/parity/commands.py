@@ -16,7 +16,7 @@ from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.nets import Nets
 from resnet_fn.parity.shares import save_share
-from resnet_fn.parity.tasks import load_functions, plan_asked_for, returned
+from resnet_fn.parity.tasks import built, load_functions, plan_asked_for
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.plan import Plan
@@ -164,6 +164,10 @@ def _check_usage_of_record(parsed: argparse.Namespace) -> None:
     several = "MS_ROLE" in os.environ  # msrun started this process
     cli.raise_usage_errors(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
+        (
+            parsed.out and Path(parsed.out).is_dir() and any(Path(parsed.out).iterdir()),
+            f"--out: {parsed.out} is not empty; give a new folder",
+        ),
         (parsed.net and parsed.reference, "--net: give either --net or --reference, not both"),
         (own and parsed.model, "--model: give only one of --model, --net and --reference"),
         (
@@ -217,6 +221,13 @@ def replay_trace(arguments: Sequence[str]) -> int:
     functions = load_functions(asked)
     began = time.perf_counter()
     reference = load_recording(Path(parsed.trace))
+    file = reference.file.partition(",")[0]
+    cli.raise_usage_errors(
+        (
+            file and not (parsed.net or parsed.model),
+            f"--net: the trace is of {file}; give --net FILE:FUNCTION, the port of that net",
+        )
+    )
     source = _source_of(reference, asked)
     nets = Nets(asked, functions, reference.plan)
     nets.start_mindspore()
@@ -305,17 +316,17 @@ def _source_of(reference: Trace, asked: Asked) -> Source:
     build = load_function(place, "--reference")
 
     @contextlib.contextmanager
-    def built() -> Iterator[Any]:
+    def module() -> Iterator[Any]:
         from resnet_fn.runtime.cpus import cpu_count
 
         torch.set_num_threads(max(1, cpu_count() // 2))  # as in `live`
         torch.manual_seed(reference.plan.seed)  # as in `record`
         with imports_beside(place):
-            yield returned("--reference", place, build(), torch.nn.Module, "a torch Module")
+            yield built("--reference", place, build, torch.nn.Module, "a torch Module")
 
     from resnet_fn.parity.explain.torch_search import ModuleSource
 
-    return ModuleSource(reference, built)
+    return ModuleSource(reference, module)
 
 
 def _check_same_task(port: Trace, reference: Trace) -> None:

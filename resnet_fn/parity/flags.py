@@ -86,12 +86,18 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
         "exit 1 also if a probe differs, or if a difference within tolerance exceeds rounding",
     ),
     "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
-    "json": ("FILE", "write the results of every stage, array and layer as JSON into this file"),
+    "json": (
+        {"metavar": "FILE", "type": cli.file_to_write},
+        "write the results of every stage, array and layer as JSON into this file",
+    ),
     "report": (
         _FOLDER,
         "write parity.html with verdict, stages, losses and each layer's error into this folder",
     ),
-    "out": ("FOLDER", "a new folder for the trace"),
+    "out": (
+        {"metavar": "FOLDER", "type": cli.folder_to_write},
+        "a new folder for the trace",
+    ),
     "layers": (
         _LAYERS,
         "none: record no layers; then no layer is compared, and both nets must name parameters "

@@ -138,7 +138,7 @@ def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
     was_training = net.training
     net.set_train(train)
     try:
-        with explained(inputs), unchanged(net.get_parameters() if train else ()):
+        with explained(inputs, train=train), unchanged(net.get_parameters() if train else ()):
             outputs = call(net, inputs)
             outputs_of(outputs)  # operations may fail after the call
             return outputs
@@ -151,9 +151,11 @@ class MissingKernelError(ValueError):
 
 
 @contextlib.contextmanager
-def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
+def explained(inputs: Tree, compiled: bool = False, train: bool = False) -> Iterator[None]:
     """Turn an error inside a `with` block into a ValueError that lists the inputs and suggests a
     fix.
+
+    `train` says that the net runs in training mode.
     """
     try:
         with process.ending_mixed_precision():
@@ -173,7 +175,7 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
             fix = (
                 "correct what does not compile, or compare the net uncompiled with --mode pynative"
             )
-        failed = what_failed("net", inputs, error, fix)
+        failed = what_failed("net", inputs, error, fix, train)
         raise (MissingKernelError(str(failed)) if kernel else failed) from error
 
 

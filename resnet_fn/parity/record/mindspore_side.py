@@ -13,7 +13,7 @@ from mindspore import Tensor, nn
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
 from resnet_fn.parity.record.builds import several_builds
-from resnet_fn.parity.record.common import check_scalar, loss_of_logits
+from resnet_fn.parity.record.common import check_scalar, loss_of_logits, mean_size
 from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.record.masked_cells import masked
 from resnet_fn.parity.record.mindspore_cell import (
@@ -42,7 +42,7 @@ from resnet_fn.parity.trace.data import STATISTICS, ParameterSettings, Probes, R
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.plan import MEAN_SIZE, LossPlan, Plan
 from resnet_fn.parity.trace.ranks import check_shares
 from resnet_fn.parity.trace.source import StoredSource
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
@@ -116,10 +116,7 @@ class MindSporeSide:
                 "eval": first_call(net, plan.batches[0][0]),
                 "train": first_call(net, plan.first[0], True),
             }
-            of_plan = make_loss(plan.loss.smoothing, plan.loss.name, plan.loss.over)
-            self._loss = self._custom_loss or loss_of_logits(
-                "the net", self._outputs["train"], of_plan
-            )
+            self._loss = self._custom_loss or _loss_of(plan.loss, self._outputs["train"])
             yield dropped
 
     @cached_property
@@ -259,3 +256,10 @@ class MindSporeSide:
     def source(self, trace: Trace) -> StoredSource:
         """Return what the trace itself answers: nothing more is measured of a port."""
         return StoredSource(trace)
+
+
+def _loss_of(plan: LossPlan, outputs: Any) -> Loss:
+    """Return the plan's loss as a function of (outputs, labels). `outputs` is an example."""
+    if plan.name == MEAN_SIZE:
+        return mean_size(outputs)
+    return loss_of_logits("the net", outputs, make_loss(plan.smoothing, plan.name, plan.over))

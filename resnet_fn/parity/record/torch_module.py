@@ -97,9 +97,18 @@ def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> An
         with torch.no_grad():
             return call(copied(module).train(train), tensors(inputs, torch.float32))
     except Exception as error:
-        raise what_failed(
-            "reference", inputs, error, "give --inputs, or sizes that the module takes"
-        ) from error
+        fix = "give --inputs, or sizes that the module takes"
+        if train and _runs(module, inputs):
+            fix = "correct this line; in evaluation mode, it runs"
+        raise what_failed("reference", inputs, error, fix, train) from error
+
+
+def _runs(module: torch.nn.Module, inputs: Tree) -> bool:
+    """Return whether a module runs in evaluation mode."""
+    with contextlib.suppress(ValueError):
+        first_call(module, inputs)
+        return True
+    return False
 
 
 @contextlib.contextmanager

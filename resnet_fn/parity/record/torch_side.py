@@ -11,7 +11,7 @@ import torch
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
-from resnet_fn.parity.record.common import flip_widths, loss_of_logits, what_failed
+from resnet_fn.parity.record.common import flip_widths, what_failed
 from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.record.torch_copy import copied
@@ -31,7 +31,7 @@ from resnet_fn.parity.record.torch_module import (
     tensors,
     with_masks,
 )
-from resnet_fn.parity.record.torch_recipe import recipe_loss
+from resnet_fn.parity.record.torch_recipe import loss_of
 from resnet_fn.parity.record.torch_source import Rerun, TorchSource
 from resnet_fn.parity.record.torch_step import (
     Loss,
@@ -48,7 +48,7 @@ from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING
-from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.plan import MEAN_SIZE, Plan
 from resnet_fn.parity.trace.stages import GRADIENTS
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
@@ -105,11 +105,16 @@ class TorchSide:
     def start(self, like: Like | None) -> None:
         """Copy the module as it was built, and choose the loss. A reference takes over nothing."""
         self._original = self._reference = copied(self._module).float()
-        self._loss = self._custom_loss or loss_of_logits(
-            "the reference",
-            first_call(self._original, self.plan.first[0], True),
-            recipe_loss(self.plan.loss),
-        )
+        trains = any(one.requires_grad for one in self._module.parameters())
+        if not (trains or self._custom_loss or self._make_optimizer):
+            loss = dataclasses.replace(self.plan.loss, name=MEAN_SIZE)
+            self.plan = dataclasses.replace(self.plan, loss=loss)
+            self.notes.append(
+                "nothing is trained in the reference, so only forward passes are compared; the "
+                "loss is the mean size of the outputs"
+            )
+        outputs = first_call(self._original, self.plan.first[0], True)
+        self._loss = self._custom_loss or loss_of(self.plan.loss, outputs)
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:

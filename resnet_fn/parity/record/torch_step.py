@@ -202,7 +202,8 @@ class TorchRun:
                 given = outputs.to(self.dtype)
             loss = self.loss(given, tensors(labels, self.dtype))
             value = scalar(loss)
-            (value * (self.scale / count)).backward()
+            if value.requires_grad:  # false if nothing is trained
+                (value * (self.scale / count)).backward()
             total += float(value.detach()) / count
             if count > 1:
                 now = self.gradients()
