@@ -175,8 +175,11 @@ class MindSporeStepper:
             self._net.set_train()
             parts = zip(_parts(inputs, count), _parts(targets, count), strict=True)
             loss = sum(float(run(*part).numpy()) for part in parts) / count
-            packed, none = Tensor(np.float32([loss, 0, 0, 0])), Tensor(np.float32(0))
-            return StepResult(packed, none, Tensor(np.float32([1, 0, 0])), none, 1)
+            packed, scaler = (
+                Tensor(row, mindspore.float32) for row in ([loss, 0, 0, 0], [1, 0, 0])
+            )
+            none = Tensor(0.0, mindspore.float32)
+            return StepResult(packed, none, scaler, none, 1)
 
         return step
 

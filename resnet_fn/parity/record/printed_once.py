@@ -40,6 +40,6 @@ def lines_printed_once() -> Iterator[None]:
     What compiled code of MindSpore prints does not pass through here.
     """
     once = _Once(sys.stdout)
-    with contextlib.redirect_stdout(once):  # type: ignore[type-var]
+    with contextlib.redirect_stdout(once):
         yield
     once.flush()
