@@ -227,7 +227,9 @@ def raises_line(says) -> Callable[..., contextlib.AbstractContextManager[None]]:
     """
 
     @contextlib.contextmanager
-    def check(*parts: object, kind: type[Exception] = ValueError) -> Iterator[None]:
+    def check(
+        *parts: object, kind: type[Exception] | tuple[type[Exception], ...] = ValueError
+    ) -> Iterator[None]:
         with pytest.raises(kind) as caught:
             yield
         says(caught, *parts)

@@ -7,10 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from resnet_fn.checkpoint.folder import write_checkpoint
 from resnet_fn.checkpoint.parameters import copy_arrays
 from resnet_fn.runtime.disk import saving
 from resnet_fn.update.state import TrainState
+
+
+def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return whether two arrays of one dtype are bitwise equal, also where they are NaN or -0."""
+    return np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
 
 
 class CheckpointWriter:
@@ -56,7 +63,7 @@ class CheckpointWriter:
     def _are_copied(self) -> bool:
         """Return whether all Parameters are bitwise equal to the copies."""
         return all(
-            parameter.numpy().tobytes() == copies[parameter.name].tobytes()
+            _same_bits(parameter.numpy(), copies[parameter.name])
             for parameters, copies in zip(self._parameters, self._copies, strict=True)
             for parameter in parameters
         )

@@ -48,8 +48,8 @@ _RECORD = """examples:
 Recording a PyTorch net needs only NumPy and PyTorch. Recording a MindSpore net does not need PyTorch.
 """
 _CODES = (
-    "exit codes: 0 both compute the same, 1 a difference, an undecided stage or an error, 2 "
-    "wrong usage\n"
+    "exit codes: 0 both compute the same, 1 a difference or an error, 2 wrong usage, 3 an "
+    "undecided stage and no difference\n"
 )
 
 
@@ -232,7 +232,9 @@ def replay_trace(arguments: Sequence[str]) -> int:
     nets = Nets(asked, functions, reference.plan)
     nets.start_mindspore()
     recorded = Recorded(reference, source)
-    ladder = nets.replay(recorded, next(iter(reference.run.eval_outputs.values())).shape[-1])
+    outputs = reference.run.eval_outputs.values()
+    classes = next((one.shape[-1] for one in outputs if one.ndim), 0)
+    ladder = nets.replay(recorded, classes)
     print(
         f"trace of {reference.framework}: {parsed.trace}"
         + f" ({reference.file})" * bool(reference.file)
@@ -383,8 +385,8 @@ def _finish(
         json_file.write_json(ladder, asked.json)
     if asked.report:
         print(f"report: {write_page(ladder, asked.report, title)}")
-    return (
-        0
-        if ladder.agrees and not (asked.strict and (ladder.beyond or ladder.probed.findings))
-        else 1
-    )
+    if ladder.first_stage:
+        return 1
+    if ladder.undecided:
+        return 3
+    return 1 if asked.strict and (ladder.beyond or ladder.probed.findings) else 0

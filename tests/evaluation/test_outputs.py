@@ -89,6 +89,8 @@ def test_a_link_to_results_stays_a_link(run, main):
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 def test_a_descriptor_keeps_its_file(name):
     """As `evaluate RUN --json /dev/stdout > out` has it."""
+    if name == "/dev/stdout" and not Path(name).is_symlink():
+        pytest.skip("/dev/stdout leads to no descriptor")
     text = f"from resnet_fn.runtime.outputs import write_output; write_output({name!r}, '1')"
     with open("out", "w") as out:
         subprocess.run([sys.executable, "-c", text], stdout=out, check=True)

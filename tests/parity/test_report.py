@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.compare.layers import LayerDifference
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Stage, not_in_task
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.show.json_file import write_json
@@ -42,7 +42,7 @@ def one(name, ours, theirs=1.0, **how):
 
 def ladder(*, faulty):
     good = Stage(INPUTS, [one("images", 1.0)])
-    skipped = Stage(INITIALISATION, note="not asked for")
+    skipped = not_in_task(INITIALISATION, "not asked for")
     wrong = Stage(EVAL_FORWARD, [one("logits", 2.0 if faulty else 1.0, tolerance=1e-5)])
     rounded = Stage(
         GRADIENTS,

@@ -876,8 +876,8 @@ def test_both_sides_draw_in_evaluation():
     assert "dropout" not in table(ladder)
 
 
-def test_an_optimizer_without_a_kernel_is_not_run():
-    """The other stages are decided, and a line names it."""
+def test_an_optimizer_without_a_kernel_is_undecided():
+    """The stages before its first update are decided, and a line names it."""
     net = Ours(nn.Dense(8, 8), nn.Sigmoid())
     module = Theirs(t.Linear(8, 8), t.Sigmoid())
     optimizer = mint.optim.AdamW(net.trainable_params(), lr=0.001, weight_decay=0.01)
@@ -885,9 +885,17 @@ def test_an_optimizer_without_a_kernel_is_not_run():
         "optimizer": optimizer,
         "reference_optimizer": lambda one: torch.optim.AdamW(one.parameters(), lr=0.001),
     }
-    ladder = agrees(net, module, vectors(3), ADAMW, **own)
+    ladder = ladder_of(net, module, vectors(3), ADAMW, **own)
     assert stage_of(ladder, "clipped gradients").verdict == "ok"
-    assert "not run in the port" in stage_of(ladder, "change by update 1").note
+    names = [title_of_stage(stage) for stage in ladder.undecided]
+    assert names == [
+        "change by update 1",
+        "loss trajectory",
+        "weights after update 2",
+        "eval forward after the updates",
+    ]
+    assert ladder.first_stage is None
+    assert "no update was made" in doubt_of(ladder.undecided[0])
     assert any("AdamW" in line for line in ladder.changed)
 
 

@@ -179,5 +179,5 @@ def test_a_runs_own_recipe_file_makes_the_same_run(raises_line):
     notes = [note.partition(" has no effect")[0] for note in run.notes if "no effect" in note]
     assert notes == ["initialisation torch", "warmup_epochs 0.01"]
     typed, options, _ = parse(["--recipe", "recipe.toml", "--warmup-epochs", "0.01"])
-    with raises_line("warmup_epochs: 0.01 is less than half an update", "leave it out"):
+    with raises_line("warmup_epochs: 0.01 is not more than half an update", "leave it out"):
         build_run(typed, options, Workers(), RunFolder(Path("run")), StopRequest())

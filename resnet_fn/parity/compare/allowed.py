@@ -17,7 +17,13 @@ import numpy as np
 
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding
-from resnet_fn.parity.trace.difference import UNDECIDED, Difference, difference, norm
+from resnet_fn.parity.trace.difference import (
+    DIFFERS,
+    UNDECIDED,
+    Difference,
+    difference,
+    norm,
+)
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR, SIGMAS
 from resnet_fn.parity.trace.stages import ArrayId, Key
 from resnet_fn.parity.trace.tree import Arrays
@@ -71,8 +77,17 @@ CHANCE = 1e-5
 docs/parity.md#initial-values
 """
 
+MOST_BY_CHANCE = 1e-9
+"""Rows that are constant by chance have at least this probability. docs/parity.md#initial-values
+"""
+
 ORTHOGONAL = 1e-4
 """The largest cosine of two orthogonal rows. docs/parity.md#initial-values"""
+
+CHANGING_SHARE = 0.01
+"""With a larger fraction of integers that change by rounding, an array is undecided.
+docs/parity.md#integers
+"""
 
 KERNELS, UNSEEN_KERNELS = 1e-3, 5e-5
 """Up to these relative errors on changed inputs, MindSpore's kernels of tanh and elu may be the
@@ -110,6 +125,29 @@ def larger_bound(tolerance: float, roundings: Mapping[str, float], reason: str =
 def within(tolerance: float) -> Allowed:
     """Return a bound without rounding: a tolerance, or equality."""
     return Allowed(tolerance, 0.0, "tolerance" if tolerance else "equal")
+
+
+def exactly(
+    array: ArrayId | str, port: np.ndarray, reference: np.ndarray, changing: np.ndarray | None
+) -> Difference:
+    """Compare integers or booleans by value, whatever their width.
+
+    `changing` marks the elements that change by the reference's own rounding. They are excused,
+    unless there are too many to decide anything.
+    """
+    equal = within(EQUAL).compare(array, port, reference)
+    if changing is None or equal.verdict != DIFFERS:
+        return equal
+    count = int(changing.sum())
+    apart = int((port != reference).sum())
+    if count > CHANGING_SHARE * changing.size:
+        words = f"{count} of {changing.size} integers change by the reference's own rounding"
+        unsure = words if apart <= ROUNDING_FACTOR * count else ""
+        return dataclasses.replace(equal, unsure=unsure)
+    excused = int((changing & (port != reference)).sum())
+    item = within(EQUAL).compare(array, np.where(changing, reference, port), reference)
+    words = f"{excused} of {changing.size} integers excused, which change by rounding"
+    return dataclasses.replace(item, why=words)
 
 
 def rounding_of(
@@ -263,3 +301,43 @@ def deviation_of_draws(count: int) -> float:
 def kurtosis_of_draws(count: int) -> float:
     """Return the allowed difference of the kurtosis of two draws."""
     return STANDARD_ERRORS * math.sqrt(48 / count)
+
+
+def has_heavy_tails(count: int, kurtosis: float) -> bool:
+    """Return whether a draw's kurtosis is too large for a normal distribution."""
+    return kurtosis > 3 + STANDARD_ERRORS * math.sqrt(24 / count)
+
+
+def moments_of_heavy_tails(*draws: np.ndarray) -> tuple[float, float]:
+    """Return the allowed differences of standard deviation (as a fraction) and kurtosis of two
+    draws with heavy tails, whose standard errors are larger than a normal distribution's.
+    """
+    deviation = kurtosis = 0.0
+    for draw in draws:
+        centred = draw - draw.mean()
+        z = centred / centred.std()
+        squares = z * z
+        fourth = float(np.square(squares).mean())
+        deviation += (fourth - 1) / 4 / z.size
+        # how much each number changes the kurtosis
+        part = squares * squares - 2 * fourth * squares - 4 * float((squares * z).mean()) * z
+        kurtosis += float(part.var()) / z.size
+    return STANDARD_ERRORS * math.sqrt(deviation), STANDARD_ERRORS * math.sqrt(kurtosis)
+
+
+def without_tails(draw: np.ndarray) -> np.ndarray:
+    """Return a draw without its numbers furthest from the median.
+
+    As many large numbers as `STANDARD_ERRORS` squared may be in one draw and not in the other.
+    """
+    count = min(int(STANDARD_ERRORS**2), draw.size // 10)
+    places = np.argpartition(np.abs(draw - np.median(draw)), draw.size - count - 1)
+    return draw[places[: draw.size - count]]
+
+
+def distribution_of_draws(count: int) -> float:
+    """Return the allowed largest difference of the distribution functions of two draws.
+
+    By Kolmogorov and Smirnov, as probable as `STANDARD_ERRORS` of a normal distribution.
+    """
+    return math.sqrt(-math.log(math.erfc(STANDARD_ERRORS / 2**0.5) / 2) / count)

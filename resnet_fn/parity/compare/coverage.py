@@ -13,12 +13,24 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import few
+from resnet_fn.parity.compare import constants
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.probes import Probed
+from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Probe, Trace
 from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.probes import FACTORS, IDS, MASKS, NET, TOO_LARGE, is_mask
+from resnet_fn.parity.trace.probes import (
+    FACTORS,
+    FEWER_IDS,
+    IDS,
+    IN_TRAINING,
+    MASKS,
+    NET,
+    TOO_LARGE,
+    is_mask,
+    without_repetition,
+)
 from resnet_fn.parity.trace.tree import named_leaves
 
 NOT_COMPARED = "not compared: the choice and augmentation of samples; your conversion of weights; "
@@ -70,6 +82,7 @@ def coverage_of(
     reference: Trace,
     names: NameMap,
     layers: Sequence[LayerDifference],
+    stages: Sequence[Stage],
     probed: Probed,
     without_gradient: Collection[str],
 ) -> Coverage:
@@ -97,7 +110,8 @@ def coverage_of(
     if clip:
         acted = sum(norm > clip for norm in norms)
         clipping = f"in {acted} of {len(norms)} updates"
-    lines = [*_of_layers(reference, names, shown)]
+    lines = [*constants.lines(port, reference, names, stages)]
+    lines += _of_layers(reference, names, shown)
     if without_gradient:
         lines.append(f"without gradient: {few(sorted(without_gradient))}")
     if never:
@@ -177,7 +191,7 @@ def _probes_left_out(
     for title, why in probed.left_out.items():
         left.setdefault(why, []).append(title)
     for why, titles in left.items():
-        yield f"{', '.join(titles)}: {why}"
+        yield f"{', '.join(without_repetition(titles))}: {why}"
     large: set[str | None] = set()
     for name, probes in reference.probes.items():
         if _has_large_ones(probes):
@@ -222,8 +236,11 @@ def _of_inputs(reference: Trace, probes: set[str]) -> Iterator[str]:
     batches = reference.plan.batches
     for name, leaf in named_leaves(batches[0][0], "inputs").items():
         every = np.stack(_of_all_batches(reference, name))
-        if is_mask(name, leaf) and _is_constant(every) and MASKS not in probes:
-            yield f"{name}: always {every.flat[0]}"
+        if not _is_varied(name, leaf, probes):
+            if every.size and _is_constant(every):
+                yield f"{name}: always {every.flat[0]}"
+            elif leaf.ndim > 1 and _has_equal_samples(every):
+                yield f"{name}: the same in all samples"
         if _symmetric(every):
             yield f"{name}: always symmetric"
     start = reference.run.start
@@ -231,6 +248,21 @@ def _of_inputs(reference: Trace, probes: set[str]) -> Iterator[str]:
         if name in start and _symmetric(start[name]):
             yield f"{name}: symmetric"
     yield from _missing_classes(reference)
+
+
+def _is_varied(name: str, leaf: np.ndarray, probes: set[str]) -> bool:
+    """Return whether probes of the net change this input, and not by a factor alone."""
+    if is_mask(name, leaf):
+        return MASKS in probes
+    single = {IDS, FEWER_IDS} & probes  # a net with one input
+    ends = f" ({name})"
+    return bool(single) or any(title.removesuffix(IN_TRAINING).endswith(ends) for title in probes)
+
+
+def _has_equal_samples(every: np.ndarray) -> bool:
+    """Return whether all samples [batches, n, …] are equal."""
+    samples = every.reshape(-1, *every.shape[2:])
+    return len(samples) > 1 and bool((samples == samples[:1]).all())
 
 
 def _missing_classes(reference: Trace) -> Iterator[str]:

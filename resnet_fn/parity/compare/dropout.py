@@ -9,7 +9,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, within
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import SKIPPED, Stage
+from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage
 from resnet_fn.parity.trace.data import Drop, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.masks import pair_drops
@@ -30,7 +30,8 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
     """Compare the probability, the mask's shape and the scale of each dropout in both nets."""
     if port.drops is None or reference.drops is None:
         missing = "one trace does not contain the net's dropout; record that trace again"
-        return Stage(DROPOUT, undecided=missing if port.drops or reference.drops else "")
+        undecided = missing if port.drops or reference.drops else ""
+        return Stage(DROPOUT, undecided=undecided, absent=Absent.NOT_IN_TASK)
     idle = [_idle_probabilities(side.drops or ()) for side in (port, reference)]
     differences: list[Difference] = []
     shares: list[str] = []
@@ -65,7 +66,9 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
     if not masks and _may_be_functions(port, reference, differences):
         undecided = f"{'; '.join(shares)}; where p=0, a function call may apply this dropout"
     failed = "; ".join(masks)
-    return Stage(DROPOUT, differences, note, [*shares, *masks], failed, undecided)
+    hints = [*shares, *masks]
+    stage = Stage(DROPOUT, differences, note, hints, failed, undecided)
+    return dataclasses.replace(stage, absent=Absent.NOT_IN_TASK)
 
 
 def _idle_probabilities(drops: Sequence[Drop]) -> Counter[float]:

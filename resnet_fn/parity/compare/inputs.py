@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from resnet_fn.parity.compare.allowed import EQUAL, within
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.trace.stages import INPUTS, ArrayId
 from resnet_fn.parity.trace.tree import Batch, named_leaves
 
@@ -33,4 +33,4 @@ def inputs_stage(port: Sequence[Batch], reference: Sequence[Batch]) -> Stage:
             differences += [
                 within(EQUAL).compare(ArrayId(name, update=update), a[name], b[name]) for name in b
             ]
-    return Stage(INPUTS, differences)
+    return Stage(INPUTS, differences, absent=Absent.NOT_IN_TASK)

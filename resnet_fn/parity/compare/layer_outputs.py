@@ -4,7 +4,8 @@ import dataclasses
 
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage, without_undecided
+from resnet_fn.parity.compare.stage import Absent, Stage, without_undecided
+from resnet_fn.parity.trace.difference import UNDECIDED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,4 +20,7 @@ class LayerOutputs(Rule):
         outputs = [one.output for one in sides.layers if one.mode == self.mode]
         if not outputs or self.of_net.stage(sides) is None:
             return None
-        return without_undecided(Stage(self.id, outputs))
+        # layers only explain: an undecided layer makes no stage undecided
+        stage = without_undecided(Stage(self.id, outputs, absent=Absent.NOT_IN_TASK))
+        clear = [one for one in stage.differences if one.verdict != UNDECIDED]
+        return dataclasses.replace(stage, differences=clear)

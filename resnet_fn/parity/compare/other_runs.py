@@ -1,10 +1,11 @@
 """Compare a stage's arrays once more: on further batches, and with dropout masks."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage, without_undecided
+from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.stages import EVERY_LATER
 
@@ -17,8 +18,8 @@ class OtherRuns(Rule):
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison of all these runs, or None if nothing was compared."""
-        combined = Stage(self.id)
-        for other in sides.with_masks if self.id.masked else sides.later:
+        combined = Stage(self.id, absent=Absent.NOT_IN_TASK)  # there may be no such runs
+        for other in self._others(sides):
             one = self.rule.compare(other)
             of_batch = [
                 dataclasses.replace(item, id=dataclasses.replace(item.id, batch=other.batch))
@@ -29,10 +30,16 @@ class OtherRuns(Rule):
                 differences=[*combined.differences, *of_batch],
                 failed=combined.failed or one.failed,
                 note=combined.note or one.note,
+                absent=one.absent,
             )
-        if not (combined.differences or combined.failed):
+        if combined.verdict == SKIPPED:
             return None
         return without_undecided(combined)
+
+    def _others(self, sides: Sides) -> Sequence[Sides]:
+        if self.id.drawn:
+            return sides.with_constants
+        return sides.with_masks if self.id.masked else sides.later
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the result as the rule changes it."""

@@ -1,19 +1,20 @@
 """Rules for stages with one array for each output, or one number for each update."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.compare.allowed import growing, larger_bound
+from resnet_fn.parity.compare.allowed import exactly, growing, larger_bound
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage, without_undecided
+from resnet_fn.parity.compare.stage import NOT_RUN, Absent, Stage, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
-from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
+from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, are_integers
 from resnet_fn.parity.trace.stages import ALL_GRADIENTS, OUTPUTS, Key, array_id
-from resnet_fn.parity.trace.tree import paired_outputs
+from resnet_fn.parity.trace.tree import Arrays, paired_outputs
 
 
 def _word(key: Key) -> str:
@@ -23,6 +24,17 @@ def _word(key: Key) -> str:
 def _shapes(arrays: Mapping[Any, np.ndarray]) -> str:
     words = [f"{_word(key)} {list(array.shape)}" for key, array in arrays.items()]
     return ", ".join(words) or "nothing"
+
+
+def _unpaired(port: Arrays, reference: Arrays, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield which outputs only one side has."""
+    if more := [_word(name) for name in port if name not in names.values()]:
+        yield f"in the port alone: {', '.join(more)}"
+    if more := [_word(name) for name in reference if name not in names]:
+        yield f"in the reference alone: {', '.join(more)}"
+
+
+_SIZES = "and the reference's own rounding changes these sizes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,20 +47,32 @@ class Outputs(Rule):
     def compare(self, sides: Sides) -> Stage:
         """Compare each of the reference's outputs with the one that has its name or shape."""
         port, reference = self.values(sides.port.run), self.values(sides.reference.run)
+        errors, least, changing = sides.errors(self.id), self.least(sides), sides.changing(self.id)
         names = paired_outputs(port, reference)
         if names is None:
             words = f"{_shapes(port)} in the port, {_shapes(reference)} in the reference"
-            return Stage(self.id, failed=words)
-        more = [_word(name) for name in port if name not in names.values()]
-        errors, least, differences = sides.errors(self.id), self.least(sides), []
+            # The size of boxes above a threshold may depend on rounding.
+            unsure = any(math.isinf(errors.get(name, 0.0)) for name in reference)
+            unsure &= port.keys() == reference.keys()
+            return Stage(
+                self.id,
+                undecided=f"{words}, {_SIZES}" if unsure else "",
+                failed=words * (not unsure),
+            )
+        differences = []
         for name, b in reference.items():
+            if name not in names:
+                continue
+            a, array = port[names[name]], array_id(name)
+            if are_integers(b):
+                differences.append(exactly(array, a, b, changing.get(name)))
+                continue
             roundings = {
                 "measured rounding": errors.get(name, 0.0),
                 self.floor: least.get(name, 0.0),
             }
-            allowed = larger_bound(self.tolerance, roundings)
-            differences.append(allowed.compare(array_id(name), port[names[name]], b))
-        return Stage(self.id, differences, f"in the port alone: {', '.join(more)}" if more else "")
+            differences.append(larger_bound(self.tolerance, roundings).compare(array, a, b))
+        return Stage(self.id, differences, "; ".join(_unpaired(port, reference, names)))
 
     def least(self, sides: Sides) -> Mapping[Any, float]:
         """Return lower limits for the rounding of numbers whose measured rounding may be small by
@@ -58,12 +82,29 @@ class Outputs(Rule):
 
 
 @dataclasses.dataclass(frozen=True)
-class EvalForward(Outputs):
+class NetOutputs(Outputs):
+    """Compares what the net returns, of which nothing may be left out."""
+
+    def stage(self, sides: Sides) -> Stage:
+        """Return the comparison, which is undecided if an output is not read."""
+        stage = self.compare(sides)
+        left = {"port": sides.port.unread, "reference": sides.reference.unread}
+        words = [f"{', '.join(names)} in the {side}" for side, names in left.items() if names]
+        if not words or stage.verdict == DIFFERS:
+            return stage
+        return dataclasses.replace(stage, undecided=f"not read: {'; '.join(words)}; {_READ}")
+
+
+_READ = "return tensors, numbers or texts, or objects that hold them"
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalForward(NetOutputs):
     """Compares outputs in evaluation mode, and whether they repeat."""
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, which decides nothing if both nets draw random numbers."""
-        stage = self.compare(sides)
+        stage = super().stage(sides)
         port, reference = sides.port, sides.reference
         # on purpose: with dropout set to 0 they may repeat
         both = port.random_eval and reference.random_eval
@@ -127,12 +168,10 @@ class Losses(Outputs):
 
     floor = "earlier losses or outputs"
 
-    def stage(self, sides: Sides) -> Stage | None:
-        """Return the comparison without later losses that rounding makes undecided, or None if an
-        optimizer without a kernel leaves one loss.
-        """
+    def stage(self, sides: Sides) -> Stage:
+        """Return the comparison without later losses that rounding makes undecided."""
         if not sides.port.run.after:
-            return None
+            return Stage(self.id, note=NOT_RUN)
         stage = self.compare(sides)
         chaotic = [
             one for one in stage.differences[2:] if one.verdict == UNDECIDED and one.relative >= 0
@@ -143,6 +182,7 @@ class Losses(Outputs):
         return dataclasses.replace(
             stage,
             differences=[one for one in stage.differences if one not in chaotic],
+            left_out=chaotic,
             note=f"without {len(chaotic)} losses, the first of update {first.id.update}: "
             f"{first.doubt}",
         )
@@ -158,11 +198,11 @@ class ChangedBuffers(Outputs):
 
     floor = "outputs"
 
-    def stage(self, sides: Sides) -> Stage | None:
-        """Return the comparison, or None if there were no updates."""
+    def stage(self, sides: Sides) -> Stage:
+        """Return the comparison."""
         port, reference = sides.port.run, sides.reference.run
         if not port.after:
-            return None
+            return Stage(self.id, note=NOT_RUN)
         if not (port.last_outputs and reference.last_outputs):
             note = "one side has no outputs after the updates; record it again"
             return Stage(self.id, note=note)
@@ -179,7 +219,9 @@ class ChangedBuffers(Outputs):
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the stage without numbers if each worker has its own BatchNorm statistics."""
         stage = workers.without_moved(stage)
-        return dataclasses.replace(stage, differences=()) if workers.moved else stage
+        if not workers.moved:
+            return stage
+        return dataclasses.replace(stage, differences=(), absent=Absent.NOT_IN_TASK)
 
 
 def buffers_without_counterpart(sides: Sides) -> list[tuple[str, str]]:

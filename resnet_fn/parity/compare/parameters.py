@@ -8,6 +8,7 @@ import numpy as np
 from resnet_fn.parity.compare.allowed import (
     Allowed,
     capped_rounding,
+    exactly,
     larger_bound,
     median_of_stage,
     part_of_stage,
@@ -15,10 +16,16 @@ from resnet_fn.parity.compare.allowed import (
 from resnet_fn.parity.compare.notes import training_notes
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import NOT_RUN, Stage, not_in_task
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.pair import name_map
-from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference, norm
+from resnet_fn.parity.trace.difference import (
+    DIFFERS,
+    UNDECIDED,
+    Difference,
+    are_integers,
+    norm,
+)
 from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import Arrays
 
@@ -35,7 +42,7 @@ class Parameters(Rule):
         """Compare each array that both sides have."""
         names = getattr(sides.arrays, self.which)
         if not names:
-            return Stage(self.id, note="there are none")
+            return not_in_task(self.id, "there are none")
         port, given = self.values(sides.port.run), self.values(sides.reference.run)
         reference = sides.names.rename(given, self.made_of)
         common = [
@@ -44,7 +51,9 @@ class Parameters(Rule):
             if name in port and name in reference and not self.is_idle(sides, name, reference[name])
         ]
         if not common:
-            note = "one side keeps none" if sides.port.run.after else "not run in the port"
+            if any(name in port and name in reference for name in names):
+                return not_in_task(self.id, "nothing changes")
+            note = "one side keeps none" if sides.port.run.after else NOT_RUN
             return Stage(self.id, note=note)
         errors = sides.errors(self.id)
         roundings = {}
@@ -56,9 +65,13 @@ class Parameters(Rule):
         usual = median_of_stage([*roundings.values()])
         whole = math.hypot(*map(norm, reference.values()))
         most, unsure = self.unsure(sides, reference)
+        changing = sides.names.rename(sides.changing(self.id))
         differences = []
         for name, error in roundings.items():
             a, b, size = port[name], reference[name], norm(reference[name]) or 1.0
+            if are_integers(b):
+                differences.append(exactly(ArrayId(name), a, b, changing.get(name)))
+                continue
             if name in unsure:
                 a = np.where(unsure[name] & (np.abs(a - b) <= most), b, a)
             allowed = self.allowed(sides, name, b, {"measured rounding": error, "median": usual})

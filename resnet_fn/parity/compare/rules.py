@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from resnet_fn.parity.compare import allowed
+from resnet_fn.parity.compare.constants import with_constants
 from resnet_fn.parity.compare.dropout import Dropout
 from resnet_fn.parity.compare.initial import Initialisation
 from resnet_fn.parity.compare.inputs import Inputs
@@ -17,7 +18,7 @@ from resnet_fn.parity.compare.outputs import (
     GradientNorm,
     Loss,
     Losses,
-    Outputs,
+    NetOutputs,
     Rates,
 )
 from resnet_fn.parity.compare.parameters import Gradients, Parameters, Statistics
@@ -46,7 +47,7 @@ _BACKWARD: dict[str, Any] = {
 _eval_forward = EvalForward(
     stages.EVAL_FORWARD, trains=False, names_beyond=True, tolerance=allowed.OUTPUTS
 )
-_train_forward = Outputs(stages.TRAIN_FORWARD, names_beyond=True, tolerance=allowed.OUTPUTS)
+_train_forward = NetOutputs(stages.TRAIN_FORWARD, names_beyond=True, tolerance=allowed.OUTPUTS)
 _loss = Loss(stages.LOSS, names_beyond=True, tolerance=allowed.OUTPUTS)
 _gradients = Gradients(stages.GRADIENTS, names_beyond=True, **_BACKWARD)
 _change = Change(stages.CHANGE, tolerance=allowed.CHANGES, which="trained")
@@ -82,6 +83,7 @@ RULES: tuple[Rule, ...] = (
     _masked_forward,
     LayerOutputs(stages.MASKED_LAYERS, **_OF_LAYERS, mode="dropout", of_net=_masked_forward),
     *map(with_masks, (_loss, _gradients, _change, _statistics)),
+    *map(with_constants, (_eval_forward, _train_forward)),
 )
 
 

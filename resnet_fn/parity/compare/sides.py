@@ -45,11 +45,17 @@ class Sides:
     initialisation: bool = True  # whether initial values are compared
     batch: int = FIRST  # which batch the runs of both sides are of
     masked: bool = False  # whether these runs use dropout masks
+    drawn: bool = False  # whether constant arrays have random numbers in these runs
 
     def errors(self, stage: StageId) -> Mapping[Any, float]:
         """Return the rounding of the arrays of a stage, in the runs of these sides."""
-        key = dataclasses.replace(stage, batch=self.batch, masked=self.masked)
+        key = dataclasses.replace(stage, batch=self.batch, masked=self.masked, drawn=self.drawn)
         return self.rounding.get(key, {})
+
+    def changing(self, stage: StageId) -> Mapping[Any, np.ndarray]:
+        """Return the masks of integers that the reference's rounding changes (`Trace.changing`)."""
+        key = dataclasses.replace(stage, batch=self.batch, masked=self.masked)
+        return self.reference.changing.get(key, {})
 
     def rounding_of(self, stage: StageId, name: str, given: Arrays, made: Any) -> float:
         """Return the rounding of the port's array `name` (`allowed.rounding_of`)."""
@@ -130,6 +136,12 @@ class Sides:
         """These sides with dropout masks, if both made such an update."""
         pairs = zip(self.port.run.dropped, self.reference.run.dropped, strict=False)
         return tuple(self._on(*runs, masked=True) for runs in pairs)
+
+    @functools.cached_property
+    def with_constants(self) -> tuple["Sides", ...]:
+        """These sides with random numbers for constant arrays, if both made such a run."""
+        pairs = zip(self.port.run.drawn, self.reference.run.drawn, strict=False)
+        return tuple(self._on(*runs, drawn=True) for runs in pairs)
 
     def _on(self, port: Run, reference: Run, **which: Any) -> "Sides":
         return dataclasses.replace(

@@ -23,7 +23,7 @@ from resnet_fn.parity.compare.probes import (
 )
 from resnet_fn.parity.compare.rules import RULES, compare_stages
 from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import RATE, Rounding, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference
@@ -85,6 +85,12 @@ class Verdict:
     def undecided(self) -> list[Stage]:
         """The stages that are undecided."""
         return [stage for stage in self.stages if stage.verdict == UNDECIDED]
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many arrays are undecided, and how many there are in all stages."""
+        every = [one for stage in self.stages for one in (*stage.differences, *stage.left_out)]
+        return sum(one.verdict == UNDECIDED for one in every), len(every)
 
     @property
     def first_computed(self) -> Stage | None:
@@ -277,7 +283,11 @@ def _with_probes(
         probed = judge_probes(compared, evidence.probes or {})
         result = dataclasses.replace(result, probed=probed)
         idle = sides_of(port, reference, result.names, {}, ()).without_gradient
-        coverage = coverage_of(port, reference, result.names, result.layers, probed, idle)
+        coverage = coverage_of(
+            port, reference, result.names, result.layers, result.stages, probed, idle
+        )
+        short = [one.note for one in result.stages if one.absent is Absent.TOO_SHORT]
+        coverage = dataclasses.replace(coverage, not_exercised=[*coverage.not_exercised, *short])
     except Exception as error:
         return _without_probes(result, error)
     return dataclasses.replace(result, coverage=coverage)

@@ -13,7 +13,7 @@ from resnet_fn.parity.compare.allowed import (
 )
 from resnet_fn.parity.compare.parameters import Parameters
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.difference import Difference, norm
 from resnet_fn.parity.trace.tree import Arrays
@@ -71,7 +71,8 @@ class LastWeights(Weights):
         """Return the comparison, under the number of the last recorded update."""
         updates = len(sides.port.run.after)
         note = "one update does not show how much momentum is kept; give two or more updates"
-        stage = Stage(self.id, note=note) if updates == 1 else self.compare(sides)
+        short = Stage(self.id, note=note, absent=Absent.TOO_SHORT)
+        stage = short if updates == 1 else self.compare(sides)
         return dataclasses.replace(stage, id=dataclasses.replace(self.id, update=max(2, updates)))
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:

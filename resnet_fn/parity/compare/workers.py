@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.compare.allowed import within
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.trace.data import Run, Trace
-from resnet_fn.parity.trace.difference import Difference
+from resnet_fn.parity.trace.difference import UNDECIDED, Difference
 from resnet_fn.parity.trace.limits import EXACT
 from resnet_fn.parity.trace.stages import SUM, ArrayId
 from resnet_fn.parity.trace.tree import Arrays
@@ -40,7 +40,8 @@ class PortWorkers:
             return stage
         left = [one for one in stage.differences if one.id.name not in self.moved]
         note = stage.note or "without BatchNorm's statistics, which move with each micro-batch"
-        return replace(stage, differences=left, note=note)
+        absent = stage.absent if stage.verdict == UNDECIDED else Absent.NOT_IN_TASK
+        return replace(stage, differences=left, note=note, absent=absent)
 
     def with_mean_of_statistics(self, stage: Stage) -> Stage:
         """Add the comparison of BatchNorm's statistics with the mean of the workers' own."""
@@ -59,7 +60,7 @@ class PortWorkers:
         received = [one.received for one in self.runs]
         if not all(any(array.any() for array in one.values()) for one in sent):
             note = "the step's all-reduce was not given all gradients in one call"
-            return Stage(SUM, note=note)
+            return not_in_task(SUM, note)  # the gradients themselves are compared
         return Stage(SUM, _combined(np.sum, sent, received, [*sent[0]]))
 
 

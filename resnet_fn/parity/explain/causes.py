@@ -21,9 +21,10 @@ from resnet_fn.parity.trace.data import Trace, Wanted
 from resnet_fn.parity.trace.derived import flat
 from resnet_fn.parity.trace.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.trace.layout import layout
+from resnet_fn.parity.trace.returned import named_outputs
 from resnet_fn.parity.trace.source import Source
 from resnet_fn.parity.trace.stages import StageId
-from resnet_fn.parity.trace.tree import Arrays, named_leaves
+from resnet_fn.parity.trace.tree import Arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
             rounding = roundings.get(name, 0.0)
             if rounding < _SURE:
                 results[name] = mine[own], rounding
-    return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
+    return Wanted(stage, layers, results, named_outputs)
 
 
 def _wanted_gradients(case: StageCase, stage: StageId) -> Wanted:

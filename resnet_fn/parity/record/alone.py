@@ -9,8 +9,9 @@ import numpy as np
 
 from resnet_fn.parity.trace.made_up import KEPT, RATES, SCALES
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.returned import with_leaves
 from resnet_fn.parity.trace.stages import ArrayId
-from resnet_fn.parity.trace.tree import Arrays, Tree, leaves, map_tree, split, with_leaves
+from resnet_fn.parity.trace.tree import Arrays, Tree, leaves, map_tree, split
 
 _TIMES = (1, 10, 100)  # the net's outputs are multiplied by these factors before a loss is computed
 
@@ -63,7 +64,10 @@ def losses_alone(
             return np.concatenate([leaf, leaf])[:samples] if fits else leaf
 
         factor = np.float32(times)
-        larger = {name: take(value) * factor for name, value in outputs.items()}
+        larger = {
+            name: take(value) * (factor if value.dtype.kind == "f" else 1)
+            for name, value in outputs.items()
+        }
         with contextlib.suppress(Exception):
             example = with_leaves(like, larger, tensor)
             value = loss(example, map_tree(take, labels))

@@ -4,11 +4,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.record.layers import record_layers
 from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.returned import as_complex
 
 _assign = ops.Assign()
 
@@ -46,7 +48,10 @@ def unchanged(parameters: Iterable[Parameter], handles: Sequence[Any] = ()) -> I
 
 def write(parameter: Parameter, value: np.ndarray) -> None:
     """Set a Parameter in place, so that compiled functions use the new value."""
-    tensor = Tensor(np.asarray(value), parameter.dtype)
+    array = np.asarray(value)
+    if parameter.dtype in (mindspore.complex64, mindspore.complex128):
+        array = as_complex(array)
+    tensor = Tensor(array, parameter.dtype)
     try:
         _assign(parameter, tensor)
     except RuntimeError:

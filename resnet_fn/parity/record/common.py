@@ -2,7 +2,7 @@
 
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from resnet_fn.parity.trace.difference import CEILING
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.limits import SIGMAS
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.tree import Tree, leaves, named_leaves
+from resnet_fn.parity.trace.returned import is_array, named_outputs, returned
+from resnet_fn.parity.trace.tree import Tree, named_leaves
 
 _LEVELS = (
     2.0,
@@ -112,22 +113,20 @@ def loss_of_logits(
     The loss is computed from the output "logits", the only output, or the first output of a
     MindSpore net's tuple.
     """
-    leaf_names = named_leaves(like, "")
-    is_mapping = isinstance(like, Mapping)
-    named = is_mapping and "logits" in like
-    is_unclear = len(leaf_names) > 1 and not named
-    if is_unclear and (side != "the net" or is_mapping):
-        names = ", ".join(name.strip() for name in leaf_names)
+    paths = [path for path, leaf in returned(like) if is_array(leaf)]
+    named = [path for path in paths if len(path) == 1 and path[0][0] == "logits"]
+    is_unclear = len(paths) != 1 and not named
+    if is_unclear and (not paths or side != "the net" or not isinstance(like, tuple | list)):
+        names = ", ".join(name.strip() for name in named_outputs(like, "")) or "no tensors"
         raise ValueError(
             f"loss of {side}: the outputs are {names}; give --loss FILE:FUNCTION, or return logits "
             "alone"
         )
-    paths = (path for path, leaf in leaves(like) if leaf is not None)
-    path = ("logits",) if named else next(paths)
+    path = [*named, *paths][0]
 
     def of_logits(outputs: Any, labels: Any) -> Any:
-        for key in path:
-            outputs = outputs[key]
+        for key, is_attribute in path:
+            outputs = getattr(outputs, key) if is_attribute else outputs[key]
         return loss(outputs, labels)
 
     return of_logits
@@ -139,9 +138,9 @@ def mean_size(like: Any) -> Callable[[Any, Any], Any]:
     `like` is an example of the outputs. The labels are not used.
     """
     paths = tuple(
-        path
-        for path, leaf in leaves(like)
-        if hasattr(leaf, "float") and "complex" not in str(leaf.dtype).lower()
+        tuple((str(key) if is_attribute else key, is_attribute) for key, is_attribute in path)
+        for path, leaf in returned(like)
+        if is_array(leaf) and hasattr(leaf, "float") and "complex" not in str(leaf.dtype).lower()
     )
 
     # compiled by MindSpore
@@ -149,8 +148,8 @@ def mean_size(like: Any) -> Callable[[Any, Any], Any]:
         total = 0.0
         for index in range(len(paths)):
             value = outputs
-            for key in paths[index]:
-                value = value[key]
+            for key, is_attribute in paths[index]:
+                value = getattr(value, key) if is_attribute else value[key]
             total = total + value.float().abs().mean()
         return total
 

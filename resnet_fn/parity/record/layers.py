@@ -10,6 +10,7 @@ import numpy as np
 from resnet_fn.parity.record.kinds import WHOLE, kind_of, parts_of
 from resnet_fn.parity.record.layer_settings import settings_of
 from resnet_fn.parity.trace.layer import Layer, fingerprint
+from resnet_fn.parity.trace.returned import as_real, is_array, returned, shape_of
 from resnet_fn.parity.trace.tree import leaves
 
 # Classes that only hold other layers.
@@ -59,7 +60,7 @@ def record_layers(
 
     def hook_of(name: str, layer: Any) -> tuple[Callable[..., None], Callable[..., None]]:
         kind, whole = kind_of(layer), kind_of(layer) in WHOLE
-        shapes = tuple((leaf, tuple(value.shape)) for leaf, value in _owned(layer, whole))
+        shapes = tuple((leaf, shape_of(value)) for leaf, value in _owned(layer, whole))
         leaf = whole or all(part is None for part in parts_of(layer).values())
         calls = itertools.count()
         taken: list[list[np.ndarray]] = []
@@ -69,7 +70,7 @@ def record_layers(
             taken.append([_array(value) for value in _tensors((inputs, named))])
 
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
-            given, result = taken.pop(), next(_tensors(output), None)
+            given, result = taken.pop(), next(_returned(output), None)
             first = given[0] if given else None
             visit(
                 Layer(
@@ -109,9 +110,19 @@ def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
 
 
 def _array(tensor: Any) -> np.ndarray:
-    tensor = tensor.detach().cpu().double() if hasattr(tensor, "__torch_function__") else tensor
-    return np.array(tensor.numpy(), np.float64)
+    if hasattr(tensor, "__torch_function__"):
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+        tensor = tensor if tensor.dtype.is_complex else tensor.double()
+    return np.array(as_real(tensor.numpy()), np.float64)
+
+
+def _returned(output: Any) -> Iterator[Any]:
+    return (leaf for _, leaf in returned(output) if _is_tensor(leaf))
 
 
 def _tensors(tree: Any) -> Iterator[Any]:
-    return (leaf for _, leaf in leaves(tree) if hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
+    return (leaf for _, leaf in leaves(tree) if _is_tensor(leaf))
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return is_array(leaf) and hasattr(leaf, "numpy")

@@ -10,8 +10,10 @@ from resnet_fn.parity.record.common import parameter_roles
 from resnet_fn.parity.record.layers import recorded_layers
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
+    array_of,
     call,
     explained,
+    first_call,
     outputs_of,
     run_in,
 )
@@ -27,9 +29,9 @@ def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
 
 
 def probes_of(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
-    """Run the net and its layers on probes (changed inputs), uncompiled and in evaluation mode."""
+    """Run the net and its layers on probes (changed inputs), uncompiled."""
     caller = Caller(
-        lambda tensor: tensor.numpy(),
+        array_of,
         Tensor,
         outputs_of,
         explained,
@@ -39,7 +41,12 @@ def probes_of(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes
     cells = [cell for _, cell in net.cells_and_names()]
     with run_in("pynative"), unchanged(net.get_parameters()), same_attributes(cells):
         return compute_probes(
-            [*recorded_layers(net)], lambda tree: call(net, tree), inputs, executions, caller
+            [*recorded_layers(net)],
+            lambda tree: call(net, tree),
+            lambda tree: first_call(net, tree, True),
+            inputs,
+            executions,
+            caller,
         )
 
 

@@ -7,14 +7,15 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
-from resnet_fn.parity.record.mindspore_cell import outputs_of
-from resnet_fn.parity.trace.tree import Arrays, leaves
+from resnet_fn.parity.record.mindspore_cell import array_of, outputs_of
+from resnet_fn.parity.trace.returned import named_outputs, tensor_paths
+from resnet_fn.parity.trace.tree import Arrays
 from resnet_fn.runtime.workers import Reduce
 from resnet_fn.update.state import Optimizer
 
 Loss = Callable[[Any, Any], Tensor]
 
-_assign = ops.Assign()
+_assign, _cast = ops.Assign(), ops.Cast()
 
 
 def recording_reduce(
@@ -40,48 +41,82 @@ def recording_reduce(
 
 
 def recorder(
-    shapes: Mapping[str, Sequence[int]], title: str
+    shapes: Mapping[str, Sequence[int]], title: str, types: Mapping[str, Any] | None = None
 ) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
     """Return a function that stores tensors, and a function that returns them as arrays, named as
     in `shapes`.
+
+    The arrays have the types in `types`, by default float32.
     """
+    kinds = tuple((types or {}).get(name, mindspore.float32) for name in shapes)
     parameters = tuple(
         Parameter(
-            Tensor(np.zeros(shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False
+            Tensor(np.zeros(shape), kind), name=f"record.{title}.{index}", requires_grad=False
         )
-        for index, shape in enumerate(shapes.values())
+        for index, (shape, kind) in enumerate(zip(shapes.values(), kinds, strict=True))
     )
 
     def keep(tensors: Sequence[Tensor]) -> None:
         for index in range(len(parameters)):
-            _assign(parameters[index], tensors[index].astype(mindspore.float32))
+            _assign(parameters[index], _cast(tensors[index], kinds[index]))
 
     def kept() -> Arrays:
         return {
-            name: parameter.numpy().copy()
-            for name, parameter in zip(shapes, parameters, strict=True)
+            name: array_of(parameter) for name, parameter in zip(shapes, parameters, strict=True)
         }
 
     return keep, kept
 
 
-def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """Return a function that stores outputs structured like `like`, and a function that returns
-    them as arrays.
+def output_recorder(
+    like: Any, title: str, compiled: bool
+) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
+    """Return a function that stores outputs, and a function that returns them as arrays.
+
+    In compiled code, outputs must have the structure of `like`, and only tensors are stored:
+    numbers and texts are constants of the code.
     """
-    paths = tuple(path for path, leaf in leaves(like) if isinstance(leaf, Tensor))
-    keep, kept = recorder({name: array.shape for name, array in outputs_of(like).items()}, title)
+    if not compiled:
+        last: list[Arrays] = []
+
+        def keep_any(outputs: Any) -> None:
+            last[:] = [outputs_of(outputs)]
+
+        return keep_any, lambda: last[0]
+    constants = outputs_of(like)
+    pick, tensors = picker(like)
+    types = {name: _stored_type(one) for name, one in tensors.items()}
+    shapes = {name: one.shape for name, one in tensors.items()}
+    keep, kept = recorder(shapes, title, types)
 
     def keep_outputs(outputs: Any) -> None:
+        keep(pick(outputs))
+
+    return keep_outputs, lambda: constants | kept()
+
+
+def picker(like: Any) -> tuple[Callable[[Any], tuple[Tensor, ...]], dict[str, Tensor]]:
+    """Return a function for compiled code that returns the tensors in outputs structured like
+    `like`, and the tensors of `like` by name, in the same order.
+    """
+    named = tensor_paths(like, Tensor)
+    paths, outputs = tuple(named.values()), named_outputs(like)
+
+    def pick(outputs: Any) -> tuple[Tensor, ...]:
         tensors: tuple[Tensor, ...] = ()
         for index in range(len(paths)):
             value = outputs
-            for key in paths[index]:
-                value = value[key]
+            for key, is_attribute in paths[index]:
+                value = getattr(value, key) if is_attribute else value[key]
             tensors += (value,)
-        keep(tensors)
+        return tensors
 
-    return keep_outputs, kept
+    return pick, {name: outputs[name] for name in named}
+
+
+def _stored_type(tensor: Tensor) -> Any:
+    halves = (mindspore.float16, mindspore.bfloat16)
+    return mindspore.float32 if tensor.dtype in halves else tensor.dtype
 
 
 def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:

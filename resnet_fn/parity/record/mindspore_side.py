@@ -38,12 +38,22 @@ from resnet_fn.parity.record.mindspore_recorders import Loss
 from resnet_fn.parity.record.mindspore_step import MakeStep, MindSporeStepper
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.record.updates import record_run
-from resnet_fn.parity.trace.data import STATISTICS, ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.constants import draw_constants
+from resnet_fn.parity.trace.data import (
+    STATISTICS,
+    Changing,
+    ParameterSettings,
+    Probes,
+    Rounding,
+    Run,
+    Trace,
+)
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.plan import MEAN_SIZE, LossPlan, Plan
 from resnet_fn.parity.trace.ranks import check_shares
+from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import StoredSource
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 from resnet_fn.runtime import process
@@ -84,6 +94,7 @@ class MindSporeSide:
     ) -> None:
         self.plan, self.framework = plan, f"MindSpore {mindspore.__version__}"
         self.workers, self.notes = workers.size, list[str]()
+        self.unread = set[str]()
         self._net, self._custom_loss, self._optimizer = net, loss, optimizer
         self._schedule, self._make_step = schedule, make_step
         self._build, self._workers = build, workers
@@ -137,6 +148,7 @@ class MindSporeSide:
 
     def arrays(self, outputs: Any) -> Arrays:
         """Return outputs as arrays by name."""
+        self.unread |= {*unread(outputs)}
         return outputs_of(outputs)
 
     @process.ending_mixed_precision()
@@ -203,13 +215,19 @@ class MindSporeSide:
             self._set_masks,
             self._workers,
         )
-        run = record_run(stepper, plan, rates, like.last if like else {})
+        last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
+        run = record_run(stepper, plan, rates, last, drawn)
         assign(net, self._start)
         if not run.after:
             name = type(self._optimizer).__name__ if self._optimizer else plan.optimizer.name
             self.notes.append(f"updates are not compared: {name} has no kernel on this device")
         self.notes += [decays] if decays else []
         return run
+
+    def _constants(self) -> Arrays:
+        """Return random numbers for constant arrays, of a net that is a reference itself."""
+        roles = self.roles()
+        return draw_constants(self._start, roles["trainable"], roles["tied"])
 
     def loss_example(self) -> Any | None:
         """Return outputs of the first micro-batch, or None if the loss is the plan's."""
@@ -225,7 +243,7 @@ class MindSporeSide:
         for name, array in outputs.items():
             rows = np.zeros((self.workers, *array.shape), np.float32)
             rows[self._workers.rank] = array
-            rows = sum_over_ranks(rows, self._workers)
+            rows = sum_over_ranks(rows, self._workers).astype(array.dtype)
             merged[name] = np.concatenate(rows) if whole and array.ndim else rows[-1]
         return merged
 
@@ -235,6 +253,10 @@ class MindSporeSide:
 
     def rounding(self, run: Run) -> Rounding:
         """Return {}: rounding is measured of the reference."""
+        return {}
+
+    def changing(self, run: Run) -> Changing:
+        """Return {}: it is measured of the reference."""
         return {}
 
     def limits(self) -> list[str]:

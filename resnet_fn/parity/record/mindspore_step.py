@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import mindspore
@@ -13,11 +14,13 @@ from resnet_fn.parity.record.cells import unchanged, write
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     arguments,
+    array_of,
     assign,
     call,
     compiler,
     explained,
     first_call,
+    outputs_of,
     parameters_by_path,
     state,
     with_inputs,
@@ -25,6 +28,7 @@ from resnet_fn.parity.record.mindspore_cell import (
 from resnet_fn.parity.record.mindspore_recorders import (
     Loss,
     output_recorder,
+    picker,
     recorder,
     recording_loss,
     recording_optimizer,
@@ -45,6 +49,9 @@ MakeStep = Callable[..., TrainStep]
 
 # a step, and each parameter of it with the value from before any update
 _Built = tuple[TrainStep, Sequence[tuple[Parameter, np.ndarray]]]
+
+
+_NONE: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class MindSporeStepper:
@@ -82,7 +89,12 @@ class MindSporeStepper:
         self._shapes = {
             path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad
         }
-        self._keep_gradients, self._gradients = recorder(self._shapes, "gradient")
+        types = {
+            path: one.dtype
+            for path, one in parameters_by_path(net).items()
+            if one.dtype in (mindspore.complex64, mindspore.complex128)
+        }
+        self._keep_gradients, self._gradients = recorder(self._shapes, "gradient", types)
         self._shares = [split(tuple(batch), workers.size)[workers.rank] for batch in plan.batches]
         self._micro_batches = max(1, plan.accumulate // workers.size)
         self._sharing = dict[str, Any]()  # further arguments of the step of one of several workers
@@ -114,10 +126,10 @@ class MindSporeStepper:
             statistics = {
                 path: value for path, value in state(net).items() if path not in self._shapes
             }
-        outputs = map_tree(lambda one: one.numpy(), self._outputs["eval"])
-        whole = outputs, self._plan.batches[0][1]
         # This fails if an output has no sample axis, or exists in training mode only.
         with contextlib.suppress(Exception), process.ending_mixed_precision():
+            outputs = map_tree(lambda one: one.numpy(), self._outputs["eval"])
+            whole = outputs, self._plan.batches[0][1]
             several = [
                 [loss(*map_tree(Tensor, one)).numpy() for one in split(whole, n)]
                 for n in (1, workers.size)
@@ -127,7 +139,8 @@ class MindSporeStepper:
 
     def _build(self) -> None:
         """Compile the steps, which need the net's state from before any update."""
-        keep, self._kept = output_recorder(self._outputs["train"], "train")
+        like, compiled = self._outputs["train"], compiler() is not None
+        keep, self._kept = output_recorder(like, "train", compiled)
         self._recorded_loss = recording_loss(self._loss, keep)
         self._average = None
         if plan := self._plan.average:
@@ -236,10 +249,23 @@ class MindSporeStepper:
         """Run forward and backward with the weights before any update, without clipping."""
         return self._on_batch(index, start, self._unclipped or self._clipped)
 
-    def _on_batch(self, index: int, start: Arrays, built: _Built) -> Run:
+    def with_constants(self, start: Arrays, drawn: Arrays) -> list[Run]:
+        """Return [forward passes of the first batch with the arrays `drawn`].
+
+        If the net fails, it has no outputs.
+        """
+        run = Run({}, start={**start, **drawn}, rates=[])
+        with contextlib.suppress(Exception):
+            run = self._on_batch(0, run.start, self._unclipped or self._clipped, drawn)
+        return [dataclasses.replace(run, gradients={})]
+
+    def _on_batch(
+        self, index: int, start: Arrays, built: _Built, drawn: Mapping[str, np.ndarray] = _NONE
+    ) -> Run:
         step, before = built
         for parameter, value in before:
             write(parameter, value)
+        assign(self._net, drawn)
         run = Run(self.evaluate(self._plan.batches[index][0]), start=start, rates=[])
         result = _call(step, self._net, self._shares[index], self._rates[0])
         run.losses = [float(result.loss.numpy())]
@@ -273,20 +299,22 @@ def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays
     Outputs must have the structure of `like`.
     """
     forward, jit = with_inputs(net, inputs), compiler()
-    keep, kept = output_recorder(like, "eval")
+    pick, tensors = picker(like)
+    constants = outputs_of(like)  # the numbers and texts among them are constants of the code
 
-    def recorded(x: Any) -> Any:
-        outputs = forward(x)
-        keep(outputs)
-        return outputs
+    def picked(x: Any) -> tuple[Tensor, ...]:
+        return pick(forward(x))
 
-    step = jit(recorded) if jit else recorded
+    step = jit(picked) if jit else forward
 
     def evaluate(inputs: Tree) -> Arrays:
         net.set_train(False)
         with explained(inputs, compiled=jit is not None):
-            step(arguments(inputs))
-            return kept()
+            outputs = step(arguments(inputs))
+            if not jit:
+                return outputs_of(outputs)
+            arrays = map(array_of, outputs)
+            return constants | dict(zip(tensors, arrays, strict=True))
 
     return evaluate
 

@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.parity.record.variations import variations
 from resnet_fn.parity.trace.data import Probe, Probes
 from resnet_fn.parity.trace.difference import norm, relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.probes import (
     FACTORS,
+    FEWER_IDS,
     IDS,
+    IN_TRAINING,
     MASKS,
     NET,
     SIZES,
@@ -59,6 +62,7 @@ class Caller(NamedTuple):
 def compute_probes(
     layers: Iterable[tuple[str, Any]],
     run: Callable[[Tree], Any],
+    train: Callable[[Tree], Any],
     inputs: Tree,
     executions: Sequence[Layer],
     caller: Caller,
@@ -66,19 +70,25 @@ def compute_probes(
 ) -> Probes:
     """Run the net and each of its layers on probes (changed inputs), and return the results.
 
-    `run` runs the net on inputs. `layers` has pairs (path, layer), and `executions` has their
-    recorded executions. If `asked` is None, all probes are computed.
+    `run` runs the net on inputs in evaluation mode, `train` in training mode. `layers` has pairs
+    (path, layer), and `executions` has their recorded executions. If `asked` is None, all probes are computed.
     """
 
-    def compute(given: Tree) -> Arrays:
-        return caller.outputs(run(given))
-
     some = _few_samples(inputs, 2)
-    probes: Probes = {NET: {}}
+    of_net: dict[str, tuple[Tree, Callable[[], Arrays]]] = {}
     for title, given in _net_changes(some, _tables(some, executions)).items():
+        of_net[title] = given, partial(_compute, run, given, caller)
+    for title, variation in variations(some).items():
+        for end, function in (("", run), (IN_TRAINING, train)):
+            of_net[title + end] = (
+                variation.inputs,
+                partial(_compute, function, variation.inputs, caller, variation.of_outputs),
+            )
+    probes: Probes = {NET: {}}
+    for title, (given, compute) in of_net.items():
         if asked is None or title in asked.get(NET, ()):
             norms = [norm(leaf) for leaf in named_leaves(given, "").values()]
-            probe = _probe(partial(compute, given), given, caller, norms)
+            probe = _probe(compute, given, caller, norms)
             if probe:
                 probes[NET][title] = probe
     chosen = []
@@ -105,6 +115,19 @@ def compute_probes(
                 of_layer[title] = probe
                 held += sum(value.size for value in probe.outputs.values())
     return probes
+
+
+def _compute(
+    run: Callable[[Tree], Any],
+    inputs: Tree,
+    caller: Caller,
+    of_outputs: Change | None = None,
+) -> Arrays:
+    """Return a net's outputs, or what `of_outputs` makes of each."""
+    outputs = caller.outputs(run(inputs))
+    if of_outputs is None:
+        return outputs
+    return {name: of_outputs(array) for name, array in outputs.items()}
 
 
 def _further(arrays: Sequence[np.ndarray]) -> tuple[float, ...]:
@@ -385,7 +408,7 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
     if masks:
         changes[MASKS] = only(masks, _inverted)
     for name, number in rows.items():
-        title = IDS if given[name].size >= number else "as many ids as fit"
+        title = IDS if given[name].size >= number else FEWER_IDS
         if len(given) > 1:
             title = f"{title} ({name})"
         changes[title] = only([name], partial(_looked_up, number))

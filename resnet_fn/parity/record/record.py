@@ -61,6 +61,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             if masks and of_port:  # until the end of the updates, compiled masks are ones
                 layers["dropout"] = side.layers("dropout")
         rounding = side.rounding(run)  # of the reference: float64 and noise
+        changing = side.changing(run)
         if random:
             random_train = cut_random(layers["train"], side.layers_again())
         if probed and not of_port:  # last: their outputs may fill the memory
@@ -72,6 +73,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             layers,
             run,
             rounding=rounding,
+            changing=changing,
+            unread=sorted(side.unread),
             notes=[*dropout_notes(side.is_reference, dropped, plan), *side.notes],
             environment=side.environment(),
             random_eval=random_eval,
@@ -154,7 +157,7 @@ def _losses_alone(side: Side, run: Run, like: Like | None) -> dict[ArrayId, floa
         named = paired_outputs(side.arrays(example), given)
         if not named:
             return {}
-        given = {named[name]: array for name, array in given.items()}
+        given = {named[name]: array for name, array in given.items() if name in named}
     return losses_alone(side.loss, given, side.plan, example, side.tensor)
 
 

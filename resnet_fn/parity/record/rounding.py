@@ -3,10 +3,18 @@
 import dataclasses
 import math
 from collections.abc import Collection, Sequence
+from typing import Any
 
-from resnet_fn.parity.trace.data import Rounding, Run
+import numpy as np
+
+from resnet_fn.parity.trace.data import Changing, Rounding, Run
 from resnet_fn.parity.trace.derived import MEASURED
-from resnet_fn.parity.trace.difference import ROUNDING_FACTOR, relative_error
+from resnet_fn.parity.trace.difference import (
+    ROUNDING_FACTOR,
+    are_integers,
+    in_range,
+    relative_error,
+)
 from resnet_fn.parity.trace.limits import MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
 from resnet_fn.parity.trace.stages import AVERAGE, CHANGED_BUFFERS, GRADIENTS, LAST
 
@@ -17,7 +25,7 @@ def rounding(run: Run, exact: Run) -> Rounding:
     for stage, values in MEASURED.items():
         errors, exactly = roundings.setdefault(stage, {}), values(exact)
         for name, value in values(run).items():
-            error = relative_error(value, exactly[name])
+            error = _error(value, exactly[name]) if name in exactly else math.inf
             errors[name] = 0.0 if math.isnan(error) else error
     for index, pair in enumerate(zip(run.later, exact.later, strict=True)):
         roundings |= {
@@ -29,7 +37,52 @@ def rounding(run: Run, exact: Run) -> Rounding:
             dataclasses.replace(stage, masked=True): errors
             for stage, errors in rounding(*pair).items()
         }
+    for pair in zip(run.drawn, exact.drawn, strict=True):
+        roundings |= {
+            dataclasses.replace(stage, drawn=True): errors
+            for stage, errors in rounding(*pair).items()
+        }
     return roundings
+
+
+def _error(value: Any, exact: Any) -> float:
+    """Return the relative error, in which infinity is a number beyond float32's range."""
+    error = relative_error(value, exact)
+    if math.isinf(error) and np.shape(value) == np.shape(exact):
+        return relative_error(in_range(value, True), in_range(exact, True))
+    return error
+
+
+def changing(run: Run, others: Sequence[Run]) -> Changing:
+    """Return masks of the elements of integers and booleans that differ in any of several runs of
+    the same task, by stage and name.
+
+    An array that has another size in one of them changes everywhere.
+    """
+    masks: Changing = {}
+    for stage, values in MEASURED.items():
+        for name, value in values(run).items():
+            if not are_integers(value):
+                continue
+            mask = np.zeros(value.shape, bool)
+            for other in (values(one).get(name) for one in others):
+                if other is not None:  # a run of one batch has no later stages
+                    mask |= value != other if other.shape == value.shape else True
+            if mask.any():
+                masks.setdefault(stage, {})[name] = mask
+    for index, later in enumerate(run.later):
+        of_batch = [one.later[index] for one in others if one.later]
+        masks |= {
+            dataclasses.replace(stage, batch=index + 2): one
+            for stage, one in changing(later, of_batch).items()
+        }
+    for index, dropped in enumerate(run.dropped):
+        with_masks = [one.dropped[index] for one in others if one.dropped]
+        masks |= {
+            dataclasses.replace(stage, masked=True): one
+            for stage, one in changing(dropped, with_masks).items()
+        }
+    return masks
 
 
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:

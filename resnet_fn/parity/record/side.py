@@ -8,7 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.data import (
+    Changing,
+    ParameterSettings,
+    Probes,
+    Rounding,
+    Run,
+    Trace,
+)
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.plan import Plan
@@ -73,6 +80,13 @@ class Stepper(Protocol):
     def on_batch(self, index: int, start: Arrays) -> Run:
         """Run forward and backward on a batch with the weights before any update."""
 
+    def with_constants(self, start: Arrays, drawn: Arrays) -> list[Run]:
+        """Return [forward passes of the first batch with the arrays `drawn` in `start`], or [] if
+        the reference fails.
+
+        A port that fails has no outputs.
+        """
+
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
 
@@ -90,6 +104,7 @@ class Side(Protocol):
     is_reference: bool
     workers: int  # how many workers share each batch
     notes: list[str]  # changes that made the sides comparable, a line each
+    unread: set[str]  # what `arrays` could not read (`returned.unread`)
 
     def session(self) -> AbstractContextManager[Any]:
         """Return the context of a recording.
@@ -138,7 +153,7 @@ class Side(Protocol):
         """Return the executions of layers in training mode, with other random numbers."""
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
-        """Run the net and its layers on probes (changed inputs), in evaluation mode."""
+        """Run the net and its layers on probes (changed inputs)."""
 
     def optimizer_settings(self) -> ParameterSettings:
         """Return the optimizer's settings, by setting and then by parameter.
@@ -170,6 +185,9 @@ class Side(Protocol):
 
     def rounding(self, run: Run) -> Rounding:
         """Return the rounding of each array, by stage; {}: it is not measured on this side."""
+
+    def changing(self, run: Run) -> Changing:
+        """Return which elements of integers and booleans rounding may change; {}: not measured."""
 
     def limits(self) -> list[str]:
         """Return the limits of functions that no number has reached, a line each."""

@@ -12,8 +12,10 @@ from resnet_fn.parity.record.probes import Caller, compute_probes
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_modes import in_float64
 from resnet_fn.parity.record.torch_module import (
+    array_of,
     call,
     dtype_of,
+    in_precision,
     layer_by_layer,
     outputs_of,
     tensors,
@@ -46,7 +48,8 @@ def layers_with_rounding(
     layers = layers_of(reference, inputs, train)
     with in_float64():
         exact = {
-            layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)
+            layer.title: layer
+            for layer in layers_of(in_precision(copied(reference), torch.float64), inputs, train)
         }
     with torch.autocast("cpu", torch.float16, enabled=rounded == "float16"):
         measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
@@ -68,10 +71,10 @@ def probes_of(
     executions: Sequence[Layer],
     asked: AskedProbes | None = None,
 ) -> Probes:
-    """Run a module and its layers on probes (changed inputs), in evaluation mode."""
+    """Run a module and its layers on probes (changed inputs)."""
     convert = functools.partial(tensors, dtype=dtype_of(module))
     caller = Caller(
-        lambda tensor: tensor.detach().numpy(),
+        array_of,
         convert,
         outputs_of,
         lambda given: layer_by_layer(),
@@ -79,7 +82,13 @@ def probes_of(
     layers = [*recorded_layers(module.eval())]
     with torch.no_grad():
         return compute_probes(
-            layers, lambda tree: call(module, convert(tree)), inputs, executions, caller, asked
+            layers,
+            lambda tree: call(module, convert(tree)),
+            lambda tree: call(copied(module).train(), convert(tree)),
+            inputs,
+            executions,
+            caller,
+            asked,
         )
 
 

@@ -12,6 +12,8 @@ import torch
 
 from resnet_fn.config.hints import first_line
 
+_WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
 
 @contextlib.contextmanager
 def in_float64() -> Iterator[None]:
@@ -20,9 +22,9 @@ def in_float64() -> Iterator[None]:
     """
 
     def widen(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32:
-            return leaf.double()
-        return torch.float64 if leaf is torch.float32 else leaf
+        if isinstance(leaf, torch.Tensor) and leaf.dtype in _WIDER:
+            return leaf.to(_WIDER[leaf.dtype])
+        return _WIDER.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
 
     wide = functools.partial(torch.utils._pytree.tree_map, widen)
 
@@ -66,8 +68,8 @@ _INSIDE = (
 _EXACT = """
     __deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous cpu detach dim
     double dropout embedding empty expand expand_as flatten flip float full gather index_select item masked_fill
-    max_pool2d numpy ones ones_like pad permute relu relu_ repeat reshape roll size split squeeze stack swapaxes t
-    tensor to tolist transpose unbind unflatten unsqueeze view view_as where zeros zeros_like
+    max_pool2d numpy ones ones_like pad permute relu relu_ repeat reshape resolve_conj resolve_neg roll size split
+    squeeze stack swapaxes t tensor to tolist transpose unbind unflatten unsqueeze view view_as where zeros zeros_like
 """
 
 
@@ -94,7 +96,7 @@ class Noise(torch.overrides.TorchFunctionMode):
         return noisy(function(*noisy(args[:kept]), *args[kept:], **kwargs))
 
     def _add(self, leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or leaf.dtype != torch.float32:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype not in _WIDER:
             return leaf
         return leaf * (1 + 2**-23 * torch.randn(leaf.shape, generator=self.generator))
 

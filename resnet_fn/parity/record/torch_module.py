@@ -11,7 +11,9 @@ import torch
 from resnet_fn.config.hints import few
 from resnet_fn.parity.record.common import what_failed
 from resnet_fn.parity.record.torch_copy import copied
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, named_leaves
+from resnet_fn.parity.trace.constants import SMALL
+from resnet_fn.parity.trace.returned import as_real, named_outputs
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
 
 def initialise(module: torch.nn.Module, inputs: Tree) -> None:
@@ -33,7 +35,7 @@ def state(module: torch.nn.Module) -> Arrays:
     counters and the extra state of layers (`get_extra_state`).
     """
     return {
-        name: value.detach().cpu().numpy().copy()
+        name: array_of(value)
         for name, value in module.state_dict().items()
         if isinstance(value, torch.Tensor)
         and not name.endswith(("num_batches_tracked", "_extra_state"))
@@ -41,17 +43,43 @@ def state(module: torch.nn.Module) -> Arrays:
 
 
 def outputs_of(value: Any) -> Arrays:
-    """Return the tensors in a module's outputs as arrays by name.
+    """Return tensors, arrays, numbers and texts in a module's outputs as arrays by name.
 
-    A single tensor has the name "logits".
+    Integers and booleans keep their type. A single tensor has the name "logits".
     """
-    return {
-        name: leaf.detach().cpu().double().numpy()
-        if leaf.dtype == torch.float64
-        else leaf.detach().float().numpy()
-        for name, leaf in named_leaves(value, "logits").items()
-        if isinstance(leaf, torch.Tensor)
-    }
+    outputs = {}
+    for name, leaf in named_outputs(value).items():
+        if not isinstance(leaf, torch.Tensor):
+            outputs[name] = as_real(np.array(leaf))
+            continue
+        if leaf.dtype in (torch.float16, torch.bfloat16):
+            leaf = leaf.float()
+        outputs[name] = array_of(leaf)
+    return outputs
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """Return a copy of a tensor's numbers, with an axis for the parts of complex numbers."""
+    plain = tensor.detach().cpu()
+    if plain.layout != torch.strided:
+        plain = plain.to_dense()
+    if plain.is_quantized:
+        plain = plain.dequantize()
+    return as_real(plain.resolve_conj().resolve_neg().numpy()).copy()
+
+
+def in_precision(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """Convert a module's floats to a type, and complex numbers to pairs of this type."""
+    if not any(one.dtype.is_complex for one in (*module.parameters(), *module.buffers())):
+        return module.to(dtype)
+    pairs = torch.complex128 if dtype == torch.float64 else torch.complex64
+
+    def converted(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_complex():
+            return tensor.to(pairs)
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    return module._apply(converted)
 
 
 def with_masks(
@@ -162,11 +190,17 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
                 layer.momentum = 1.0
     for name, weight in module.named_parameters():
         if weight.requires_grad and weight.numel() and (weight == weight.flatten()[0]).all():
-            # A matrix of zeros hides all layers before it, so its numbers get the size 1/√fan-in.
-            size = 0.2 * float(weight.flatten()[0].abs()) or (
-                weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
-            )
-            weight += size * torch.randn(weight.shape, generator=generator)
+            constant = weight.flatten()[0]
+            if 0 < constant.abs() < SMALL:  # a LayerScale hides its whole branch
+                drawn = 0.2 + 0.6 * torch.rand(weight.shape, generator=generator)
+                weight.copy_(drawn * torch.sgn(constant))
+            else:
+                # A matrix of zeros hides all layers before it, so its numbers get the size
+                # 1/√fan-in.
+                size = 0.2 * float(constant.abs()) or (
+                    weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
+                )
+                weight += size * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
             changed.append(name)
     words = (
         f"random numbers for {len(changed)} constant arrays of the reference: {few(changed)}"

@@ -36,19 +36,24 @@ from resnet_fn.parity.record.torch_source import Rerun, TorchSource
 from resnet_fn.parity.record.torch_step import (
     Loss,
     MakeOptimizer,
+    TorchRun,
     TorchStepper,
+    load,
     on_batch,
     optimizer_alone,
     scalar,
     settings_of_optimizer,
 )
 from resnet_fn.parity.record.updates import record_run, record_updates
-from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
+from resnet_fn.parity.trace.data import Changing, ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING
 from resnet_fn.parity.trace.plan import MEAN_SIZE, Plan
+from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.stages import GRADIENTS
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
@@ -84,11 +89,13 @@ class TorchSide:
         self.plan = dataclasses.replace(plan, batches=batches)
         self.framework = f"PyTorch {torch.__version__.partition('+')[0]}"
         self.notes: list[str] = []
+        self.unread: set[str] = set()
         self._module, self._custom_loss = module, loss
         self._make_optimizer, self._build = make_optimizer, build
         # the precision in which rounding is measured
         self._rounded = "float16" if plan.precision == "fp16" else "float32"
         self._limits, self._masked = Limits(), None
+        self._drawn, self._not_drawn = Arrays(), list[str]()
 
     def session(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context that puts torch's generator back."""
@@ -145,6 +152,7 @@ class TorchSide:
 
     def arrays(self, outputs: Any) -> Arrays:
         """Return outputs as arrays by name."""
+        self.unread |= {*unread(outputs)}
         return outputs_of(outputs)
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
@@ -194,14 +202,37 @@ class TorchSide:
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates in float32, and in float64 for `rounding`."""
+        self._drawn = self._constants()
         with self._limits:
             run = self._run("float32")
         self._exact = self._run("float64")
+        if len(run.drawn) != len(self._exact.drawn):  # without rounding, a right port may differ
+            run.drawn, self._exact.drawn = [], []
+            self._not_drawn.append(f"{words_of_constants(self._drawn)}: it fails in float64")
         return run
+
+    def _constants(self) -> Arrays:
+        """Return random numbers for constant arrays with which the reference computes finite outputs."""
+        start, roles, stepper = state(self._reference), self.roles(), self._stepper("float32")
+        for positive in (False, True):
+            drawn = draw_constants(start, roles["trainable"], roles["tied"], positive)
+            runs = stepper.with_constants(start, drawn) if drawn else []
+            outputs = [
+                output
+                for run in runs
+                for arrays in (run.eval_outputs, *run.train_outputs)
+                for output in arrays.values()
+            ]
+            if runs and not any(np.isnan(output).any() for output in outputs):
+                return drawn
+        if drawn:
+            why = "its outputs are not finite" if runs else "the reference rejects them"
+            self._not_drawn.append(f"{words_of_constants(drawn)}: {why}")
+        return {}
 
     def _run(self, precision: str) -> Run:
         with in_float64() if precision == "float64" else contextlib.nullcontext():
-            return record_run(self._stepper(precision), self.plan, self.plan.rates, {})
+            return record_run(self._stepper(precision), self.plan, self.plan.rates, {}, self._drawn)
 
     def _stepper(self, precision: str) -> TorchStepper:
         given = (self.plan, self._loss, self._make_optimizer, precision)
@@ -223,7 +254,7 @@ class TorchSide:
         """Return the error of each array against float64 or, if larger, a multiple of its change by
         noise.
         """
-        noisy, first_update = [], dataclasses.replace(run, later=[], dropped=[])
+        noisy, first_update = [], dataclasses.replace(run, later=[], dropped=[], drawn=[])
         batch = self.plan.batches[0]
         for seed in range(_NOISY_RUNS) if self._rounded == "float32" else ():
             with Noise(seed):
@@ -258,9 +289,48 @@ class TorchSide:
             )
             return []
 
+    def changing(self, run: Run) -> Changing:
+        """Return which elements of integers and booleans change in float64, under noise, or in half
+        precision.
+
+        A batch runs under noise only if there are such outputs: other arrays have a rounding.
+        """
+        others = [self._exact]
+        if self._rounded == "float16":
+            others.append(self._run("float16"))
+        elif any(map(are_integers, [*run.eval_outputs.values(), *run.train_outputs[0].values()])):
+            others += self._noisy_batches(run)
+        return rounding.changing(run, others)
+
+    def _noisy_batches(self, run: Run) -> Iterator[Run]:
+        """Yield all batches under noise, with the weights before any update, and the outputs after
+        the updates.
+        """
+        for seed in range(_NOISY_RUNS):
+            with (
+                contextlib.suppress(Exception),
+                Noise(seed),
+            ):  # float64 is known, and noise may fail
+                given = (self.plan, self._loss, self._rounded, run.start)
+                module = copied(self._reference)
+                first, *later = (
+                    on_batch(module, given[0], batch, *given[1:]) for batch in self.plan.batches
+                )
+                last = TorchRun(load(module, run.after[-1]), *given[:3])
+                first.last_outputs = last.evaluate(self.plan.batches[0][0])
+                yield dataclasses.replace(first, later=later)
+
     def limits(self) -> list[str]:
-        """Return the limits that no number of the updates and probes has reached."""
-        return self._limits.lines
+        """Return the limits that no number of the updates and probes has reached, and the constant
+        arrays that have no random numbers in any run.
+        """
+        saved = self._reference.state_dict()
+        unsaved = [
+            f"{name}: always {float(buffer.flatten()[0]):g}"
+            for name, buffer in self._reference.named_buffers()
+            if name not in saved and hides_its_use(buffer.detach().numpy())
+        ]
+        return [*self._not_drawn, *unsaved, *self._limits.lines]
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several modules."""

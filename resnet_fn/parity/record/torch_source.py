@@ -11,7 +11,7 @@ from resnet_fn.parity.record.probes import measure
 from resnet_fn.parity.record.rounding import rounding
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
-from resnet_fn.parity.record.torch_module import call, tensors
+from resnet_fn.parity.record.torch_module import call, in_precision, tensors
 from resnet_fn.parity.record.torch_step import Loss, TorchRun
 from resnet_fn.parity.trace.data import Probes, Rounding, Run
 from resnet_fn.parity.trace.limits import SPREADS
@@ -99,7 +99,7 @@ class TorchSource:
         measured: dict[str, dict[str, dict[str, float]]] = {}
         try:
             with in_float64():
-                exact = self._compute(copied(self._module).double(), asked)
+                exact = self._compute(in_precision(copied(self._module), torch.float64), asked)
                 measure(measured, self._probes, asked, exact, 1)
             for seed in range(_NOISY_PROBES):
                 module = copied(self._module)

@@ -1,5 +1,7 @@
 """Train a torch module in a plain training loop, and record what the comparison needs."""
 
+import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -13,12 +15,21 @@ from resnet_fn.parity.record.optimizer_settings import torch_settings
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.record.torch_copy import copied
-from resnet_fn.parity.record.torch_module import call, dtype_of, outputs_of, state, tensors
+from resnet_fn.parity.record.torch_module import (
+    array_of,
+    call,
+    dtype_of,
+    in_precision,
+    outputs_of,
+    state,
+    tensors,
+)
 from resnet_fn.parity.record.torch_recipe import Average, recipe_optimizer
 from resnet_fn.parity.record.updates import record_updates
 from resnet_fn.parity.trace.data import RATE, STATISTICS, ParameterSettings, Run
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.returned import as_complex, shape_of
 from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, split
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -129,6 +140,17 @@ class TorchStepper:
         plan, loss, _, precision = self._given
         return on_batch(self._reference, plan, plan.batches[index], loss, precision, start)
 
+    def with_constants(self, start: Arrays, drawn: Arrays) -> list[Run]:
+        """Return [forward passes of the first batch with the arrays `drawn`], or [] if it fails."""
+        plan, loss, _, precision = self._given
+        # in its precision, or `in_float64` would write into a copy of each array
+        module = load(copied(self._reference).to(_DTYPES[precision]), drawn)
+        # A net that draws random numbers draws the same ones afterwards as without this run.
+        with contextlib.suppress(Exception), torch.random.fork_rng():
+            run = on_batch(module, plan, plan.batches[0], loss, precision, {**start, **drawn})
+            return [dataclasses.replace(run, gradients={})]
+        return []
+
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
         if self._masked is None:
@@ -139,8 +161,13 @@ class TorchStepper:
 
 def load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
     """Copy values into a module, by name."""
+    complex_ones = {name for name, one in module.state_dict().items() if one.dtype.is_complex}
+    arrays = {
+        name: as_complex(one) if name in complex_ones else np.array(one)
+        for name, one in values.items()
+    }
     module.load_state_dict(
-        {name: torch.from_numpy(np.array(one)) for name, one in values.items()}, strict=False
+        {name: torch.from_numpy(one) for name, one in arrays.items()}, strict=False
     )
     return module
 
@@ -165,7 +192,7 @@ class TorchRun:
         self.plan = plan
         self.loss = loss
         self.dtype = _DTYPES[precision]
-        self.module = copied(module).to(self.dtype)
+        self.module = in_precision(copied(module), self.dtype)
         self.parameters = {
             name: one for name, one in self.module.named_parameters() if one.requires_grad
         }
@@ -220,9 +247,9 @@ class TorchRun:
         gradients = {}
         for name, one in self.parameters.items():
             if one.grad is None:
-                gradients[name] = np.zeros(tuple(one.shape), np.float32)
+                gradients[name] = np.zeros(shape_of(one), np.float32)
             else:
-                gradients[name] = one.grad.to_dense().numpy().copy()
+                gradients[name] = array_of(one.grad)
         return gradients
 
 
@@ -312,23 +339,27 @@ def optimizer_alone(
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             parameters[name] = parameter
-            shapes[name] = tuple(parameter.shape)
+            shapes[name] = shape_of(parameter)
     weights, gradients = made_up(shapes)
     for name, parameter in parameters.items():
-        parameter.data.copy_(torch.from_numpy(weights[name]))
+        parameter.data.copy_(_like(parameter, weights[name]))
     optimizer, set_rate = optimizer_of(module, plan, make_optimizer)
     is_sparse = isinstance(optimizer, torch.optim.SparseAdam)
 
     def update(gradients: Arrays, rate: float) -> None:
         set_rate(rate)
         for name, parameter in parameters.items():
-            gradient = torch.from_numpy(gradients[name]).to(parameter.dtype)
+            gradient = _like(parameter, gradients[name]).to(parameter.dtype)
             parameter.grad = gradient.to_sparse(1) if is_sparse else gradient
         optimizer.step()
 
     return changes_alone(
-        weights, gradients, update, lambda: {n: p.detach().numpy() for n, p in parameters.items()}
+        weights, gradients, update, lambda: {n: array_of(p) for n, p in parameters.items()}
     )
+
+
+def _like(parameter: torch.Tensor, array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(as_complex(array) if parameter.dtype.is_complex else array)
 
 
 def scalar(value: Any) -> torch.Tensor:

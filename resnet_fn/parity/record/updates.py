@@ -6,11 +6,13 @@ from resnet_fn.parity.trace.plan import LATER, Plan
 from resnet_fn.parity.trace.tree import Arrays
 
 
-def record_run(stepper: Stepper, plan: Plan, rates: list[float], last: Arrays) -> Run:
+def record_run(
+    stepper: Stepper, plan: Plan, rates: list[float], last: Arrays, drawn: Arrays
+) -> Run:
     """Make the plan's updates, and run each further batch with the first weights.
 
     `rates` are the learning rates. `last` are the weights with which other state is compared after
-    the updates; {}: the side's own.
+    the updates; {}: the side's own. `drawn` are random numbers for constant arrays.
     """
     run = record_updates(stepper, plan, rates, last)
     # The following steps come after the updates, since a user's step may count its calls.
@@ -18,6 +20,8 @@ def record_run(stepper: Stepper, plan: Plan, rates: list[float], last: Arrays) -
         run.gradients = stepper.on_batch(0, run.start).gradients
     further = range(1, len(plan.batches))
     run.later = [stepper.on_batch(index, run.start) for index in further]
+    # before `with_masks`, after which a port's masks stay
+    run.drawn = stepper.with_constants(run.start, drawn) if drawn else []
     run.dropped = stepper.with_masks(run.start)
     return run
 

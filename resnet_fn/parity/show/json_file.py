@@ -21,6 +21,8 @@ def write_json(ladder: Verdict, path: str) -> None:
         "compiled": ladder.compiled,
         "rounding_measured": ladder.measured,
         "undecided": [title_of_stage(stage) for stage in ladder.undecided],
+        "undecided_arrays": ladder.counts[0],
+        "compared_arrays": ladder.counts[1],
         "first_stage": title_of_stage(stage) if (stage := ladder.first_stage) else None,
         "first_layer": getattr(ladder.first_layer, "name", None),
         "first_gradient": title_of(item.id) if (item := ladder.first_gradient) else None,

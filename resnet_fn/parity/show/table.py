@@ -91,6 +91,9 @@ def findings(ladder: Verdict) -> list[str]:
             )
         if not ladder.measured:
             within = " by tolerances alone (no side's rounding was measured)"
+        undecided, every = ladder.counts
+        if undecided:
+            within += f"; {undecided} of {every} arrays undecided"
         how = f"{'' if ladder.compiled else ', not compiled'}{within}{but}"
         compared = f", {ladder.coverage.compared}" if ladder.coverage.compared else ""
         lines = [f"verdict: both compute the same{how}{compared}"]

@@ -14,6 +14,9 @@ from resnet_fn.parity.trace.tree import Arrays
 
 Rounding = dict[StageId, dict[Key, float]]  # relative errors of the arrays of each stage
 
+# masks of the elements of integers and booleans that rounding may change, by stage
+Changing = dict[StageId, dict[Key, np.ndarray]]
+
 
 @dataclasses.dataclass(frozen=True)
 class Drop:
@@ -69,6 +72,8 @@ class Run:
     later: list["Run"] = field(default_factory=list)
     # update 1 again, with masks, if a layer uses one
     dropped: list["Run"] = field(default_factory=list)
+    # forward passes of the first batch again, with random numbers for constant arrays (in `start`)
+    drawn: list["Run"] = field(default_factory=list)
     # like `eval_outputs`, after the updates of `after`: with the reference's weights and this
     # side's other state
     last_outputs: Arrays = field(default_factory=dict)
@@ -108,6 +113,10 @@ class Trace:
     run: Run  # the numbers that were computed
     # errors against float64 or under noise; {}: unknown
     rounding: Rounding = field(default_factory=dict)
+    # elements of integers that change in float64 or under noise; none is listed: none changes
+    changing: Changing = field(default_factory=dict)
+    # what the net returns that is not read, such as "logits boxes (generator)"
+    unread: list[str] = field(default_factory=list)
     # width of a tie → the errors with flipped ties, and their number; {}: not stored
     flipped: dict[float, tuple[Rounding, int]] = field(default_factory=dict)
     # parameters that are one array, by name

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.trace.data import Run
+from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.stages import (
     ALL_GRADIENTS,
     AVERAGE,
@@ -45,6 +46,11 @@ def flat(arrays: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -
     )
 
 
+def floats(arrays: Arrays) -> Arrays:
+    """Return the arrays without those of integers and booleans, which have no rounding."""
+    return {name: one for name, one in arrays.items() if not are_integers(one)}
+
+
 def statistics_of(run: Run) -> Arrays:
     """Return BatchNorm's statistics, and other untrained arrays, after update 1."""
     first = run.after[0] if run.after else {}
@@ -70,7 +76,7 @@ MEASURED: dict[StageId, OfRun] = {
     TRAIN_FORWARD: lambda run: run.train_outputs[0] if run.train_outputs else {},
     LOSS: lambda run: {LOSS.name: np.asarray(run.losses[:1])},
     GRADIENTS: lambda run: run.gradients,
-    NORM: lambda run: {"norm": np.asarray(run.norms[:1])},
+    NORM: lambda run: {"norm": np.asarray(run.norms[:1])} if run.norms else {},
     CLIPPED: lambda run: run.clipped,
     RATE: lambda run: by_update(run.rates),
     CHANGE: change_of,
@@ -80,7 +86,7 @@ MEASURED: dict[StageId, OfRun] = {
     CHANGED_BUFFERS: lambda run: run.last_outputs,
     AVERAGE: lambda run: run.average,
     ALL_GRADIENTS: lambda run: {"": flat(run.gradients)},
-    OUTPUTS: lambda run: by_update(map(flat, run.train_outputs)),
+    OUTPUTS: lambda run: by_update(flat(floats(one)) for one in run.train_outputs),
 }
 
 ARRAYS: dict[StageId, OfRun] = {WEIGHTS: lambda run: run.start, **MEASURED}

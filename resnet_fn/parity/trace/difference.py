@@ -19,6 +19,8 @@ VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DI
 
 FITS = 1e-3  # relative error up to which a cause explains a difference
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 _APART = 1e6  # numbers above this times the median, such as −1e9, would hide all others in a norm
 
 
@@ -41,6 +43,7 @@ class Difference:
     # which rule of compare/allowed.py gives the larger one of the tolerance and the rounding's
     # limit
     why: str = field(default="", compare=False)
+    unsure: str = ""  # why the array decides nothing whatever its numbers are; empty otherwise
 
     @property
     def name(self) -> str:
@@ -52,17 +55,22 @@ class Difference:
         """One of "ok", "rounding" (beyond the tolerance, but only rounding), "undecided" and
         "DIFFERS".
         """
+        if self.unsure:
+            return UNDECIDED
         if math.isnan(self.relative):
             return UNDECIDED if self.tolerance else OK  # without a tolerance, arrays are copies
         if self.relative <= self.tolerance:
             return OK
-        if self.relative > ROUNDING_FACTOR * self.rounding:
+        # whatever the rounding: NaN or infinity is on one side alone
+        if math.isinf(self.relative) or self.relative > ROUNDING_FACTOR * self.rounding:
             return DIFFERS
         return ROUNDING if self.rounding <= CEILING else UNDECIDED
 
     @property
     def doubt(self) -> str:
         """The reason for the verdict "undecided"."""
+        if self.unsure:
+            return self.unsure
         if math.isnan(self.relative):
             return "no number is finite on either side"
         return (
@@ -104,14 +112,48 @@ def norm(array: Any) -> float:
     return float(np.linalg.norm(np.asarray(array, np.float64)))
 
 
+def are_integers(*arrays: Any) -> bool:
+    """Return whether all arrays have integers or booleans, of any width."""
+    return all(np.asarray(array).dtype.kind in "iub" for array in arrays)
+
+
+def _apart(a: Any, b: Any) -> np.ndarray:
+    """Return |a − b| of integers in float64, which is at least 1 where they are not equal."""
+    a, b = np.asarray(a), np.asarray(b)
+    wide = np.abs(np.subtract(a, b, dtype=np.float64))
+    apart: np.ndarray = np.where(a != b, np.maximum(wide, 1.0), 0.0)
+    return apart
+
+
+def in_range(array: Any, infinities: bool = False) -> np.ndarray:
+    """Return an array in float64, with ± float32's largest number for finite numbers beyond it.
+
+    If `infinities` is True, infinities become this number, too.
+    """
+    wide = np.asarray(array, np.float64)
+    if np.asarray(array).dtype != np.float64 and not infinities:
+        return wide  # no such number
+    beyond = np.abs(wide) > _LARGEST
+    if not infinities:
+        beyond &= np.isfinite(wide)
+    return (
+        np.clip(wide, -_LARGEST, _LARGEST, where=beyond, out=wide.copy()) if beyond.any() else wide
+    )
+
+
 def relative_error(a: Any, b: Any) -> float:
     """Return ‖a − b‖ / ‖b‖ in float64, or ‖a − b‖ if b is zero.
 
-    The error is infinite if NaN or infinities are at different places, and NaN if no number is
-    finite. Equal NaN and equal infinities are ignored. Very large numbers are compared separately,
-    and the larger of both errors is returned.
+    The error is infinite if the shapes differ or NaN or infinities are at different places, and NaN
+    if no number is finite. Equal NaN and equal infinities are ignored. Finite numbers beyond
+    float32's range count as its largest number. Very large numbers are compared separately, and the
+    larger of both errors is returned.
     """
-    a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
+    if np.shape(a) != np.shape(b):
+        return math.inf
+    if are_integers(a, b):
+        return norm(_apart(a, b)) / (norm(b) or 1.0)
+    a, b = (in_range(array).ravel() for array in (a, b))
     finite = np.isfinite(a) & np.isfinite(b)
     if not finite.all():  # else nothing is copied: a net's arrays are large
         if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
@@ -145,7 +187,8 @@ def difference(
     `tolerance` is the relative error that always passes. `rounding` is the relative rounding of
     `reference`, of which a multiple passes. `why` names the rule that gives the larger bound.
     """
-    a, b = np.asarray(port, np.float64), np.asarray(reference, np.float64)
+    exact = are_integers(port, reference)
+    a, b = in_range(port), in_range(reference)
     array = ArrayId(array) if isinstance(array, str) else array
     if a.shape != b.shape:
         raise ValueError(
@@ -153,7 +196,7 @@ def difference(
             "shapes equal"
         )
     with np.errstate(invalid="ignore"):
-        apart = np.abs(a - b)
+        apart = _apart(port, reference) if exact else np.abs(a - b)
     unclear = ~np.isfinite(apart)
     if unclear.any():
         equal = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -164,7 +207,7 @@ def difference(
     return Difference(
         id=array,
         max_abs=float(apart.max(initial=0.0)),
-        relative=relative_error(a, b),
+        relative=relative_error(port, reference),
         cosine=float(np.vdot(a[finite], b[finite])) / norms if norms else float(not apart.any()),
         port=float(a[place]) if a.size else 0.0,
         reference=float(b[place]) if a.size else 0.0,

@@ -34,10 +34,11 @@ def merge(recordings: Sequence[Trace]) -> Trace:
     """
     first, runs = recordings[0], [one.run for one in recordings]
     whole = first.plan.accumulate % len(runs) > 0
-    later, dropped = (
-        zip(*(getattr(one, name) for one in runs), strict=True) for name in ("later", "dropped")
+    later, dropped, drawn = (
+        zip(*(getattr(one, name) for one in runs), strict=True)
+        for name in ("later", "dropped", "drawn")
     )
-    for group in (runs, *later, *dropped):
+    for group in (runs, *later, *dropped, *drawn):
         for outputs in zip(*(one.train_outputs for one in group), strict=True):
             rows = {
                 name: [one[name] for one in outputs]

@@ -16,12 +16,13 @@ class StageId:
     mode: str = ""  # "eval" or "train" for what runs forward; empty for all others
     batch: int = FIRST  # FIRST; 2, 3, … for one further batch; EVERY_LATER
     masked: bool = False  # whether the same dropout masks are used on both sides
+    drawn: bool = False  # whether constant arrays have random numbers instead (`draw_constants`)
     update: int = 0  # the number of the update after which weights are compared, if it varies
 
     @property
     def of_first_batch(self) -> "StageId":
-        """The id of the same arrays on the first batch without masks."""
-        return dataclasses.replace(self, batch=FIRST, masked=False)
+        """The id of the same arrays on the first batch as it is, without masks."""
+        return dataclasses.replace(self, batch=FIRST, masked=False, drawn=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,9 @@ class ArrayId:
     factor: int = 0  # … the factor of the outputs
     rows: tuple[int, int] | None = None  # of an initial array: (first, one after the last)
     row: int | None = None  # … or a single row of these
-    moment: str = ""  # … "mean", "std", "kurtosis", "orthogonal" or "each build"
+    moment: str = (
+        ""  # … "mean", "std", "kurtosis", "distribution", "orthogonal", "clone" or "each build"
+    )
 
 
 Key = str | int  # the name of a parameter or output, or the number of an update
