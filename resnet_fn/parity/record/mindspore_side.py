@@ -14,6 +14,7 @@ from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import check_scalar, loss_of_logits, mean_size
+from resnet_fn.parity.record.kernel_faults import kernel_faults
 from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.record.masked_cells import masked
 from resnet_fn.parity.record.mindspore_cell import (
@@ -24,6 +25,7 @@ from resnet_fn.parity.record.mindspore_cell import (
     first_call,
     outputs_of,
     parameters_by_path,
+    run_in,
     state,
 )
 from resnet_fn.parity.record.mindspore_layers import layers_of, probes_of, roles_of
@@ -54,7 +56,7 @@ from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.plan import MEAN_SIZE, LossPlan, Plan
 from resnet_fn.parity.trace.ranks import check_shares
 from resnet_fn.parity.trace.returned import unread
-from resnet_fn.parity.trace.source import StoredSource
+from resnet_fn.parity.trace.source import KernelFault, StoredSource
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
@@ -217,12 +219,26 @@ class MindSporeSide:
         )
         last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
         run = record_run(stepper, plan, rates, last, drawn)
+        stepper.put_back()  # of the optimizer's state, which `updates` may need again
         assign(net, self._start)
         if not run.after:
             name = type(self._optimizer).__name__ if self._optimizer else plan.optimizer.name
             self.notes.append(f"updates are not compared: {name} has no kernel on this device")
         self.notes += [decays] if decays else []
         return run
+
+    def uncompiled(self, like: Like | None) -> Run:
+        """Make the updates again without dropout masks, not compiled. The net is as after
+        `record`.
+        """
+        self._set_masks = None
+        with run_in("pynative"), without_dropout(self._cells.items()):
+            return self.updates(like)
+
+    def kernel_faults(self) -> list[KernelFault]:
+        """Return the known faults of MindSpore's kernels that the port may use."""
+        given = [one for one in (self._custom_loss, self._make_step, self._optimizer) if one]
+        return kernel_faults([*self._cells.values(), *given])
 
     def _constants(self) -> Arrays:
         """Return random numbers for constant arrays, of a net that is a reference itself."""

@@ -272,6 +272,11 @@ class MindSporeStepper:
         run.train_outputs, run.gradients = [self._kept()], self._gradients()
         return run
 
+    def put_back(self) -> None:
+        """Write the values from before any update into the net and the optimizer."""
+        for parameter, value in self._clipped[1]:
+            write(parameter, value)
+
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
         if self._set_masks is None:
