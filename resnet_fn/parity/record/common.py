@@ -77,6 +77,13 @@ def dropout_notes(
 _INSTALLED = (str(Path(__file__).parents[2]), sysconfig.get_path("stdlib"))
 
 
+def is_of_user(file: str) -> bool:
+    """Return whether a file of source is the user's: not of this package, Python or another
+    package.
+    """
+    return not file.startswith((*_INSTALLED, "<")) and "-packages" not in Path(file).as_posix()
+
+
 def place_of(error: BaseException) -> str:
     """Return " at net.py:12" for the last line of the user's code in an error's traceback, or
     "".
@@ -84,8 +91,7 @@ def place_of(error: BaseException) -> str:
     lines = [
         f"{Path(frame.filename).name}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((*_INSTALLED, "<"))
-        and "-packages" not in Path(frame.filename).as_posix()
+        if is_of_user(frame.filename)
     ]
     return f" at {lines[-1]}" if lines else ""
 
