@@ -105,7 +105,7 @@ def compare_stages(sides: Sides, known: Mapping[StageId, Stage] | None = None) -
             continue
         if sides.port.workers and rule.each_worker:
             stage = rule.with_workers(merged(stage, map(rule.stage, others)), workers)
-        result.append(
-            undecided_if_random(stage, sides.port, sides.reference) if rule.trains else stage
-        )
+        if rule.trains:
+            stage = undecided_if_random(stage, sides.port, sides.reference)
+        result.append(stage)
     return result

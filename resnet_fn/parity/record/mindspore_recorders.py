@@ -24,11 +24,11 @@ def recording_reduce(
     """Return an all-reduce that records its calls, and two functions that return the recorded
     inputs and results.
     """
-    (keep_sent, sent), (keep_received, received) = (
-        recorder(shapes, "sent"),
-        recorder(shapes, "received"),
-    )
-    count, first = len(shapes), tuple(next(iter(shapes.values())))
+    keep_sent, sent = recorder(shapes, "sent")
+    keep_received, received = recorder(shapes, "received")
+    count = len(shapes)
+    first_shape = next(iter(shapes.values()))
+    first = tuple(first_shape)
 
     def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         sums = all_reduce(tensors)
@@ -48,22 +48,23 @@ def recorder(
 
     The arrays have the types in `types`, by default float32.
     """
-    kinds = tuple((types or {}).get(name, mindspore.float32) for name in shapes)
-    parameters = tuple(
-        Parameter(
-            Tensor(np.zeros(shape), kind), name=f"record.{title}.{index}", requires_grad=False
-        )
-        for index, (shape, kind) in enumerate(zip(shapes.values(), kinds, strict=True))
-    )
+    types = types or {}
+    kinds = tuple(types.get(name, mindspore.float32) for name in shapes)
+    zeros = []
+    for index, (shape, kind) in enumerate(zip(shapes.values(), kinds, strict=True)):
+        zero = Tensor(np.zeros(shape), kind)
+        name = f"record.{title}.{index}"
+        zeros.append(Parameter(zero, name=name, requires_grad=False))
+    parameters = tuple(zeros)
 
     def keep(tensors: Sequence[Tensor]) -> None:
         for index in range(len(parameters)):
-            _assign(parameters[index], _cast(tensors[index], kinds[index]))
+            value = _cast(tensors[index], kinds[index])
+            _assign(parameters[index], value)
 
     def kept() -> Arrays:
-        return {
-            name: array_of(parameter) for name, parameter in zip(shapes, parameters, strict=True)
-        }
+        arrays = map(array_of, parameters)
+        return dict(zip(shapes, arrays, strict=True))
 
     return keep, kept
 
@@ -77,16 +78,20 @@ def output_recorder(
     numbers and texts are constants of the code.
     """
     if not compiled:
-        last: list[Arrays] = []
+        last: Arrays = {}
 
         def keep_any(outputs: Any) -> None:
-            last[:] = [outputs_of(outputs)]
+            last.clear()
+            last.update(outputs_of(outputs))
 
-        return keep_any, lambda: last[0]
+        return keep_any, lambda: dict(last)
+
     constants = outputs_of(like)
     pick, tensors = picker(like)
-    types = {name: _stored_type(one) for name, one in tensors.items()}
-    shapes = {name: one.shape for name, one in tensors.items()}
+    types, shapes = {}, {}
+    for name, tensor in tensors.items():
+        types[name] = _stored_type(tensor)
+        shapes[name] = tensor.shape
     keep, kept = recorder(shapes, title, types)
 
     def keep_outputs(outputs: Any) -> None:
@@ -100,14 +105,18 @@ def picker(like: Any) -> tuple[Callable[[Any], tuple[Tensor, ...]], dict[str, Te
     `like`, and the tensors of `like` by name, in the same order.
     """
     named = tensor_paths(like, Tensor)
-    paths, outputs = tuple(named.values()), named_outputs(like)
+    paths = tuple(named.values())
+    outputs = named_outputs(like)
 
     def pick(outputs: Any) -> tuple[Tensor, ...]:
         tensors: tuple[Tensor, ...] = ()
         for index in range(len(paths)):
             value = outputs
             for key, is_attribute in paths[index]:
-                value = getattr(value, key) if is_attribute else value[key]
+                if is_attribute:
+                    value = getattr(value, key)
+                else:
+                    value = value[key]
             tensors += (value,)
         return tensors
 
@@ -115,8 +124,9 @@ def picker(like: Any) -> tuple[Callable[[Any], tuple[Tensor, ...]], dict[str, Te
 
 
 def _stored_type(tensor: Tensor) -> Any:
-    halves = (mindspore.float16, mindspore.bfloat16)
-    return mindspore.float32 if tensor.dtype in halves else tensor.dtype
+    kind = tensor.dtype
+    is_half = kind in (mindspore.float16, mindspore.bfloat16)
+    return mindspore.float32 if is_half else kind
 
 
 def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
@@ -146,6 +156,7 @@ def recording_loss(loss: Loss, keep: Callable[[Any], None]) -> Loss:
 
     def record(values: Any, targets: Any) -> Tensor:
         keep(values)
-        return loss(values, targets).reshape(()).astype(mindspore.float32)
+        value = loss(values, targets)
+        return value.reshape(()).astype(mindspore.float32)
 
     return record

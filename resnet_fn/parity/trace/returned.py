@@ -1,7 +1,7 @@
 """What a net returns, in either framework: tensors, arrays, numbers and texts by name, inside of
 tuples, lists, dicts, dataclasses and other objects.
 
-A leaf that is none of these is not read, and the comparison says so (`unread`).
+A leaf that is none of these is not read; `unread` names it.
 """
 
 import copy
@@ -54,23 +54,27 @@ def returned(value: Any) -> Iterator[tuple[Path, Any]]:
 def _walk(value: Any, depth: int) -> Iterator[tuple[Path, Any]]:
     if is_array(value) or isinstance(value, bool | int | float | complex | str):
         yield (), value
-    elif not _has_no_numbers(value):
-        steps = list(_parts_of(value)) if depth < _DEEPEST else []
-        found = False
-        for step, part in steps:
-            for path, leaf in _walk(part, depth + 1):
-                found = True
-                yield (step, *path), leaf
-        is_container = isinstance(value, Mapping | tuple | list)
-        if not found and not is_container and not _has_attributes(value):
-            yield (), Unread(type(value).__name__)
+        return
+    if _has_no_numbers(value):
+        return
+    parts = _parts_of(value) if depth < _DEEPEST else ()
+    has_leaves = False
+    for step, part in parts:
+        for path, leaf in _walk(part, depth + 1):
+            has_leaves = True
+            yield (step, *path), leaf
+    is_container = isinstance(value, Mapping | tuple | list)
+    if not has_leaves and not is_container and not _has_attributes(value):
+        kind = type(value).__name__
+        yield (), Unread(kind)
 
 
 def _has_no_numbers(value: Any) -> bool:
     if value is None or isinstance(value, enum.Enum | bytes) or callable(value):
         return True
+    kind = type(value).__name__
     # a framework's type or device
-    return type(value).__name__.lower() in ("dtype", "device", "ellipsis")
+    return kind.lower() in ("dtype", "device", "ellipsis")
 
 
 def _parts_of(value: Any) -> Iterable[tuple[PathStep, Any]]:
@@ -96,11 +100,18 @@ def _attributes_of(value: Any) -> list[str]:
     if dataclasses.is_dataclass(value):
         return [field.name for field in dataclasses.fields(value)]
     slots: list[str] = []
-    for class_ in reversed(type(value).__mro__):
+    classes = type(value).__mro__
+    for class_ in reversed(classes):
         own = class_.__dict__.get("__slots__", ())
-        slots += [own] if isinstance(own, str) else list(own)
-    known = [name for name in slots if hasattr(value, name) and not name.startswith("__")]
-    return [*known, *getattr(value, "__dict__", {})]
+        if isinstance(own, str):
+            own = [own]
+        slots.extend(own)
+    known = []
+    for name in slots:
+        if hasattr(value, name) and not name.startswith("__"):
+            known.append(name)
+    attributes = getattr(value, "__dict__", {})
+    return [*known, *attributes]
 
 
 def named_outputs(value: Any, single: str = SINGLE) -> dict[str, Any]:
@@ -110,43 +121,52 @@ def named_outputs(value: Any, single: str = SINGLE) -> dict[str, Any]:
     """
     named = {}
     for path, leaf in returned(value):
-        if not isinstance(leaf, Unread):
-            named[_name_of(path, leaf, single)] = leaf if is_array(leaf) else _constant(leaf)
+        if isinstance(leaf, Unread):
+            continue
+        name = _name_of(path, leaf, single)
+        named[name] = leaf if is_array(leaf) else _constant(leaf)
     return named
 
 
 def _name_of(path: Path, leaf: Any, single: str = SINGLE) -> str:
-    words = " ".join([single, *(str(key) for key, _ in path)])
+    keys = [key for key, _ in path]
+    words = " ".join([single, *map(str, keys)])
     if isinstance(leaf, str):
-        return f"{words}{TEXT}"
-    is_setting = any(isinstance(key, OfClass) for key, _ in path) and not is_array(leaf)
-    return f"{words}{NUMBER}" if is_setting else words
+        return words + TEXT
+    if is_array(leaf):
+        return words
+    is_setting = any(isinstance(key, OfClass) for key in keys)
+    return words + NUMBER if is_setting else words
 
 
 def _constant(leaf: Any) -> np.ndarray:
     """Return a number as an array without axes, or a text as the numbers of its characters."""
     if isinstance(leaf, str):
-        return np.array([ord(one) for one in leaf], np.int32)
+        characters = [ord(character) for character in leaf]
+        return np.array(characters, np.int32)
     return np.asarray(leaf)
 
 
 def unread(value: Any) -> list[str]:
     """Return a text for each leaf that is not read, such as "logits boxes (generator)"."""
-    return [
-        f"{_name_of(path, leaf)} ({leaf.kind})"
-        for path, leaf in returned(value)
-        if isinstance(leaf, Unread)
-    ]
+    texts = []
+    for path, leaf in returned(value):
+        if isinstance(leaf, Unread):
+            name = _name_of(path, leaf)
+            texts.append(f"{name} ({leaf.kind})")
+    return texts
 
 
 def tensor_paths(value: Any, tensor: type) -> dict[str, Path]:
     """Return the path of each leaf that is a framework's `tensor`, by the leaf's name."""
-    found = returned(value)
-    return {
-        _name_of(path, leaf): tuple((str(key) if named else key, named) for key, named in path)
-        for path, leaf in found
-        if isinstance(leaf, tensor)
-    }
+    paths = {}
+    for path, leaf in returned(value):
+        if not isinstance(leaf, tensor):
+            continue
+        name = _name_of(path, leaf)
+        # compiled code takes no subclass of str
+        paths[name] = tuple((str(key) if named else key, named) for key, named in path)
+    return paths
 
 
 def with_leaves(like: Any, values: Arrays, tensor: Callable[[Any], Any]) -> Any:
@@ -165,10 +185,11 @@ def with_leaves(like: Any, values: Arrays, tensor: Callable[[Any], Any]) -> Any:
         if isinstance(leaf, np.ndarray | np.generic):
             return array.astype(leaf.dtype)
         if array.ndim > leaf.ndim:  # a complex number's parts are the last axis
-            return tensor(as_complex(array)).to(leaf.dtype)
+            array = as_complex(array)
         return tensor(array).to(leaf.dtype)
 
-    return _rebuilt(like, replaced, {path for path, _ in returned(like)}, ())
+    paths = {path for path, _ in returned(like)}
+    return _rebuilt(like, replaced, paths, ())
 
 
 def _rebuilt(
@@ -180,12 +201,15 @@ def _rebuilt(
     if not any(path[: len(at)] == at for path in paths):
         return value
 
-    parts = {step: _rebuilt(part, function, paths, (*at, step)) for step, part in _parts_of(value)}
-    if isinstance(value, tuple):
-        items = parts.values()
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    parts = {}
+    for step, part in _parts_of(value):
+        parts[step] = _rebuilt(part, function, paths, (*at, step))
+    items = parts.values()
     if isinstance(value, list):
-        return list(parts.values())
+        return list(items)
+    if isinstance(value, tuple):
+        is_named = hasattr(value, "_fields")
+        return type(value)(*items) if is_named else tuple(items)
     result = copy.copy(value)
     for (key, is_attribute), part in parts.items():
         if is_attribute:
