@@ -11,7 +11,7 @@ from mindspore import Tensor, nn, ops
 from resnet_fn.parity.explain.kernel_causes import kernel_causes
 from resnet_fn.parity.record.kernel_faults import FAULTS, kernel_faults
 from resnet_fn.parity.show.titles import title_of_stage
-from small_nets import Ours, Theirs, ladder_of, own_step, t, vector
+from small_nets import Ours, Theirs, ladder_of, module, own_step, t, vector
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -82,3 +82,14 @@ def test_only_faults_of_used_operations_are_named():
         (of_selu,), (of_pad,) = kernel_faults([nn.SeLU()]), kernel_faults([nn.ZeroPad2d(1)])
         assert of_selu.words == f"MindSpore {version}: the gradient of ops.selu at −1 is 0.76 off"
         assert "from the second call on, the gradient of ops.pad is wrong" in of_pad.words
+
+
+def test_a_slice_without_a_gradient_is_explained():
+    class Sliced(nn.Cell):
+        def construct(self, x: Tensor) -> Tensor:
+            return x.reshape(6, 4, 2, 1)[:, ::2].reshape(6, 4)
+
+    sliced = module(lambda self, x: x.reshape(6, 4, 2, 1)[:, ::2].flatten(1))
+    reference = Theirs(t.Linear(8, 8), sliced, width=4)
+    with pytest.raises(ValueError, match="gradient of a slice with a step"):
+        ladder_of(Ours(nn.Dense(8, 8), Sliced(), width=4), reference, [vector()])

@@ -97,9 +97,8 @@ def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:
     """Compare one execution of a layer in both nets. Both executions must have outputs."""
     assert port.output is not None
     assert reference.output is not None
-    port_output, reference_output = _repeated(
-        port.output, _laid_out_as(port.output, reference.output)
-    )
+    own = _at_valid_steps(port.output, reference)
+    port_output, reference_output = _repeated(own, _laid_out_as(own, reference.output))
     output = _arrays(port.title, port_output, reference_output, reference.output_rounding)
     input_ = None
     # A port's last projection may be paired with a whole attention, which has another input.
@@ -129,6 +128,23 @@ def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:
                 "reference"
             )
     return LayerDifference(mode, port.title, reference.title, output, input_, tuple(hints))
+
+
+def _at_valid_steps(port: np.ndarray, reference: Layer) -> np.ndarray:
+    """Return a port's padded sequences [samples, steps, …] or [steps, samples, …], with zeros where
+    the reference's packed sequences have no step.
+    """
+    valid, there = reference.valid, reference.output
+    if valid is None or there is None or port.shape[2:] != there.shape[2:]:
+        return port
+    samples, steps = valid.shape
+    found = []
+    for batch_first in (port, port.swapaxes(0, 1)):
+        if batch_first.shape[0] == samples and batch_first.shape[1] >= steps:
+            shown = batch_first[:, :steps]
+            kept = valid.reshape(samples, steps, *(1,) * (shown.ndim - 2))
+            found.append(np.where(kept, shown, 0.0))
+    return min(found, key=lambda one: float(np.linalg.norm(one - there)), default=port)
 
 
 def _laid_out_as(port: Any, reference: Any) -> Any:

@@ -185,6 +185,11 @@ def explained(inputs: Tree, compiled: bool = False, train: bool = False) -> Iter
                 f"no {device} kernel: {kernel[kernel.lastindex or 0]}; run `parity record` on a "
                 "device that has one"
             )
+        elif "StridedSliceGrad" in text:
+            fix = (
+                "MindSpore's gradient of a slice with a step, x[:, ::2], or without elements fails on "
+                "a CPU; write it otherwise, for example as a reshape and an index"
+            )
         elif shapes:
             fix = "give the net the inputs that the reference takes"
         elif compiled or _OF_GRAPHS in text:
