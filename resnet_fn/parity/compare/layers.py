@@ -138,13 +138,13 @@ def _at_valid_steps(port: np.ndarray, reference: Layer) -> np.ndarray:
     if valid is None or there is None or port.shape[2:] != there.shape[2:]:
         return port
     samples, steps = valid.shape
-    found = []
+    kept = []
     for batch_first in (port, port.swapaxes(0, 1)):
         if batch_first.shape[0] == samples and batch_first.shape[1] >= steps:
             shown = batch_first[:, :steps]
-            kept = valid.reshape(samples, steps, *(1,) * (shown.ndim - 2))
-            found.append(np.where(kept, shown, 0.0))
-    return min(found, key=lambda one: float(np.linalg.norm(one - there)), default=port)
+            mask = valid.reshape(samples, steps, *(1,) * (shown.ndim - 2))
+            kept.append(np.where(mask, shown, 0.0))
+    return min(kept, key=lambda one: float(np.linalg.norm(one - there)), default=port)
 
 
 def _laid_out_as(port: Any, reference: Any) -> Any:

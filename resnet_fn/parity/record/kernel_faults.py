@@ -37,7 +37,7 @@ def kernel_faults(users: Iterable[Any]) -> list[KernelFault]:
     """Return the faults that this process has, of operations that cells or functions may use."""
     text, version = _source(users), mindspore.__version__
     used = [known for known in FAULTS if re.search(known.used, text)]
-    found = [
+    faults = [
         KernelFault(f"MindSpore {version}: {known.what} is wrong", True)
         for known in used
         if known.compiled and version.startswith(known.versions)
@@ -47,8 +47,8 @@ def kernel_faults(users: Iterable[Any]) -> list[KernelFault]:
             error = known.error()
             if error > _SEEN or np.isnan(error):
                 words = f"MindSpore {version}: {known.what} is {error:.2g} off"
-                found.append(KernelFault(words, False))
-    return found
+                faults.append(KernelFault(words, False))
+    return faults
 
 
 def _source(users: Iterable[Any]) -> str:
@@ -103,12 +103,16 @@ def _padded() -> float:
 
 
 def _selu() -> float:
-    right = np.array([1.0507009873554805 * 1.6732632423543772 * np.exp(-1.0)])
-    return _gradient_error(ops.selu, np.array([-1.0], np.float32), right)
+    scale = 1.0507009873554805
+    alpha = 1.6732632423543772
+    x = np.array([-1.0], np.float32)
+    right = scale * alpha * np.exp(x)
+    return _gradient_error(ops.selu, x, right)
 
 
 def _split() -> float:
-    w, right = _numbers(4, 3, 2), np.zeros((2, 6, 4))
+    w = _numbers(4, 3, 2)
+    right = np.zeros((2, 6, 4))
     right[:, 3:] = w.transpose(2, 1, 0)
     taken = lambda x: mint.split(x, 3, 1)[1].permute(2, 1, 0) * Tensor(w)  # noqa: E731
     return _gradient_error(taken, _numbers(2, 6, 4), right)

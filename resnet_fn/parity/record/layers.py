@@ -68,8 +68,11 @@ def record_layers(
 
         def before(layer: Any, inputs: Any, named: Any) -> None:
             # a layer may write into inputs
-            packed = [padded(one)[0] for one in inputs[:1] if is_packed(one)]
-            taken.append(packed or [_array(value) for value in _tensors((inputs, named))])
+            if inputs and is_packed(inputs[0]):
+                array, _ = padded(inputs[0])
+                taken.append([array])
+                return
+            taken.append([_array(value) for value in _tensors((inputs, named))])
 
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
             given, (result, valid) = taken.pop(), _first_output(output)
@@ -121,11 +124,16 @@ def _array(tensor: Any) -> np.ndarray:
 
 def _first_output(output: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return the first tensor of an output and, if it is packed sequences, a mask of their steps."""
-    first = output[0] if isinstance(output, tuple) and output else output
-    if packed := next(filter(is_packed, (output, first)), None):
-        return padded(packed)
-    result = next((leaf for _, leaf in returned(output) if _is_tensor(leaf)), None)
-    return (None if result is None else _array(result)), None
+    candidates = [output]
+    if isinstance(output, tuple):
+        candidates += output[:1]
+    for one in candidates:
+        if is_packed(one):
+            return padded(one)
+    for _, leaf in returned(output):
+        if _is_tensor(leaf):
+            return _array(leaf), None
+    return None, None
 
 
 def _tensors(tree: Any) -> Iterator[Any]:

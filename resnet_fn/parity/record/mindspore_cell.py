@@ -171,7 +171,7 @@ def explained(inputs: Tree, compiled: bool = False, train: bool = False) -> Iter
     """Turn an error inside a `with` block into a ValueError that lists the inputs and suggests a
     fix.
 
-    `train` says that the net runs in training mode.
+    `train` is whether the net runs in training mode.
     """
     try:
         with process.ending_mixed_precision():

@@ -7,19 +7,29 @@ import numpy as np
 
 def is_packed(value: Any) -> bool:
     """Return whether a value is a `PackedSequence` of PyTorch."""
-    return type(value).__name__ == "PackedSequence" and hasattr(value, "batch_sizes")
+    name = type(value).__name__
+    return name == "PackedSequence"
 
 
 def padded(sequences: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return packed sequences as an array [samples, steps, …] with zeros after each sequence's end,
     and a mask [samples, steps] of the steps that a sequence has.
     """
-    data, sizes = sequences.data.detach().double().numpy(), sequences.batch_sizes.tolist()
-    result = np.zeros((sizes[0], len(sizes), *data.shape[1:]))
-    valid = np.zeros(result.shape[:2], bool)
-    ends = np.cumsum(sizes)
-    for step, (size, end) in enumerate(zip(sizes, ends, strict=True)):
-        result[:size, step] = data[end - size : end]
+    data = sequences.data.detach().double().numpy()
+    sizes = sequences.batch_sizes.tolist()
+    samples = sizes[0]
+    steps = len(sizes)
+    shape = (samples, steps, *data.shape[1:])
+    result = np.zeros(shape)
+    valid = np.zeros((samples, steps), bool)
+    start = 0
+    for step, size in enumerate(sizes):
+        end = start + size
+        result[:size, step] = data[start:end]
         valid[:size, step] = True
+        start = end
     order = sequences.unsorted_indices
-    return (result, valid) if order is None else (result[order.numpy()], valid[order.numpy()])
+    if order is None:
+        return result, valid
+    places = order.numpy()
+    return result[places], valid[places]
