@@ -164,10 +164,6 @@ def _check_usage_of_record(parsed: argparse.Namespace) -> None:
     several = "MS_ROLE" in os.environ  # msrun started this process
     cli.raise_usage_errors(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
-        (
-            parsed.out and Path(parsed.out).is_dir() and any(Path(parsed.out).iterdir()),
-            f"--out: {parsed.out} is not empty; give a new folder",
-        ),
         (parsed.net and parsed.reference, "--net: give either --net or --reference, not both"),
         (own and parsed.model, "--model: give only one of --model, --net and --reference"),
         (
@@ -221,11 +217,11 @@ def replay_trace(arguments: Sequence[str]) -> int:
     functions = load_functions(asked)
     began = time.perf_counter()
     reference = load_recording(Path(parsed.trace))
-    file = reference.file.partition(",")[0]
     cli.raise_usage_errors(
         (
-            file and not (parsed.net or parsed.model),
-            f"--net: the trace is of {file}; give --net FILE:FUNCTION, the port of that net",
+            reference.file and not (asked.net or asked.model),
+            f"--net: the trace is of {reference.file.partition(',')[0]}, which is no net of this "
+            "package; give --net FILE:FUNCTION, its port to MindSpore",
         )
     )
     source = _source_of(reference, asked)

@@ -56,6 +56,8 @@ _STEP = (
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}
 _FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
+_NEW_FOLDER = {"metavar": "FOLDER", "type": cli.new_folder}
+_JSON = {"metavar": "FILE", "type": cli.file_to_write}
 _LAYERS = {"choices": ("all", "none"), "default": "all"}
 _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "model": ("NAME", "a net of this package"),
@@ -86,18 +88,12 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
         "exit 1 also if a probe differs, or if a difference within tolerance exceeds rounding",
     ),
     "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
-    "json": (
-        {"metavar": "FILE", "type": cli.file_to_write},
-        "write the results of every stage, array and layer as JSON into this file",
-    ),
+    "json": (_JSON, "write the results of every stage, array and layer as JSON into this file"),
     "report": (
         _FOLDER,
         "write parity.html with verdict, stages, losses and each layer's error into this folder",
     ),
-    "out": (
-        {"metavar": "FOLDER", "type": cli.folder_to_write},
-        "a new folder for the trace",
-    ),
+    "out": (_NEW_FOLDER, "a new folder for the trace"),
     "layers": (
         _LAYERS,
         "none: record no layers; then no layer is compared, and both nets must name parameters "

@@ -1,15 +1,17 @@
 """Build, record and compare both nets as the user asks for them."""
 
 import dataclasses
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from resnet_fn.parity import memory
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.record.printed_once import lines_printed_once
 from resnet_fn.parity.tasks import built
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.source import Recorded
+from resnet_fn.parity.trace.source import Recorded, StoredSource
 from resnet_fn.runtime.user_files import imports_beside
 from resnet_fn.runtime.workers import Workers
 
@@ -87,6 +89,8 @@ class Nets:
         places = (self.asked.reference, self.asked.loss, self.asked.optimizer)
         with imports_beside(*places), lines_printed_once():
             net = self.reference_net()
+            copies = memory.REFERENCE if self.asked.out else memory.BOTH
+            memory.warn(_sizes(net.parameters()), len(self.plan.batches), copies)
             side = TorchSide(net, self.plan, own("loss"), own("optimizer"), build)
             return record(side, probes=self.asked.with_probes)
 
@@ -106,6 +110,7 @@ class Nets:
         places = (self.asked.net, self.asked.loss, self.asked.optimizer, self.asked.our_step)
         with imports_beside(*places), lines_printed_once(), run_in(self.asked.mode):
             net = build()
+            memory.warn(_sizes(net.get_parameters()), len(self.plan.batches), memory.PORT)
             options: dict[str, Any] = {
                 "optimizer": make_optimizer(net) if make_optimizer else None,
                 "workers": workers,
@@ -142,10 +147,17 @@ class Nets:
         )
         with imports_beside(*places), lines_printed_once():
             net = build()
+            if isinstance(reference.source, StoredSource):
+                memory.warn(_sizes(net.get_parameters()), len(self.plan.batches), memory.REPLAY)
             options |= {"optimizer": own["our_optimizer"](net)} if "our_optimizer" in own else {}
             options |= {"make_step": own["our_step"]} if "our_step" in own else {}
             options["quick"] = not self.asked.with_probes
             return replay(reference, net, build=build, loss=own.get("our_loss"), **options)
+
+
+def _sizes(parameters: Iterable[Any]) -> list[int]:
+    """Return the bytes of each parameter; 0 of one whose size the first batch decides."""
+    return [getattr(one, "nbytes", 0) for one in parameters if not hasattr(one, "materialize")]
 
 
 def _arguments(plan: Plan, classes: int) -> dict[str, Any]:

@@ -28,6 +28,8 @@ from resnet_fn.parity.trace.source import Recorded, StoredSource
 from resnet_fn.parity.trace.stages import WEIGHTS
 from resnet_fn.parity.trace.tree import Batch
 
+_PROBLEMS = 6  # so many unpaired arrays are listed before advice: only some hints are printed
+
 _RATE = 0.01  # small enough that a small batch does not make training chaotic
 
 
@@ -66,7 +68,14 @@ def replay(
         if names.problems:
             notes = unmatched_notes(side.layers("eval"), reference.layers["eval"])
             problems = Stage(
-                WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes]
+                WEIGHTS,
+                failed="; ".join(names.problems),
+                hints=[
+                    *names.problems[:_PROBLEMS],
+                    *names.advice,
+                    *names.problems[_PROBLEMS:],
+                    *notes,
+                ],
             )
             return Ladder([inputs_stage(plan.batches, plan.batches), problems], [], names, [])
         like = like_of(reference, names, options.get("optimizer") is not None)

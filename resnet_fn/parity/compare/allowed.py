@@ -17,13 +17,7 @@ import numpy as np
 
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding
-from resnet_fn.parity.trace.difference import (
-    DIFFERS,
-    UNDECIDED,
-    Difference,
-    difference,
-    norm,
-)
+from resnet_fn.parity.trace.difference import DIFFERS, Difference, difference, norm
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR, SIGMAS
 from resnet_fn.parity.trace.stages import ArrayId, Key
 from resnet_fn.parity.trace.tree import Arrays
@@ -47,6 +41,11 @@ SETTINGS = 1e-6
 
 MOST_IN_MEDIAN = 1e-4
 """Arrays with more rounding than this do not count in the stage's median. docs/parity.md#median"""
+
+NO_GRADIENT = 1e-6
+"""Where the reference's gradient is None, the port's may be this fraction of the largest gradient in
+the layer. docs/parity.md#no-gradient
+"""
 
 UNSURE_SHARE, UNSURE_SIZE = 0.01, 1e-6
 """A gradient's element is only rounding if both sides differ by more than the first fraction of the
@@ -94,6 +93,9 @@ KERNELS, UNSEEN_KERNELS = 1e-3, 5e-5
 cause: in a layer with such a kernel, or where such a function may run outside of layers.
 docs/parity.md#what-the-batches-do-not-show
 """
+
+TOO_SMALL = "too small for float32"
+"""Why a change decides nothing: its weight's last place hides it. docs/parity.md#units"""
 
 MASK_SCALE = 1e-4
 """The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
@@ -215,19 +217,40 @@ def part_of_stage(item: Difference, size: float, whole: float, rounding: float) 
     )
 
 
-def unit_of_stage(item: Difference, unit: float, size: float, whole: float) -> Difference:
+def unit_of_stage(item: Difference, part: float) -> Difference:
     """Return the difference of a change that its weight's last place hides, as a part of all
-    changes.
+    changes. `part` is the change's norm as a fraction of that of all changes.
     """
-    if not (item.verdict == UNDECIDED and ROUNDING_FACTOR * unit > CEILING * size and whole):
-        return item
-    part = size / whole
     return dataclasses.replace(
         item,
         relative=item.relative * part,
         rounding=item.rounding * part,
         tolerance=0.0,
         why="unit of the weight, as a part of the stage",
+    )
+
+
+def part_of_value(item: Difference, part: float, tolerance: float) -> Difference:
+    """Return the difference of a change that is mostly rounding, as a part of the value.
+
+    `part` is the change's norm as a fraction of the value's, and `tolerance` that of the value. If
+    it is 0, values are not compared.
+    """
+    if not tolerance:
+        return item
+    return dataclasses.replace(
+        item,
+        relative=item.relative * part,
+        rounding=item.rounding * part,
+        tolerance=tolerance,
+        why="measured rounding, as a part of the value",
+    )
+
+
+def zero_in_reference(item: Difference) -> Difference:
+    """Return the difference of an array that should be zero: all of it is wrong, however small."""
+    return dataclasses.replace(
+        item, relative=1.0, rounding=0.0, tolerance=0.0, why="zero in the reference"
     )
 
 

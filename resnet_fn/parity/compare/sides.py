@@ -89,8 +89,29 @@ class Sides:
         return {
             name
             for name, b in small.items()
-            if not b.any() or self.rounding_of(GRADIENTS, name, given, b) >= ONLY_ROUNDING
+            if name not in self.no_gradient
+            and (not b.any() or self.rounding_of(GRADIENTS, name, given, b) >= ONLY_ROUNDING)
         }
+
+    @functools.cached_property
+    def no_gradient(self) -> Arrays:
+        """Masks of the elements for which the reference's gradient is None, of the port's arrays
+        that have such elements.
+        """
+        run = self.reference.run
+        if not run.no_gradient:
+            return {}
+        marks = {}
+        for name, gradient in run.gradients.items():
+            is_none = name in run.no_gradient
+            marks[name] = np.full(gradient.shape, float(is_none))
+        masks = {}
+        for name, mark in self.names.rename(marks, name_map.GRADIENTS).items():
+            # a part of an array, or a term of a sum
+            mask = np.abs(mark) == 1
+            if mask.any():
+                masks[name] = mask
+        return masks
 
     @functools.cached_property
     def without_gradient(self) -> set[str]:
@@ -102,10 +123,27 @@ class Sides:
             if not b.any() and name in port and not port[name].any()
         }
 
+    @functools.cached_property
+    def at_most_decayed(self) -> set[str]:
+        """The port's parameters without a gradient that its first update leaves or decays: no
+        number moves away from 0.
+        """
+        run = self.port.run
+        if not run.after:
+            return self.without_gradient
+        decayed = set()
+        for name in self.without_gradient:
+            start = run.start[name]
+            change = run.after[0][name] - start
+            if not (change * start > 0).any():
+                decayed.add(name)
+        return decayed
+
     def _unsure(self, port: Arrays, given: Arrays) -> Arrays:
         reference = self.names.rename(given, name_map.GRADIENTS)
         return {
             name: allowed.unsure_elements(port[name], b, name in self.only_rounding)
+            & ~self.no_gradient.get(name, np.False_)
             for name, b in reference.items()
             if name in port
         }

@@ -32,6 +32,8 @@ class Stage:
     hints: Sequence[str] = ()  # possible causes
     failed: str = ""  # why the stage differs without an array to compare; empty otherwise
     undecided: str = ""  # why the stage's numbers decide nothing; empty otherwise
+    # arrays that are left out, because float32 cannot show so small a change
+    too_small: Sequence[str] = ()
     # whether the port's arrays are overwritten before anything is computed with them
     overwritten: bool = False
     absent: Absent = Absent.NOT_READ  # why there are no differences, if there are none

@@ -13,7 +13,12 @@ from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.coverage import Coverage, coverage_of
 from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
-from resnet_fn.parity.compare.notes import settings_notes, sharing_notes, training_notes
+from resnet_fn.parity.compare.notes import (
+    constant_notes,
+    settings_notes,
+    sharing_notes,
+    with_frozen_norms,
+)
 from resnet_fn.parity.compare.outputs import buffers_without_counterpart
 from resnet_fn.parity.compare.probes import (
     ComparedProbes,
@@ -179,11 +184,14 @@ def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation
     layers = compare_layers(port.layers, reference.layers, names.layers)
     order, rounding = order_of(port, names), reference.rounding
     sides = sides_of(port, reference, names, rounding, order, layers, initialisation)
-    settings = settings_notes(port.layers["eval"], reference.layers["eval"], names.layers)
+    apart = {one.name for one in layers if one.output.verdict == DIFFERS}
+    same = {one.name for one in layers if one.mode == "train"} - apart
+    with_frozen = with_frozen_norms(port.layers), with_frozen_norms(reference.layers)
+    settings = settings_notes(*with_frozen, names.layers, same)
     notes = [
         *settings,
         *sharing_notes(names, port.tied),
-        *training_notes(names, port.trainable, reference.trainable),
+        *constant_notes(port.attributes, reference.initial, names),
     ]
     modes = port.environment.get("mode"), reference.environment.get("mode")
     return Verdict(
@@ -218,7 +226,7 @@ def _changes(sides: Sides) -> list[str]:
     added = ((name, one) for name, one in names.parameters.items() if one.added)
     lines += [f"{name}: {one} in the reference, {terms}" for name, one in added]
     start, after = port.run.start, port.run.after
-    idle = [name for name in sides.arrays.all if after and name in sides.without_gradient]
+    idle = [name for name in sides.arrays.all if after and name in sides.at_most_decayed]
     if decayed := [name for name in idle if (after[0][name] != start[name]).any()]:
         words = "this step applies weight decay without a gradient, but torch does not"
         lines.append(f"{words}: {few(decayed)}")

@@ -15,6 +15,7 @@ from resnet_fn.parity.record.torch_module import (
     first_call,
     initialise,
     outputs_of,
+    uncompiled,
 )
 from resnet_fn.parity.record.torch_recipe import loss_of
 from resnet_fn.parity.record.torch_source import Rerun
@@ -26,7 +27,7 @@ from resnet_fn.parity.trace.source import StoredSource
 
 def make_searcher(rerun: Rerun) -> Searcher:
     """Return a `Searcher` that changes the calls of a live reference."""
-    return Searcher(rerun.module, rerun.forward, rerun.backward)
+    return Searcher(rerun.module, rerun.forward, rerun.backward, rerun.loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ class ModuleSource(StoredSource):
         Raises ValueError if the module does not compute the recorded outputs.
         """
         with self.built() as module:
-            return edits(_rerun_of(self.trace, module))
+            return edits(_rerun_of(self.trace, uncompiled(module)))
 
 
 def _rerun_of(recording: Trace, module: torch.nn.Module) -> Rerun:

@@ -9,17 +9,20 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.record.layers import record_layers
+from resnet_fn.parity.record.numbers import Place, numbers_of, same_numbers
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.returned import as_complex
 
 _assign = ops.Assign()
+
+_OF_CELL = frozenset(vars(nn.Cell()))  # attributes that every cell has
 
 
 def record_cell(
     net: nn.Cell, call: Callable[[], Any], train: bool, visit: Callable[[Layer], None] | None = None
 ) -> list[Layer]:
     """Run a net with `call`, and record every execution of its layers (`record_layers`). Parameters
-    are restored.
+    and counters are restored.
 
     `call` must run the net uncompiled, because compiled functions call no hooks. Afterwards, the
     net is in training mode if `train` is True, else in evaluation mode.
@@ -29,8 +32,13 @@ def record_cell(
         net.set_train(train)
         call()
 
-    with unchanged(net.get_parameters()):
+    with unchanged(net.get_parameters()), same_numbers(places_of(net).values()):
         return record_layers(net, run, visit)
+
+
+def places_of(net: nn.Cell) -> dict[str, Place]:
+    """Return the places of numbers in the attributes of a net's cells, by path."""
+    return numbers_of(net.cells_and_names(), _OF_CELL)
 
 
 @contextlib.contextmanager

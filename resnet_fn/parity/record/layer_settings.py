@@ -15,11 +15,20 @@ def settings_of(layer: Any, image: np.ndarray | None) -> LayerSettings:
     """Return a layer's settings, or {} if none are known. `image` is the layer's first input."""
     function = _TABLE.get(kind_of(layer))
     try:
-        return function(layer, image) if function else {}
+        settings = function(layer, image) if function else {}
     except AttributeError:
         if type(layer).__module__.partition(".")[0] in ("torch", "mindspore"):
             raise
         return {}
+    return {name: _plain(value) for name, value in settings.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting with Python's numbers instead of NumPy's."""
+    if isinstance(value, tuple | list):
+        numbers = [_plain(one) for one in value]
+        return numbers if isinstance(value, list) else tuple(numbers)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _conv(layer: Any, image: np.ndarray | None) -> LayerSettings:
@@ -72,7 +81,7 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
 def _given_padding(layer: Any, count: int) -> Pads | None:
     """Return the layer's argument `padding` as pads in `count` directions."""
     # nn.AvgPool2d has it in its operation only
-    padding = _read(layer, "padding", "pad", "pad_list", "pads")
+    padding = _plain(_read(layer, "padding", "pad", "pad_list", "pads"))
     # a user's class may give these names to other things
     if not isinstance(padding, int | tuple | list):
         return None

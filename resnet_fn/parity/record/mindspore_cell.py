@@ -13,8 +13,9 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.record.cells import unchanged, write
+from resnet_fn.parity.record.cells import places_of, unchanged, write
 from resnet_fn.parity.record.common import what_failed
+from resnet_fn.parity.record.numbers import same_numbers
 from resnet_fn.parity.trace.returned import as_real, named_outputs
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 from resnet_fn.runtime import process
@@ -149,12 +150,14 @@ def call(net: nn.Cell, inputs: Tree) -> Any:
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
     """Return a net's outputs on a batch, and restore the net's mode.
 
-    In training mode, restore the statistics too.
+    In training mode, restore the statistics and counters too.
     """
     was_training = net.training
     net.set_train(train)
     try:
-        with explained(inputs, train=train), unchanged(net.get_parameters() if train else ()):
+        parameters = net.get_parameters() if train else ()
+        numbers = same_numbers(places_of(net).values() if train else ())
+        with explained(inputs, train=train), unchanged(parameters), numbers:
             outputs = call(net, inputs)
             outputs_of(outputs)  # operations may fail after the call
             return outputs

@@ -5,6 +5,7 @@ from typing import Any
 
 from mindspore import Parameter, Tensor, nn
 
+from resnet_fn.parity.record.attributes import attributes_of
 from resnet_fn.parity.record.cells import record_cell, unchanged
 from resnet_fn.parity.record.common import parameter_roles
 from resnet_fn.parity.record.layers import recorded_layers
@@ -51,11 +52,15 @@ def probes_of(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes
 
 
 def roles_of(net: nn.Cell) -> dict[str, Any]:
-    """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
+    """Return which parameters are shared, trained or constant, and the constants in attributes, as
+    fields of a `Trace`.
+    """
     named = list(_all_names(net, ""))
-    return parameter_roles(
-        named, [name for name, parameter in named if not parameter.requires_grad]
-    )
+    untrained = [name for name, parameter in named if not parameter.requires_grad]
+    return {
+        **parameter_roles(named, untrained),
+        "attributes": attributes_of(net.cells_and_names()),
+    }
 
 
 def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:

@@ -113,10 +113,7 @@ def picker(like: Any) -> tuple[Callable[[Any], tuple[Tensor, ...]], dict[str, Te
         for index in range(len(paths)):
             value = outputs
             for key, is_attribute in paths[index]:
-                if is_attribute:
-                    value = getattr(value, key)
-                else:
-                    value = value[key]
+                value = getattr(value, key) if is_attribute else value[key]
             tensors += (value,)
         return tensors
 

@@ -1,18 +1,20 @@
 """The MindSpore side: the port, with what trains it."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import mindspore
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn
 
 # also the base of mint.optim
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
+from resnet_fn.config.hints import few
 from resnet_fn.parity.record.builds import several_builds
+from resnet_fn.parity.record.cells import places_of
 from resnet_fn.parity.record.common import check_scalar, loss_of_logits, mean_size
 from resnet_fn.parity.record.kernel_faults import kernel_faults
 from resnet_fn.parity.record.layer_settings import without_dropout
@@ -38,6 +40,7 @@ from resnet_fn.parity.record.mindspore_optimizer import (
 )
 from resnet_fn.parity.record.mindspore_recorders import Loss
 from resnet_fn.parity.record.mindspore_step import MakeStep, MindSporeStepper
+from resnet_fn.parity.record.numbers import same_numbers
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.record.updates import record_run
 from resnet_fn.parity.trace.constants import draw_constants
@@ -57,7 +60,7 @@ from resnet_fn.parity.trace.plan import MEAN_SIZE, LossPlan, Plan
 from resnet_fn.parity.trace.ranks import check_shares
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import KernelFault, StoredSource
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, shared
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.loss import make_loss
@@ -101,24 +104,42 @@ class MindSporeSide:
         self._schedule, self._make_step = schedule, make_step
         self._build, self._workers = build, workers
         self._set_masks: Callable[[], None] | None = None
+        # trained integers, which a session freezes: no optimizer takes one
+        self._integers = dict[str, Parameter]()
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Check that the workers can share the batches. MindSpore's generator is not put back."""
-        names = parameters_by_path(self._net)
-        batchnorm = any(name.endswith(STATISTICS) for name in names)
+        """Check that the workers can share the batches, and keep integers as they are.
+        MindSpore's generator is not put back.
+        """
+        parameters = parameters_by_path(self._net)
+        batchnorm = any(name.endswith(STATISTICS) for name in parameters)
         check_shares(self.plan, self.workers, batchnorm)
-        yield
+        self._integers = {
+            name: one
+            for name, one in parameters.items()
+            if one.requires_grad and not one.dtype.is_floating_point and not one.dtype.is_complex
+        }
+        if self._integers:
+            words = "the port trains integers, which are kept because they have no gradient"
+            self.notes.append(f"{words}: {few([*self._integers])}")
+        _set_trained(self._integers.values(), False)
+        try:
+            yield
+        finally:
+            _set_trained(self._integers.values(), True)
+            self._integers = {}
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics of the net."""
-        return state(self._net)
+        self._initial = state(self._net)
+        return self._initial
 
     def start(self, like: Like | None) -> None:
         """Take over the reference's weights, if there are any."""
         if like:
             assign(self._net, like.start)
-        self._start = state(self._net)
+        self._start = shared(state(self._net), like.start if like else self._initial)
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
@@ -138,7 +159,10 @@ class MindSporeSide:
 
     def roles(self) -> dict[str, Any]:
         """Return which parameters are shared, trained or constant."""
-        return roles_of(self._net)
+        _set_trained(self._integers.values(), True)
+        roles = roles_of(self._net)
+        _set_trained(self._integers.values(), False)
+        return roles
 
     def draws(self) -> tuple[()]:
         """Return (): the state of MindSpore's generator is not known."""
@@ -216,9 +240,11 @@ class MindSporeSide:
             self._outputs,
             self._set_masks,
             self._workers,
+            self._start,
         )
         last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
-        run = record_run(stepper, plan, rates, last, drawn)
+        with same_numbers(places_of(net).values()):
+            run = record_run(stepper, plan, rates, last, drawn)
         stepper.put_back()  # of the optimizer's state, which `updates` may need again
         assign(net, self._start)
         if not run.after:
@@ -301,3 +327,8 @@ def _loss_of(plan: LossPlan, outputs: Any) -> Loss:
     if plan.name == MEAN_SIZE:
         return mean_size(outputs)
     return loss_of_logits("the net", outputs, make_loss(plan.smoothing, plan.name, plan.over))
+
+
+def _set_trained(parameters: Iterable[Parameter], trained: bool) -> None:
+    for parameter in parameters:
+        parameter.requires_grad = trained

@@ -10,7 +10,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.parity.record.cells import unchanged, write
+from resnet_fn.parity.record.cells import places_of, unchanged, write
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     arguments,
@@ -34,10 +34,11 @@ from resnet_fn.parity.record.mindspore_recorders import (
     recording_optimizer,
     recording_reduce,
 )
+from resnet_fn.parity.record.numbers import Place
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, map_tree, named_leaves, split
+from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, map_tree, named_leaves, shared, split
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import MovingAverage, averaged_parameters, moving_average
@@ -68,6 +69,7 @@ class MindSporeStepper:
             micro-batch.
         set_masks: sets the dropout masks, which are ones until then; None: there are none.
         workers: the workers that share each batch.
+        start: the net's state, whose arrays are kept instead of copies.
     """
 
     def __init__(
@@ -81,7 +83,9 @@ class MindSporeStepper:
         outputs: Mapping[str, Any],
         set_masks: Callable[[], None] | None,
         workers: Workers,
+        start: Arrays,
     ) -> None:
+        self._start = start
         self._net, self._plan, self._rates, self._loss = net, plan, rates, loss
         self._optimizer, self._make_step, self._outputs = optimizer, make_step, outputs
         self._set_masks, self._workers = set_masks, workers
@@ -100,11 +104,13 @@ class MindSporeStepper:
         self._sharing = dict[str, Any]()  # further arguments of the step of one of several workers
         self._reduced: tuple[Callable[[], Arrays], Callable[[], Arrays]] | None = None
         self.shows_gradients = not plan.clip_norm
+        # from before the updates, such as a counter
+        self._numbers = {path: place.value() for path, place in places_of(net).items()}
         self._updates = True  # whether the optimizer runs on this device
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics."""
-        return state(self._net)
+        return shared(state(self._net), self._start)
 
     def alone(self) -> tuple[list[float], Arrays]:
         """Return the losses and the statistics of this worker (`Run.own_losses`).
@@ -171,7 +177,13 @@ class MindSporeStepper:
             "jit": compiler(),
             **self._sharing,
         }
-        before = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
+        known = {
+            id(one): self._start.get(path) for path, one in parameters_by_path(self._net).items()
+        }
+        before = [
+            (one, _kept(one.numpy(), known.get(id(one))))
+            for one in (*run_state.weights, *run_state.training)
+        ]
         forward = with_inputs(self._net, plan.batches[0][0])
         return self._make_step(forward, self._recorded_loss, update, **options), before
 
@@ -230,8 +242,8 @@ class MindSporeStepper:
         return outputs
 
     def moved(self) -> dict[str, str]:
-        """Return {}: it is known of PyTorch's buffers only."""
-        return {}
+        """Return the attributes of cells that were numbers and that the updates have changed."""
+        return {path: "" for path, _ in self._moved_numbers()}
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}."""
@@ -265,6 +277,8 @@ class MindSporeStepper:
         step, before = built
         for parameter, value in before:
             write(parameter, value)
+        for path, place in self._moved_numbers():
+            place.write(self._numbers[path])
         assign(self._net, drawn)
         run = Run(self.evaluate(self._plan.batches[index][0]), start=start, rates=[])
         result = _call(step, self._net, self._shares[index], self._rates[0])
@@ -276,6 +290,15 @@ class MindSporeStepper:
         """Write the values from before any update into the net and the optimizer."""
         for parameter, value in self._clipped[1]:
             write(parameter, value)
+
+    def _moved_numbers(self) -> list[tuple[str, Place]]:
+        """Return the path and place of each number that is not as before the updates."""
+        before = self._numbers
+        return [
+            (path, place)
+            for path, place in places_of(self._net).items()
+            if path in before and before[path] != place.value()
+        ]
 
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
@@ -296,6 +319,14 @@ def _parts(tensors: Any, count: int) -> list[Any]:
         return list(zip(*(_parts(one, count) for one in tensors), strict=True))
     size = len(tensors) // count
     return [tensors[size * index : size * (index + 1)] for index in range(count)]
+
+
+def _kept(value: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+    """Return the known array if it is equal, or a copy of the value."""
+    if known is not None and known.dtype == value.dtype and np.array_equal(known, value):
+        return known
+    # the pages of new zeros take no memory until they are written
+    return value.copy() if value.any() else np.zeros(value.shape, value.dtype)
 
 
 def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:

@@ -18,7 +18,7 @@ from resnet_fn.parity.trace.masks import shared_masks
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.stages import LOSS, ArrayId
-from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs
+from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs, shared
 
 
 def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorded:
@@ -51,17 +51,21 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         masks = _masks(side, drops, layers["train"], like)
         if again is not None:
             random_train = cut_random(layers["train"], again)
-        # before the updates, which leave the port's optimizer with state
-        settings, alone = side.optimizer_settings(), side.optimizer_alone(like)
+        settings = side.optimizer_settings()
+        # of the port before the updates, which leave its optimizer with state
+        alone = side.optimizer_alone(like) if of_port else {}
         with side.masked(masks):
             if masks and not of_port:
                 layers["dropout"] = side.layers("dropout")
             run = side.updates(like)
+            initial = shared(initial, run.start)
             losses = _losses_alone(side, run, like)
             if masks and of_port:  # until the end of the updates, compiled masks are ones
                 layers["dropout"] = side.layers("dropout")
         rounding = side.rounding(run)  # of the reference: float64 and noise
         changing = side.changing(run)
+        # of the reference late, because the results are as large as several nets
+        alone = alone if of_port else side.optimizer_alone(like)
         if random:
             random_train = cut_random(layers["train"], side.layers_again())
         if probed and not of_port:  # last: their outputs may fill the memory

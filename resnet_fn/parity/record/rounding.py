@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,12 @@ from resnet_fn.parity.trace.difference import (
     ROUNDING_FACTOR,
     are_integers,
     in_range,
+    norm,
     relative_error,
 )
 from resnet_fn.parity.trace.limits import MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
-from resnet_fn.parity.trace.stages import AVERAGE, CHANGED_BUFFERS, GRADIENTS, LAST
+from resnet_fn.parity.trace.stages import ALL_GRADIENTS, AVERAGE, CHANGED_BUFFERS, GRADIENTS, LAST
+from resnet_fn.parity.trace.tree import Arrays
 
 
 def rounding(run: Run, exact: Run) -> Rounding:
@@ -27,6 +29,7 @@ def rounding(run: Run, exact: Run) -> Rounding:
         for name, value in values(run).items():
             error = _error(value, exactly[name]) if name in exactly else math.inf
             errors[name] = 0.0 if math.isnan(error) else error
+    roundings[ALL_GRADIENTS] = {"": _error_of_all(roundings[GRADIENTS], exact.gradients)}
     for index, pair in enumerate(zip(run.later, exact.later, strict=True)):
         roundings |= {
             dataclasses.replace(stage, batch=index + 2): errors
@@ -51,6 +54,20 @@ def _error(value: Any, exact: Any) -> float:
     if math.isinf(error) and np.shape(value) == np.shape(exact):
         return relative_error(in_range(value, True), in_range(exact, True))
     return error
+
+
+def _error_of_all(errors: Mapping[Any, float], exact: Arrays) -> float:
+    """Return the error of all gradients as one array, which would take much memory."""
+    sizes, apart = [], []
+    for name, error in errors.items():
+        size = norm(exact[name]) if name in exact else math.nan
+        if not math.isfinite(size):
+            continue
+        sizes.append(size)
+        relative_to = size or 1.0
+        apart.append(error * relative_to)
+    whole = math.hypot(*sizes)
+    return math.hypot(*apart) / (whole or 1.0)
 
 
 def changing(run: Run, others: Sequence[Run]) -> Changing:

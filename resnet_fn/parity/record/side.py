@@ -36,6 +36,7 @@ class Step:
     # the mean over micro-batches before clipping, if `Stepper.shows_gradients`
     gradients: Arrays = field(default_factory=dict)
     clipped: Arrays = field(default_factory=dict)
+    no_gradient: list[str] = field(default_factory=list)  # `Run.no_gradient`
     # the gradients of each micro-batch, if there are several
     parts: list[Arrays] = field(default_factory=list)
     # the gradients that the all-reduce of several workers took and returned
@@ -72,7 +73,7 @@ class Stepper(Protocol):
         """
 
     def moved(self) -> dict[str, str]:
-        """Return the buffers that the updates have changed (`Run.moved`)."""
+        """Return the buffers and numbers that the updates have changed (`Run.moved`)."""
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}. Call `update` no more."""

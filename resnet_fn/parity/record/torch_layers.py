@@ -96,4 +96,6 @@ def roles_of(module: torch.nn.Module) -> dict[str, Any]:
     """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
     buffers = list(module.named_buffers(remove_duplicate=False))
     named = [*module.named_parameters(remove_duplicate=False), *buffers]
-    return parameter_roles(named, [name for name, _ in buffers])
+    saved = module.state_dict()
+    roles = parameter_roles(named, [name for name, _ in buffers])
+    return {**roles, "buffers": {name: name in saved for name, _ in buffers}}

@@ -16,6 +16,31 @@ from resnet_fn.parity.trace.returned import as_real, named_outputs
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
 
+def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a module without `torch.compile`, which hides layers and renames parameters.
+
+    A module with compiled layers inside is copied.
+    """
+    module = _original(module)
+    # `module.compile()` compiles a module in place
+    compiled = (one._compiled_call_impl or _original(one) is not one for one in module.modules())
+    if not any(compiled):
+        return module
+    module = copied(module)
+    for layer in [*module.modules()]:
+        layer._compiled_call_impl = None
+        for name, inner in [*layer.named_children()]:
+            setattr(layer, name, _original(inner))
+    return module
+
+
+def _original(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module that `torch.compile` got, if this is what it returned."""
+    # the class is not imported: that takes seconds
+    is_compiled = type(module).__name__ == "OptimizedModule"
+    return module.get_submodule("_orig_mod") if is_compiled else module
+
+
 def initialise(module: torch.nn.Module, inputs: Tree) -> None:
     """Run a module with lazy parameters once on a batch, which gives the parameters their sizes."""
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
@@ -31,12 +56,15 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
 
 
 def state(module: torch.nn.Module) -> Arrays:
-    """Return the parameters and statistics of a module as arrays by name, without BatchNorm's batch
-    counters and the extra state of layers (`get_extra_state`).
+    """Return the parameters and buffers of a module as arrays by name, without BatchNorm's batch
+    counters and the extra state of layers (`get_extra_state`). Buffers that the state dict leaves
+    out come last.
     """
+    values = module.state_dict()
+    values |= {name: one for name, one in module.named_buffers() if name not in values}
     return {
         name: array_of(value)
-        for name, value in module.state_dict().items()
+        for name, value in values.items()
         if isinstance(value, torch.Tensor)
         and not name.endswith(("num_batches_tracked", "_extra_state"))
     }

@@ -13,6 +13,7 @@ from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import flip_widths, what_failed
 from resnet_fn.parity.record.layer_settings import without_dropout
+from resnet_fn.parity.record.measuring import Measuring
 from resnet_fn.parity.record.side import Dropped
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_layers import (
@@ -29,6 +30,7 @@ from resnet_fn.parity.record.torch_module import (
     prepare_reference,
     state,
     tensors,
+    uncompiled,
     with_masks,
 )
 from resnet_fn.parity.record.torch_recipe import loss_of
@@ -44,7 +46,7 @@ from resnet_fn.parity.record.torch_step import (
     scalar,
     settings_of_optimizer,
 )
-from resnet_fn.parity.record.updates import record_run, record_updates
+from resnet_fn.parity.record.updates import UNWATCHED, Watch, record_run, record_updates
 from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
 from resnet_fn.parity.trace.data import Changing, ParameterSettings, Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import are_integers
@@ -90,7 +92,7 @@ class TorchSide:
         self.framework = f"PyTorch {torch.__version__.partition('+')[0]}"
         self.notes: list[str] = []
         self.unread: set[str] = set()
-        self._module, self._custom_loss = module, loss
+        self._module, self._custom_loss = uncompiled(module), loss
         self._make_optimizer, self._build = make_optimizer, build
         # the precision in which rounding is measured
         self._rounded = "float16" if plan.precision == "fp16" else "float32"
@@ -103,9 +105,11 @@ class TorchSide:
 
     def state(self) -> Arrays:
         """Return the initial parameters and statistics."""
-        return self._built(self._module)
+        self._initial = self._built(self._module)
+        return self._initial
 
     def _built(self, module: torch.nn.Module) -> Arrays:
+        module = uncompiled(module)
         initialise(module, self.plan.batches[0][0])
         return state(module)
 
@@ -205,7 +209,10 @@ class TorchSide:
         self._drawn = self._constants()
         with self._limits:
             run = self._run("float32")
-        self._exact = self._run("float64")
+        rounded = run if self._rounded == "float32" else self._run(self._rounded)
+        measuring = Measuring(rounded)
+        self._exact = self._run("float64", measuring)
+        self._measured = measuring.rounding
         if len(run.drawn) != len(self._exact.drawn):  # without rounding, a right port may differ
             run.drawn, self._exact.drawn = [], []
             self._not_drawn.append(f"{words_of_constants(self._drawn)}: it fails in float64")
@@ -213,7 +220,9 @@ class TorchSide:
 
     def _constants(self) -> Arrays:
         """Return random numbers for constant arrays with which the reference computes finite outputs."""
-        start, roles, stepper = state(self._reference), self.roles(), self._stepper("float32")
+        roles, stepper = self.roles(), self._stepper("float32")
+        unsaved = {name for name, one in roles["buffers"].items() if not one}
+        start = {name: one for name, one in state(self._reference).items() if name not in unsaved}
         for positive in (False, True):
             drawn = draw_constants(start, roles["trainable"], roles["tied"], positive)
             runs = stepper.with_constants(start, drawn) if drawn else []
@@ -230,13 +239,20 @@ class TorchSide:
             self._not_drawn.append(f"{words_of_constants(drawn)}: {why}")
         return {}
 
-    def _run(self, precision: str) -> Run:
+    def _run(self, precision: str, watch: Watch = UNWATCHED) -> Run:
         with in_float64() if precision == "float64" else contextlib.nullcontext():
-            return record_run(self._stepper(precision), self.plan, self.plan.rates, {}, self._drawn)
+            stepper = self._stepper(precision)
+            return record_run(stepper, self.plan, self.plan.rates, {}, self._drawn, watch)
+
+    def _changes(self, run: Run) -> Rounding:
+        """Return how far the updates are from the recorded ones if they are made again now."""
+        measuring = Measuring(run)
+        self._run("float32", measuring)
+        return measuring.rounding
 
     def _stepper(self, precision: str) -> TorchStepper:
         given = (self.plan, self._loss, self._make_optimizer, precision)
-        return TorchStepper(self._reference, *given, self._masked)
+        return TorchStepper(self._reference, *given, self._masked, self._initial)
 
     def loss_example(self) -> Any:
         """Return outputs in the structure that the loss takes."""
@@ -262,9 +278,7 @@ class TorchSide:
                     self._reference, self.plan, batch, self._loss, self._rounded, run.start
                 )
                 noisy.append(rounding.rounding(one, first_update))
-        measured = rounding.rounding(
-            run if self._rounded == "float32" else self._run(self._rounded), self._exact
-        )
+        measured = self._measured
         # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
         # do statistics.
         only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= ONLY_ROUNDING
@@ -354,9 +368,8 @@ class TorchSide:
         in_half = self._rounded == "float16"
         return TorchSource(
             self._reference,
-            None if in_half else Rerun(self._reference, self.plan, self._loss),
-            lambda: self._run("float32"),
-            self._exact,
+            None if in_half else lambda: Rerun(self._reference, self.plan, self._loss),
+            lambda: self._changes(trace.run),
             () if in_half else tuple(flip_widths(trace.layers["train"])),
             trace.probes or None,
             lambda module, asked: probes_of(module, inputs, executions, asked),

@@ -1,6 +1,7 @@
 """What the live PyTorch reference can still be asked after it was recorded."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,11 @@ import torch
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.probes import measure
-from resnet_fn.parity.record.rounding import rounding
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
 from resnet_fn.parity.record.torch_module import call, in_precision, tensors
-from resnet_fn.parity.record.torch_step import Loss, TorchRun
-from resnet_fn.parity.trace.data import Probes, Rounding, Run
+from resnet_fn.parity.record.torch_step import Loss, TorchRun, scalar
+from resnet_fn.parity.trace.data import Probes, Rounding
 from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import AskedProbes
@@ -47,6 +47,11 @@ class Rerun:
             if (buffer := self.module.get_buffer(name)).shape == kept.shape:
                 buffer.copy_(kept)
 
+    def loss(self, outputs: Any) -> torch.Tensor:
+        """Return the loss of outputs on the first micro-batch."""
+        labels = tensors(self._plan.first[1], torch.float32)
+        return scalar(self._run.loss(outputs, labels))
+
     def backward(self) -> Arrays:
         """Return the loss and the gradients of the first batch."""
         self.module.zero_grad()
@@ -58,9 +63,9 @@ class TorchSource:
     """The live reference.
 
     Args:
-        rerun: runs the module again; None in half precision, in which nothing is asked.
-        updates: makes the recorded updates again, in float32.
-        exact: the updates in float64.
+        rerun: makes what runs the module again; None in half precision, in which nothing is asked.
+        changes: makes the updates again in float32, and returns how far they are from the recorded
+            ones.
         tie_widths: the widths for which `flipped_ties` has an answer.
         probes: the recorded probes; None: not recorded.
         compute: computes the asked probes of a module.
@@ -69,14 +74,13 @@ class TorchSource:
     def __init__(
         self,
         module: torch.nn.Module,
-        rerun: Rerun | None,
-        updates: Callable[[], Run],
-        exact: Run,
+        rerun: Callable[[], Rerun] | None,
+        changes: Callable[[], Rounding],
         tie_widths: tuple[float, ...],
         probes: Probes | None,
         compute: ComputeProbes,
     ) -> None:
-        self._module, self._rerun, self._updates, self._exact = module, rerun, updates, exact
+        self._module, self._make_rerun, self._changes = module, rerun, changes
         self.tie_widths, self._probes, self._compute = tie_widths, probes, compute
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
@@ -86,9 +90,8 @@ class TorchSource:
         if width not in self.tie_widths:
             return None
         with flip_ties(width) as count:
-            # twice as fast as float64; the error of float32 is rounding, too
-            flipped = self._updates()
-        return rounding(flipped, self._exact), count()
+            changes = self._changes()
+        return changes, count()
 
     def probe_rounding(self, asked: AskedProbes) -> ProbeAnswer | None:
         """Return the rounding of each output of these probes: the error against float64 or, if
@@ -113,10 +116,14 @@ class TorchSource:
     @property
     def can_run(self) -> bool:
         """Whether the module can run again: not in half precision."""
-        return self._rerun is not None
+        return self._make_rerun is not None
+
+    @cached_property
+    def _rerun(self) -> Rerun:  # with a copy of the module, which is made when it is needed
+        assert self._make_rerun is not None
+        return self._make_rerun()
 
     def run(self, edits: Callable[[Rerun], Any]) -> Any:
         """Return what `edits` returns for the module, which can run again."""
-        assert self._rerun is not None
         self._rerun.put_back()  # an earlier search may have ended anywhere
         return edits(self._rerun)

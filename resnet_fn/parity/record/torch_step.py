@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from resnet_fn.parity.record.alone import changes_alone
 from resnet_fn.parity.record.common import check_scalar
+from resnet_fn.parity.record.numbers import Place, numbers_of
 from resnet_fn.parity.record.optimizer_settings import torch_settings
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.side import Step
@@ -30,7 +32,8 @@ from resnet_fn.parity.trace.data import RATE, STATISTICS, ParameterSettings, Run
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import as_complex, shape_of
-from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, split
+from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, shared, split
+from resnet_fn.runtime.malloc import release_freed
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -50,6 +53,7 @@ class TorchStepper:
         make_optimizer: returns an optimizer of a module; None: the plan's.
         precision: "float32", "float64", or "float16" for automatic mixed precision.
         masked: the reference with dropout masks, or None.
+        known: arrays that the state from before the updates may share.
     """
 
     shows_gradients = True
@@ -62,7 +66,9 @@ class TorchStepper:
         make_optimizer: MakeOptimizer | None,
         precision: str,
         masked: torch.nn.Module | None = None,
+        known: Arrays | None = None,
     ) -> None:
+        self._known = known or {}
         self._given = (plan, loss, make_optimizer, precision)
         self._reference = module
         self._masked = masked
@@ -70,7 +76,7 @@ class TorchStepper:
         self._run = TorchRun(module, plan, loss, precision)
         self._optimizer, self._set_rate = optimizer_of(self._run.module, plan, make_optimizer)
         self._average = Average(self._run.module, plan.average) if plan.average else None
-        self._buffers: dict[str, torch.Tensor] = {}
+        self._numbers: dict[str, torch.Tensor | float] = {}
 
     def evaluate(self, inputs: Tree) -> Arrays:
         """Return the outputs in evaluation mode."""
@@ -78,7 +84,7 @@ class TorchStepper:
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics."""
-        return state(self._run.module)
+        return shared(state(self._run.module), self._known)
 
     def alone(self) -> tuple[list[float], Arrays]:
         """Return ([], {}): there is one worker."""
@@ -89,17 +95,21 @@ class TorchStepper:
         run = self._run
         module = run.module
         if index == 0:
-            self._buffers = {name: one.clone() for name, one in module.named_buffers()}
+            self._numbers = _numbers_of(module)
         self._set_rate(rate)
         self._optimizer.zero_grad()
         value, outputs, parts = run.backward(self._plan.batches[index])
         gradients = run.gradients() if index == 0 else {}
         norm = self._clip()
-        clipped = run.gradients() if index == 0 else {}
+        none = run.no_gradient()
+        clipped = gradients  # without a limit, and unless the norm is infinite, they are unchanged
+        if index == 0 and (self._plan.clip_norm or not math.isfinite(norm)):
+            clipped = run.gradients()
         self._optimizer.step()
+        self._optimizer.zero_grad()  # gradients need no memory while the state is copied
         if self._average is not None:
             self._average.update(module)
-        return Step(value, norm, outputs, True, gradients, clipped, parts)
+        return Step(value, norm, outputs, True, gradients, clipped, none, parts)
 
     def _clip(self) -> float:
         """Clip the gradients, and return their global norm before."""
@@ -125,14 +135,15 @@ class TorchStepper:
         return self._run.evaluate(self._plan.batches[0][0], module)
 
     def moved(self) -> dict[str, str]:
-        """Return the buffers that the updates have changed (`Run.moved`)."""
-        return _moved(self._run.module, self._buffers, self._plan.first[0])
+        """Return the buffers and numbers that the updates have changed (`Run.moved`)."""
+        return _moved(self._run.module, self._numbers, self._plan.first[0])
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}. Training ends."""
         average = state(self._average.module) if self._average is not None else {}
         # further runs copy the module again, and memory is needed for one copy only
         del self._run, self._optimizer, self._set_rate, self._average
+        release_freed()
         return average
 
     def on_batch(self, index: int, start: Arrays) -> Run:
@@ -182,6 +193,7 @@ def on_batch(
     run.losses = [value]
     run.train_outputs = [outputs]
     run.gradients = copy.gradients()
+    run.no_gradient = copy.no_gradient()
     return run
 
 
@@ -252,43 +264,90 @@ class TorchRun:
                 gradients[name] = array_of(one.grad)
         return gradients
 
+    def no_gradient(self) -> list[str]:
+        """Return the names of the trained parameters whose gradient is None."""
+        return [name for name, one in self.parameters.items() if one.grad is None]
+
 
 def _is_sparse(tensor: torch.Tensor | None) -> bool:
     return tensor is not None and tensor.is_sparse
 
 
-def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
+# So many updates later, the value of a counter may still change an output: by a schedule, a warm-up
+# or, because these are prime numbers, every few updates.
+_LATER_COUNTS = (1, 997, 99_991)
+
+
+def _numbers_of(module: torch.nn.Module) -> dict[str, torch.Tensor | float]:
+    """Return the buffers of a module, and the numbers in attributes of its layers, by path."""
+    numbers = {name: place.value() for name, place in _places(module).items()}
+    return numbers | {
+        name: one.clone()
+        for name, one in module.named_buffers()
+        if name.rpartition(".")[2] not in (*STATISTICS, "num_batches_tracked")
+    }
+
+
+def _places(module: torch.nn.Module) -> dict[str, Place]:
+    return numbers_of(module.named_modules(), vars(torch.nn.Module()))
+
+
+def _moved(
+    module: torch.nn.Module, first: dict[str, torch.Tensor | float], inputs: Tree
+) -> dict[str, str]:
     """For each buffer that training changed, return the mode in which its change alters an output,
-    or "" if none.
+    or "" if none. Counters and attributes are left out if they alter no output.
     """
 
     @functools.cache  # without `name`, outputs are used again for each buffer
-    def outputs(train: bool, name: str = "") -> Arrays:
+    def outputs(train: bool, name: str = "", more: int = 0) -> Arrays:
         one = copied(module).train(train)
         if name:
-            layer, _, leaf = name.rpartition(".")
-            setattr(one.get_submodule(layer), leaf, first[name].clone())
+            value = last[name] + more if more else first[name]
+            if isinstance(value, torch.Tensor):
+                layer, _, leaf = name.rpartition(".")
+                setattr(one.get_submodule(layer), leaf, value.clone())
+            else:
+                _places(one)[name].write(value)
         with torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
             return outputs_of(call(one, tensors(inputs, dtype_of(module))))
 
+    def alters(train: bool, name: str, more: int) -> bool:
+        try:
+            return is_apart(outputs(train), outputs(train, name, more))
+        except Exception:  # a place in a queue, for example, must stay within the queue
+            return False
+
+    last = _numbers_of(module)
     changes: dict[str, str] = {}
-    for name, value in module.named_buffers():
+    for name, value in last.items():
         before = first.get(name)
-        if name.rpartition(".")[2] in STATISTICS or before is None:
+        if before is None or _is_same(before, value):
             continue
-        if before.shape != value.shape or torch.equal(before, value):
-            continue
-        is_number = value.numel() == 1 and value.dtype != torch.bool
-        if is_number and float(value - before).is_integer():
-            continue  # it counts
+        counts = _counts(before, value)
+        trials = (0, *_LATER_COUNTS) if counts else (0,)
         modes = {"evaluation": False, "training": True}.items()
-        changes[name] = ""
-        for mode, train in modes:
-            if is_apart(outputs(train), outputs(train, name)):
-                changes[name] = mode
-                break
+        altered = [
+            mode for mode, train in modes if any(alters(train, name, more) for more in trials)
+        ]
+        if altered or not (counts or isinstance(value, int | float)):
+            changes[name] = altered[0] if altered else ""
     return changes
+
+
+def _is_same(before: torch.Tensor | float, value: torch.Tensor | float) -> bool:
+    """Return whether a number is unchanged, or has another shape or type than before."""
+    if isinstance(before, torch.Tensor) and isinstance(value, torch.Tensor):
+        return before.shape != value.shape or torch.equal(before, value)
+    return type(before) is not type(value) or before == value
+
+
+def _counts(before: torch.Tensor | float, value: torch.Tensor | float) -> bool:
+    """Return whether one number has changed by a whole number."""
+    if isinstance(value, torch.Tensor) and (value.numel() != 1 or value.dtype == torch.bool):
+        return False
+    return float(value - before).is_integer()
 
 
 def optimizer_of(

@@ -64,7 +64,7 @@ def cells(stage: Stage) -> list[str]:
             f"{worst.tolerance:.0e}",
             rounding,
         ]
-        verdict += f" ({title_of(worst.id)})" * (len(stage.differences) > 1 and stage.verdict != OK)
+        verdict += f" ({title_of(worst.id)})" * (len(stage.differences) > 1 and worst.verdict != OK)
         verdict += "".join(
             f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words
         )

@@ -68,6 +68,9 @@ class Run:
     parts: list[Arrays] = field(default_factory=list)
     # the moving average after the last update, if there is one
     average: Arrays = field(default_factory=dict)
+    # the trained parameters of PyTorch whose gradient is None on this batch: no output of the loss
+    # depends on these, and no optimizer touches them
+    no_gradient: list[str] = field(default_factory=list)
     # of each further batch, with the weights `start`
     later: list["Run"] = field(default_factory=list)
     # update 1 again, with masks, if a layer uses one
@@ -77,8 +80,9 @@ class Run:
     # like `eval_outputs`, after the updates of `after`: with the reference's weights and this
     # side's other state
     last_outputs: Arrays = field(default_factory=dict)
-    # PyTorch's buffers (without statistics) that these updates have changed → the mode in which the
-    # buffer's first values would change an output: "evaluation", "training", or "" if neither
+    # PyTorch's buffers (without statistics), and the attributes of layers that are numbers, if these
+    # updates have changed them → the mode in which other values would change an output:
+    # "evaluation", "training", or "" if neither
     moved: dict[str, str] = field(default_factory=dict)
     # For one of several workers: the gradients that its all-reduce took and returned in update 1;
     # the statistics after its own part of that batch alone; the losses of this part, and in
@@ -89,13 +93,18 @@ class Run:
     own_losses: list[float] = field(default_factory=list)
 
 
+Bounded = tuple[np.ndarray, float]  # an array, and the largest relative error of it
+
+
 class Wanted(NamedTuple):
     """The port's arrays, which a search for causes tries to compute with the reference's module."""
 
     stage: StageId  # the first stage that differs: a forward stage, loss or gradients
-    layers: dict[str, tuple[np.ndarray, float]]  # outputs of layers, by the reference's titles
-    results: dict[str, tuple[np.ndarray, float]]  # the net's outputs, or loss and gradients
+    layers: dict[str, Bounded]  # outputs of layers, by the reference's titles
+    results: dict[str, Bounded]  # the net's outputs, or loss and gradients
     convert: Callable[[Any], Arrays]  # what the reference's run returns → arrays named as `results`
+    # `Trace.attributes` of the port, by the reference's paths; None: not needed
+    attributes: Arrays | None = None
 
 
 @dataclasses.dataclass
@@ -125,6 +134,10 @@ class Trace:
     trainable: list[str] = field(default_factory=list)
     # arrays that need no counterpart: not trained, no statistics
     constants: list[str] = field(default_factory=list)
+    # PyTorch's buffers → whether the state dict has them
+    buffers: dict[str, bool] = field(default_factory=dict)
+    # tensors, NumPy arrays and numbers in attributes of the port's cells, by path; {} for a reference
+    attributes: Arrays = field(default_factory=dict)
     # changes that made both sides comparable, a line each
     notes: list[str] = field(default_factory=list)
     # the environment of the process that recorded (`environment`); empty: unknown

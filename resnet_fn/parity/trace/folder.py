@@ -141,6 +141,8 @@ def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
         return {"tuple": [_pack(one, arrays) for one in value]}
     if isinstance(value, list):
         return [_pack(one, arrays) for one in value]
+    if isinstance(value, np.generic):  # such as a rate of a user's schedule
+        return _pack(value.item(), arrays)
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if dataclasses.is_dataclass(value):

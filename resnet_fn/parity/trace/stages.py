@@ -39,9 +39,9 @@ class ArrayId:
     factor: int = 0  # … the factor of the outputs
     rows: tuple[int, int] | None = None  # of an initial array: (first, one after the last)
     row: int | None = None  # … or a single row of these
-    moment: str = (
-        ""  # … "mean", "std", "kurtosis", "distribution", "orthogonal", "clone" or "each build"
-    )
+    # … "mean", "std", "kurtosis", "distribution", "orthogonal", "clone" or "each build"
+    moment: str = ""
+    change: bool = False  # whether the change of the array is meant, not its values
 
 
 Key = str | int  # the name of a parameter or output, or the number of an update
@@ -55,6 +55,8 @@ def array_id(key: Key) -> ArrayId:
 INPUTS, INITIALISATION = StageId("inputs"), StageId("initialisation")
 
 UNTRAINED, WEIGHTS = StageId("untrained arrays"), StageId("weights")
+
+TRAINED = StageId("trained arrays")
 
 EVAL_FORWARD, TRAIN_FORWARD = StageId("forward", "eval"), StageId("forward", "train")
 
