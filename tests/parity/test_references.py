@@ -186,8 +186,8 @@ def test_wrong_usage_is_found_before_anything_runs(tmp_path, monkeypatch):
     nets = ["--reference", "t.py:Net"]
     for command, arguments, words in (
         (live, [*nets, "--net", "m.py:Net", "--json", "missing/a.json"], "--json"),
-        (record, [*nets, "--out", "full"], "--out: full is not empty; give a new folder"),
+        (record, [*nets, "--out", "full"], "--out"),
     ):
         with pytest.raises((UsageError, SystemExit)) as error:
             command(arguments)
-        assert words in str(error.value) or error.value.code == 2
+        assert words in str(error.value) or getattr(error.value, "code", 0) == 2
