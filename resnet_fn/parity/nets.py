@@ -7,7 +7,8 @@ from typing import Any
 
 from resnet_fn.parity import memory
 from resnet_fn.parity.asked import Asked
-from resnet_fn.parity.tasks import returned
+from resnet_fn.parity.record.printed_once import lines_printed_once
+from resnet_fn.parity.tasks import built
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded, StoredSource
@@ -35,8 +36,8 @@ class Nets:
         from resnet_fn.models import create_model
 
         if "net" in self.functions:
-            made = self.functions["net"]()
-            return returned("--net", self.asked.net, made, nn.Cell, "a MindSpore Cell")
+            build = self.functions["net"]
+            return built("--net", self.asked.net, build, nn.Cell, "a MindSpore Cell")
         net = self.plan.net
         return create_model(
             self.asked.model or net.model,
@@ -55,8 +56,8 @@ class Nets:
         from resnet_fn.parity.reference.nets import reference_net
 
         if "reference" in self.functions:
-            made = self.functions["reference"]()
-            return returned("--reference", self.asked.reference, made, Module, "a torch Module")
+            build = self.functions["reference"]
+            return built("--reference", self.asked.reference, build, Module, "a torch Module")
         net = self.plan.net
         return reference_net(
             self.asked.model or net.model,
@@ -85,7 +86,8 @@ class Nets:
 
         own, build = self.functions.get, self.reference_net if self.initialisation else None
         torch.manual_seed(self.plan.seed)
-        with imports_beside(self.asked.reference, self.asked.loss, self.asked.optimizer):
+        places = (self.asked.reference, self.asked.loss, self.asked.optimizer)
+        with imports_beside(*places), lines_printed_once():
             net = self.reference_net()
             copies = memory.REFERENCE if self.asked.out else memory.BOTH
             memory.warn(_sizes(net.parameters()), len(self.plan.batches), copies)
@@ -106,7 +108,7 @@ class Nets:
         workers, own = with_all_reduce(self.start_mindspore()), self.functions
         build, make_optimizer = partial(self.port_net, 0), own.get("optimizer")
         places = (self.asked.net, self.asked.loss, self.asked.optimizer, self.asked.our_step)
-        with imports_beside(*places), run_in(self.asked.mode):
+        with imports_beside(*places), lines_printed_once(), run_in(self.asked.mode):
             net = build()
             memory.warn(_sizes(net.get_parameters()), len(self.plan.batches), memory.PORT)
             options: dict[str, Any] = {
@@ -137,9 +139,13 @@ class Nets:
             "initialisation": self.initialisation,
             "corrections": self.asked.corrections,
         }
-        with imports_beside(
-            self.asked.net, self.asked.our_loss, self.asked.our_optimizer, self.asked.our_step
-        ):
+        places = (
+            self.asked.net,
+            self.asked.our_loss,
+            self.asked.our_optimizer,
+            self.asked.our_step,
+        )
+        with imports_beside(*places), lines_printed_once():
             net = build()
             if isinstance(reference.source, StoredSource):
                 memory.warn(_sizes(net.get_parameters()), len(self.plan.batches), memory.REPLAY)

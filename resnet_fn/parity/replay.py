@@ -20,6 +20,7 @@ from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_cell import run_in
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
+from resnet_fn.parity.record.mindspore_source import MindSporeSource
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
@@ -79,7 +80,8 @@ def replay(
             return Ladder([inputs_stage(plan.batches, plan.batches), problems], [], names, [])
         like = like_of(reference, names, options.get("optimizer") is not None)
         port = record(side, like, bool(reference.probes) and not quick).trace
-    return compare_recordings(port, reference, names, initialisation, not quick, source)
+    again = None if quick else MindSporeSource(side, like, port)
+    return compare_recordings(port, reference, names, initialisation, not quick, source, again)
 
 
 def names_of(

@@ -103,9 +103,8 @@ def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:
     """Compare one execution of a layer in both nets. Both executions must have outputs."""
     assert port.output is not None
     assert reference.output is not None
-    port_output, reference_output = _repeated(
-        port.output, _laid_out_as(port.output, reference.output)
-    )
+    of_port = _at_valid_steps(port.output, reference)
+    port_output, reference_output = _repeated(of_port, _laid_out_as(of_port, reference.output))
     errors = reference.output_rounding, port.output_rounding
     output = _arrays(port.title, port_output, reference_output, *errors)
     input_ = None
@@ -137,6 +136,23 @@ def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:
                 "reference"
             )
     return LayerDifference(mode, port.title, reference.title, output, input_, tuple(hints))
+
+
+def _at_valid_steps(port: np.ndarray, reference: Layer) -> np.ndarray:
+    """Return a port's padded sequences [samples, steps, …] or [steps, samples, …], with zeros where
+    the reference's packed sequences have no step.
+    """
+    valid, there = reference.valid, reference.output
+    if valid is None or there is None or port.shape[2:] != there.shape[2:]:
+        return port
+    samples, steps = valid.shape
+    kept = []
+    for batch_first in (port, port.swapaxes(0, 1)):
+        if batch_first.shape[0] == samples and batch_first.shape[1] >= steps:
+            shown = batch_first[:, :steps]
+            mask = valid.reshape(samples, steps, *(1,) * (shown.ndim - 2))
+            kept.append(np.where(mask, shown, 0.0))
+    return min(kept, key=lambda one: float(np.linalg.norm(one - there)), default=port)
 
 
 def _laid_out_as(port: Any, reference: Any) -> Any:

@@ -179,6 +179,11 @@ class GradientNorm(Outputs):
 
     floor = "all gradients"
 
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison, or None if no side trains anything."""
+        trains = sides.port.run.gradients or sides.reference.run.gradients
+        return self.compare(sides) if trains else None
+
     def least(self, sides: Sides) -> Mapping[Any, float]:
         """Return the rounding of all gradients as one array."""
         return {"norm": sides.errors(ALL_GRADIENTS).get("", 0.0)}

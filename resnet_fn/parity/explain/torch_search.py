@@ -9,16 +9,15 @@ import numpy as np
 import torch
 
 from resnet_fn.parity.explain.search import Searcher
-from resnet_fn.parity.record.common import loss_of_logits
 from resnet_fn.parity.record.rates import Rates
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import (
-    copied,
     first_call,
     initialise,
     outputs_of,
     uncompiled,
 )
-from resnet_fn.parity.record.torch_recipe import recipe_loss
+from resnet_fn.parity.record.torch_recipe import loss_of
 from resnet_fn.parity.record.torch_source import Rerun
 from resnet_fn.parity.record.torch_step import load
 from resnet_fn.parity.trace.data import Trace
@@ -78,8 +77,7 @@ def _rerun_of(recording: Trace, module: torch.nn.Module) -> Rerun:
     if plan.loss.custom:
         return Rerun(reference, plan, _no_loss, evaluating)
     outputs = first_call(reference, plan.first[0], True)
-    loss = loss_of_logits("the reference", outputs, recipe_loss(plan.loss))
-    return Rerun(reference, plan, loss, evaluating)
+    return Rerun(reference, plan, loss_of(plan.loss, outputs), evaluating)
 
 
 def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:

@@ -1,6 +1,9 @@
 """What both sides share: roles of parameters, notes, and the checks of losses and outputs."""
 
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,15 +60,41 @@ def dropout_notes(
     return notes
 
 
-def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueError:
+# where no code of the user's is
+_INSTALLED = (str(Path(__file__).parents[2]), sysconfig.get_path("stdlib"))
+
+
+def is_of_user(file: str) -> bool:
+    """Return whether a file of source is the user's: not of this package, Python or another
+    package.
+    """
+    return not file.startswith((*_INSTALLED, "<")) and "-packages" not in Path(file).as_posix()
+
+
+def place_of(error: BaseException) -> str:
+    """Return " at net.py:12" for the last line of the user's code in an error's traceback, or
+    "".
+    """
+    lines = [
+        f"{Path(frame.filename).name}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if is_of_user(frame.filename)
+    ]
+    return f" at {lines[-1]}" if lines else ""
+
+
+def what_failed(
+    side: str, inputs: Tree, error: Exception, fix: str, train: bool = False
+) -> ValueError:
     """Return a ValueError for a net that fails on its inputs with `error`.
 
-    The message lists the inputs.
+    The message lists the inputs, and has the line of the user's code that fails.
     """
     given = named_leaves(inputs, "inputs").items()
     arrays = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in given)
     fault = f"{type(error).__name__}: {first_line(error)}"
-    return ValueError(f"{side}: it fails on {arrays} ({fault}); {fix}")
+    it = "in training mode it" if train else "it"
+    return ValueError(f"{side}: {it} fails on {arrays}{place_of(error)} ({fault}); {fix}")
 
 
 def loss_of_logits(
@@ -96,6 +125,30 @@ def loss_of_logits(
         return loss(outputs, labels)
 
     return of_logits
+
+
+def mean_size(like: Any) -> Callable[[Any, Any], Any]:
+    """Return the loss of a task that trains nothing: the sum of the mean sizes of all outputs.
+
+    `like` is an example of the outputs. The labels are not used.
+    """
+    paths = tuple(
+        tuple((str(key) if is_attribute else key, is_attribute) for key, is_attribute in path)
+        for path, leaf in returned(like)
+        if is_array(leaf) and hasattr(leaf, "float") and "complex" not in str(leaf.dtype).lower()
+    )
+
+    # compiled by MindSpore
+    def of_outputs(outputs: Any, labels: Any) -> Any:
+        total = 0.0
+        for index in range(len(paths)):
+            value = outputs
+            for key, is_attribute in paths[index]:
+                value = getattr(value, key) if is_attribute else value[key]
+            total = total + value.float().abs().mean()
+        return total
+
+    return of_outputs
 
 
 def check_scalar(side: str, value: Any, tensor: Any) -> None:

@@ -148,7 +148,7 @@ def call(net: nn.Cell, inputs: Tree) -> Any:
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
     """Return a net's outputs on a batch, and restore the net's mode and state."""
-    with explained(inputs), as_before(net):
+    with explained(inputs, train=train), as_before(net):
         net.set_train(train)
         outputs = call(net, inputs)
         outputs_of(outputs)  # operations may fail after the call
@@ -160,9 +160,11 @@ class MissingKernelError(ValueError):
 
 
 @contextlib.contextmanager
-def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
+def explained(inputs: Tree, compiled: bool = False, train: bool = False) -> Iterator[None]:
     """Turn an error inside a `with` block into a ValueError that lists the inputs and suggests a
     fix.
+
+    `train` is whether the net runs in training mode.
     """
     try:
         with process.ending_mixed_precision():
@@ -176,13 +178,18 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
                 f"no {device} kernel: {kernel[kernel.lastindex or 0]}; run `parity record` on a "
                 "device that has one"
             )
+        elif "StridedSliceGrad" in text:
+            fix = (
+                "MindSpore's gradient of a slice with a step, x[:, ::2], or without elements fails on "
+                "a CPU; write it otherwise, for example as a reshape and an index"
+            )
         elif shapes:
             fix = "give the net the inputs that the reference takes"
         elif compiled or _OF_GRAPHS in text:
             fix = (
                 "correct what does not compile, or compare the net uncompiled with --mode pynative"
             )
-        failed = what_failed("net", inputs, error, fix)
+        failed = what_failed("net", inputs, error, fix, train)
         raise (MissingKernelError(str(failed)) if kernel else failed) from error
 
 

@@ -15,7 +15,8 @@ from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 from resnet_fn.config.hints import few
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.cells import Attributes, as_before
-from resnet_fn.parity.record.common import check_scalar, loss_of_logits
+from resnet_fn.parity.record.common import check_scalar, loss_of_logits, mean_size
+from resnet_fn.parity.record.kernel_faults import kernel_faults
 from resnet_fn.parity.record.masked_cells import Masks, masked
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
@@ -25,6 +26,7 @@ from resnet_fn.parity.record.mindspore_cell import (
     first_call,
     outputs_of,
     parameters_by_path,
+    run_in,
     state,
 )
 from resnet_fn.parity.record.mindspore_kernels import exact_kernels
@@ -66,10 +68,10 @@ from resnet_fn.parity.trace.data import (
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.plan import MEAN_SIZE, LossPlan, Plan
 from resnet_fn.parity.trace.ranks import check_shares
 from resnet_fn.parity.trace.returned import unread
-from resnet_fn.parity.trace.source import StoredSource
+from resnet_fn.parity.trace.source import KernelFault, StoredSource
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, shared
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
@@ -184,10 +186,7 @@ class MindSporeSide:
             with self._rates_in(False):
                 evaluated = first_call(net, plan.batches[0][0])
             self._outputs = {"eval": evaluated, "train": first_call(net, plan.first[0], True)}
-            of_plan = make_loss(plan.loss.smoothing, plan.loss.name, plan.loss.over)
-            self._loss = self._custom_loss or loss_of_logits(
-                "the net", self._outputs["train"], of_plan
-            )
+            self._loss = self._custom_loss or _loss_of(plan.loss, self._outputs["train"])
             yield self._rates.dropped
 
     @cached_property
@@ -305,6 +304,7 @@ class MindSporeSide:
         )
         last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
         run = record_run(stepper, plan, rates, last, drawn)
+        stepper.put_back()  # of the optimizer's state, which `updates` may need again
         attributes.put_back()
         assign(net, self._start)
         if not run.after:
@@ -312,6 +312,18 @@ class MindSporeSide:
             self.notes.append(f"updates are not compared: {name} has no kernel on this device")
         self.notes += [decays] if decays else []
         return run
+
+    def uncompiled(self, like: Like | None) -> Run:
+        """Make the updates again without dropout masks, not compiled. The net is as after
+        `record`.
+        """
+        with run_in("pynative"), self._rates.off(self._cells):
+            return self.updates(like)
+
+    def kernel_faults(self) -> list[KernelFault]:
+        """Return the known faults of MindSpore's kernels that the port may use."""
+        given = [one for one in (self._custom_loss, self._make_step, self._optimizer) if one]
+        return kernel_faults([*self._cells.values(), *given])
 
     def _constants(self) -> Arrays:
         """Return random numbers for constant arrays, of a net that is a reference itself."""
@@ -375,6 +387,13 @@ class MindSporeSide:
     def source(self, trace: Trace) -> StoredSource:
         """Return what the trace itself answers: nothing more is measured of a port."""
         return StoredSource(trace)
+
+
+def _loss_of(plan: LossPlan, outputs: Any) -> Loss:
+    """Return the plan's loss as a function of (outputs, labels). `outputs` is an example."""
+    if plan.name == MEAN_SIZE:
+        return mean_size(outputs)
+    return loss_of_logits("the net", outputs, make_loss(plan.smoothing, plan.name, plan.over))
 
 
 def _set_trained(parameters: Iterable[Parameter], trained: bool) -> None:

@@ -169,6 +169,10 @@ class MindSporeStepper:
         parameter of the step.
         """
         plan = self._plan
+        if not self._shapes:
+            return self._forward_step(), [
+                (one, one.numpy().copy()) for one in self._net.get_parameters()
+            ]
         scaler = make_scaler(plan.precision, plan.loss_scale, plan.loss_scale_interval)
         update = recording_optimizer(optimizer, self._keep_gradients)
         run_state = make_state(self._net, update, scaler, average)
@@ -188,6 +192,27 @@ class MindSporeStepper:
         ]
         forward = with_inputs(self._net, plan.batches[0][0])
         return self._make_step(forward, self._recorded_loss, update, **options), before
+
+    def _forward_step(self) -> TrainStep:
+        """Return the step of a net without trained parameters, which only computes the loss."""
+        net, jit = with_inputs(self._net, self._plan.batches[0][0]), compiler()
+
+        def forward(inputs: Any, targets: Any) -> Tensor:
+            return self._recorded_loss(net(inputs), targets)
+
+        run, count = jit(forward) if jit else forward, self._micro_batches
+
+        def step(inputs: Any, targets: Any, learning_rate: Tensor) -> StepResult:
+            self._net.set_train()
+            parts = zip(_parts(inputs, count), _parts(targets, count), strict=True)
+            loss = sum(float(run(*part).numpy()) for part in parts) / count
+            packed, scaler = (
+                Tensor(row, mindspore.float32) for row in ([loss, 0, 0, 0], [1, 0, 0])
+            )
+            none = Tensor(0.0, mindspore.float32)
+            return StepResult(packed, none, scaler, none, 1)
+
+        return step
 
     def update(self, index: int, rate: float) -> Step:
         """Make an update with this worker's part of a batch, and return what it computed."""
@@ -268,6 +293,11 @@ class MindSporeStepper:
         run.train_outputs, run.gradients = [self._kept()], self._gradients()
         return run
 
+    def put_back(self) -> None:
+        """Write the values from before any update into the net and the optimizer."""
+        for parameter, value in self._clipped[1]:
+            write(parameter, value)
+
     def _moved_numbers(self) -> list[tuple[str, Place]]:
         """Return the path and place of each number that is not as before the updates."""
         before = self._numbers
@@ -286,6 +316,16 @@ class MindSporeStepper:
         after = self._on_batch(0, start, self._clipped) if self._unclipped else run
         run.clipped, run.after = after.gradients, [state(self._net)] if self._updates else []
         return [run]
+
+
+def _parts(tensors: Any, count: int) -> list[Any]:
+    """Split a tensor, or each of a tuple of tensors, into micro-batches."""
+    if count == 1 or tensors is None:
+        return [tensors] * count
+    if isinstance(tensors, tuple):
+        return list(zip(*(_parts(one, count) for one in tensors), strict=True))
+    size = len(tensors) // count
+    return [tensors[size * index : size * (index + 1)] for index in range(count)]
 
 
 def _before(value: np.ndarray, known: np.ndarray | None) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.alone import losses_alone
-from resnet_fn.parity.record.common import dropout_notes
+from resnet_fn.parity.record.common import dropout_notes, place_of
 from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
 from resnet_fn.parity.record.randomness import cut_random, is_random
 from resnet_fn.parity.record.side import Side
@@ -112,7 +112,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             optimizer_settings=settings,
             **side.roles(),
         )
-        trace.builds = side.builds()  # last, because it seeds all generators
+        trace.builds = _builds(side, trace.notes)  # last, because it seeds all generators
         return Recorded(trace, side.source(trace))
 
 
@@ -150,6 +150,23 @@ def _probes(side: Side, layers: dict[str, list[Layer]]) -> Probes:
             f"{first_line(error)})"
         )
         return {}
+
+
+def _builds(side: Side, notes: list[str]) -> list[Arrays]:
+    """Return the initial values of several nets, or [] and add a note if a net is built once only.
+
+    A function of the user's may fail the second time, if it writes a file or sets a flag.
+    """
+    try:
+        return side.builds()
+    except Exception as error:
+        framework = side.framework.partition(" ")[0]
+        fault = f"{type(error).__name__}{place_of(error)}: {first_line(error)}"
+        notes.append(
+            f"{framework}'s net cannot be built again ({fault}), so initial values of one build "
+            "are compared"
+        )
+        return []
 
 
 def _masks(

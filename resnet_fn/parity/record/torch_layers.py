@@ -10,12 +10,12 @@ import torch
 from resnet_fn.parity.record.common import parameter_roles
 from resnet_fn.parity.record.layers import record_layers, recorded_layers
 from resnet_fn.parity.record.probes import Caller, compute_probes
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import in_float64
 from resnet_fn.parity.record.torch_module import (
     array_of,
     call,
-    copied,
     dtype_of,
     in_precision,
     layer_by_layer,

@@ -65,12 +65,14 @@ _INSIDE = (
     os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
 )
 
-# Calls that do not round, because they only move, make or read numbers.
+# Calls that do not round, because they only move, make or read numbers, or are given a hook, which a
+# tensor with noise would lose.
 _EXACT = """
     __deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous cpu detach dim
     double dropout embedding empty expand expand_as flatten flip float full gather index_select item masked_fill
-    max_pool2d numpy ones ones_like pad permute relu relu_ repeat reshape resolve_conj resolve_neg roll size split
-    squeeze stack swapaxes t tensor to tolist transpose unbind unflatten unsqueeze view view_as where zeros zeros_like
+    max_pool2d numpy ones ones_like pad permute register_hook register_post_accumulate_grad_hook relu relu_
+    repeat reshape resolve_conj resolve_neg retain_grad roll size split squeeze stack swapaxes t tensor to tolist
+    transpose unbind unflatten unsqueeze view view_as where zeros zeros_like
 """
 
 

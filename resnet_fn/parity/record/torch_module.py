@@ -1,10 +1,8 @@
 """Copy, prepare and call a torch module."""
 
 import contextlib
-import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -12,28 +10,10 @@ import torch
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.record.common import what_failed
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.trace.constants import SMALL
 from resnet_fn.parity.trace.returned import as_real, named_outputs
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
-
-
-def copied(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of a module.
-
-    Tensors that are computed from parameters are copied as plain tensors.
-    """
-    values = [value for layer in module.modules() for value in vars(layer).values()]
-    known = {
-        id(one): one.detach().clone()
-        for one in values
-        if isinstance(one, torch.Tensor) and not one.is_leaf
-    }
-    # The copy shares the layers' random generators, so that each call draws other numbers
-    # (`is_random`). Generators in lists or dicts are copied, so a layer that uses them seems not to
-    # be random.
-    kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
-    shared = {id(one): one for one in values if isinstance(one, kinds)}
-    return copy.deepcopy(module, {**known, **shared})
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
@@ -77,14 +57,16 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
 
 def state(module: torch.nn.Module) -> Arrays:
     """Return the parameters and buffers of a module as arrays by name, without BatchNorm's batch
-    counters. Buffers that the state dict leaves out come last.
+    counters and the extra state of layers (`get_extra_state`). Buffers that the state dict leaves
+    out come last.
     """
     values = module.state_dict()
     values |= {name: one for name, one in module.named_buffers() if name not in values}
     return {
         name: array_of(value)
         for name, value in values.items()
-        if not name.endswith("num_batches_tracked")
+        if isinstance(value, torch.Tensor)
+        and not name.endswith(("num_batches_tracked", "_extra_state"))
     }
 
 
@@ -171,9 +153,18 @@ def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> An
         with torch.no_grad():
             return call(copied(module).train(train), tensors(inputs, torch.float32))
     except Exception as error:
-        raise what_failed(
-            "reference", inputs, error, "give --inputs, or sizes that the module takes"
-        ) from error
+        fix = "give --inputs, or sizes that the module takes"
+        if train and _runs(module, inputs):
+            fix = "correct this line; in evaluation mode, it runs"
+        raise what_failed("reference", inputs, error, fix, train) from error
+
+
+def _runs(module: torch.nn.Module, inputs: Tree) -> bool:
+    """Return whether a module runs in evaluation mode."""
+    with contextlib.suppress(ValueError):
+        first_call(module, inputs)
+        return True
+    return False
 
 
 def inputs_of_layer(module: torch.nn.Module, name: str, inputs: Tree) -> tuple[Any, Any]:

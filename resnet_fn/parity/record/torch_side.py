@@ -11,10 +11,11 @@ import torch
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
-from resnet_fn.parity.record.common import loss_of_logits, what_failed
+from resnet_fn.parity.record.common import what_failed
 from resnet_fn.parity.record.measuring import Measuring
 from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.side import Dropped, Only
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_layers import (
     layers_of,
@@ -24,7 +25,6 @@ from resnet_fn.parity.record.torch_layers import (
 )
 from resnet_fn.parity.record.torch_modes import Limits, Noise, in_float64
 from resnet_fn.parity.record.torch_module import (
-    copied,
     first_call,
     initialise,
     inputs_of_layer,
@@ -37,7 +37,7 @@ from resnet_fn.parity.record.torch_module import (
     uncompiled,
     with_masks,
 )
-from resnet_fn.parity.record.torch_recipe import recipe_loss
+from resnet_fn.parity.record.torch_recipe import loss_of
 from resnet_fn.parity.record.torch_source import Rerun, TorchSource
 from resnet_fn.parity.record.torch_step import (
     Loss,
@@ -67,7 +67,7 @@ from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer, title_of
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.limits import CEILING, ONLY_ROUNDING
-from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.plan import MEAN_SIZE, Plan
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import Masked
@@ -139,11 +139,16 @@ class TorchSide:
     def start(self, like: Like | None) -> None:
         """Copy the module as it was built, and choose the loss. A reference takes over nothing."""
         self._reference = copied(self._module).float()
-        self._loss = self._custom_loss or loss_of_logits(
-            "the reference",
-            first_call(self._reference, self.plan.first[0], True),
-            recipe_loss(self.plan.loss),
-        )
+        trains = any(one.requires_grad for one in self._module.parameters())
+        if not (trains or self._custom_loss or self._make_optimizer):
+            loss = dataclasses.replace(self.plan.loss, name=MEAN_SIZE)
+            self.plan = dataclasses.replace(self.plan, loss=loss)
+            self.notes.append(
+                "nothing is trained in the reference, so only forward passes are compared; the "
+                "loss is the mean size of the outputs"
+            )
+        outputs = first_call(self._reference, self.plan.first[0], True)
+        self._loss = self._custom_loss or loss_of(self.plan.loss, outputs)
         layers = dict(self._reference.named_modules())
         self._rates = Rates(layers)
         with self._rates.off(layers):

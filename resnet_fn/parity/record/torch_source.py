@@ -10,9 +10,10 @@ import torch
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.probes import measure
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import Noise, in_float64
-from resnet_fn.parity.record.torch_module import call, copied, in_precision, tensors
+from resnet_fn.parity.record.torch_module import call, in_precision, tensors
 from resnet_fn.parity.record.torch_step import Evaluating, Loss, TorchRun, scalar
 from resnet_fn.parity.record.torch_ties import flip_ties
 from resnet_fn.parity.trace.data import Probes, Rounding

@@ -17,10 +17,10 @@ from resnet_fn.parity.record.numbers import Place, numbers_of
 from resnet_fn.parity.record.optimizer_settings import torch_settings
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.side import Step
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import (
     array_of,
     call,
-    copied,
     dtype_of,
     in_precision,
     outputs_of,
@@ -106,8 +106,7 @@ class TorchStepper:
         self._optimizer.zero_grad()
         value, outputs, parts = run.backward(self._plan.batches[index])
         gradients = run.gradients() if index == 0 else {}
-        limit = self._plan.clip_norm or float("inf")
-        norm = float(torch.nn.utils.clip_grad_norm_(list(run.parameters.values()), limit))
+        norm = self._clip()
         none = run.no_gradient()
         clipped = gradients  # without a limit, and unless the norm is infinite, they are unchanged
         if index == 0 and (self._plan.clip_norm or not math.isfinite(norm)):
@@ -117,6 +116,21 @@ class TorchStepper:
         if self._average is not None:
             self._average.update(module)
         return Step(value, norm, outputs, True, gradients, clipped, none, parts)
+
+    def _clip(self) -> float:
+        """Clip the gradients, and return their global norm before."""
+        run = self._run
+        limit = self._plan.clip_norm or float("inf")
+        sparse = [one for one in run.parameters.values() if _is_sparse(one.grad)]
+        kept = [one.grad for one in sparse]
+        for parameter in sparse:  # torch neither clips nor decays with sparse gradients
+            assert parameter.grad is not None
+            parameter.grad = parameter.grad.to_dense()
+        norm = float(torch.nn.utils.clip_grad_norm_(list(run.parameters.values()), limit))
+        if self._given[2] is not None and norm <= limit:  # SparseAdam takes no others
+            for parameter, gradient in zip(sparse, kept, strict=True):
+                parameter.grad = gradient
+        return norm
 
     def last_outputs(self, weights: Arrays, after: Arrays) -> Arrays:
         """Return the outputs of the first batch in evaluation mode, with these weights and the
@@ -249,7 +263,8 @@ class TorchRun:
                 given = outputs.to(self.dtype)
             loss = self.loss(given, tensors(labels, self.dtype))
             value = scalar(loss)
-            (value * (self.scale / count)).backward()
+            if value.requires_grad:  # false if nothing is trained
+                (value * (self.scale / count)).backward()
             total += float(value.detach()) / count
             if count > 1:
                 now = self.gradients()
@@ -274,6 +289,10 @@ class TorchRun:
     def no_gradient(self) -> list[str]:
         """Return the names of the trained parameters whose gradient is None."""
         return [name for name, one in self.parameters.items() if one.grad is None]
+
+
+def _is_sparse(tensor: torch.Tensor | None) -> bool:
+    return tensor is not None and tensor.is_sparse
 
 
 # So many updates later, the value of a counter may still change an output: by a schedule, a warm-up
@@ -406,11 +425,13 @@ def optimizer_alone(
     for name, parameter in parameters.items():
         parameter.data.copy_(_like(parameter, weights[name]))
     optimizer, set_rate = optimizer_of(module, plan, make_optimizer)
+    is_sparse = isinstance(optimizer, torch.optim.SparseAdam)
 
     def update(gradients: Arrays, rate: float) -> None:
         set_rate(rate)
         for name, parameter in parameters.items():
-            parameter.grad = _like(parameter, gradients[name]).to(parameter.dtype)
+            gradient = _like(parameter, gradients[name]).to(parameter.dtype)
+            parameter.grad = gradient.to_sparse(1) if is_sparse else gradient
         optimizer.step()
 
     return changes_alone(

@@ -136,6 +136,8 @@ def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
     """
     if isinstance(value, np.ndarray):
         return {"array": arrays.setdefault(id(value), (len(arrays), value))[0]}
+    if isinstance(value, np.generic):  # a setting of the user's may be a NumPy number
+        return _pack(value.item(), arrays)
     if isinstance(value, tuple):
         return {"tuple": [_pack(one, arrays) for one in value]}
     if isinstance(value, list):

@@ -33,6 +33,8 @@ class Layer:
     # for kinds in `WHOLE`: fingerprints of the inputs after the first, such as an attention's key
     # and value
     further: tuple[str, ...] = ()
+    # if the output is a PackedSequence: which steps [samples, steps] a sequence has; else None
+    valid: np.ndarray | None = None
 
     @property
     def is_own(self) -> bool:

@@ -13,6 +13,9 @@ from resnet_fn.parity.trace.tree import Batch, named_leaves, split
 LATER = 5
 
 
+MEAN_SIZE = "mean size of the outputs"  # the loss if the reference has nothing to train
+
+
 @dataclasses.dataclass(frozen=True)
 class OptimizerPlan:
     """The optimizer of the updates. The learning rate is in `Plan.rates`."""
@@ -37,7 +40,7 @@ class OptimizerPlan:
 class LossPlan:
     """The loss of the updates: the mean over a batch."""
 
-    name: str  # "cross_entropy", "bce" or "focal"
+    name: str  # "cross_entropy", "bce" or "focal"; MEAN_SIZE if nothing is trained
     smoothing: float  # of labels, from 0 to 1
     over: str  # smoothed over "all" classes, or over "others" than the label's
     custom: bool = False  # whether a function of the user's computes the loss instead

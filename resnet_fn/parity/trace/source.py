@@ -63,6 +63,27 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
+class KernelFault:
+    """A fault of MindSpore's kernels that this process has, and whose operation the port may use."""
+
+    words: str  # for example "MindSpore 2.10.0: the gradient of ops.selu at −1 is 0.8 off"
+    compiled: bool  # whether only compiled functions have the fault
+
+
+class PortSource(Protocol):
+    """What a port in this process can still be asked."""
+
+    def uncompiled(self) -> Trace | None:
+        """Return the port's trace with updates that are not compiled, or None if they fail.
+
+        Only what the updates compute is measured again.
+        """
+
+    def kernel_faults(self) -> Sequence[KernelFault]:
+        """Return the known faults of kernels that the port may use."""
+
+
+@dataclass(frozen=True)
 class StoredSource:
     """The source of a trace that was loaded from a folder."""
 
