@@ -143,10 +143,10 @@ def is_chaotic(measured: Rounding, run: Run) -> bool:
 
     Weights whose gradients are only rounding do not count: they drift in any training.
     """
-    if max(measured[TRAJECTORY].values(), default=0.0) > CHAOTIC:
+    if max(measured.get(TRAJECTORY, {}).values(), default=0.0) > CHAOTIC:
         return True
     drifting, changes = _only_rounding(measured), MEASURED[LAST](run)
-    for name, error in measured[LAST].items():
+    for name, error in measured.get(LAST, {}).items():
         if name in drifting or name not in changes:
             continue
         if error * norm(changes[name]) > CHAOTIC * norm(run.after[-1][name]):
