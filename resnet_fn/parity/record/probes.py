@@ -109,14 +109,12 @@ def compute_probes(
                 continue
             outputs = partial(_outputs, layer, given, change, caller)
             full = held > _HELD
-            if full:
-                probe = Probe({}, TOO_LARGE)
-            else:
-                probe = _probe(outputs, (), caller, further)
+            probe = Probe({}, TOO_LARGE) if full else _probe(outputs, (), caller, further)
             of_layer = probes.setdefault(name, {})
             if probe:
                 of_layer[title] = probe
-                held += sum(value.size for value in probe.outputs.values())
+                for value in probe.outputs.values():
+                    held += value.size
     return probes
 
 
