@@ -25,7 +25,8 @@ RECIPE = dataclasses.replace(ADAMW, clip_norm=0.1, ema=0.9, ema_warmup=False)
 FILLED_ELSEWHERE = {"file", "workers", "flipped", "search", "measure_probes"}
 OF_REFERENCE = {"rounding", "limits"}
 OF_CUSTOM_FUNCTIONS = {"losses_alone", "optimizer_alone", "optimizer_settings"}
-OF_ODD_NETS = {"tied", "constants", "random_train", "random_eval", "changing", "unread"}
+OF_ODD_NETS = {"ties", "kernels", "tied", "constants", "random_train", "random_eval", "changing"}
+OF_ODD_NETS |= {"unread"}
 
 
 def reference() -> Any:

@@ -55,7 +55,7 @@ class Parameters(Rule):
                 return not_in_task(self.id, "nothing changes")
             note = "one side keeps none" if sides.port.run.after else NOT_RUN
             return Stage(self.id, note=note)
-        errors = sides.errors(self.id)
+        errors, of_large = sides.errors(self.id), sides.errors_of_large(self.id)
         roundings = {}
         for name in common:
             error = sides.rounding_of(self.id, name, given, reference[name])
@@ -77,10 +77,13 @@ class Parameters(Rule):
             if name in unsure:
                 a = np.where(unsure[name] & (np.abs(a - b) <= most), b, a)
             a = self.without_rounding(sides, name, a, b)
-            bound = self.allowed(sides, name, b, {"measured rounding": error, "median": usual})
+            known = [of_large[one] for one in sides.names.sources(name) if one in of_large]
+            bounds = {"measured rounding": error, "median": usual}
+            bound = self.allowed(sides, name, b, bounds, max(known, default=None))
             item = bound.compare(self.array_id(name), a, b)
-            if item.verdict in (UNDECIDED, DIFFERS) and name in sides.only_rounding:
-                item = part_of_stage(item, norm(b) or 1.0, whole, usual)
+            undecided = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
+            if undecided and name in sides.only_rounding:
+                item = part_of_stage(item, norm(a - b), whole, usual)
             else:
                 item = self.in_stage(sides, item, a, b, whole)
             differences.append(item)
@@ -91,10 +94,15 @@ class Parameters(Rule):
         return ArrayId(name)
 
     def allowed(
-        self, sides: Sides, name: str, reference: np.ndarray, roundings: dict[str, float]
+        self,
+        sides: Sides,
+        name: str,
+        reference: np.ndarray,
+        roundings: dict[str, float],
+        large: float | None,
     ) -> Allowed:
-        """Return the bound of one array."""
-        return larger_bound(self.tolerance, roundings)
+        """Return the bound of one array. `large` is the rounding of its large numbers, if known."""
+        return larger_bound(self.tolerance, roundings, large=large)
 
     def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
         """Return whether an array is left out, because the reference does not change it."""

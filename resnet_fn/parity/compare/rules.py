@@ -26,6 +26,7 @@ from resnet_fn.parity.compare.randomness import undecided_if_random
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.compare.trained import Trained
 from resnet_fn.parity.compare.untrained import Untrained
 from resnet_fn.parity.compare.weights import AveragedWeights, Change, LastWeights, Statistics
@@ -105,7 +106,7 @@ def compare_stages(sides: Sides, known: Mapping[StageId, Stage] | None = None) -
         if known is not None and not rule.rounded:
             result += [known[rule.id]] if rule.id in known else []
             continue
-        stage = rule.stage(sides)
+        stage = by_either_decision(rule.stage, sides)
         if stage is None:
             continue
         if sides.port.workers and rule.each_worker:

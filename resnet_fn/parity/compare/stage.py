@@ -18,6 +18,7 @@ class Absent(enum.Enum):
 
     NOT_IN_TASK = "the task has nothing to compare"  # no clipping, no BatchNorm, not asked for
     TOO_SHORT = "too few updates"  # the stage's note is a line of "not exercised"
+    CHAOTIC = "rounding decides about later updates"  # as above
     NOT_READ = "nothing was read or run"  # no tensors, no kernel: the stage is undecided
 
 

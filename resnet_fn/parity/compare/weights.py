@@ -15,9 +15,15 @@ from resnet_fn.parity.compare.allowed import (
 )
 from resnet_fn.parity.compare.parameters import Parameters
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Absent, Stage, with_note
+from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
-from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference, norm
+from resnet_fn.parity.trace.difference import (
+    DIFFERS,
+    UNDECIDED,
+    Difference,
+    norm,
+    without_large,
+)
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
 from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import Arrays
@@ -77,15 +83,20 @@ class Changes(Parameters):
         return sides.unsure_on_any_batch
 
     def allowed(
-        self, sides: Sides, name: str, reference: np.ndarray, roundings: dict[str, float]
+        self,
+        sides: Sides,
+        name: str,
+        reference: np.ndarray,
+        roundings: dict[str, float],
+        large: float | None,
     ) -> Allowed:
         """Return the bound of one change: at least the last place of the array."""
         start = sides.port.run.start[name]
-        size, tolerance = norm(reference) or 1.0, self.tolerance
+        size, tolerance = norm(without_large(reference)) or 1.0, self.tolerance
         if name not in sides.port.run.gradients:
             tolerance = min(tolerance, self.of_value * norm(start + reference) / size)
         unit = self._unit(sides, name, reference) / size
-        return larger_bound(tolerance, {**roundings, "unit of the weight": unit})
+        return larger_bound(tolerance, {**roundings, "unit of the weight": unit}, large=large)
 
     def _unit(self, sides: Sides, name: str, reference: np.ndarray) -> float:
         """Return the rounding of a change.
@@ -113,6 +124,7 @@ class Changes(Parameters):
         name, size = item.name, norm(reference)
         if not size and port.any():
             return zero_in_reference(item)
+        size = norm(without_large(reference)) or size
         unit = self._unit(sides, name, reference)
         hidden = item.verdict != DIFFERS and ROUNDING_FACTOR * unit > CEILING * size
         if hidden and self._too_small(sides, name, unit, size, whole):
@@ -134,6 +146,13 @@ class Changes(Parameters):
         return unit > CEILING * whole and any(sides.reference.run.rates[: self.updates(sides)])
 
 
+def _as_far_as_decided(stage: Stage, sides: Sides) -> Stage:
+    """Return the stage without undecided arrays if rounding decides about later updates."""
+    if stage.unclear is None or not sides.is_chaotic:
+        return stage
+    return dataclasses.replace(without_undecided(stage), absent=Absent.CHAOTIC)
+
+
 @dataclasses.dataclass(frozen=True)
 class LastWeights(Changes):
     """Compares the changes of all arrays by all recorded updates, and with it momentum."""
@@ -143,12 +162,22 @@ class LastWeights(Changes):
         return len(sides.port.run.after)
 
     def stage(self, sides: Sides) -> Stage:
-        """Return the comparison, under the number of the last recorded update."""
+        """Return the comparison, under the number of the last recorded update.
+
+        If rounding decides the training, it is the last update after which all arrays are decided.
+        """
         updates = self.updates(sides)
         note = "one update does not show how much momentum is kept; give two or more updates"
         short = Stage(self.id, note=note, absent=Absent.TOO_SHORT)
         stage = short if updates == 1 else self.compare(sides)
-        return dataclasses.replace(stage, id=dataclasses.replace(self.id, update=max(2, updates)))
+        of_update = dataclasses.replace(self.id, update=max(2, updates))
+        for update in range(updates - 1, 1, -1):
+            earlier = dataclasses.replace(self.id, update=update)
+            if stage.unclear is None or not sides.errors(earlier):
+                break
+            stage, of_update = self.compare(sides.until(update)), earlier
+            stage = with_note(stage, Absent.CHAOTIC.value)
+        return dataclasses.replace(_as_far_as_decided(stage, sides), id=of_update)
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the comparison without BatchNorm's statistics."""
@@ -166,7 +195,7 @@ class AveragedWeights(Changes):
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if neither side has an average."""
         exists = sides.reference.run.average or sides.port.run.average
-        return self.compare(sides) if exists else None
+        return _as_far_as_decided(self.compare(sides), sides) if exists else None
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the comparison without BatchNorm's statistics."""

@@ -67,14 +67,15 @@ class PortWorkers:
 def merged(stage: Stage, others: Iterable[Stage | None]) -> Stage:
     """Return the stage of rank 0 with what ranks 1, 2, … have different."""
     differences = [*stage.differences]
-    left_out = [*stage.left_out]
+    left_out, hints = [*stage.left_out], [*stage.hints]
     failed, undecided = [stage.failed], [stage.undecided]
     for rank, other in enumerate(others, 1):
         if other is None:
             continue
         differences += _new(rank, other.differences, stage.differences)
         left_out += _new(rank, other.left_out, stage.left_out)
-        if other.failed not in failed:
+        hints += [hint for hint in other.hints if hint not in hints]
+        if other.failed and other.failed not in failed:
             failed.append(f"worker {rank}: {other.failed}")
         reason = other.reason if other.verdict == UNDECIDED else ""
         if reason and reason != stage.reason:
@@ -83,6 +84,7 @@ def merged(stage: Stage, others: Iterable[Stage | None]) -> Stage:
         stage,
         differences=differences,
         left_out=left_out,
+        hints=hints,
         failed="; ".join(filter(None, failed)),
         undecided="; ".join(filter(None, undecided)),
     )

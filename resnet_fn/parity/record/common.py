@@ -7,29 +7,9 @@ import numpy as np
 
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.trace.data import STATISTICS
-from resnet_fn.parity.trace.difference import CEILING
-from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.limits import SIGMAS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import is_array, named_outputs, returned
 from resnet_fn.parity.trace.tree import Tree, named_leaves
-
-_LEVELS = (
-    2.0,
-    8.0,
-    32.0,
-)  # widths of a tie, in units of the reference's error; the port's may be larger
-
-
-def flip_widths(layers: Sequence[Layer]) -> list[float]:
-    """Return widths of ties for `flip_ties`.
-
-    A tie is a ReLU input so near to 0 that rounding may change its sign.
-    """
-    roundings = [one.output_rounding for one in layers]
-    sure = [rounding for rounding in roundings if rounding < CEILING]
-    own = SIGMAS * max(sure, default=0.0)
-    return [level * own for level in _LEVELS]
 
 
 def parameter_roles(
@@ -41,13 +21,16 @@ def parameter_roles(
     `untrained` has the names of arrays that no optimizer updates.
     """
     names: dict[int, list[str]] = {}
+    trainable = []
     for name, parameter in parameters:
         of_parameter = names.setdefault(id(parameter), [])
         of_parameter.append(name)
+        if parameter.requires_grad:
+            trainable.append(name)
     groups = names.values()
     return {
         "tied": [tuple(group) for group in groups if len(group) > 1],
-        "trainable": [name for name, parameter in parameters if parameter.requires_grad],
+        "trainable": trainable,
         "constants": [name for name in untrained if name.rpartition(".")[2] not in STATISTICS],
     }
 
@@ -60,8 +43,12 @@ def dropout_notes(
     `dropped` has tuples (layer, attribute, probability).
     """
     side = "the reference" if of_reference else "the net"
-    words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
-    asked = [f"{name}={share:g}" for name, share in plan.dropout.items()]
+    words = []
+    for name, attribute, share in dropped:
+        words.append(f"{name}: {attribute}={share:g}")
+    asked = []
+    for name, share in plan.dropout.items():
+        asked.append(f"{name}={share:g}")
     notes = []
     if words:
         notes.append(f"dropout is 0 in {side}: {few(words)}")
@@ -93,8 +80,10 @@ def loss_of_logits(
     paths = [path for path, leaf in returned(like) if is_array(leaf)]
     named = [path for path in paths if len(path) == 1 and path[0][0] == "logits"]
     is_unclear = len(paths) != 1 and not named
-    if is_unclear and (not paths or side != "the net" or not isinstance(like, tuple | list)):
-        names = ", ".join(name.strip() for name in named_outputs(like, "")) or "no tensors"
+    takes_first = side == "the net" and isinstance(like, tuple | list)
+    if is_unclear and not (paths and takes_first):
+        given = [name.strip() for name in named_outputs(like, "")]
+        names = ", ".join(given) or "no tensors"
         raise ValueError(
             f"loss of {side}: the outputs are {names}; give --loss FILE:FUNCTION, or return logits "
             "alone"

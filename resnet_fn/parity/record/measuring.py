@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.record.rounding import rounding
+from resnet_fn.parity.record.rounding import of_update, rounding
 from resnet_fn.parity.record.updates import Watch
 from resnet_fn.parity.trace.data import Rounding, Run
 from resnet_fn.parity.trace.difference import are_integers
@@ -66,6 +66,8 @@ class Measuring(Watch):
         if count == 1:
             recorded, exact = (_first_change(one, self._run.gradients) for one in (self._run, run))
             self._measure(recorded, exact, _CHANGE)
+        if 1 < count < len(self._run.after):  # the comparison of a chaotic training may end here
+            self.rounding |= of_update(count, self._run, run, self._run)
         if count == len(self._run.after) > 1:
             self._measure(_last_weights(self._run), _last_weights(run), (LAST,))
         if count <= len(self._run.after):

@@ -27,6 +27,7 @@ from resnet_fn.parity.record.mindspore_cell import (
     parameters_by_path,
     state,
 )
+from resnet_fn.parity.record.mindspore_kernels import exact_kernels
 from resnet_fn.parity.record.mindspore_layers import (
     Alone,
     inputs_of_layer,
@@ -59,6 +60,7 @@ from resnet_fn.parity.trace.data import (
     Probes,
     Rounding,
     Run,
+    Ties,
     Trace,
 )
 from resnet_fn.parity.trace.environment import environment
@@ -334,6 +336,10 @@ class MindSporeSide:
             merged[name] = np.concatenate(rows) if whole and array.ndim else rows[-1]
         return merged
 
+    def exact_kernels(self) -> contextlib.AbstractContextManager[Callable[[], int]]:
+        """Return a context in which exp, log, tanh, … compute in float64, uncompiled."""
+        return exact_kernels()
+
     def tensor(self, array: Any) -> Tensor:
         """Return an array as a tensor."""
         return Tensor(array)
@@ -341,6 +347,10 @@ class MindSporeSide:
     def rounding(self, run: Run) -> Rounding:
         """Return {}: rounding is measured of the reference."""
         return {}
+
+    def ties(self, run: Run) -> Ties | None:
+        """Return None: ties are found in the reference."""
+        return None
 
     def changing(self, run: Run) -> Changing:
         """Return {}: it is measured of the reference."""

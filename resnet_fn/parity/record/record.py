@@ -1,7 +1,11 @@
 """Record what a net computes: what a trace holds, and in which order it is made."""
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +15,24 @@ from resnet_fn.parity.record.common import dropout_notes
 from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
 from resnet_fn.parity.record.randomness import cut_random, is_random
 from resnet_fn.parity.record.side import Side
-from resnet_fn.parity.trace.data import Drop, Probes, Run, Trace
+from resnet_fn.parity.trace.data import Drop, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.masks import SharedMasks, shared_masks
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded
-from resnet_fn.parity.trace.stages import LOSS, ArrayId
+from resnet_fn.parity.trace.stages import (
+    EVAL_FORWARD,
+    LOSS,
+    LOSS_ALONE,
+    TRAIN_FORWARD,
+    ArrayId,
+    StageId,
+)
 from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs, shared
+
+_SEEN = 1e-6  # kernels that move no output and no loss so far are left out
 
 
 # Long: the order of the measurements is part of the result.
@@ -36,7 +50,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     with side.session():
         initial = side.state()
         side.start(like)
-        random_eval = is_random(lambda: side.arrays(side.forward(plan.batches[0][0], False)))
+        random_eval = is_random(partial(_evaluated, side))
         evaluated = side.layers("eval") if random_eval else []
         if not random_eval:
             side.evaluate_as_built()
@@ -67,20 +81,23 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             if masks and of_port:  # until the end of the updates, compiled masks are ones
                 layers["dropout"] = side.layers("dropout")
         rounding = side.rounding(run)  # of the reference: float64 and noise
+        ties = side.ties(run)
         changing = side.changing(run)
         # of the reference late, because the results are as large as several nets
         alone = alone if of_port else side.optimizer_alone(like)
         if random:
             random_train = cut_random(layers["train"], side.layers_again())
+        # After the updates, which compile the net: these runs are not compiled. They move nothing.
+        draws = random_eval or random or again is not None
+        kernels = {} if draws else _kernels(side, run, like, layers)
         if probed and not of_port:  # last: their outputs may fill the memory
             answers = _probes(side, layers)
+        given = (side.framework, _as_seen(side), initial, layers, run)
         trace = Trace(
-            side.framework,
-            _as_seen(side),
-            initial,
-            layers,
-            run,
+            *given,
             rounding=rounding,
+            ties=ties,
+            kernels=kernels,
             changing=changing,
             unread=sorted(side.unread),
             notes=[*dropout_notes(side.is_reference, dropped, plan), *side.notes],
@@ -98,6 +115,11 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         )
         trace.builds = side.builds()  # last, because it seeds all generators
         return Recorded(trace, side.source(trace))
+
+
+def _evaluated(side: Side) -> Arrays:
+    """Return the outputs of the first batch in evaluation mode."""
+    return side.arrays(side.forward(side.plan.batches[0][0], False))
 
 
 def _trained(side: Side) -> Arrays:
@@ -157,6 +179,65 @@ def _losses_alone(side: Side, run: Run, like: Like | None) -> dict[ArrayId, floa
             return {}
         given = {named[name]: array for name, array in given.items() if name in named}
     return losses_alone(side.loss, given, side.plan, example, side.tensor)
+
+
+def _kernels(side: Side, run: Run, like: Like | None, layers: dict[str, list[Layer]]) -> Rounding:
+    """Return how far inaccurate kernels move outputs and losses, and note it for each layer, too.
+
+    If an error is raised, return {} and add a note.
+    """
+
+    def results() -> dict[StageId, dict[Any, np.ndarray]]:
+        trained = _trained(side)
+        alone = {} if side.workers > 1 else _losses_alone(side, run, like)
+        return {
+            EVAL_FORWARD: _evaluated(side),
+            TRAIN_FORWARD: {name: one for name, one in trained.items() if name != LOSS.name},
+            LOSS: {LOSS.name: trained[LOSS.name]},
+            LOSS_ALONE: {case: np.asarray(loss) for case, loss in alone.items()},
+        }
+
+    if side.is_reference:
+        return {}
+    try:
+        with side.exact_kernels() as calls:
+            exact = results()
+        if not calls():
+            return {}
+        computed = results()
+        if _largest(_errors(results(), computed)) > _SEEN:
+            return {}  # a state moves the results
+        kernels = _errors(computed, exact)
+        if _largest(kernels) > _SEEN:
+            for mode in ("eval", "train"):
+                with side.exact_kernels():
+                    exactly = side.layers(mode)
+                for layer, one, other in zip(layers[mode], side.layers(mode), exactly, strict=True):
+                    if one.output is not None and other.output is not None:
+                        layer.output_rounding = relative_error(one.output, other.output)
+        return kernels
+    except Exception as error:  # the bounds are only closer without it
+        side.notes.append(
+            f"the error of kernels is not measured ({type(error).__name__}: {first_line(error)})"
+        )
+        return {}
+
+
+def _largest(errors: Rounding) -> float:
+    return max(itertools.chain(*(one.values() for one in errors.values())), default=0.0)
+
+
+def _errors(
+    computed: Mapping[StageId, Mapping[Any, np.ndarray]],
+    exact: Mapping[StageId, Mapping[Any, np.ndarray]],
+) -> Rounding:
+    """Return the finite relative errors of the arrays that both have, by stage."""
+    errors: Rounding = {}
+    for stage, arrays in computed.items():
+        both = {name: one for name, one in arrays.items() if name in exact[stage]}
+        of_stage = {name: relative_error(one, exact[stage][name]) for name, one in both.items()}
+        errors[stage] = {name: one for name, one in of_stage.items() if math.isfinite(one)}
+    return errors
 
 
 def _as_seen(side: Side) -> Plan:

@@ -14,6 +14,7 @@ from resnet_fn.parity.trace.data import (
     Probes,
     Rounding,
     Run,
+    Ties,
     Trace,
 )
 from resnet_fn.parity.trace.layer import Layer
@@ -193,11 +194,22 @@ class Side(Protocol):
     def of_all_workers(self, outputs: Arrays) -> Arrays:
         """Return a micro-batch's outputs as one worker would have them."""
 
+    def exact_kernels(self) -> AbstractContextManager[Callable[[], int]]:
+        """Return a context in which functions with inaccurate kernels compute in float64.
+
+        The context's value counts their calls.
+        """
+
     def tensor(self, array: Any) -> Any:
         """Return an array as the framework's tensor."""
 
     def rounding(self, run: Run) -> Rounding:
         """Return the rounding of each array, by stage; {}: it is not measured on this side."""
+
+    def ties(self, run: Run) -> Ties | None:
+        """Return what changes where rounding decides about a step, after `rounding` has run; None:
+        nothing, or it is not measured on this side.
+        """
 
     def changing(self, run: Run) -> Changing:
         """Return which elements of integers and booleans rounding may change; {}: not measured."""

@@ -10,6 +10,7 @@ import torch
 from resnet_fn.parity.record.common import parameter_roles
 from resnet_fn.parity.record.layers import record_layers, recorded_layers
 from resnet_fn.parity.record.probes import Caller, compute_probes
+from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import in_float64
 from resnet_fn.parity.record.torch_module import (
     array_of,
@@ -21,6 +22,7 @@ from resnet_fn.parity.record.torch_module import (
     outputs_of,
     tensors,
 )
+from resnet_fn.parity.record.torch_ties import ReluInputs
 from resnet_fn.parity.trace.data import Probes
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
@@ -41,13 +43,17 @@ def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]
 
 def layers_with_rounding(
     reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str
-) -> list[Layer]:
-    """Return all layers' executions.
+) -> tuple[list[Layer], list[float]]:
+    """Return all layers' executions, and the rounding of the input of each call of a ReLU.
 
-    The rounding of inputs and outputs is the relative error against float64.
+    The rounding of inputs and outputs is the relative error against float64, which decides as
+    float32 does. It is infinite if the shapes differ.
     """
-    layers = layers_of(reference, inputs, train)
-    with in_float64():
+    decisions, relus = Decisions(), ReluInputs()
+    with Deciding(decisions.note), relus.keep():
+        layers = layers_of(reference, inputs, train)
+    decisions.restart()
+    with Deciding(decisions.kept), relus.compare(), in_float64():
         exact = {
             layer.title: layer
             for layer in layers_of(in_precision(copied(reference), torch.float64), inputs, train)
@@ -63,7 +69,7 @@ def layers_with_rounding(
                     f"{what}_rounding",
                     relative_error(getattr(one, what), getattr(other, what)),
                 )
-    return layers
+    return layers, relus.roundings
 
 
 def probes_of(

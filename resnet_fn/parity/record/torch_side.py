@@ -11,10 +11,11 @@ import torch
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
-from resnet_fn.parity.record.common import flip_widths, loss_of_logits, what_failed
+from resnet_fn.parity.record.common import loss_of_logits, what_failed
 from resnet_fn.parity.record.measuring import Measuring
 from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.side import Dropped, Only
+from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_layers import (
     layers_of,
     layers_with_rounding,
@@ -49,14 +50,23 @@ from resnet_fn.parity.record.torch_step import (
     scalar,
     settings_of_optimizer,
 )
+from resnet_fn.parity.record.torch_ties import LEVELS
 from resnet_fn.parity.record.updates import UNWATCHED, Watch, record_run, record_updates
 from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
-from resnet_fn.parity.trace.data import Changing, ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.data import (
+    Changing,
+    ParameterSettings,
+    Probes,
+    Rounding,
+    Run,
+    Ties,
+    Trace,
+)
 from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer, title_of
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.limits import ONLY_ROUNDING
+from resnet_fn.parity.trace.limits import CEILING, ONLY_ROUNDING
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.returned import unread
@@ -65,6 +75,10 @@ from resnet_fn.parity.trace.stages import GRADIENTS
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
 _NOISY_RUNS = 4
+
+# Seeds and scales of noise that finds ties. Noise of both signs moves an operand to both sides, and
+# the port's rounding may be larger than one unit.
+_NOISE_OF_TIES = [(0, 16.0), (0, -16.0), (1, 16.0), (1, -16.0)]
 
 
 class TorchSide:
@@ -103,6 +117,8 @@ class TorchSide:
         # the precision in which rounding is measured
         self._rounded = "float16" if plan.precision == "fp16" else "float32"
         self._limits, self._masked = Limits(), None
+        self._decisions = Decisions()  # of the updates
+        self._of_relus: list[float] = []  # the rounding of the input of each ReLU
         self._evaluates_as_built = False
         self._drawn, self._not_drawn = Arrays(), list[str]()
 
@@ -209,9 +225,13 @@ class TorchSide:
     def layers(self, mode: str) -> list[Layer]:
         """Return the executions of layers, with the rounding of their inputs and outputs."""
         module = self._masked if mode == "dropout" and self._masked else self._reference
-        train = mode != "eval"
+        inputs, train = self.plan.first[0], mode != "eval"
         with self._rates_in(module, train):
-            return layers_with_rounding(module, self.plan.first[0], train, self._rounded)
+            layers, of_relus = layers_with_rounding(module, inputs, train, self._rounded)
+        if mode == "train":
+            finite = [error for error in of_relus if error < CEILING]
+            self._of_relus = [min(error, max(finite, default=0.0)) for error in of_relus]
+        return layers
 
     def layers_again(self) -> list[Layer]:
         """Return the executions of layers in training mode, with other random numbers."""
@@ -267,12 +287,14 @@ class TorchSide:
     def updates(self, like: Like | None) -> Run:
         """Make the updates in float32, and in float64 for `rounding`."""
         self._drawn = self._constants()
-        with self._limits:
+        with self._limits, Deciding(self._decisions.note):
             run = self._run("float32")
         self._recorded = run
         rounded = run if self._rounded == "float32" else self._run(self._rounded)
         measuring = Measuring(rounded)
-        self._exact = self._run("float64", measuring)
+        self._decisions.restart()
+        with Deciding(self._decisions.kept):
+            self._exact = self._run("float64", measuring)
         self._measured = measuring.rounding
         if len(run.drawn) != len(self._exact.drawn):  # without rounding, a right port may differ
             run.drawn, self._exact.drawn = [], []
@@ -326,6 +348,10 @@ class TorchSide:
         """Return the outputs: there is one worker."""
         return outputs
 
+    def exact_kernels(self) -> contextlib.AbstractContextManager[Callable[[], int]]:
+        """Return a context without effect: PyTorch's kernels are accurate."""
+        return contextlib.nullcontext(lambda: 0)
+
     def tensor(self, array: Any) -> torch.Tensor:
         """Return an array as a tensor that shares its memory."""
         return torch.from_numpy(array)
@@ -334,37 +360,93 @@ class TorchSide:
         """Return the error of each array against float64 or, if larger, a multiple of its change by
         noise.
         """
-        noisy, first_update = [], dataclasses.replace(run, later=[], dropped=[], drawn=[])
-        batch = self.plan.batches[0]
-        for seed in range(_NOISY_RUNS) if self._rounded == "float32" else ():
-            with Noise(seed):
-                given = (self.plan, batch, self._loss, self._rounded, self._evaluating)
-                one = on_batch(self._reference, *given, run.start)
-                noisy.append(rounding.rounding(one, first_update))
+        first_update = dataclasses.replace(run, later=[], dropped=[], drawn=[])
+        noisy = self._noisy_updates(first_update) if self._rounded == "float32" else []
         measured = self._measured
         # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
         # do statistics.
         only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= ONLY_ROUNDING
-        if noisy and self.plan.optimizer.is_adaptive and only_rounding:
-            noisy += self._drift(run, first_update, measured)
-        return rounding.with_noise(measured, noisy)
+        in_half = self._rounded == "float16"
+        chaotic = not in_half and rounding.is_chaotic(measured, run)
+        drifts = not in_half and self.plan.optimizer.is_adaptive and only_rounding
+        if not chaotic:  # else the comparison may end before the last update
+            measured = rounding.without_updates(measured)
+        moved = self._drift(run, first_update, measured, chaotic) if drifts or chaotic else []
+        return rounding.with_noise(measured, noisy + moved, moved if chaotic else ())
 
-    def _drift(self, run: Run, first_update: Run, measured: Rounding) -> list[Rounding]:
-        """Return [the drift of weights and statistics by noise], or [] if training fails then."""
+    def _first_update(self) -> Run:
+        """Make update 1 without what later updates add to."""
+        run = record_updates(
+            self._stepper(self._rounded), self.plan, self.plan.rates, {}, updates=1
+        )
+        return dataclasses.replace(run, average={}, last_outputs={}, moved={})
+
+    def _noisy_updates(self, first_update: Run) -> list[Rounding]:
+        """Return the changes of the arrays of update 1 by noise.
+
+        A run that fails under noise counts for nothing.
+        """
+        noisy, failed = list[Rounding](), list[str]()
+        for seed in range(_NOISY_RUNS):
+            try:
+                with Noise(seed, self._decisions):
+                    one = self._first_update()
+            except Exception as error:  # noise may take a probability beyond 1
+                failed.append(f"{type(error).__name__}: {first_line(error)}")
+                continue
+            changes = rounding.rounding(one, first_update, first_update)
+            noisy.append(rounding.without_scaled(changes, self.plan.optimizer))
+        if failed:
+            self.notes.append(
+                f"rounding is measured with {len(noisy)} of {_NOISY_RUNS} runs under noise, because "
+                f"the reference failed in the others ({failed[0]})"
+            )
+        return noisy
+
+    def _drift(
+        self, run: Run, first_update: Run, measured: Rounding, chaotic: bool
+    ) -> list[Rounding]:
+        """Return the drift of weights and statistics by noise, in one run, or in two if the
+        training is chaotic; [] if training fails then.
+        """
         weights = {name: run.after[-1][name] for name in run.gradients}  # both sides get these
+        trainable, drifts = self.roles()["trainable"], list[Rounding]()
         try:
-            with Noise(0):
-                moved = record_updates(
-                    self._stepper(self._rounded), self.plan, self.plan.rates, weights
-                )
-            trainable = self.roles()["trainable"]
-            return [rounding.drift(moved, first_update, measured, trainable)]
+            for seed in range(2 if chaotic else 1):
+                with Noise(seed):
+                    moved = record_updates(
+                        self._stepper(self._rounded), self.plan, self.plan.rates, weights
+                    )
+                drifts.append(rounding.drift(moved, first_update, measured, trainable, chaotic))
+            return drifts
         except Exception as error:
             self.notes.append(
                 "drift is not measured, because training the reference under noise failed "
                 f"({type(error).__name__}: {first_line(error)})"
             )
             return []
+
+    def ties(self, run: Run) -> Ties | None:
+        """Return what changes if the ties that `rounding` has met are decided otherwise."""
+        decisions, self._decisions = self._decisions, Decisions()  # they may take much memory
+        if not decisions.can_tie or self._rounded != "float32":
+            return None
+        try:
+            for seed, scale in _NOISE_OF_TIES:  # so far, noise was in the first update only
+                with Noise(seed, decisions, scale):
+                    self._run(self._rounded)
+            if not decisions.has_ties:
+                return None
+            decisions.restart()
+            with Deciding(decisions.flipped):
+                flipped = self._run(self._rounded)
+        except Exception as error:
+            self.notes.append(
+                "ties are not measured, because the reference failed under noise, or with other "
+                f"decisions ({type(error).__name__}: {first_line(error)})"
+            )
+            return None
+        return Ties(decisions.lines, rounding.rounding(flipped, run, run), flipped)
 
     def changing(self, run: Run) -> Changing:
         """Return which elements of integers and booleans change in float64, under noise, or in half
@@ -376,19 +458,17 @@ class TorchSide:
         if self._rounded == "float16":
             others.append(self._run("float16"))
         elif any(map(are_integers, [*run.eval_outputs.values(), *run.train_outputs[0].values()])):
-            others += self._noisy_batches(run)
+            others += self._other_batches(run)
         return rounding.changing(run, others)
 
-    def _noisy_batches(self, run: Run) -> Iterator[Run]:
-        """Yield all batches under noise, with the weights before any update, and the outputs after
-        the updates.
+    def _other_batches(self, run: Run) -> Iterator[Run]:
+        """Yield all batches in float64 and under noise, with the weights before any update, and the
+        outputs after the updates. Decisions are those of these runs.
         """
-        for seed in range(_NOISY_RUNS):
-            with (
-                contextlib.suppress(Exception),
-                Noise(seed),
-            ):  # float64 is known, and noise may fail
-                plan, given = self.plan, (self._loss, self._rounded, self._evaluating)
+        modes = [("float64", in_float64()), *(("float32", Noise(n)) for n in range(_NOISY_RUNS))]
+        for precision, mode in modes:
+            with contextlib.suppress(Exception), mode:  # one may fail
+                plan, given = self.plan, (self._loss, precision, self._evaluating)
                 module = copied(self._reference)
                 first, *later = (
                     on_batch(module, plan, batch, *given, run.start) for batch in plan.batches
@@ -438,7 +518,8 @@ class TorchSide:
             self._reference,
             None if in_half else self._rerun,
             self._changes,
-            () if in_half else tuple(flip_widths(trace.layers["train"])),
+            () if in_half or not self._of_relus else LEVELS,
+            self._of_relus,
             trace.probes or None,
             probes_again,
             self._with_fewer_masks,

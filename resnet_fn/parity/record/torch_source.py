@@ -10,9 +10,11 @@ import torch
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.probes import measure
-from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
+from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
+from resnet_fn.parity.record.torch_modes import Noise, in_float64
 from resnet_fn.parity.record.torch_module import call, copied, in_precision, tensors
 from resnet_fn.parity.record.torch_step import Evaluating, Loss, TorchRun, scalar
+from resnet_fn.parity.record.torch_ties import flip_ties
 from resnet_fn.parity.trace.data import Probes, Rounding
 from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.plan import Plan
@@ -71,6 +73,7 @@ class TorchSource:
         changes: makes the updates again in float32, and returns how far they are from the recorded
             ones.
         tie_widths: the widths for which `flipped_ties` has an answer.
+        of_relus: the rounding of the input of each ReLU (`flip_ties`).
         probes: the recorded probes; None: not recorded.
         compute: computes the asked probes of a module.
         with_fewer_masks: makes the update with dropout masks again (`Source`).
@@ -82,21 +85,23 @@ class TorchSource:
         rerun: Callable[[], Rerun] | None,
         changes: Callable[[], Rounding],
         tie_widths: tuple[float, ...],
+        of_relus: Sequence[float],
         probes: Probes | None,
         compute: ComputeProbes,
         with_fewer_masks: Callable[[Sequence[str]], Masked],
     ) -> None:
         self._module, self._make_rerun, self._changes = module, rerun, changes
+        self._of_relus = of_relus
         self.tie_widths, self._probes, self._compute = tie_widths, probes, compute
         self.with_fewer_masks = with_fewer_masks
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
-        """Return the rounding with every ReLU input within `width` of 0 on the other side of 0, and
-        the number of these inputs.
+        """Return the rounding with every tie of a ReLU on the other side of 0, and the number of
+        ties.
         """
         if width not in self.tie_widths:
             return None
-        with flip_ties(width) as count:
+        with flip_ties(width, self._of_relus) as count:
             changes = self._changes()
         return changes, count()
 
@@ -108,12 +113,16 @@ class TorchSource:
             return None
         measured: dict[str, dict[str, dict[str, float]]] = {}
         try:
-            with in_float64():
+            decisions = Decisions()
+            with Deciding(decisions.note):
+                self._compute(copied(self._module), asked)
+            decisions.restart()
+            with Deciding(decisions.kept), in_float64():
                 exact = self._compute(in_precision(copied(self._module), torch.float64), asked)
                 measure(measured, self._probes, asked, exact, 1)
             for seed in range(_NOISY_PROBES):
                 module = copied(self._module)
-                with Noise(seed):
+                with Noise(seed, decisions):
                     noisy = self._compute(module, asked)
                 measure(measured, self._probes, asked, noisy, SPREADS)
         except Exception as error:  # what was measured before counts

@@ -12,7 +12,8 @@ from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.stages import ArrayId, Key, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
-Rounding = dict[StageId, dict[Key, float]]  # relative errors of the arrays of each stage
+# relative errors of the arrays of each stage, by `Key`, or by `ArrayId` of losses alone
+Rounding = dict[StageId, dict[Any, float]]
 
 # masks of the elements of integers and booleans that rounding may change, by stage
 Changing = dict[StageId, dict[Key, np.ndarray]]
@@ -120,6 +121,17 @@ class Wanted(NamedTuple):
 
 
 @dataclasses.dataclass
+class Ties:
+    """Functions such as `long`, `floor` and comparisons whose operands are so near to a step that
+    rounding decides, and what changes if every such tie is decided otherwise.
+    """
+
+    lines: list[str]  # the places, as "net.py:12, long: 3 ties"
+    rounding: Rounding  # the relative change of each array
+    run: Run  # the numbers if every tie is decided otherwise
+
+
+@dataclasses.dataclass
 class Trace:
     """Everything that is recorded of one side of the comparison.
 
@@ -134,12 +146,15 @@ class Trace:
     run: Run  # the numbers that were computed
     # errors against float64 or under noise; {}: unknown
     rounding: Rounding = field(default_factory=dict)
+    # of the port: how far inaccurate kernels move outputs and losses, by stage
+    kernels: Rounding = field(default_factory=dict)
     # elements of integers that change in float64 or under noise; none is listed: none changes
     changing: Changing = field(default_factory=dict)
     # what the net returns that is not read, such as "logits boxes (generator)"
     unread: list[str] = field(default_factory=list)
     # width of a tie → the errors with flipped ties, and their number; {}: not stored
     flipped: dict[float, tuple[Rounding, int]] = field(default_factory=dict)
+    ties: Ties | None = None  # of functions other than ReLU; None: there are none
     # parameters that are one array, by name
     tied: list[tuple[str, ...]] = field(default_factory=list)
     # the parameters that an update changes, by name

@@ -36,11 +36,14 @@ class Source(Protocol):
 
     @property
     def tie_widths(self) -> tuple[float, ...]:
-        """The widths for which `flipped_ties` has an answer, in ascending order."""
+        """The widths for which `flipped_ties` has an answer, in ascending order.
+
+        A width is in units of the rounding of each ReLU's own input.
+        """
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
-        """Return the rounding with every ReLU input within `width` of 0 on the other side of 0, and
-        the number of these inputs.
+        """Return the rounding with every tie of a ReLU on the other side of 0, and the number of
+        ties: inputs within `width` of 0.
         """
 
     def probe_rounding(self, asked: AskedProbes) -> ProbeAnswer | None:

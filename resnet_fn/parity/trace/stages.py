@@ -18,6 +18,9 @@ class StageId:
     masked: bool = False  # whether the same dropout masks are used on both sides
     drawn: bool = False  # whether constant arrays have random numbers instead (`draw_constants`)
     update: int = 0  # the number of the update after which weights are compared, if it varies
+    # of measured rounding: whether it is that of the large numbers of each array, which are
+    # compared apart (`difference.large_numbers`)
+    large: bool = False
 
     @property
     def of_first_batch(self) -> "StageId":
