@@ -113,7 +113,8 @@ def compute_probes(
             of_layer = probes.setdefault(name, {})
             if probe:
                 of_layer[title] = probe
-                held += sum(value.size for value in probe.outputs.values())
+                for value in probe.outputs.values():
+                    held += value.size
     return probes
 
 

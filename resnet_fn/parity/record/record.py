@@ -35,6 +35,7 @@ from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs, shared
 _SEEN = 1e-6  # kernels that move no output and no loss so far are left out
 
 
+# Long: the order of the measurements is part of the result.
 def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorded:
     """Train a net for a few updates without dropout, and record what the comparison needs.
 
