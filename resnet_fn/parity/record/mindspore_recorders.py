@@ -141,11 +141,17 @@ def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]
     return Optimizer(optimizer.state, record_and_update)
 
 
-def recording_loss(loss: Loss, keep: Callable[[Any], None]) -> Loss:
+def recording_loss(loss: Loss, keep: Callable[[Any], None] | None) -> Loss:
     """Return a loss that also calls `keep` with the outputs. It is a float32 without axes."""
+
+    def compute(values: Any, targets: Any) -> Tensor:
+        return loss(values, targets).reshape(()).astype(mindspore.float32)
+
+    if keep is None:
+        return compute
 
     def record(values: Any, targets: Any) -> Tensor:
         keep(values)
-        return loss(values, targets).reshape(()).astype(mindspore.float32)
+        return compute(values, targets)
 
     return record

@@ -54,7 +54,7 @@ from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.ranks import check_shares
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import StoredSource
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, split
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.loss import make_loss
@@ -217,13 +217,30 @@ class MindSporeSide:
             self._set_masks,
             self._workers,
         )
-        run = record_run(stepper, plan, rates, like.last if like else {})
+        last = like.last if like else {}
+        try:
+            run = record_run(stepper, plan, rates, last)
+        except ValueError:
+            if not (compiler() and self._sizes_vary()):
+                raise
+            assign(net, self._start)
+            stepper.record_outputs_apart()
+            run = record_run(stepper, plan, rates, last)
         assign(net, self._start)
         if not run.after:
             name = type(self._optimizer).__name__ if self._optimizer else plan.optimizer.name
             self.notes.append(f"updates are not compared: {name} has no kernel on this device")
         self.notes += [decays] if decays else []
         return run
+
+    def _sizes_vary(self) -> bool:
+        """Return whether the sizes of the outputs in training mode depend on the batch."""
+        sizes = []
+        for inputs, _ in self.plan.batches:
+            part = split(inputs, self.plan.accumulate)[0]
+            outputs = outputs_of(first_call(self._net, part, True))
+            sizes.append({name: one.shape for name, one in outputs.items()})
+        return any(one != sizes[0] for one in sizes)
 
     def loss_example(self) -> Any | None:
         """Return outputs of the first micro-batch, or None if the loss is the plan's."""
