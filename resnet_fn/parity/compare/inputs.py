@@ -8,7 +8,7 @@ from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.trace.stages import INPUTS, ArrayId
-from resnet_fn.parity.trace.tree import Batch, named_leaves
+from resnet_fn.parity.trace.tree import Arrays, Batch, named_leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,12 +25,16 @@ def inputs_stage(port: Sequence[Batch], reference: Sequence[Batch]) -> Stage:
     differences = []
     for update, (mine, other) in enumerate(zip(port, reference, strict=True), 1):
         for which, single in enumerate(("inputs", "labels")):
-            a, b = named_leaves(mine[which], single), named_leaves(other[which], single)
-            shapes = [{name: one.shape for name, one in side.items()} for side in (a, b)]
-            if shapes[0] != shapes[1]:
+            a = named_leaves(mine[which], single)
+            b = named_leaves(other[which], single)
+            if _shapes(a) != _shapes(b):
                 words = f"update {update}: the {single} have other names or shapes"
                 return Stage(INPUTS, failed=words)
-            differences += [
-                within(EQUAL).compare(ArrayId(name, update=update), a[name], b[name]) for name in b
-            ]
+            for name in b:
+                array = ArrayId(name, update=update)
+                differences.append(within(EQUAL).compare(array, a[name], b[name]))
     return Stage(INPUTS, differences, absent=Absent.NOT_IN_TASK)
+
+
+def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
+    return {name: one.shape for name, one in arrays.items()}

@@ -11,7 +11,7 @@ from resnet_fn.parity.trace.difference import CEILING
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.limits import SIGMAS
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.returned import is_array, named_outputs, returned
+from resnet_fn.parity.trace.returned import Path, is_array, named_outputs, returned
 from resnet_fn.parity.trace.tree import Tree, named_leaves
 
 _LEVELS = (
@@ -91,10 +91,11 @@ def loss_of_logits(
     MindSpore net's tuple.
     """
     paths = [path for path, leaf in returned(like) if is_array(leaf)]
-    named = [path for path in paths if len(path) == 1 and path[0][0] == "logits"]
+    named = [*filter(_is_logits, paths)]
     is_unclear = len(paths) != 1 and not named
-    if is_unclear and (not paths or side != "the net" or not isinstance(like, tuple | list)):
-        names = ", ".join(name.strip() for name in named_outputs(like, "")) or "no tensors"
+    in_order = side == "the net" and isinstance(like, tuple | list)
+    if is_unclear and not (paths and in_order):
+        names = ", ".join(map(str.strip, named_outputs(like, ""))) or "no tensors"
         raise ValueError(
             f"loss of {side}: the outputs are {names}; give --loss FILE:FUNCTION, or return logits "
             "alone"
@@ -107,6 +108,10 @@ def loss_of_logits(
         return loss(outputs, labels)
 
     return of_logits
+
+
+def _is_logits(path: Path) -> bool:
+    return len(path) == 1 and path[0][0] == "logits"
 
 
 def check_scalar(side: str, value: Any, tensor: Any) -> None:

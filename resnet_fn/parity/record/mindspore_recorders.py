@@ -85,8 +85,11 @@ def output_recorder(
         return keep_any, lambda: last[0]
     constants = outputs_of(like)
     pick, tensors = picker(like)
-    types = {name: _stored_type(one) for name, one in tensors.items()}
-    shapes = {name: one.shape for name, one in tensors.items()}
+    types = {}
+    shapes = {}
+    for name, tensor in tensors.items():
+        types[name] = _stored_type(tensor)
+        shapes[name] = tensor.shape
     keep, kept = recorder(shapes, title, types)
 
     def keep_outputs(outputs: Any) -> None:
@@ -100,13 +103,15 @@ def picker(like: Any) -> tuple[Callable[[Any], tuple[Tensor, ...]], dict[str, Te
     `like`, and the tensors of `like` by name, in the same order.
     """
     named = tensor_paths(like, Tensor)
-    paths, outputs = tuple(named.values()), named_outputs(like)
+    paths = tuple(named.values())
+    outputs = named_outputs(like)
 
     def pick(outputs: Any) -> tuple[Tensor, ...]:
         tensors: tuple[Tensor, ...] = ()
         for index in range(len(paths)):
             value = outputs
-            for key, is_attribute in paths[index]:
+            path = paths[index]
+            for key, is_attribute in path:
                 value = getattr(value, key) if is_attribute else value[key]
             tensors += (value,)
         return tensors

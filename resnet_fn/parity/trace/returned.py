@@ -1,7 +1,7 @@
 """What a net returns, in either framework: tensors, arrays, numbers and texts by name, inside of
 tuples, lists, dicts, dataclasses and other objects.
 
-A leaf that is none of these is not read, and the comparison says so (`unread`).
+A leaf that is none of these is not read, and makes the comparison undecided (`unread`).
 """
 
 import copy
@@ -54,36 +54,50 @@ def returned(value: Any) -> Iterator[tuple[Path, Any]]:
 def _walk(value: Any, depth: int) -> Iterator[tuple[Path, Any]]:
     if is_array(value) or isinstance(value, bool | int | float | complex | str):
         yield (), value
-    elif not _has_no_numbers(value):
-        steps = list(_parts_of(value)) if depth < _DEEPEST else []
-        found = False
-        for step, part in steps:
-            for path, leaf in _walk(part, depth + 1):
-                found = True
-                yield (step, *path), leaf
-        is_container = isinstance(value, Mapping | tuple | list)
-        if not found and not is_container and not _has_attributes(value):
-            yield (), Unread(type(value).__name__)
+        return
+    if _has_no_numbers(value):
+        return
+    parts: Iterable[tuple[PathStep, Any]] = ()
+    if depth < _DEEPEST:
+        parts = _parts_of(value)
+    is_empty = True
+    for step, part in parts:
+        for path, leaf in _walk(part, depth + 1):
+            is_empty = False
+            yield (step, *path), leaf
+    is_container = isinstance(value, Mapping | tuple | list)
+    if is_empty and not is_container and not _has_attributes(value):
+        kind = type(value).__name__
+        yield (), Unread(kind)
 
 
 def _has_no_numbers(value: Any) -> bool:
-    if value is None or isinstance(value, enum.Enum | bytes) or callable(value):
+    if value is None or callable(value):
         return True
-    # a framework's type or device
-    return type(value).__name__.lower() in ("dtype", "device", "ellipsis")
+    if isinstance(value, enum.Enum | bytes):
+        return True
+    kind = type(value).__name__.lower()
+    return kind in ("dtype", "device", "ellipsis")  # of a framework
 
 
-def _parts_of(value: Any) -> Iterable[tuple[PathStep, Any]]:
-    """Return the parts of a container or an object, each with the step that leads to it."""
+def _parts_of(value: Any) -> Iterator[tuple[PathStep, Any]]:
+    """Yield the parts of a container or an object, each with the step that leads to it."""
     if isinstance(value, Mapping):
-        return [((key, False), part) for key, part in value.items()]
+        for key, part in value.items():
+            yield (key, False), part
+        return
     if isinstance(value, tuple | list):
-        return [((index, False), part) for index, part in enumerate(value)]
+        for index, part in enumerate(value):
+            yield (index, False), part
+        return
     names = _attributes_of(value)
     public = [name for name in names if not name.startswith("_")]
     of_results = dataclasses.is_dataclass(value) or isinstance(value, SimpleNamespace)
-    kind = str if of_results or hasattr(value, "__attrs_attrs__") else OfClass
-    return [((kind(name), True), getattr(value, name, None)) for name in public or names]
+    of_results = of_results or hasattr(value, "__attrs_attrs__")
+    kind = str if of_results else OfClass
+    for name in public or names:
+        part = getattr(value, name, None)
+        yield (kind(name), True), part
 
 
 def _has_attributes(value: Any) -> bool:
@@ -98,9 +112,14 @@ def _attributes_of(value: Any) -> list[str]:
     slots: list[str] = []
     for class_ in reversed(type(value).__mro__):
         own = class_.__dict__.get("__slots__", ())
-        slots += [own] if isinstance(own, str) else list(own)
-    known = [name for name in slots if hasattr(value, name) and not name.startswith("__")]
-    return [*known, *getattr(value, "__dict__", {})]
+        if isinstance(own, str):
+            slots.append(own)
+        else:
+            slots.extend(own)
+    names = [name for name in slots if not name.startswith("__")]
+    known = [name for name in names if hasattr(value, name)]
+    attributes = getattr(value, "__dict__", {})
+    return [*known, *attributes]
 
 
 def named_outputs(value: Any, single: str = SINGLE) -> dict[str, Any]:
@@ -110,43 +129,57 @@ def named_outputs(value: Any, single: str = SINGLE) -> dict[str, Any]:
     """
     named = {}
     for path, leaf in returned(value):
-        if not isinstance(leaf, Unread):
-            named[_name_of(path, leaf, single)] = leaf if is_array(leaf) else _constant(leaf)
+        if isinstance(leaf, Unread):
+            continue
+        name = _name_of(path, leaf, single)
+        named[name] = leaf if is_array(leaf) else _constant(leaf)
     return named
 
 
 def _name_of(path: Path, leaf: Any, single: str = SINGLE) -> str:
-    words = " ".join([single, *(str(key) for key, _ in path)])
+    keys = [key for key, _ in path]
+    words = " ".join([single, *map(str, keys)])
     if isinstance(leaf, str):
         return f"{words}{TEXT}"
-    is_setting = any(isinstance(key, OfClass) for key, _ in path) and not is_array(leaf)
-    return f"{words}{NUMBER}" if is_setting else words
+    of_class = any(isinstance(key, OfClass) for key in keys)
+    if of_class and not is_array(leaf):
+        return f"{words}{NUMBER}"
+    return words
 
 
 def _constant(leaf: Any) -> np.ndarray:
     """Return a number as an array without axes, or a text as the numbers of its characters."""
     if isinstance(leaf, str):
-        return np.array([ord(one) for one in leaf], np.int32)
+        codes = [ord(one) for one in leaf]
+        return np.array(codes, np.int32)
     return np.asarray(leaf)
 
 
 def unread(value: Any) -> list[str]:
     """Return a text for each leaf that is not read, such as "logits boxes (generator)"."""
-    return [
-        f"{_name_of(path, leaf)} ({leaf.kind})"
-        for path, leaf in returned(value)
-        if isinstance(leaf, Unread)
-    ]
+    lines = []
+    for path, leaf in returned(value):
+        if isinstance(leaf, Unread):
+            name = _name_of(path, leaf)
+            kind = leaf.kind
+            lines.append(f"{name.removesuffix(NUMBER)} ({kind})")
+    return lines
 
 
 def tensor_paths(value: Any, tensor: type) -> dict[str, Path]:
     """Return the path of each leaf that is a framework's `tensor`, by the leaf's name."""
-    found = returned(value)
-    return {
-        _name_of(path, leaf): tuple((str(key) if named else key, named) for key, named in path)
-        for path, leaf in found
-        if isinstance(leaf, tensor)
-    }
+    paths = {}
+    for path, leaf in returned(value):
+        if isinstance(leaf, tensor):
+            name = _name_of(path, leaf)
+            paths[name] = tuple(map(_plain, path))
+    return paths
+
+
+def _plain(step: PathStep) -> PathStep:
+    """Return a step as compiled code takes it."""
+    key, is_attribute = step
+    return (str(key) if is_attribute else key), is_attribute
 
 
 def with_leaves(like: Any, values: Arrays, tensor: Callable[[Any], Any]) -> Any:
@@ -161,14 +194,16 @@ def with_leaves(like: Any, values: Arrays, tensor: Callable[[Any], Any]) -> Any:
             return leaf
         array = values[name]
         if not is_array(leaf):
-            return type(leaf)(array.item())
+            kind = type(leaf)
+            return kind(array.item())
         if isinstance(leaf, np.ndarray | np.generic):
             return array.astype(leaf.dtype)
         if array.ndim > leaf.ndim:  # a complex number's parts are the last axis
-            return tensor(as_complex(array)).to(leaf.dtype)
+            array = as_complex(array)
         return tensor(array).to(leaf.dtype)
 
-    return _rebuilt(like, replaced, {path for path, _ in returned(like)}, ())
+    paths = {path for path, _ in returned(like)}
+    return _rebuilt(like, replaced, paths, ())
 
 
 def _rebuilt(
@@ -180,12 +215,16 @@ def _rebuilt(
     if not any(path[: len(at)] == at for path in paths):
         return value
 
-    parts = {step: _rebuilt(part, function, paths, (*at, step)) for step, part in _parts_of(value)}
-    if isinstance(value, tuple):
-        items = parts.values()
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    parts: dict[PathStep, Any] = {}
+    for step, part in _parts_of(value):
+        parts[step] = _rebuilt(part, function, paths, (*at, step))
+    items = parts.values()
     if isinstance(value, list):
-        return list(parts.values())
+        return list(items)
+    if isinstance(value, tuple):
+        kind = type(value)
+        is_named = hasattr(value, "_fields")
+        return kind(*items) if is_named else tuple(items)
     result = copy.copy(value)
     for (key, is_attribute), part in parts.items():
         if is_attribute:
@@ -209,12 +248,14 @@ def as_complex(array: np.ndarray) -> np.ndarray:
     """Return the complex numbers whose parts are the last axis of an array (`as_real`)."""
     if array.dtype.kind == "c":
         return array
-    parts = array.astype(np.float64 if array.dtype == np.float64 else np.float32)
-    kind = np.complex128 if parts.dtype == np.float64 else np.complex64
-    return np.ascontiguousarray(parts).view(kind)[..., 0]
+    is_wide = array.dtype == np.float64
+    parts = np.ascontiguousarray(array, np.float64 if is_wide else np.float32)
+    whole = parts.view(np.complex128 if is_wide else np.complex64)
+    return whole[..., 0]
 
 
 def shape_of(tensor: Any) -> tuple[int, ...]:
     """Return the shape of `as_real` of a framework's tensor."""
     shape = tuple(tensor.shape)
-    return (*shape, 2) if "complex" in str(tensor.dtype).lower() else shape
+    kind = str(tensor.dtype).lower()
+    return (*shape, 2) if "complex" in kind else shape
