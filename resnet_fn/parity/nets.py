@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from resnet_fn.parity import memory
 from resnet_fn.parity.asked import Asked
@@ -14,6 +14,9 @@ from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded, StoredSource
 from resnet_fn.runtime.user_files import imports_beside
 from resnet_fn.runtime.workers import Workers
+
+if TYPE_CHECKING:
+    from resnet_fn.parity.ladder import Ladder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Nets:
     @property
     def initialisation(self) -> bool:
         """Whether the initial parameters are compared."""
-        return self.asked.initialisation and self.plan.net.initialisation == "torchvision"
+        return compares_initialisation(self.asked, self.plan)
 
     def port_net(self, classes: int) -> Any:
         """Build the MindSpore net of --net, or a net of this package with `classes` classes."""
@@ -129,8 +132,8 @@ class Nets:
             reference = like_of(like, names, make_optimizer is not None)
             return record(side, reference, self.asked.with_probes)
 
-    def replay(self, reference: Recorded, classes: int) -> Any:
-        """Compare the net in MindSpore with a recording of the reference. Returns a `Ladder`."""
+    def replay(self, reference: Recorded, classes: int) -> "Ladder":
+        """Compare the net in MindSpore with a recording of the reference."""
         from resnet_fn.parity.replay import replay
 
         own, build = self.functions, partial(self.port_net, classes)
@@ -153,6 +156,11 @@ class Nets:
             options |= {"make_step": own["our_step"]} if "our_step" in own else {}
             options["quick"] = not self.asked.with_probes
             return replay(reference, net, build=build, loss=own.get("our_loss"), **options)
+
+
+def compares_initialisation(asked: Asked, plan: Plan) -> bool:
+    """Return whether the initial parameters are compared: as torchvision initialises them."""
+    return asked.initialisation and plan.net.initialisation == "torchvision"
 
 
 def _sizes(parameters: Iterable[Any]) -> list[int]:
