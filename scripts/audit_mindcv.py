@@ -321,7 +321,7 @@ def row_of(name, ladder, forward):
             [*([title_of_stage(stage)] if stage else []), *([f"`{layer.name}`"] if layer else [])]
         ),
         "causes": causes,
-        "settings": _short(ladder.notes),
+        "settings": _short(ladder.settings),
         "initialisation": ""
         if drawn is None
         else "differs"

@@ -222,11 +222,11 @@ def test_a_constant_attribute_is_compared_with_the_buffer(make):
     batches = [(draw(6, 8), labels(6))] * 2
     right = ladder_of(Ours(Scaled(make(numbers))), Theirs(ScaledThere()), batches)
     assert right.agrees
-    assert right.notes == []
+    assert right.settings == []
     numbers[5] = 7
     wrong = ladder_of(Ours(Scaled(make(numbers))), Theirs(ScaledThere()), batches, quick=False)
     words = "7 in the port, 6 in the reference at [5]"
-    assert wrong.notes == [f"part.scale: a constant, {words}"]
+    assert wrong.settings == [f"part.scale: a constant, {words}"]
     assert "part.scale: 7 for 6 at [5] in the port" in wrong.first_stage.hints
 
 
@@ -293,7 +293,7 @@ def test_a_frozen_norm_has_no_setting_that_differs(make, there):
     )
     ladder = ladder_of(*sides, [images() for _ in range(2)])
     assert ladder.agrees
-    assert ladder.notes == []
+    assert ladder.settings == []
 
 
 def test_a_norm_that_trains_is_no_frozen_norm():
@@ -304,7 +304,7 @@ def test_a_norm_that_trains_is_no_frozen_norm():
     ladder = ladder_of(*sides, [images() for _ in range(2)])
     assert not ladder.agrees
     words = "batch_statistics in training in the port, never in the reference"
-    assert ladder.notes == [f"part.1: {words}"]
+    assert ladder.settings == [f"part.1: {words}"]
 
 
 @pytest.mark.parametrize("how", ["whole", "inside", "in place"])
@@ -345,5 +345,5 @@ def test_another_kind_of_padding_is_the_cause(mode, where):
         "inside": f"padding_mode zeros in the port, {mode} in the reference",
         "before": f"padding by zeros in the port, by {mode} in the reference",
     }
-    assert ladder.notes == [f"part: {words[where]}"]
+    assert ladder.settings == [f"part: {words[where]}"]
     assert words[where] in ladder.first_layer.hints

@@ -84,7 +84,7 @@ def test_state_that_moves_alike_agrees_under_any_name(persistent, name):
     ladder = ladder_of(port(name), reference(persistent=persistent), BATCHES)
     assert ladder.agrees, table(ladder)
     assert stage_of(ladder, STAGE).verdict == "ok"
-    assert not [line for line in ladder.changed if "calls" in line]
+    assert not [line for line in ladder.changes if "calls" in line]
 
 
 @pytest.mark.parametrize(("persistent", "name"), [(True, ""), (False, ""), (False, "average")])
@@ -107,7 +107,7 @@ def test_state_that_moves_in_the_reference_only_or_otherwise_differs_by_the_outp
 def test_a_buffer_that_moves_and_is_not_read_in_evaluation_is_a_line(read, words):
     ladder = ladder_of(port(), reference(read, persistent=False), BATCHES)
     assert stage_of(ladder, STAGE).verdict == "ok", table(ladder)
-    (line,) = [line for line in ladder.changed if line.startswith("center: ")]
+    (line,) = [line for line in ladder.changes if line.startswith("center: ")]
     assert f"changes {words}" in line
     assert read or ladder.agrees
 

@@ -33,7 +33,7 @@ def test_resnet8_agrees_over_20_clipped_updates_in_micro_batches():
         assert max(item.relative for item in stage_of(ladder, name).differences) <= most, name
     assert {stage.verdict for stage in ladder.stages} == {"ok"}
     assert len(ladder.layers) == 2 * len({(layer.name) for layer in ladder.layers})
-    assert ladder.notes == []
+    assert ladder.settings == []
     assert stage_of(ladder, "gradient norm").differences[0].port > 0.5  # so that it did clip
 
 

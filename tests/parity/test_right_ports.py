@@ -398,7 +398,7 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_right_port_of_a_net_of_each_kind_agrees(name):
     net, ladder = PAIRS[name].climb(quick=False, mode="graph")
-    assert (ladder.notes, ladder.names.how) == ([], "execution order and shapes")
+    assert (ladder.settings, ladder.names.how) == ([], "execution order and shapes")
     assert set(ladder.names.parameters) == set(dict(net.parameters_and_names()))
     assert max(item.output.relative for item in ladder.layers) < 1e-4
     compared = [title_of_stage(stage) for stage in ladder.stages if stage.verdict != "skipped"]
@@ -669,7 +669,7 @@ def unused() -> tuple[nn.Cell, Any]:
 def test_parameters_that_no_side_uses(use):
     """torch gives them neither state nor weight decay; a line reports that."""
     ladder = agrees(*unused(), vectors(5), dataclasses.replace(use, decay_all=True))
-    (line,) = [line for line in ladder.changed if "token" in line]
+    (line,) = [line for line in ladder.changes if "token" in line]
     assert "pooler.weight" in line
     assert "weight decay" in line
 
@@ -896,7 +896,7 @@ def test_an_optimizer_without_a_kernel_is_undecided():
     ]
     assert ladder.first_stage is None
     assert "no update was made" in doubt_of(ladder.undecided[0])
-    assert any("AdamW" in line for line in ladder.changed)
+    assert any("AdamW" in line for line in ladder.changes)
 
 
 def test_a_parameter_without_a_counterpart_is_left_out(tmp_path):
@@ -911,7 +911,7 @@ def test_a_parameter_without_a_counterpart_is_left_out(tmp_path):
         "head.weight",
         "head.bias",
     }
-    assert any("token, pooler.weight" in line for line in ladder.changed)
+    assert any("token, pooler.weight" in line for line in ladder.changes)
 
 
 @pytest.mark.parametrize("batch", [(), (1,)])
@@ -1081,7 +1081,7 @@ def test_a_sum_is_compared_until_each_part_counts(clip_norm, tmp_path):
     assert title_of_stage(ladder.first_stage) == "gradient norm"
     assert any(
         line.startswith("first.bias: the sum of first.bias, second.bias in the")
-        for line in ladder.changed
+        for line in ladder.changes
     )
     if not clip_norm:
         change = stage_of(ladder, "change by update 1")

@@ -1,7 +1,13 @@
 """Decide whether two traces of the same task agree.
 
 `verdict` is a function of data. Where it needs more evidence, its result has a request. The caller
-asks the reference's source, and calls again.
+asks the reference's source, and calls again. There are at most three calls:
+
+1. without evidence, which may request the rounding with flipped ties,
+2. with the answer about ties, which may request the rounding of probes,
+3. with the answer about probes, which is final.
+
+A call that needs nothing more goes on with the next step itself.
 """
 
 import dataclasses
@@ -56,13 +62,13 @@ class Verdict:
     # with masks
     layers: Sequence[LayerDifference]
     names: NameMap  # the reference's parameter and layer for each of the port's
-    notes: Sequence[str]  # settings that differ, whether or not the numbers show it
+    settings: Sequence[str]  # those that differ, whether or not the numbers show it
     # the number of ReLU inputs within rounding of 0; 0 unless gradients differ and all layers agree
     ties: int = 0
     # ties of functions that explain differences: "net.py:12, long: 3 ties"
     tied: Sequence[str] = ()
-    # changes that made the nets comparable, one line each
-    changed: Sequence[str] = ()
+    # what was changed or left out to make the nets comparable, one line each
+    changes: Sequence[str] = ()
     # versions and variables that differ, one line each
     environment: Sequence[str] = ()
     precision: str = "float32"  # the precision in which the reference's rounding was measured
@@ -165,27 +171,39 @@ def verdict(
         A verdict. If it has a request, call again with the answer and with this verdict as
         `earlier`.
     """
-    result, request = evidence.earlier, evidence.earlier and evidence.earlier.request
-    if result is None:
-        result = _first_verdict(port, reference, names, initialisation)
-        result = _with_ties(result, port, reference, initialisation)
-        width = _wanted_width(result, evidence.tie_widths)
-        if width is not None:
-            return dataclasses.replace(result, request=Request(tie_width=width))
-    elif request and request.tie_width is not None:
-        result = _with_flipped_ties(result, port, reference, evidence.flipped, initialisation)
-    compared = result.compared_probes
-    if compared is None:
-        result = dataclasses.replace(result, beyond=_beyond_rounding(result))
-        evaluation = next(stage for stage in result.stages if stage.id == EVAL_FORWARD)
-        forward = evaluation.verdict != DIFFERS
-        try:
-            compared = compare_probes(port, reference, names.layers, forward)
-        except Exception as error:
-            return _without_probes(result, error)
-        if asked := compared.asked:
-            request = Request(probes=asked)
-            return dataclasses.replace(result, compared_probes=compared, request=request)
+    earlier = evidence.earlier
+    if earlier is None:
+        return _by_traces(port, reference, names, evidence, initialisation)
+    if earlier.compared_probes is None:
+        result = _with_flipped_ties(earlier, port, reference, evidence.flipped, initialisation)
+        return _and_probes(result, port, reference, evidence)
+    return _with_probes(earlier, port, reference, earlier.compared_probes, evidence)
+
+
+def _by_traces(
+    port: Trace, reference: Trace, names: NameMap, evidence: Evidence, initialisation: bool
+) -> Verdict:
+    """Return the verdict without an answer: it requests flipped ties, or goes on with probes."""
+    result = _first_verdict(port, reference, names, initialisation)
+    result = _with_ties(result, port, reference, initialisation)
+    width = _wanted_width(result, evidence.tie_widths)
+    if width is not None:
+        return dataclasses.replace(result, request=Request(tie_width=width))
+    return _and_probes(result, port, reference, evidence)
+
+
+def _and_probes(result: Verdict, port: Trace, reference: Trace, evidence: Evidence) -> Verdict:
+    """Return the verdict on ties with probes: it requests their rounding, or is final."""
+    result = dataclasses.replace(result, beyond=_beyond_rounding(result))
+    evaluation = next(stage for stage in result.stages if stage.id == EVAL_FORWARD)
+    forward = evaluation.verdict != DIFFERS
+    try:
+        compared = compare_probes(port, reference, result.names.layers, forward)
+    except Exception as error:
+        return _without_probes(result, error)
+    if asked := compared.asked:
+        request = Request(probes=asked)
+        return dataclasses.replace(result, compared_probes=compared, request=request)
     return _with_probes(result, port, reference, compared, evidence)
 
 
@@ -197,9 +215,8 @@ def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation
     apart = {one.name for one in layers if one.output.verdict == DIFFERS}
     same = {one.name for one in layers if one.mode == "train"} - apart
     with_frozen = with_frozen_norms(port.layers), with_frozen_norms(reference.layers)
-    settings = settings_notes(*with_frozen, names.layers, same)
-    notes = [
-        *settings,
+    settings = [
+        *settings_notes(*with_frozen, names.layers, same),
         *sharing_notes(names, port.tied),
         *constant_notes(port.attributes, reference.initial, names),
     ]
@@ -208,8 +225,8 @@ def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation
         compare_stages(sides),
         layers,
         names,
-        notes,
-        changed=_changes(sides),
+        settings,
+        changes=_changes(sides),
         environment=environment_notes(port.environment, reference.environment),
         precision="float16" if reference.plan.precision == "fp16" else "float32",
         compiled="pynative" not in modes,
@@ -343,4 +360,4 @@ def _with_probes(
 def _without_probes(result: Verdict, error: Exception) -> Verdict:
     """Return the verdict, which does not need probes, with a line about an error."""
     line = f"probes and coverage failed ({type(error).__name__}: {first_line(error)})"
-    return dataclasses.replace(result, changed=[*result.changed, line])
+    return dataclasses.replace(result, changes=[*result.changes, line])

@@ -52,7 +52,7 @@ def write_json(ladder: Verdict, path: str) -> None:
             "parameters": {k: str(v) for k, v in ladder.names.parameters.items()},
             "layers": ladder.names.layers,
         },
-        "settings": ladder.notes,
+        "settings": ladder.settings,
         "undecided_relu_inputs": ladder.ties,
         "ties": ladder.tied,
         "passed_by_wide_bounds": {title_of(one.id): one.why for one in reversed(ladder.lent)},

@@ -45,8 +45,8 @@ def table(ladder: Verdict) -> str:
         if ladder.compiled
         else ["not compiled (--mode pynative): the compiled net may have other errors"]
     )
-    lines += [*ladder.changed, *uncompiled, "", *findings(ladder)]
-    if ladder.notes:
+    lines += [*ladder.changes, *uncompiled, "", *findings(ladder)]
+    if ladder.settings:
         lines += ["settings that differ:", *(f"  {line}" for line in settings(ladder))]
     return "\n".join(lines)
 
@@ -83,7 +83,7 @@ def findings(ladder: Verdict) -> list[str]:
             "verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"
         ]
     elif stage is None:
-        but = ", on these inputs; but some settings differ" if ladder.notes else ""
+        but = ", on these inputs; but some settings differ" if ladder.settings else ""
         within = ""
         if ladder.beyond:
             worst = ladder.beyond[0]
@@ -155,8 +155,8 @@ def _agreement(ladder: Verdict) -> str:
 def settings(ladder: Verdict) -> list[str]:
     """Return a line for each setting that differs. Layers with the same difference share a line."""
     groups: dict[str, list[str]] = {}
-    for note in ladder.notes:
-        layer_name, _, words = note.partition(": ")
+    for line in ladder.settings:
+        layer_name, _, words = line.partition(": ")
         groups.setdefault(words, []).append(layer_name)
     more = {
         words: f" and {len(names) - 1} more" * (len(names) > 1) for words, names in groups.items()
