@@ -6,7 +6,7 @@ from functools import partial
 from resnet_fn.parity.compare.notes import attempt
 from resnet_fn.parity.compare.verdict import Evidence, Request, Verdict, verdict
 from resnet_fn.parity.explain.causes import StageCase, explain
-from resnet_fn.parity.explain.kernel_causes import kernel_causes
+from resnet_fn.parity.explain.kernel_causes import compiler_causes, possible_faults
 from resnet_fn.parity.explain.rank_causes import worker_causes
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Trace
@@ -47,11 +47,14 @@ def compare_recordings(
     if stage is None:
         return result
     again = partial(_judged, reference=reference, names=names, source=source, initialisation=False)
-    of_kernels = attempt(kernel_causes, result, port_source, again) if port_source else []
     # later stages differ because this stage does
     rounded = dataclasses.replace(reference, rounding=result.rounding)
     case = StageCase(stage, result.layers, port, rounded, names, source)
-    return result.with_causes(of_kernels or attempt(worker_causes, case) or explain(case, search))
+    causes = attempt(compiler_causes, result, port_source, again) if port_source else []
+    causes = causes or attempt(worker_causes, case) or explain(case, search)
+    if port_source and not causes:
+        causes = attempt(possible_faults, result, port_source)
+    return result.with_causes(causes)
 
 
 def _judged(

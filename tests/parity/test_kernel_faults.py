@@ -8,7 +8,7 @@ import mindspore
 import pytest
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.parity.explain.kernel_causes import kernel_causes
+from resnet_fn.parity.explain.kernel_causes import compiler_causes
 from resnet_fn.parity.record.kernel_faults import FAULTS, kernel_faults
 from resnet_fn.parity.show.titles import title_of_stage
 from small_nets import Ours, Theirs, ladder_of, module, own_step, t, vector
@@ -53,7 +53,7 @@ def test_graph_mode_alone_is_the_cause():
     # What is wrong in both modes, or does not run uncompiled, has no such cause.
     for trace in ("the same", None):
         port = SimpleNamespace(uncompiled=lambda trace=trace: trace, kernel_faults=list)
-        assert kernel_causes(ladder, port, lambda trace: ladder) == []
+        assert compiler_causes(ladder, port, lambda trace: ladder) == []
 
 
 def test_a_kernel_with_a_wrong_gradient_is_named():

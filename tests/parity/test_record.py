@@ -26,7 +26,7 @@ FILLED_ELSEWHERE = {"file", "workers", "flipped", "search", "measure_probes"}
 OF_REFERENCE = {"rounding", "limits"}
 OF_CUSTOM_FUNCTIONS = {"losses_alone", "optimizer_alone", "optimizer_settings"}
 OF_ODD_NETS = {"ties", "kernels", "tied", "constants", "random_train", "random_eval", "changing"}
-OF_ODD_NETS |= {"unread", "attributes", "buffers"}
+OF_ODD_NETS |= {"unread", "attributes", "buffers", "unmasked"}
 
 
 def reference() -> Any:

@@ -114,7 +114,9 @@ LEAST_RESPONSE = 0.03
 `STANDARD_ERRORS`. docs/parity.md#what-is-random
 """
 
-_DRAWS = 3  # a mask that is measured on ones has so many channels there, or more samples
+_DRAWS = 3
+"""The fewest numbers of a mask that is measured on ones, which have so many channels or more
+samples. docs/parity.md#what-is-random"""
 
 TOO_SMALL = "too small for float32"
 """Why a change decides nothing: its weight's last place hides it. docs/parity.md#units"""

@@ -149,9 +149,12 @@ FAULTS = (
     ),
     _Known("the gradient of ops.selu at −1", ("2.10.",), r"(?i)\bselu\b", _selu),
     _Known(
-        "uncompiled, the gradient of mint.split(…)[1].permute(…)", ("2.10.",), r"\bsplit\(", _split
+        "uncompiled, the gradient of mint.split(…)[1].permute(…)",
+        ("2.10.",),
+        r"\bmint\.split\(",
+        _split,
     ),
     _Known("ops.interpolate(mode='bicubic')", ("2.10.",), r"bicubic", _bicubic),
-    _Known("an update of mint.optim.SGD", ("2.10.",), r"\bSGD\b", _sgd),
+    _Known("an update of mint.optim.SGD", ("2.10.",), r"\bmint\.optim\b", _sgd),
     _Known("an update of nn.Momentum(use_nesterov=True)", ("2.10.",), r"use_nesterov", _nesterov),
 )

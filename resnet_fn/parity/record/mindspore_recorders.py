@@ -88,7 +88,8 @@ def output_recorder(
 
     constants = outputs_of(like)
     pick, tensors = picker(like)
-    types, shapes = {}, {}
+    types = {}
+    shapes = {}
     for name, tensor in tensors.items():
         types[name] = _stored_type(tensor)
         shapes[name] = tensor.shape
@@ -112,7 +113,8 @@ def picker(like: Any) -> tuple[Callable[[Any], tuple[Tensor, ...]], dict[str, Te
         tensors: tuple[Tensor, ...] = ()
         for index in range(len(paths)):
             value = outputs
-            for key, is_attribute in paths[index]:
+            path = paths[index]
+            for key, is_attribute in path:
                 value = getattr(value, key) if is_attribute else value[key]
             tensors += (value,)
         return tensors
@@ -148,12 +150,17 @@ def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]
     return Optimizer(optimizer.state, record_and_update)
 
 
-def recording_loss(loss: Loss, keep: Callable[[Any], None]) -> Loss:
+def recording_loss(loss: Loss, keep: Callable[[Any], None] | None) -> Loss:
     """Return a loss that also calls `keep` with the outputs. It is a float32 without axes."""
+
+    def compute(values: Any, targets: Any) -> Tensor:
+        return loss(values, targets).reshape(()).astype(mindspore.float32)
+
+    if keep is None:
+        return compute
 
     def record(values: Any, targets: Any) -> Tensor:
         keep(values)
-        value = loss(values, targets)
-        return value.reshape(()).astype(mindspore.float32)
+        return compute(values, targets)
 
     return record

@@ -72,7 +72,7 @@ from resnet_fn.parity.trace.plan import MEAN_SIZE, LossPlan, Plan
 from resnet_fn.parity.trace.ranks import check_shares
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import KernelFault, StoredSource
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, shared
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, shared, split
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.loss import make_loss
@@ -303,7 +303,15 @@ class MindSporeSide:
             self._start,
         )
         last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
-        run = record_run(stepper, plan, rates, last, drawn)
+        try:
+            run = record_run(stepper, plan, rates, last, drawn)
+        except ValueError:
+            if not (compiler() and self._sizes_vary()):
+                raise
+            attributes.put_back()
+            assign(net, self._start)
+            stepper.record_outputs_apart()
+            run = record_run(stepper, plan, rates, last, drawn)
         stepper.put_back()  # of the optimizer's state, which `updates` may need again
         attributes.put_back()
         assign(net, self._start)
@@ -329,6 +337,15 @@ class MindSporeSide:
         """Return random numbers for constant arrays, of a net that is a reference itself."""
         roles = self.roles()
         return draw_constants(self._start, roles["trainable"], roles["tied"])
+
+    def _sizes_vary(self) -> bool:
+        """Return whether the sizes of the outputs in training mode depend on the batch."""
+        sizes = []
+        for inputs, _ in self.plan.batches:
+            part = split(inputs, self.plan.accumulate)[0]
+            outputs = outputs_of(first_call(self._net, part, True))
+            sizes.append({name: one.shape for name, one in outputs.items()})
+        return any(one != sizes[0] for one in sizes)
 
     def loss_example(self) -> Any | None:
         """Return outputs of the first micro-batch, or None if the loss is the plan's."""

@@ -113,6 +113,8 @@ class MindSporeStepper:
         # from before the updates, such as a counter
         self._numbers = {path: place.value() for path, place in places_of(net).items()}
         self._updates = True  # whether the optimizer runs on this device
+        self._outputs_of: Callable[[Tree], Arrays] | None = None  # if the step does not record them
+        self._before: Sequence[tuple[Parameter, np.ndarray]] = ()
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics."""
@@ -152,8 +154,10 @@ class MindSporeStepper:
     def _build(self) -> None:
         """Compile the steps, which need the net's state from before any update."""
         like, compiled = self._outputs["train"], compiler() is not None
-        keep, self._kept = output_recorder(like, "train", compiled)
-        self._recorded_loss = recording_loss(self._loss, keep)
+        self._recorded_loss = recording_loss(self._loss, None)
+        if self._outputs_of is None:
+            keep, self._kept = output_recorder(like, "train", compiled)
+            self._recorded_loss = recording_loss(self._loss, keep)
         self._average = None
         if plan := self._plan.average:
             parameters = averaged_parameters(self._net)
@@ -161,6 +165,24 @@ class MindSporeStepper:
         # A step without clipping or update records the gradients before clipping.
         self._unclipped = self._step_with(None, 0.0) if self._plan.clip_norm else None
         self._clipped = self._step_with(self._optimizer, self._plan.clip_norm, self._average)
+        self._before = self._clipped[1]
+
+    def record_outputs_apart(self) -> None:
+        """Start again, and run the net once more for its outputs in training mode.
+
+        A compiled step stores no outputs of varying size.
+        """
+        for parameter, value in self._before:
+            write(parameter, value)
+        inputs, like = self._plan.batches[0][0], self._outputs["train"]
+        self._outputs_of = evaluation(self._net, inputs, like, train=True)
+
+    def _outputs_apart(self, share: Batch) -> Arrays:
+        if self._outputs_of is None:
+            return {}
+        inputs, _ = split(tuple(share), self._micro_batches)[-1]
+        with unchanged(self._net.get_parameters()):
+            return self._outputs_of(inputs)
 
     def _step_with(
         self, optimizer: Optimizer | None, clip_norm: float, average: MovingAverage | None = None
@@ -219,13 +241,14 @@ class MindSporeStepper:
         if index == 0:
             self._build()
         share = self._shares[index]
+        outputs = self._outputs_apart(share)
         try:
             result = _call(self._clipped[0], self._net, share, rate)
         except MissingKernelError:  # The net has run before, so the optimizer lacks the kernel.
             self._clipped = self._step_with(None, self._plan.clip_norm)
             result, self._updates = _call(self._clipped[0], self._net, share, rate), False
         loss, norm = float(result.loss.numpy()), float(result.grad_norm.numpy())
-        step = Step(loss, norm, self._kept(), self._updates)
+        step = Step(loss, norm, outputs or self._kept(), self._updates)
         if index > 0:
             return step
         clipped = self._gradients()
@@ -288,9 +311,10 @@ class MindSporeStepper:
             write(parameter, value)
         assign(self._net, drawn)
         run = Run(self.evaluate(self._plan.batches[index][0]), start=start, rates=[])
+        outputs = self._outputs_apart(self._shares[index])
         result = _call(step, self._net, self._shares[index], self._rates[0])
         run.losses = [float(result.loss.numpy())]
-        run.train_outputs, run.gradients = [self._kept()], self._gradients()
+        run.train_outputs, run.gradients = [outputs or self._kept()], self._gradients()
         return run
 
     def put_back(self) -> None:
@@ -336,8 +360,8 @@ def _before(value: np.ndarray, known: np.ndarray | None) -> np.ndarray:
     return value.copy() if value.any() else np.zeros(value.shape, value.dtype)
 
 
-def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Evaluate:
-    """Return a function that maps inputs to outputs in evaluation mode.
+def evaluation(net: nn.Cell, inputs: Tree, like: Any, train: bool = False) -> Evaluate:
+    """Return a function that maps inputs to outputs, in evaluation mode or in training mode.
 
     Outputs must have the structure of `like`.
     """
@@ -351,7 +375,7 @@ def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Evaluate:
     step = jit(picked) if jit else forward
 
     def evaluate(inputs: Tree) -> Arrays:
-        net.set_train(False)
+        net.set_train(train)
         with explained(inputs, compiled=jit is not None):
             outputs = step(arguments(inputs))
             if not jit:
