@@ -339,18 +339,19 @@ def row_of(name: str) -> str:
 
 
 def place_of(name: str, checked: dict[str, str]) -> str:
-    """Return the lines of mindone's source that make the arrays, or the first line of the class."""
+    """Return the lines of mindone's source that make the arrays, in the class or elsewhere in its
+    module; without such lines, the first line of the class.
+    """
     module = importlib.import_module(f"mindone.{CASES[name].module}")
-    leaves = {path.rpartition(".")[2] for path in checked}
-    made = re.compile(rf"\bself\.({'|'.join(map(re.escape, leaves))}) = .*Parameter\(")
-    lines = [
-        str(number)
-        for number, line in enumerate(inspect.getsource(module).splitlines(), 1)
-        if made.search(line)
-    ]
-    first = inspect.getsourcelines(getattr(module, CASES[name].name))[1]
+    source, first = inspect.getsourcelines(getattr(module, CASES[name].name))
+    places = set()
+    for path in checked:
+        made = re.compile(rf"\bself\.{re.escape(path.rpartition('.')[2])} = .*Parameter\(")
+        text = inspect.getsource(module).splitlines()
+        lines = {number for number, line in enumerate(text, 1) if made.search(line)}
+        places |= lines.intersection(range(first, first + len(source))) or lines
     short = CASES[name].module.rpartition(".")[2].removeprefix("modeling_")
-    return f"{short}:{', '.join(lines or [str(first)])}"
+    return f"{short}:{', '.join(map(str, sorted(places) or [first]))}"
 
 
 def main() -> None:

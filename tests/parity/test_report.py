@@ -84,8 +84,16 @@ def test_a_table_of_agreement():
     assert rows[1] == ["inputs", "1", "0.0e+00", "0.0e+00", "1.000000000", "0e+00", "ok"]
     assert rows[2] == ["initialisation", "0", "skipped:", "not", "asked", "for"]
     numbers = ["1.0e-03", "1.0e-03", "1.000000000", "1e-04", "5.0e-04"]
-    assert rows[4][:-4] == ["gradients", "2", *numbers]
-    assert rows[4][-4:] == ["by", "measured", "rounding", "(a.b)"]
+    assert rows[4] == [
+        "gradients",
+        "2",
+        *numbers,
+        "rounding",
+        "by",
+        "measured",
+        "rounding",
+        "(a.b)",
+    ]
     assert "float32 cannot say on which side of 0 7 inputs of a ReLU lie" in text
     assert text.endswith(
         "\n\nverdict: both compute the same; 1 of 4 arrays pass by a bound above 0.001 "

@@ -63,7 +63,8 @@ class Sides:
 
     def kernels(self, stage: StageId) -> Mapping[Any, float]:
         """Return how far the port's inaccurate kernels move its arrays of a stage."""
-        return self.port.kernels.get(stage.of_first_batch, {})
+        of_batch = dataclasses.replace(stage.of_first_batch, batch=self.batch)
+        return self.port.kernels.get(of_batch, {})
 
     def flipped(self, stage: StageId) -> Mapping[Any, np.ndarray]:
         """Return the reference's arrays of a stage, with ties decided otherwise."""

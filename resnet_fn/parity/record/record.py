@@ -24,6 +24,7 @@ from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.stages import (
     EVAL_FORWARD,
+    FIRST,
     LOSS,
     LOSS_ALONE,
     TRAIN_FORWARD,
@@ -117,14 +118,15 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         return Recorded(trace, side.source(trace))
 
 
-def _evaluated(side: Side) -> Arrays:
-    """Return the outputs of the first batch in evaluation mode."""
-    return side.arrays(side.forward(side.plan.batches[0][0], False))
+def _evaluated(side: Side, batch: int = FIRST) -> Arrays:
+    """Return the outputs of a batch in evaluation mode."""
+    inputs, _ = side.plan.batches[batch - FIRST]
+    return side.arrays(side.forward(inputs, False))
 
 
-def _trained(side: Side) -> Arrays:
-    """Return the outputs of the first micro-batch in training mode, and their loss."""
-    inputs, labels = side.plan.first
+def _trained(side: Side, batch: int = FIRST) -> Arrays:
+    """Return the outputs of a batch's first micro-batch in training mode, and their loss."""
+    inputs, labels = side.plan.first_of(batch)
     outputs = side.forward(inputs, True)
     return {**side.arrays(outputs), LOSS.name: side.loss(outputs, labels)}
 
@@ -205,14 +207,9 @@ def _kernels(side: Side, run: Run, like: Like | None, layers: dict[str, list[Lay
     """
 
     def results() -> dict[StageId, dict[Any, np.ndarray]]:
-        trained = _trained(side)
         alone = {} if side.workers > 1 else _losses_alone(side, run, like)
-        return {
-            EVAL_FORWARD: _evaluated(side),
-            TRAIN_FORWARD: {name: one for name, one in trained.items() if name != LOSS.name},
-            LOSS: {LOSS.name: trained[LOSS.name]},
-            LOSS_ALONE: {case: np.asarray(loss) for case, loss in alone.items()},
-        }
+        of_losses = {case: np.asarray(loss) for case, loss in alone.items()}
+        return {**_results(side), LOSS_ALONE: of_losses}
 
     if side.is_reference:
         return {}
@@ -225,6 +222,10 @@ def _kernels(side: Side, run: Run, like: Like | None, layers: dict[str, list[Lay
         if _largest(_errors(results(), computed)) > _SEEN:
             return {}  # a state moves the results
         kernels = _errors(computed, exact)
+        for batch in range(FIRST + 1, FIRST + len(side.plan.batches)):
+            with side.exact_kernels():
+                exact = _results(side, batch)
+            kernels |= _errors(_results(side, batch), exact)
         if _largest(kernels) > _SEEN:
             for mode in ("eval", "train"):
                 with side.exact_kernels():
@@ -238,6 +239,17 @@ def _kernels(side: Side, run: Run, like: Like | None, layers: dict[str, list[Lay
             f"the error of kernels is not measured ({type(error).__name__}: {first_line(error)})"
         )
         return {}
+
+
+def _results(side: Side, batch: int = FIRST) -> dict[StageId, dict[Any, np.ndarray]]:
+    """Return outputs in both modes and the loss, of one batch with the weights as they are."""
+    trained = _trained(side, batch)
+    results = {
+        EVAL_FORWARD: _evaluated(side, batch),
+        TRAIN_FORWARD: {name: one for name, one in trained.items() if name != LOSS.name},
+        LOSS: {LOSS.name: trained[LOSS.name]},
+    }
+    return {dataclasses.replace(stage, batch=batch): arrays for stage, arrays in results.items()}
 
 
 def _largest(errors: Rounding) -> float:

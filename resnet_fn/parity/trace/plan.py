@@ -6,6 +6,7 @@ from dataclasses import field
 
 import numpy as np
 
+from resnet_fn.parity.trace.stages import FIRST
 from resnet_fn.parity.trace.tree import Batch, named_leaves, split
 
 # The number of updates after which weights are compared. Later, the input of a ReLU may have
@@ -94,7 +95,11 @@ class Plan:
     @property
     def first(self) -> Batch:
         """The first micro-batch of the first batch."""
-        return split(tuple(self.batches[0]), self.accumulate)[0]
+        return self.first_of(FIRST)
+
+    def first_of(self, batch: int) -> Batch:
+        """Return the first micro-batch of a batch, which is counted from 1."""
+        return split(tuple(self.batches[batch - FIRST]), self.accumulate)[0]
 
 
 def check_batches(batches: Sequence[Batch], accumulate: int) -> None:
