@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.compare.other_runs import OtherRuns
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import NameMap
@@ -77,7 +77,7 @@ def lines(port: Trace, reference: Trace, names: NameMap, stages: Sequence[Stage]
 _MODES = {"eval": "evaluation mode", "train": "training mode"}
 
 
-def with_constants(rule: Rule) -> Constants:
+def with_constants(rule: RunRule) -> Constants:
     """Return the rule for runs with the same random numbers for constant arrays on both sides."""
     stage = dataclasses.replace(rule.id, drawn=True)
     return Constants(stage, trains=False, rule=rule)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rule import Rule, RunRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage, without_undecided
 from resnet_fn.parity.compare.ties import by_either_decision
@@ -15,7 +15,7 @@ from resnet_fn.parity.trace.stages import EVERY_LATER
 class OtherRuns(Rule):
     """Compares with the rule of a stage, on other runs that begin with the same weights."""
 
-    rule: Rule = dataclasses.field(kw_only=True)
+    rule: RunRule = dataclasses.field(kw_only=True)
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison of all these runs, or None if nothing was compared."""
@@ -47,13 +47,13 @@ class OtherRuns(Rule):
         return self.rule.with_workers(stage, workers)
 
 
-def on_later_batches(rule: Rule) -> OtherRuns:
+def on_later_batches(rule: RunRule) -> OtherRuns:
     """Return the rule for all further batches together."""
     stage = dataclasses.replace(rule.id, batch=EVERY_LATER)
     return OtherRuns(stage, names_beyond=rule.names_beyond, rule=rule)
 
 
-def with_masks(rule: Rule) -> OtherRuns:
+def with_masks(rule: RunRule) -> OtherRuns:
     """Return the rule for an update with the same dropout masks on both sides."""
     stage = dataclasses.replace(rule.id, masked=True)
     return OtherRuns(stage, names_beyond=rule.names_beyond, rule=rule)

@@ -14,7 +14,7 @@ from resnet_fn.parity.compare.allowed import (
     growing,
     larger_bound,
 )
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import NOT_RUN, Absent, Stage, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
@@ -66,7 +66,7 @@ def _changed(
 
 
 @dataclasses.dataclass(frozen=True)
-class Outputs(Rule):
+class Outputs(RunRule):
     """Compares each output or number of one stage."""
 
     floor = "another array"  # whose rounding a number gets at least

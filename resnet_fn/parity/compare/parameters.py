@@ -15,7 +15,7 @@ from resnet_fn.parity.compare.allowed import (
     part_of_stage,
     zero_in_reference,
 )
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import NOT_RUN, Stage, not_in_task
 from resnet_fn.parity.pair import name_map
@@ -31,7 +31,7 @@ from resnet_fn.parity.trace.tree import Arrays
 
 
 @dataclasses.dataclass(frozen=True)
-class Parameters(Rule):
+class Parameters(RunRule):
     """Compares arrays under the port's names."""
 
     tolerance: float = 0.0
