@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from resnet_fn.config.fields import OWN, check_names, setting, stored
+from resnet_fn.config.optimizers import OPTIMIZERS, users
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings, changed, unchecked
 
@@ -204,15 +205,13 @@ class Recipe(Settings):
         "", "'balanced' or a file of lines CLASS WEIGHT; empty: weights 1", per_worker=True
     )
 
-    optimizer: str = _optimizer(
-        "sgd", "optimizer", choices="sgd|adam|adamw|lars|lamb", aliases="opt"
-    )
+    optimizer: str = _optimizer("sgd", "optimizer", choices="|".join(OPTIMIZERS), aliases="opt")
     momentum: float = _optimizer(
-        0.9, "momentum, or beta1 of Adam, AdamW and LAMB", within="[0, 1)", aliases="beta1"
+        0.9, f"momentum, or beta1 of {users('beta2')}", within="[0, 1)", aliases="beta1"
     )
-    beta2: float = _optimizer(0.999, "beta2 of Adam, AdamW and LAMB", within="[0, 1)")
+    beta2: float = _optimizer(0.999, f"beta2 of {users('beta2')}", within="[0, 1)")
     epsilon: float = _optimizer(
-        0.0, "eps of Adam, AdamW and LAMB; 0: 1e-8 (LAMB: 1e-6)", at_least=0, aliases="eps"
+        0.0, f"eps of {users('epsilon')}; 0: 1e-8 (LAMB: 1e-6)", at_least=0, aliases="eps"
     )
     nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)", off=False)
     weight_decay: float = _optimizer(
@@ -296,12 +295,13 @@ class Recipe(Settings):
         notes = []
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
             notes.append(f"milestones {late}: the run ends after epoch {self.epochs}, before them")
-        if self.optimizer in ("lars", "lamb") and not self.weight_decay:
-            plain = f"the run uses plain {'SGD' if self.optimizer == 'lars' else 'Adam'}"
+        traits = OPTIMIZERS[self.optimizer]
+        if traits.without_decay and not self.weight_decay:
+            plain = f"the run uses plain {traits.without_decay}"
             notes.append(
                 f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; {plain}"
             )
-        if self.optimizer in ("adam", "adamw") and self.learning_rate >= 0.05:
+        if traits.moves_by_rate and self.learning_rate >= 0.05:
             moves = "Adam moves every weight by about that much in an update; 0.001 is usual"
             notes.append(f"learning_rate {self.learning_rate:g}: {moves}")
         return tuple(f"warning: {note}" for note in notes)

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from resnet_fn.config.fields import BALANCED, OWN
+from resnet_fn.config.optimizers import OPTIMIZERS, users
 
 
 class Rule(NamedTuple):
@@ -30,7 +31,6 @@ class Rule(NamedTuple):
 KEEP = True  # value for `Rule.keep`
 # data sets whose images are decoded from files or records during training
 OF_FILES = ("imagefolder", "mindrecord")
-_ADAM = ("adam", "adamw", "lamb")  # optimizers that average the squares of the gradients
 _FILES = "is for data sets of image files; leave it out"
 _UNPACKED = "needs --dataset imagefolder; pack has checked MindRecord's images, so leave it out"
 _IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net of this package"
@@ -45,6 +45,14 @@ def _trains_head(freeze: str, train_only: str) -> bool:
     paths = ("fc.weight", "fc.bias")  # matched as in `models.parts.select`
     return any(
         not named(path, freeze) and (not train_only or named(path, train_only)) for path in paths
+    )
+
+
+def _of_optimizers(setting: str) -> Rule:
+    return Rule(
+        setting,
+        lambda optimizer: setting in OPTIMIZERS[optimizer].settings,
+        f"needs --optimizer {users(setting, 'or').lower()}",
     )
 
 
@@ -233,21 +241,18 @@ RULES = (
     ),
     Rule(
         "nesterov",
-        lambda optimizer: optimizer == "sgd",
-        "is for SGD, not for {optimizer}; give --no-nesterov",
+        lambda optimizer: "nesterov" in OPTIMIZERS[optimizer].settings,
+        f"is for {users('nesterov')}, not for {{optimizer}}; give --no-nesterov",
     ),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
-    Rule("trust_coefficient", lambda optimizer: optimizer == "lars", "needs --optimizer lars"),
+    _of_optimizers("trust_coefficient"),
     Rule(
         "trust_coefficient",
         lambda weight_decay: weight_decay > 0,
         "needs weight decay; give --weight-decay above 0",
     ),
-    Rule(
-        "beta2 epsilon",
-        lambda optimizer: optimizer in _ADAM,
-        "needs --optimizer adam, adamw or lamb",
-    ),
+    _of_optimizers("beta2"),
+    _of_optimizers("epsilon"),
     Rule(
         "milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"
     ),

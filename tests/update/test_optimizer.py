@@ -1,10 +1,13 @@
 import dataclasses
+import inspect
 
 import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, mint, nn, ops
 
+import resnet_fn
+from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import build_net
@@ -144,6 +147,16 @@ def test_fifty_updates_are_the_equations_in_float64(make, equation, numbers, pro
             )
     counts = [value for name, value in state.items() if name.endswith("_updates")]
     assert counts == ([] if make in (momentum_sgd, lars) else [UPDATES])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_row_lists_the_settings_of_its_function(name):
+    row, maker = OPTIMIZERS[name], {"sgd": "momentum_sgd"}.get(name, name)
+    _, _, *parameters = inspect.signature(getattr(resnet_fn, maker)).parameters.values()
+    taken = parameters[: len(row.settings)]
+    assert tuple(parameter.name for parameter in taken) == row.settings
+    defaults = {parameter.name: parameter.default for parameter in taken}
+    assert row.own == {setting: defaults[setting] for setting in row.own}
 
 
 def test_bias_corrections_are_float32_of_the_exact_ones():
