@@ -138,7 +138,7 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     are not defaults.
     """
     # settings without effect, which a file may not set
-    idle = dict(draft_of(recipe).with_flags(vars(recipe)).faults)
+    idle = dict(draft_of(recipe).resolve(vars(recipe)).faults)
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}

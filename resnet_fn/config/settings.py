@@ -79,7 +79,7 @@ class Draft(NamedTuple):
     faults: tuple[tuple[str, str], ...] = ()
     resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
 
-    def with_flags(self, given: Mapping[str, Any]) -> "Draft":
+    def resolve(self, given: Mapping[str, Any]) -> "Draft":
         """Return a draft with the flags `given`.
 
         Settings without effect are left out, or are faults: see `RULES`.
@@ -147,7 +147,7 @@ class Draft(NamedTuple):
 
         Raises a ValueError that lists all errors.
         """
-        draft = self.with_flags(given)
+        draft = self.resolve(given)
         if draft.faults:
             raise ValueError("; ".join(text for _, text in draft.faults))
         return draft
@@ -237,7 +237,7 @@ def draft_of(*configs: Any) -> Draft:
 def changed(config: Any, **given: Any) -> Any:
     """Return a copy of `config` with the values `given`.
 
-    Other settings can change, too: see `Draft.with_flags`.
+    Other settings can change, too: see `Draft.resolve`.
     """
     check_names(given, type(config))
     new = draft_of(config).complete(**given).make(type(config))
