@@ -167,7 +167,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
     Raises:
         ValueError: If `device` or `threads` is invalid, or if an earlier call chose another value.
         ValueError: If MindSpore's compile cache is on, because the cache gives wrong results
-            (docs/lab.md).
+            (docs/benchmarks.md).
         ValueError: If another launcher than msrun started several processes, which cannot join.
     """
     check_launcher()
