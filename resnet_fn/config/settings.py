@@ -43,7 +43,7 @@ class Value(NamedTuple):
     field: Any  # the setting's declaration, from `fields.setting`
     value: Any  # can have a wrong type before the checks
     source: Source = Source.RECIPE  # where the value comes from
-    place: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
+    line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
 
     def as_declared(self) -> "Value":
         """Return this value with the type of its field. In the user's paths, ~ is replaced."""
@@ -120,25 +120,25 @@ class Draft(NamedTuple):
                 its = values[other]
                 # set `other` to the value that `name` needs
                 if rule.instead is not None and its.source < mine.source:
-                    values[other] = its._replace(value=rule.instead, source=mine.source, place="")
+                    values[other] = its._replace(value=rule.instead, source=mine.source, line="")
                     notes.append(f"{other} {show_value(its.value)} is left out: {name} {reason}")
                 elif (
                     not rule.keep
                     and rule.instead is None
                     and mine.source < max(its.source, Source.FILE)
                 ):
-                    values[name] = mine._replace(value=mine.off, source=its.source, place="")
+                    values[name] = mine._replace(value=mine.off, source=its.source, line="")
                     on.remove(name)
                     usual = (mine.field.default, mine.field.metadata["absent"])
                     if mine.value not in usual or mine.source >= Source.FILE:
                         notes.append(f"{name} {show_value(mine.value)} is left out: it {reason}")
                 else:
                     faults.append((name, f"{name}: {mine.value!r} {text}"))
-        places = {name: f"{value.place}: " for name, value in values.items() if value.place}
+        lines = {name: f"{value.line}: " for name, value in values.items() if value.line}
         return Draft(
             values,
             tuple(notes),
-            tuple((name, places.get(name, "") + text) for name, text in faults),
+            tuple((name, lines.get(name, "") + text) for name, text in faults),
             self.resumes,
         )
 

@@ -122,12 +122,12 @@ def transfer() -> Answer:
     """
     memory = np.random.default_rng(0).integers(0, 256, 1 << 22, np.uint8)
     begin = -memory.ctypes.data % 64
-    places = [(begin + shift, size) for shift in (0, 1, 4, 60) for size in (1, 1000, 999_999)]
-    arrays = [memory[place : place + size] for place, size in places]
+    spans = [(begin + shift, size) for shift in (0, 1, 4, 60) for size in (1, 1000, 999_999)]
+    arrays = [memory[start : start + size] for start, size in spans]
     arrays += [
-        memory[place : place + 4 * size].view(np.float32)
-        for place, size in places
-        if place % 4 == begin % 4
+        memory[start : start + 4 * size].view(np.float32)
+        for start, size in spans
+        if start % 4 == begin % 4
     ]
     sent = [Tensor(array) for array in arrays]  # all are under way before the first is read
     wrong = sum(

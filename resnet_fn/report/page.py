@@ -162,8 +162,8 @@ def _run(report: dict[str, Any], pictures: Pictures) -> list[str]:
         image(f"curves of the {panel[0]}", file)
         for panel, file in zip(PANELS, pictures.curves, strict=True)
     )
-    words = "<h2>The run</h2><p>The dotted line marks the update that this report evaluates.</p>"
-    return [words, f'<div class="grid curves">{"".join(images)}</div>']
+    caption = "<h2>The run</h2><p>The dotted line marks the update that this report evaluates.</p>"
+    return [caption, f'<div class="grid curves">{"".join(images)}</div>']
 
 
 def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
@@ -186,8 +186,8 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
 
 def _confusion(report: dict[str, Any]) -> list[str]:
     if not report["calibration"]:
-        words = f"The net predicts each class whose probability is {SAID_FROM} or more."
-        return [f"<p>An image can have any number of classes. {words}</p>"]
+        caption = f"The net predicts each class whose probability is {SAID_FROM} or more."
+        return [f"<p>An image can have any number of classes. {caption}</p>"]
     names = [text(row["name"]) for row in report["classes"]]
     parts = ["<h2>Confusion matrix</h2>"]
     if len(names) > _TABLE_UP_TO:
@@ -273,7 +273,7 @@ def _curves(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
 def _thresholds(report: dict[str, Any]) -> list[str]:
     if not report["thresholds"]:
         return []
-    name, other = (text(report["classes"][place]["name"]) for place in (1, 0))
+    name, other = (text(report["classes"][index]["name"]) for index in (1, 0))
     best = max(report["thresholds"], key=lambda row: row["f1"])
     keys = ("precision", "recall", "f1", "false_alarms", "accuracy")
     rows = []
@@ -351,14 +351,14 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
     for row in shown:
         cells = []
         for sample in row["samples"]:
-            words = number(sample["probability"], ".2%")
-            words += (
+            caption = number(sample["probability"], ".2%")
+            caption += (
                 "" if sample["right"] else f" <b>→ {text(sample['prediction'] or NO_CLASS)}</b>"
             )
             kind = "" if sample["right"] else ' class="wrong"'
-            words += f"<br><span>{text(sample['name'])}</span>"
+            caption += f"<br><span>{text(sample['name'])}</span>"
             picture = image(sample["name"], next(files))
-            cells.append(f"<figure{kind}>{picture}<figcaption>{words}</figcaption></figure>")
+            cells.append(f"<figure{kind}>{picture}<figcaption>{caption}</figcaption></figure>")
         parts.append(
             f'<h3>{text(row["class"])}</h3><div class="grid gallery">' + "\n".join(cells) + "</div>"
         )
@@ -381,7 +381,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: in
     """
 
     def cells(tag: str, row: Sequence[str]) -> str:
-        kinds = ['class="text"' if place < text_columns else "" for place in range(len(row))]
+        kinds = ['class="text"' if column < text_columns else "" for column in range(len(row))]
         return "".join(
             f"<{tag} {kind}>{cell}</{tag}>" for kind, cell in zip(kinds, row, strict=True)
         )

@@ -84,7 +84,7 @@ def _images(run: Run, what: str) -> str:
         places = (options.train_list, options.val_list)
     elif isinstance(train, FileSplit) and isinstance(test, FileSplit):
         places = (train.root, test.root)
-    within = [f" in {place}" if place else "" for place in places]
+    within = [f" in {folder}" if folder else "" for folder in places]
     first = f"{len(train):,} training"
     if places[0] != places[1]:
         first = f"{counted(len(train), f'training {what}')}{within[0]}"

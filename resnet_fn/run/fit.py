@@ -119,35 +119,35 @@ def fit(
 def _read_settings(
     split: Arrays, loss: Loss | str, settings: dict[str, Any]
 ) -> tuple[Recipe, RunOptions]:
-    given = {"name": "fit", **settings}
+    chosen = {"name": "fit", **settings}
     for name in _OF_RECIPES:
-        if name in given:
+        if name in chosen:
             raise ValueError(
                 f"{name}: this setting is only for this package's data sets and nets; leave it out"
             )
-    if given.get("monitor") == "map":
+    if chosen.get("monitor") == "map":
         raise ValueError(
             "monitor: 'map' needs images with several labels; give top1, macro_f1 or loss"
         )
-    check_names(given, Recipe, RunOptions, what="fit", useless={*_OF_RECIPES, *NOT_OF_FIT.split()})
+    check_names(chosen, Recipe, RunOptions, what="fit", useless={*_OF_RECIPES, *NOT_OF_FIT.split()})
     if not are_classes(split.labels):
         got = describe(split.labels)
         if isinstance(loss, str):
             fix = how_to_make_classes(split.labels) or "give ints or a loss function"
             raise ValueError(f"train: targets are {got}, but {loss} takes integers [N]; {fix}")
         for name, allowed in (("monitor", "loss"), ("sampling", "shuffle")):
-            if given.setdefault(name, allowed) != allowed:
+            if chosen.setdefault(name, allowed) != allowed:
                 raise ValueError(
-                    f"{name}: {given[name]!r} needs classes, but targets are {got}; give "
+                    f"{name}: {chosen[name]!r} needs classes, but targets are {got}; give "
                     f"{allowed!r}"
                 )
     if not isinstance(loss, str):
-        given.setdefault("label_smoothing", 0.0)
-    given |= {"model": OWN, "dataset": OWN, "loss": loss if isinstance(loss, str) else OWN}
+        chosen.setdefault("label_smoothing", 0.0)
+    chosen |= {"model": OWN, "dataset": OWN, "loss": loss if isinstance(loss, str) else OWN}
     options = {
-        name: given.pop(name) for name in [*given] if name in RunOptions.__dataclass_fields__
+        name: chosen.pop(name) for name in [*chosen] if name in RunOptions.__dataclass_fields__
     }
-    return Recipe(**given), RunOptions(**options)
+    return Recipe(**chosen), RunOptions(**options)
 
 
 def _notes(net: nn.Cell) -> tuple[str, ...]:

@@ -132,8 +132,8 @@ def train(
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
-        base, given = load_recipe(recipe), typed_in(options)
-        file = base._replace(resumes=will_resume(base, given)).complete(**given)
+        base, chosen = load_recipe(recipe), typed_in(options)
+        file = base._replace(resumes=will_resume(base, chosen)).complete(**chosen)
         recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.notes
     # This comes before anything is written, because in msrun's scheduler process the call never
     # returns.
@@ -271,16 +271,16 @@ def train_epoch(run: Run) -> int:
         run.prefetcher.start(update + 1)  # in a thread, while the device computes
         run.norms.before(update + 1)
         # The flags carry one number for each of SIGNALS. If the batch could not be prepared, it is
-        # blank and "withheld": this rank takes part in the update as the others do, and no rank
-        # applies it.
-        flags = make_flags(run.stop_request.stop_flags(), withheld=error is not None)
+        # blank and "without samples": this worker takes part in the update as the others do, and no
+        # worker applies it.
+        flags = make_flags(run.stop_request.stop_flags(), without_samples=error is not None)
         result = run.train_step(images, labels, learning_rate, flags, *run.masks(update))
         # now that the step is compiled, a signal saves a checkpoint first
         run.stop_request.install_handlers()
         done = fetch(result)
         # the report is the same on all workers
         report, skipped_in_row = done.report, int(done.scaler[2])
-        if report.withheld:
+        if report.workers_without_samples:
             stop_without_batch(run, error)
         progress.update = update + 1
         seconds, began = time.perf_counter() - began, time.perf_counter()

@@ -176,8 +176,8 @@ def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
     """
     to = out_dir or "NEW"
     if locate(named)[1] and named.resolve().parent != run.checkpoints.resolve():
-        place = RunFolder(Path(to)).checkpoint_path(find_checkpoint(named).state["update"])
-        copy = _shell(["mkdir", "-p", place.parent], ["cp", "-r", named, place])
+        checkpoint = RunFolder(Path(to)).checkpoint_path(find_checkpoint(named).state["update"])
+        copy = _shell(["mkdir", "-p", checkpoint.parent], ["cp", "-r", named, checkpoint])
         fix = f"put it into one: {copy}; then --resume {shell_words(to)}"
         raise ValueError(f"resume: {named} does not lie in a run folder; {fix}")
     if out_dir and Path(out_dir).resolve() != run.path.resolve():
@@ -203,7 +203,7 @@ def _how_to_branch(run: RunFolder, to: str, update: int) -> str:
 
 
 def _shell(*commands: Sequence[object]) -> str:
-    return " && ".join(shell_words(*words) for words in commands if words)
+    return " && ".join(shell_words(*command) for command in commands if command)
 
 
 def check_same_recipe(
@@ -215,8 +215,8 @@ def check_same_recipe(
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
     ours |= {name: theirs[name] for name in _kept_settings(recipe, checkpoint)}
     if recipe.weights:  # these settings come from the weights, unless the user chose them
-        given = typed_preparation(recipe, chosen(recipe))
-        ours |= {name: theirs[name] for name in PREPARATION if name not in given}
+        preparation = typed_preparation(recipe, chosen(recipe))
+        ours |= {name: theirs[name] for name in PREPARATION if name not in preparation}
     if not recipe.model:  # the weights determined the model when the run began
         ours |= {
             "model": theirs["model"],

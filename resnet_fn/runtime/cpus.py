@@ -42,8 +42,8 @@ def cpu_quota(root: Path = Path("/")) -> int:
             if not controllers or "cpu" in controllers.split(","):
                 mount = root / "sys/fs/cgroup" / controllers
                 # in a container this may be a path of the host, which does not exist
-                place = mount / path.lstrip("/")
-                for folder in (place, *place.parents[: len(place.parts) - len(mount.parts)]):
+                group = mount / path.lstrip("/")
+                for folder in (group, *group.parents[: len(group.parts) - len(mount.parts)]):
                     quota = min(quota, _quota_of(folder))
     return quota
 
@@ -83,15 +83,17 @@ def keep_to_one_cpu() -> None:
     many as workers.
     """
     cpus, workers = os.sched_getaffinity(0), local_workers()
-    own = {place: {cpu} for place, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
+    cpu_of = {place: {cpu} for place, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
     # A process that may use two CPUs computes with at least two threads, which would disturb the
     # other workers. Workers that are bound already have one CPU. Other masks mean that somebody
     # else divided the CPUs.
-    if len(workers) == len(cpus) and all(workers[place] in (cpus, own[place]) for place in workers):
+    if len(workers) == len(cpus) and all(
+        workers[place] in (cpus, cpu_of[place]) for place in workers
+    ):
         _counted.update(cpus)
         for thread in os.listdir("/proc/self/task"):  # all-reduce already has threads
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(int(thread), own.get(place_of(os.environ), cpus))
+                os.sched_setaffinity(int(thread), cpu_of.get(place_of(os.environ), cpus))
 
 
 def local_workers() -> dict[tuple[str, ...], set[int]]:

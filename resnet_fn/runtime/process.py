@@ -264,7 +264,7 @@ def ending_mixed_precision() -> Iterator[None]:
         with contextlib.suppress(RuntimeError):  # the device may be lost
             for _ in range(100):  # each round ends the mixed precision of one cell
                 with contextlib.suppress(TypeError):  # bfloat16 may have no kernel
-                    if all(ops.Neg()(one).dtype == one.dtype for one in ones):
+                    if all(ops.Neg()(tensor).dtype == tensor.dtype for tensor in ones):
                         break
                 _pynative_executor.set_mixed_precision_type(MixedPrecisionType.NOTSET, False)
         raise

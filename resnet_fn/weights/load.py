@@ -198,9 +198,9 @@ def load_weights(
     source = file if isinstance(file, WeightFile) else read_weights(file)
     left_out = (f"{HEAD}.",) if reset_head else ()
     arrays = {name: array for name, array in source.arrays.items() if not name.startswith(left_out)}
-    state = [one for one in saved_state(net) if not one.name.startswith(left_out)]
+    state = [variable for variable in saved_state(net) if not variable.name.startswith(left_out)]
     present = saved_variables(state, arrays)
-    check_fit({one.name: one.shape for one in present}, arrays, str(source.path))
+    check_fit({variable.name: variable.shape for variable in present}, arrays, str(source.path))
     if not allow_non_finite:
         check_finite(arrays, source.path, names_with_infinity(net))
     warnings = (source.warning, _other_function(net, source.model), missing_buffers(state, arrays))

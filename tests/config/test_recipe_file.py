@@ -139,7 +139,7 @@ def test_what_gave_way_is_named_if_it_was_typed_and_has_no_line_any_more():
     _, _, left_out = parse(["--recipe", "mine.toml", "--policy", ""])
     assert left_out == ("policy_ops 2 is left out: it needs --policy randaugment",)
     draft = read_recipe_file(Path("mine.toml"), RECIPES).resolve({"policy": ""})
-    assert (draft.values["policy_ops"].place, draft.values["policy_ops"].value) == ("", 2)
+    assert (draft.values["policy_ops"].line, draft.values["policy_ops"].value) == ("", 2)
 
 
 def test_each_value_has_its_line():

@@ -233,16 +233,16 @@ def test_an_update_that_a_worker_withholds_changes_nothing_at_all():
     before, scaler = snapshot(state), scalars(state.scaler)
     assert scaler == [8.0, 1.0, 0.0, 0.0]
     for samples in (batch(1), poisoned(1, np.nan)):
-        result = step(*samples, RATE, make_flags([3.0], withheld=True))
-        assert result.report.withheld.asnumpy() == 1
+        result = step(*samples, RATE, make_flags([3.0], without_samples=True))
+        assert result.report.workers_without_samples.asnumpy() == 1
         assert result.report.flags.asnumpy().tolist() == [3.0]
         assert result.scaler.asnumpy().tolist() == [8.0, 0.0, 0.0]
         assert (snapshot(state), scalars(state.scaler)) == (before, scaler)
-    assert step(*batch(2), RATE).report.withheld.asnumpy() == 0
+    assert step(*batch(2), RATE).report.workers_without_samples.asnumpy() == 0
     assert scalars(state.scaler) == [16.0, 0.0, 0.0, 0.0]
     assert snapshot(state) != before
     step(*poisoned(3, np.nan), RATE)
-    step(*batch(1), RATE, make_flags([3.0], withheld=True))
+    step(*batch(1), RATE, make_flags([3.0], without_samples=True))
     assert scalars(state.scaler) == [8.0, 0.0, 1.0, 1.0]  # of a row of skipped ones, too
 
 
@@ -404,7 +404,7 @@ def test_each_function_compiles_once(monkeypatch):
         if update == 3:
             images = Tensor(np.full(images.shape, np.nan, np.float32))
         rate = 0.1 / (update + 1)
-        flags = make_flags(withheld=True) if update == 4 else None
+        flags = make_flags(without_samples=True) if update == 4 else None
         step(images, labels, rate if update % 2 else Tensor(rate, mindspore.float32), flags)
         evaluate(*batch(0))
     assert sorted(name for name, _ in compiled) == ["add", "begin", "finish", "scores"]
