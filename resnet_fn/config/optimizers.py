@@ -11,7 +11,7 @@ class Traits(NamedTuple):
     # Settings that it reads besides momentum and weight decay. Its function takes them in this
     # order after the groups and the momentum.
     settings: tuple[str, ...]
-    own: Mapping[str, float] = {}  # its values of settings that are 0 in the recipe
+    defaults: Mapping[str, float] = {}  # its values of settings that are 0 in the recipe
     # whether a weight's new value depends on no other weight, so that `vectors.py` may join them
     elementwise: bool = True
     # whether it moves each weight by about the learning rate, whatever the gradients' size is

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from resnet_fn.config.fields import OWN, check_names, setting, stored
+from resnet_fn.config.fields import CUSTOM, check_names, setting, stored
 from resnet_fn.config.optimizers import OPTIMIZERS, users
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings, changed, unchecked
@@ -39,7 +39,7 @@ class Recipe(Settings):
     dataset: str = _data(
         "digits",
         "data set",
-        choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{OWN}",
+        choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{CUSTOM}",
     )
     image_size: int = _data(
         16, "height and width of the net's input", "pixels", at_least=1, aliases="img-size"
@@ -194,7 +194,7 @@ class Recipe(Settings):
         0.1, "factor of the learning rate at each milestone", within="(0, 1)"
     )
 
-    loss: str = _loss("cross_entropy", "loss function", choices=f"cross_entropy|bce|focal|{OWN}")
+    loss: str = _loss("cross_entropy", "loss function", choices=f"cross_entropy|bce|focal|{CUSTOM}")
     label_smoothing: float = _loss(0.1, "label smoothing", within="[0, 1)", aliases="smoothing")
     smoothing_over: str = _loss(
         "all", "smooth all classes (as PyTorch) or all except the label", choices="all|others"
@@ -311,7 +311,7 @@ def check_buildable(recipe: Recipe) -> None:
     """Raise a ValueError if the run was made by `resnet_fn.fit`, because commands cannot build its
     net and data.
     """
-    if OWN in (recipe.dataset, recipe.model):
+    if CUSTOM in (recipe.dataset, recipe.model):
         raise ValueError(
             "model: this run's net and data were passed to resnet_fn.fit, and no command can make "
             "them; call fit again "

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from resnet_fn.config.fields import BALANCED, OWN
+from resnet_fn.config.fields import BALANCED, CUSTOM
 from resnet_fn.config.optimizers import OPTIMIZERS, users
 
 
@@ -70,16 +70,16 @@ RULES = (
     # a caller's own net, data and loss
     Rule(
         NOT_OF_FIT,
-        lambda dataset: dataset != OWN,
+        lambda dataset: dataset != CUSTOM,
         "is for this package's data sets and nets; leave it out",
     ),
     Rule(
         "loss",
-        lambda loss, dataset: loss != OWN or dataset == OWN,
+        lambda loss, dataset: loss != CUSTOM or dataset == CUSTOM,
         "is for resnet_fn.fit; give cross_entropy",
     ),
-    Rule("dataset", lambda dataset, model: dataset != OWN or model == OWN, _IN_PYTHON, KEEP),
-    Rule("model", lambda dataset, model: model != OWN or dataset == OWN, _IN_PYTHON, KEEP),
+    Rule("dataset", lambda dataset, model: dataset != CUSTOM or model == CUSTOM, _IN_PYTHON, KEEP),
+    Rule("model", lambda dataset, model: model != CUSTOM or dataset == CUSTOM, _IN_PYTHON, KEEP),
     # data
     Rule(
         "monitor",
@@ -288,7 +288,7 @@ RULES = (
     Rule(
         "loss",
         lambda loss, label_smoothing, class_weights: (
-            loss != OWN or not (label_smoothing or class_weights)
+            loss != CUSTOM or not (label_smoothing or class_weights)
         ),
         "is a function, which takes neither label_smoothing nor class_weights; leave them out",
         KEEP,

@@ -5,7 +5,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from resnet_fn.config.fields import OWN
+from resnet_fn.config.fields import CUSTOM
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.report.plots import PANELS, colours_of_curves
 
@@ -68,7 +68,9 @@ class Pictures(NamedTuple):
 def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) -> str:
     """Return the HTML page of a report that `build_report` made, with the plots of `draw_all`."""
     made = report["checkpoint"]
-    title = "A net of your own" if made["model"] == OWN else f"{made['model']} on {made['dataset']}"
+    title = (
+        "A net of your own" if made["model"] == CUSTOM else f"{made['model']} on {made['dataset']}"
+    )
     body = [
         f"<h1>{text(title)}</h1>",
         f'<p class="from">run {text(made["run"])}, update {made["update"]}, {made["date"]}</p>',
@@ -108,7 +110,7 @@ def _tiles(report: dict[str, Any]) -> str:
         ),
         # A loss that was given to `fit` has no value for each sample, so the report shows
         # cross-entropy.
-        ("cross-entropy" if report["recipe"]["loss"] == OWN else "loss", number(report["loss"])),
+        ("cross-entropy" if report["recipe"]["loss"] == CUSTOM else "loss", number(report["loss"])),
         ("macro F1", number(report["averages"]["macro"]["f1"])),
         *(
             [("mean average precision", number(area))]
@@ -129,7 +131,7 @@ def _tiles(report: dict[str, Any]) -> str:
 
 
 def _samples(report: dict[str, Any]) -> str:
-    return "samples" if report["recipe"]["dataset"] == OWN else "images"
+    return "samples" if report["recipe"]["dataset"] == CUSTOM else "images"
 
 
 def _facts(report: dict[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.fields import BALANCED, OWN, show_value
+from resnet_fn.config.fields import BALANCED, CUSTOM, show_value
 from resnet_fn.config.hints import counted, few
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.data.sources.files import FileSplit
@@ -45,7 +45,7 @@ def header(run: Run, start: Path | None) -> list[str]:
     size = f"{recipe.image_size}x{recipe.image_size}"
     if isinstance(dataset.train, Arrays):
         size = f"inputs {dataset.train.images.dtype} {list(dataset.train.images.shape[1:])}"
-    what = "sample" if recipe.dataset == OWN else "image"
+    what = "sample" if recipe.dataset == CUSTOM else "image"
     classes = f"{counted(len(dataset.classes), 'class', 'classes')}, " if dataset.classes else ""
     if recipe.of_files:
         classes = f"{counted(len(dataset.classes), 'class', 'classes')} ({few(dataset.classes)}), "

@@ -15,7 +15,7 @@ from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint
 from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import missing_buffers, restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
-from resnet_fn.config.fields import BALANCED, OWN, show_value, to_dict
+from resnet_fn.config.fields import BALANCED, CUSTOM, show_value, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import shell_words, warn
@@ -228,7 +228,7 @@ def check_same_recipe(
         return
     differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
     run = str(checkpoint.path.parent.parent)
-    if recipe.dataset == OWN:
+    if recipe.dataset == CUSTOM:
         fix = "call fit with the old settings, or give another out_dir for a new run"
         longer = f"call fit(…, resume={run!r}, epochs={recipe.epochs}), without out_dir"
     else:
@@ -326,7 +326,7 @@ def evaluation_notes(run: Run) -> list[str]:
     note = f"the evaluation after update {run.progress.update} comes first"
     if size == 1:
         return [note]
-    setting = "eval_batch_size=" if run.recipe.dataset == OWN else "--eval-batch-size "
+    setting = "eval_batch_size=" if run.recipe.dataset == CUSTOM else "--eval-batch-size "
     return [f"{note}; if it ran out of memory before, give {setting}{max(1, size // 4)}"]
 
 

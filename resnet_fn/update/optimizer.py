@@ -32,11 +32,11 @@ def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -
 def named_optimizer(name: str, groups: Groups, *, momentum: float, **settings: float) -> Optimizer:
     """Make the optimizer with this name. `momentum` is also Adam's and LAMB's β1.
 
-    Of `settings`, those in the optimizer's row of `OPTIMIZERS` are read. A 0 means the optimizer's
-    own value, if the row has one.
+    Of `settings`, those in the optimizer's row of `OPTIMIZERS` are read. A 0 means the row's
+    default, if it has one.
     """
     traits = OPTIMIZERS[name]
-    values = [settings[key] or traits.own.get(key, settings[key]) for key in traits.settings]
+    values = [settings[key] or traits.defaults.get(key, settings[key]) for key in traits.settings]
     return _MAKERS[name](groups, momentum, *values)
 
 

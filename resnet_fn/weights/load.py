@@ -20,7 +20,7 @@ from resnet_fn.checkpoint.parameters import (
 )
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.checkpoint.tensor_file import read_metadata
-from resnet_fn.config.fields import OWN
+from resnet_fn.config.fields import CUSTOM
 from resnet_fn.config.hints import closest, counted, few
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
@@ -115,7 +115,7 @@ def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
         ) from None
     about = {"averaged": bool(averages), "update": state["update"], "classes": classes}
     about["preparation"] = of_run(str(checkpoint.path), state["dataset"], state["recipe"])
-    if model == OWN:  # may be a model of this package, which `recognise_model` finds out
+    if model == CUSTOM:  # may be a model of this package, which `recognise_model` finds out
         return WeightFile(checkpoint.path, arrays, "own", "", False, **about)
     return _named_as_ours(checkpoint.path, arrays, model=model, **about)
 

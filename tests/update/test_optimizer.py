@@ -156,7 +156,7 @@ def test_a_row_lists_the_settings_of_its_function(name):
     taken = parameters[: len(row.settings)]
     assert tuple(parameter.name for parameter in taken) == row.settings
     defaults = {parameter.name: parameter.default for parameter in taken}
-    assert row.own == {setting: defaults[setting] for setting in row.own}
+    assert row.defaults == {setting: defaults[setting] for setting in row.defaults}
 
 
 def test_bias_corrections_are_float32_of_the_exact_ones():
