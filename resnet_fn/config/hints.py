@@ -45,9 +45,9 @@ def closest_flag(word: str, flags: Iterable[str]) -> str:
     )
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number and what it counts, such as "1 image" or "2,000 images"."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def one_side(value: object) -> str:

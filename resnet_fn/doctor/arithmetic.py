@@ -138,7 +138,7 @@ def transfer() -> Answer:
 
 
 def all_reduce(workers: Workers) -> Answer:
-    """Check the sum over all ranks for whole numbers, and for numbers of which one is infinite."""
+    """Check the sum over all workers for whole numbers, and for numbers with an infinite one."""
     bad = np.inf if workers.rank == 1 else 1.0
     total, infinite = sum_over_ranks(np.array([workers.rank + 1.0, bad], np.float32), workers)
     expected = workers.size * (workers.size + 1) / 2

@@ -119,7 +119,7 @@ class Run:
     prefetcher: Prefetcher  # prepares the feed's batches, one update ahead
     writer: CheckpointWriter  # writes checkpoints in the background
     norms: LayerNorms  # measures the norms of layers
-    # Writes the log and shows progress; silent until the run's folder exists, and on all ranks
+    # Writes the log and shows progress; silent until the run's folder exists, and on all workers
     # except 0.
     telemetry: Telemetry = dataclasses.field(default_factory=SilentTelemetry)
     # the losses and times of the current epoch

@@ -53,10 +53,10 @@ def watch_first_update(
     """Return a function that calls `step`, and checks what the forward pass of `net` changes in the
     first update that is applied.
 
-    This call raises ValueError on all ranks if a Parameter that is not trained, or a buffer, differs
-    between ranks after the update. The call prints a warning on rank 0 if the update changes
-    attributes of cells, which a checkpoint does not contain, or buffers that compiled functions
-    (`compiled`) read as constants.
+    This call raises ValueError on all workers if a Parameter that is not trained, or a buffer,
+    differs between workers after the update. The call prints a warning on rank 0 if the update
+    changes attributes of cells, which a checkpoint does not contain, or buffers that compiled
+    functions (`compiled`) read as constants.
     """
     is_checked = False
 
@@ -66,7 +66,7 @@ def watch_first_update(
             return step(*arguments)
         before, others = _digests(net), _attributes(net)
         result = step(*arguments)
-        # if it is not applied, on all ranks alike, the caller names the sample or the numbers
+        # if it is not applied, on all workers alike, the caller names the sample or the numbers
         if result.scaler.numpy()[2] or result.report.workers_without_samples.numpy():
             return result
         is_checked, after = True, _digests(net)

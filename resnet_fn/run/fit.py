@@ -182,7 +182,7 @@ def _report(
         checkpoint = load_checkpoint(result.best_checkpoint)
     except (ValueError, OSError) as error:
         fault = str(error)
-    # All ranks score, or none: a machine that does not share the disk has no checkpoint.
+    # All workers score, or none: a machine that does not share the disk has no checkpoint.
     if faults := [text for text in gather_texts(fault, workers) if text]:
         return _warn(faults[0], workers)
     state = saved_state(custom.net)

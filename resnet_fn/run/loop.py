@@ -293,7 +293,7 @@ def train_epoch(run: Run) -> int:
             log_update(run, done, epoch, learning_rate, seconds, data_seconds)
         except Exception as failed:  # of the log, or of an earlier save
             write_error = failed
-        # This error comes first, because the other ranks raise it, too.
+        # This error comes first, because the other workers raise it, too.
         if skipped_in_row >= allowed_skips:
             stop_not_finite(run, batch, report.not_finite, skipped_in_row, write_error)
         if write_error is not None:
@@ -359,7 +359,7 @@ def evaluate_epoch(run: Run) -> int:
     """Evaluate on the whole validation set, record the result, and note whether it is the best so
     far.
 
-    Returns the number of a signal that ended the evaluation on all ranks, or 0. After a signal, a
+    Returns the number of a signal that ended the evaluation on all workers, or 0. After a signal, a
     resume repeats it.
     """
     progress, dataset = run.progress, run.dataset

@@ -95,7 +95,7 @@ def find_start(
 
     `recipe.epochs` may differ from the value in the checkpoint only if `resume` names a run or
     checkpoint. Without `out_dir`, the run folder is the resumed run's folder, or a new folder
-    runs/<recipe>-<time>. Rank 0 chooses for all ranks. If the chosen folder has checkpoints, rank 0
+    runs/<recipe>-<time>. Rank 0 chooses for all. If the chosen folder has checkpoints, rank 0
     locks it. This function does not make a new folder.
     """
     text = ""
@@ -117,7 +117,7 @@ def find_start(
             )
         checkpoint = load_checkpoint(Path(start)) if start else None
     if checkpoint:
-        checkpoint.state["best"] = best  # the same on all ranks
+        checkpoint.state["best"] = best  # the same on all workers
     return folder, checkpoint
 
 

@@ -9,7 +9,7 @@ from resnet_fn.runtime.parent import start_of
 
 _JOB = ("MS_SCHED_HOST", "MS_SCHED_PORT")  # equal in all processes of a job
 # variables that differ between a job's workers; child processes inherit them
-_PLACE = ("MS_NODE_ID", "DEVICE_ID")
+_SLOT = ("MS_NODE_ID", "DEVICE_ID")
 
 
 class JobProcess(NamedTuple):
@@ -19,14 +19,14 @@ class JobProcess(NamedTuple):
     environment: Mapping[str, str]
 
     @property
-    def place(self) -> tuple[str, ...]:
-        """The worker's place in its job: node id and device id."""
-        return place_of(self.environment)
+    def slot(self) -> tuple[str, ...]:
+        """The worker's slot in its job: node id and device id."""
+        return slot_of(self.environment)
 
 
-def place_of(environment: Mapping[str, str]) -> tuple[str, ...]:
+def slot_of(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return a worker's node id and device id, from its environment."""
-    return tuple(environment.get(name, "") for name in _PLACE)
+    return tuple(environment.get(name, "") for name in _SLOT)
 
 
 def environment_of(pid: int) -> dict[str, str]:

@@ -44,7 +44,7 @@ def prepare_environment() -> None:
     # folder.
     if "MS_OM_PATH" not in os.environ:
         os.environ["MS_OM_PATH"] = _private_folder()
-    # All-reduce on CPU fails after 30 s by default. Ranks may wait longer, for example for rank 0's
+    # All-reduce on CPU fails after 30 s by default. They may wait longer, for example for rank 0's
     # checkpoint.
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
     if not glob.glob("/dev/davinci*"):  # no card

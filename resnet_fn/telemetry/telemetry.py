@@ -177,7 +177,7 @@ class Telemetry:
 
 
 class SilentTelemetry(Telemetry):
-    """Replaces `Telemetry` on all ranks except rank 0. The methods do nothing."""
+    """Replaces `Telemetry` on all workers except rank 0. The methods do nothing."""
 
     def __init__(self) -> None:
         pass

@@ -50,8 +50,8 @@ class ImageList:
         keys = (hash(os.path.normpath(path)) for path in self.paths)
         return np.fromiter(keys, np.int64, len(self))
 
-    def place(self, row: int) -> str:
-        """Return the place of a row, for example "train.txt line 3"."""
+    def line_of(self, row: int) -> str:
+        """Return the line of a row, for example "train.txt line 3"."""
         return f"{self.file} line {self.lines[row]}"
 
 
@@ -119,7 +119,7 @@ def _labels(images: ImageList, classes: Sequence[str], source: str, several: boo
         numbers.append([number for name in names if (number := find(name)) is not None])
         if len(numbers[-1]) < len(names):
             unknown = next(name for name in names if find(name) is None)
-            line = images.place(int(np.argmax(images.kind == kind)))
+            line = images.line_of(int(np.argmax(images.kind == kind)))
             fix = closest(unknown, classes)
             raise ValueError(f"{line}: {unknown!r} is not a class of {source}; {fix}")
     if not several:
@@ -256,7 +256,7 @@ def _check_contradictions(images: ImageList, several: bool) -> None:
             )
             fix = "write both on one line, with ;" if several else "keep one line"
             fault = f"{path} has class {now!r}, but line {images.lines[first_row]} has {before!r}"
-            raise ValueError(f"{images.place(row)}: {fault}; {fix}")
+            raise ValueError(f"{images.line_of(row)}: {fault}; {fix}")
 
 
 def _check_exists(images: ImageList, data_dir: str) -> None:
@@ -269,7 +269,7 @@ def _check_exists(images: ImageList, data_dir: str) -> None:
     else:
         begin = "paths are relative to --data-dir, so give the folder that they begin at"
         fix = near_path(path, begin)
-    raise ValueError(f"{images.place(0)}: {path} does not exist; {fix}")
+    raise ValueError(f"{images.line_of(0)}: {path} does not exist; {fix}")
 
 
 def _sorted_classes(labels: Iterable[str]) -> tuple[str, ...]:
