@@ -1,3 +1,5 @@
+"""The command `convert`: weight files from one project's names to another's."""
+
 import json
 from pathlib import Path
 

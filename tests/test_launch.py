@@ -1,3 +1,5 @@
+"""The launcher's flags, defaults of pods, and signals."""
+
 import json
 import sys
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""What the package shows: public names, help, files of the distribution."""
+
 import configparser
 import re
 from pathlib import Path

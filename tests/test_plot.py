@@ -1,3 +1,5 @@
+"""The command `plot`: curves of runs, tables, broken logs."""
+
 import json
 import re
 import sys

@@ -1,3 +1,5 @@
+"""A checkpoint folder is complete or absent, and reading it notices every change."""
+
 import builtins
 import errno
 import hashlib

@@ -1,3 +1,5 @@
+"""A run folder: which checkpoint is the newest and the best, pruning, config.json."""
+
 import os
 from pathlib import Path
 

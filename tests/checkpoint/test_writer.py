@@ -1,3 +1,5 @@
+"""The background writer: order, errors, and arrays that did not change."""
+
 import os
 import threading
 import time

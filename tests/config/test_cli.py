@@ -1,3 +1,5 @@
+"""Flags, one-line errors and exit codes that all commands share."""
+
 import re
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+"""Recipe files over what they extend, flags over both, and the line of each mistake."""
+
 import dataclasses
 import json
 from pathlib import Path

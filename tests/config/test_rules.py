@@ -1,3 +1,5 @@
+"""Which settings need which others, and what happens to those that nothing can use."""
+
 import dataclasses
 import inspect
 import json

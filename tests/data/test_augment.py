@@ -1,3 +1,5 @@
+"""Crop, flip, jitter and policies give the formulas' pixels."""
+
 from collections import Counter
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Class weights and balanced sampling, by their formulas."""
+
 from pathlib import Path
 
 import numpy as np

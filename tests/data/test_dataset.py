@@ -1,3 +1,5 @@
+"""Evaluation gets every sample once, in batches of one size."""
+
 import numpy as np
 import pytest
 

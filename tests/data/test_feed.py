@@ -1,3 +1,5 @@
+"""Batches in memory do not depend on workers and micro-batches."""
+
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,3 +1,5 @@
+"""Batches of image files do not depend on workers, threads and buffers."""
+
 import dataclasses
 import os
 import time

@@ -1,3 +1,5 @@
+"""Decoding: modes, orientation, bad chunks, bombs, and a reason for each failure."""
+
 import errno
 import io
 import os

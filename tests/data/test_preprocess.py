@@ -1,3 +1,5 @@
+"""Crops of training and evaluation, as in torchvision."""
+
 import dataclasses
 import io
 import warnings

@@ -1,3 +1,5 @@
+"""Which changes of the data a resume accepts, notes or rejects."""
+
 import dataclasses
 import hashlib
 import json

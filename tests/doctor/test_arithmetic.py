@@ -1,3 +1,5 @@
+"""The doctor's checks notice the arithmetic that they are for."""
+
 import re
 
 import mindspore

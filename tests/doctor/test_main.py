@@ -1,3 +1,5 @@
+"""The doctor's table, exit code and hints."""
+
 import json
 import os
 import shutil

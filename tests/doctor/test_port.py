@@ -1,3 +1,5 @@
+"""Defaults of MindSpore's layers that will change are named in a port."""
+
 import mindspore
 import pytest
 from mindspore import nn

@@ -1,3 +1,5 @@
+"""`evaluate` and its command: which checkpoint, which data, which output."""
+
 import json
 from pathlib import Path
 

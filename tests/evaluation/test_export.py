@@ -1,3 +1,5 @@
+"""Exported files compute the net's outputs and describe their input."""
+
 import dataclasses
 import json
 import os

@@ -1,3 +1,5 @@
+"""Loading a trained net: averages, sizes, flips, foreign checkpoints."""
+
 import contextlib
 import hashlib
 import json

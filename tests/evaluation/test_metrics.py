@@ -1,3 +1,5 @@
+"""Metrics against scikit-learn's and their formulas."""
+
 import tracemalloc
 
 import numpy as np

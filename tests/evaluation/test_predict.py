@@ -1,3 +1,5 @@
+"""`predict` and its command: images of any kind, lists, CSV and JSON."""
+
 import csv
 import dataclasses
 import io

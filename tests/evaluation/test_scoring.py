@@ -1,3 +1,5 @@
+"""Every validation sample is scored once, or the run ends."""
+
 import numpy as np
 import pytest
 from mindspore import Tensor

@@ -1,3 +1,5 @@
+"""A file that becomes bad during a run ends it, and costs no epoch."""
+
 import dataclasses
 import os
 import shutil

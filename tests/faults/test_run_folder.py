@@ -1,3 +1,5 @@
+"""A run folder belongs to one run at a time."""
+
 import os
 import re
 import shlex

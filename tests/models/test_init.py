@@ -1,3 +1,5 @@
+"""Initial weights have the distributions of PyTorch and of the named schemes."""
+
 import mindspore
 import numpy as np
 import pytest

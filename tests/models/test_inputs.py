@@ -1,3 +1,5 @@
+"""Masks of stochastic depth and dropout, and normalisation on the device."""
+
 import dataclasses
 
 import mindspore

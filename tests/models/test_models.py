@@ -1,3 +1,5 @@
+"""Each model has its number of parameters, and wrong names have a hint."""
+
 import dataclasses
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The page of a report: figures, tables, escaped texts."""
+
 import base64
 import re
 

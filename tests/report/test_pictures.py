@@ -1,3 +1,5 @@
+"""Pictures in a report show what the net was given."""
+
 import dataclasses
 import io
 

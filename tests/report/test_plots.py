@@ -1,3 +1,5 @@
+"""The curves and diagrams of a report."""
+
 from matplotlib.text import Text
 
 from resnet_fn.report import plots

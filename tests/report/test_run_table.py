@@ -1,3 +1,5 @@
+"""The table of runs: best values, differing settings."""
+
 import json
 import statistics
 from pathlib import Path

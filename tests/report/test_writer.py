@@ -1,3 +1,5 @@
+"""The files of a report, and that a failure leaves none by half."""
+
 import csv
 import dataclasses
 import io

@@ -1,3 +1,5 @@
+"""A run is built from its recipe: state, frozen parts, best checkpoint."""
+
 import dataclasses
 import shutil
 from pathlib import Path

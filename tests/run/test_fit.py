@@ -1,3 +1,5 @@
+"""`fit` with a caller's net, arrays and loss."""
+
 import csv
 import importlib
 import json

@@ -1,3 +1,5 @@
+"""The training loop: any number of workers and micro-batches gives the same updates."""
+
 import csv
 import importlib
 import json

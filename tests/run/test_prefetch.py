@@ -1,3 +1,5 @@
+"""The next batch is prepared in a thread, and its error reaches the loop."""
+
 import threading
 
 import mindspore

@@ -1,3 +1,5 @@
+"""A stopped and resumed run equals an unbroken one, or is rejected with a fix."""
+
 import dataclasses
 import json
 import os

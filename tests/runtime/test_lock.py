@@ -1,3 +1,5 @@
+"""One process at a time writes to a run folder; without locks, a line says so."""
+
 import errno
 import fcntl
 import os

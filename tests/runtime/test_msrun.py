@@ -1,3 +1,5 @@
+"""Starting workers with msrun, and the exit codes that come back."""
+
 import os
 import socket
 import subprocess

@@ -1,3 +1,5 @@
+"""Choosing the device, threads and environment before MindSpore starts."""
+
 import os
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""MindSpore's scheduler ends with its job, and never before the workers."""
+
 import os
 import signal
 import socket

@@ -1,3 +1,5 @@
+"""Signals are recorded, and stop all workers at one update."""
+
 import faulthandler
 import os
 import shutil

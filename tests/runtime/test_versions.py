@@ -1,3 +1,5 @@
+"""Supported versions, and the message for every other."""
+
 import os
 import subprocess
 import sys

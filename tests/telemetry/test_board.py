@@ -1,3 +1,5 @@
+"""TensorBoard's events: names, pictures, full disks, resumed runs."""
+
 import dataclasses
 import io
 import re

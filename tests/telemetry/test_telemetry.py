@@ -1,3 +1,5 @@
+"""metrics.jsonl and the progress bar, also after a kill."""
+
 import contextlib
 import json
 import resource

@@ -1,3 +1,5 @@
+"""The report that workers sum in each update."""
+
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, jit

@@ -1,3 +1,5 @@
+"""Norms, clipping and finite tests of gradients."""
+
 import mindspore
 import numpy as np
 import pytest

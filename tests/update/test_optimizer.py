@@ -1,3 +1,5 @@
+"""Optimizers against their equations in float64, and groups of parameters."""
+
 import dataclasses
 import inspect
 

@@ -1,3 +1,5 @@
+"""One update: its order, micro-batches, overflow, signals, memory."""
+
 import mindspore
 import numpy as np
 import pytest

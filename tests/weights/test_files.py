@@ -1,3 +1,5 @@
+"""Weight files of all kinds are read without running their code."""
+
 import json
 import os
 import pickle

@@ -1,3 +1,5 @@
+"""Weights into a net: heads, classes, names, misfits."""
+
 import dataclasses
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""Names of published weights, their files and hashes."""
+
 import hashlib
 import re
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The digits of the package and the synthetic data set."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""CIFAR's binary files, and the message for folders that lack them."""
+
 import os
 import pickle
 from pathlib import Path

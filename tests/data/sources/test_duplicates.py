@@ -1,3 +1,5 @@
+"""One picture on both sides of a split, or in two classes, is a warning."""
+
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Folders of classes as users have them, and the fix for each other layout."""
+
 import os
 import shutil
 from dataclasses import replace

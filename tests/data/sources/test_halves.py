@@ -1,3 +1,5 @@
+"""Which folders train and which validate, by the names that projects use."""
+
 import json
 import os
 import shutil

@@ -1,3 +1,5 @@
+"""Lists of images, CSV or plain: columns, paths, contradictions."""
+
 import csv
 import dataclasses
 import os

@@ -1,3 +1,5 @@
+"""Packed records give the pixels of their files."""
+
 import dataclasses
 import json
 import os

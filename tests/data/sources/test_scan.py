@@ -1,3 +1,5 @@
+"""Bad files are found before training, and skipped or named."""
+
 import os
 import resource
 import tracemalloc

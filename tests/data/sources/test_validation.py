@@ -1,3 +1,5 @@
+"""The validation images of a run stay its own when files come and go."""
+
 import dataclasses
 import itertools
 
