@@ -21,7 +21,7 @@ def sections(page):
         yield title, [line for line in lines if line]
 
 
-def test_every_row_of_benchmarks_has_its_command_or_was_measured_by_hand():
+def test_every_benchmark_has_its_command():
     for machine, (day, header, _, *rows) in sections(
         text_of("benchmarks.md").partition("## Lab notes")[0]
     ):

@@ -53,7 +53,7 @@ def test_without_flags_a_recipe_stays_as_it_is(name):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_flag_has_an_effect_or_is_an_error_and_counts_once(name):
+def test_flags_have_an_effect_or_are_errors(name):
     base = draft_of(RECIPES[name], RunOptions())
     for field in FIELDS:
         given = {field.name: another(field)}

@@ -73,7 +73,7 @@ def test_mixing_needs_an_even_share_of_each_worker():
         Plan(recipe, np.zeros(64, np.int32), Workers(0, 2))
 
 
-def test_a_batch_divides_evenly_or_the_error_lists_sizes_that_do(raises_line):
+def test_an_uneven_batch_size_lists_sizes_that_divide(raises_line):
     assert [split_batch(64, *parts) for parts in ((1, 1), (2, 4), (8, 8))] == [64, 8, 1]
     with raises_line("batch_size: 64", "3 workers x 2 micro-batches", "use 66", "--accumulate"):
         split_batch(64, 3, 2)

@@ -60,9 +60,7 @@ FLAGS = (
 
 
 @pytest.mark.usefixtures("device")
-def test_a_class_folder_that_was_renamed_is_refused_before_anything_changes(
-    folder, capsys, raises_line
-):
+def test_a_renamed_class_folder_is_rejected(folder, capsys, raises_line):
     """The classes are sorted by name: "zebra" puts the others' labels one lower."""
 
     def run(*more: str) -> None:

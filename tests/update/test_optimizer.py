@@ -206,7 +206,7 @@ class Mixed(nn.Cell):
         self.attention = nn.MultiheadAttention(4, 1)
 
 
-def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
+def test_weight_decay_depends_on_the_kind_of_layer():
     """Spared are norm layers' parameters, however they are called, and biases; a `gamma` elsewhere
     is a weight.
     """
@@ -223,7 +223,7 @@ def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
     assert {decay for _, decay in weight_decay_groups(net, 0.1, decay_all=True)} == {0.1}
 
 
-def test_parameters_alone_have_no_weight_decay_and_other_rows_are_named():
+def test_bare_parameters_have_no_weight_decay():
     net = nn.Dense(3, 2)
     assert unzip_groups(net.trainable_params()) == unzip_groups(weight_decay_groups(net, 0.0))
     for groups, name in (

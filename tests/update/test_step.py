@@ -89,7 +89,7 @@ def sum_of_equals(tensors):
 TWO = Workers(0, 2, sum_of_equals)  # the other worker has just the same
 
 
-def test_workers_exchange_the_same_whether_an_update_is_applied_or_not():
+def test_skipped_updates_exchange_as_much_as_others():
     """No collective is in a branch of the graph, where it was never tried on a card."""
     exchanged = []
 
@@ -248,7 +248,7 @@ def test_an_update_that_a_worker_withholds_changes_nothing_at_all():
     assert scalars(state.scaler) == [8.0, 0.0, 1.0, 1.0]  # of a row of skipped ones, too
 
 
-def test_statistics_that_overflow_skip_an_update_whose_loss_and_gradients_are_finite():
+def test_overflowed_statistics_skip_the_update():
     """Pixels of 1e20: the first BatchNorm divides them by an infinite deviation, and all that
     follows is finite.
     """
@@ -441,7 +441,7 @@ def test_accuracy_of_sparse_soft_and_several_labels():
     assert accuracy_by_class(logits, labels).asnumpy() == 0.5
 
 
-def test_what_is_frozen_keeps_its_bits_and_a_frozen_batchnorm_normalises_by_its_statistics():
+def test_frozen_parts_keep_their_bits_and_statistics():
     """Two workers with equal samples: their sum is twice the one's.
 
     A frozen weight is no statistic to average.

@@ -27,7 +27,7 @@ def test_a_file_that_is_not_there_is_described(monkeypatch, raises_line):
         read_weights("timm:resnet50.a1_in2k")
 
 
-def test_a_file_in_the_cache_is_used_if_its_hash_is_right(monkeypatch, written, raises_line):
+def test_a_cached_file_needs_the_right_hash(monkeypatch, written, raises_line):
     monkeypatch.setenv("TORCH_HOME", "cache")
     place = PUBLISHED["torchvision:resnet18"].path
     place.parent.mkdir(parents=True)
