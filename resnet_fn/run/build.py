@@ -161,8 +161,8 @@ def build_run(
 ) -> Run:
     """Build all parts of a run at update 0. `restore` loads `checkpoint` into the run later.
 
-    The file `recipe.weights` is not read if `checkpoint` or `custom` is given. If the recipe names no
-    model, this weights file determines the model. `custom` replaces the recipe's net and data.
+    The file `recipe.weights` is not read if `checkpoint` or `custom` is given. If the recipe names
+    no model, this weights file determines the model. `custom` replaces the recipe's net and data.
     `custom.loss`, if any, replaces the recipe's loss.
     """
     # options that have no effect are an error

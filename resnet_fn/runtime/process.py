@@ -44,8 +44,8 @@ def prepare_environment() -> None:
     # folder.
     if "MS_OM_PATH" not in os.environ:
         os.environ["MS_OM_PATH"] = _private_folder()
-    # All-reduce on CPU fails after 30 s by default. They may wait longer, for example for rank 0's
-    # checkpoint.
+    # All-reduce on CPU fails after 30 s by default. Workers may wait longer, for example for a
+    # checkpoint of rank 0.
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
     if not glob.glob("/dev/davinci*"):  # no card
         # Compiled functions then compute in the calling thread, which otherwise spins on a core

@@ -66,7 +66,7 @@ def is_left_out(name: str) -> bool:
 
 
 def list_folders(folder: str | Path) -> list[str]:
-    """Return the sorted names of the folders in `folder`, or [] if `folder` is no folder."""
+    """Return the sorted names of the folders in `folder`, or [] if it is no folder."""
     if not Path(folder).is_dir():  # raises other errors, such as EIO, unlike os.path.isdir
         return []
     names = (entry.name for entry in os.scandir(folder) if entry.is_dir())
@@ -74,7 +74,7 @@ def list_folders(folder: str | Path) -> list[str]:
 
 
 def list_loose_images(folder: str | Path) -> list[str]:
-    """Return the sorted names of the images directly in `folder`, or [] if `folder` is no folder."""
+    """Return the sorted names of the images directly in `folder`, or [] if it is no folder."""
     if not Path(folder).is_dir():
         return []
     return sorted(name for name in os.listdir(folder) if is_image(name) and not is_left_out(name))
