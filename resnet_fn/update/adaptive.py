@@ -94,10 +94,10 @@ def adam(
         _assign(count, now)
         corrected = ratios * corrections(now)
         root = ops.sqrt(corrected[1])
-        one = ops.partial(
+        update_parameter = ops.partial(
             update_one, learning_rate * root / corrected[0], epsilon * root, learning_rate
         )
-        map_tensors(one, decays, factors, parameters, momenta, variances, gradients)
+        map_tensors(update_parameter, decays, factors, parameters, momenta, variances, gradients)
 
     return Optimizer((*momenta, *variances, count), update)
 
@@ -121,9 +121,9 @@ def trust_ratio(
     norms is 0.
     """
     size, length = _norm(parameter), _norm(direction)
-    usable, one = ops.logical_and(size > 0, length > 0), ops.ones_like(size)
+    usable, ones = ops.logical_and(size > 0, length > 0), ops.ones_like(size)
     return ops.where(
-        usable, coefficient * size / ops.where(usable, length + decay * size, one), one
+        usable, coefficient * size / ops.where(usable, length + decay * size, ones), ones
     )
 
 

@@ -1,10 +1,15 @@
+"""Optimizers against their equations in float64, and groups of parameters."""
+
 import dataclasses
+import inspect
 
 import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, mint, nn, ops
 
+import resnet_fn
+from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import build_net
@@ -146,6 +151,16 @@ def test_fifty_updates_are_the_equations_in_float64(make, equation, numbers, pro
     assert counts == ([] if make in (momentum_sgd, lars) else [UPDATES])
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_row_lists_the_settings_of_its_function(name):
+    row, maker = OPTIMIZERS[name], {"sgd": "momentum_sgd"}.get(name, name)
+    _, _, *parameters = inspect.signature(getattr(resnet_fn, maker)).parameters.values()
+    taken = parameters[: len(row.settings)]
+    assert tuple(parameter.name for parameter in taken) == row.settings
+    defaults = {parameter.name: parameter.default for parameter in taken}
+    assert row.defaults == {setting: defaults[setting] for setting in row.defaults}
+
+
 def test_bias_corrections_are_float32_of_the_exact_ones():
     betas, counts = (
         (0.9, 0.999, 0.9999, 0.0),
@@ -191,7 +206,7 @@ class Mixed(nn.Cell):
         self.attention = nn.MultiheadAttention(4, 1)
 
 
-def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
+def test_weight_decay_depends_on_the_kind_of_layer():
     """Spared are norm layers' parameters, however they are called, and biases; a `gamma` elsewhere
     is a weight.
     """
@@ -208,7 +223,7 @@ def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
     assert {decay for _, decay in weight_decay_groups(net, 0.1, decay_all=True)} == {0.1}
 
 
-def test_parameters_alone_have_no_weight_decay_and_other_rows_are_named():
+def test_bare_parameters_have_no_weight_decay():
     net = nn.Dense(3, 2)
     assert unzip_groups(net.trainable_params()) == unzip_groups(weight_decay_groups(net, 0.0))
     for groups, name in (

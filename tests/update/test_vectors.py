@@ -1,3 +1,5 @@
+"""Parameters as views of vectors compute the same update."""
+
 import dataclasses
 import types
 
