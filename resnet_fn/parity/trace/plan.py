@@ -17,7 +17,7 @@ LATER = 5
 class OptimizerPlan:
     """The optimizer of the updates. The learning rate is in `Plan.rates`."""
 
-    name: str  # "sgd", "adam", "adamw", "lars" or "lamb"
+    name: str  # "sgd", "adam", "adamw", "lars", "lamb" or "lion"
     momentum: float  # of SGD and LARS; β1 of the others
     nesterov: bool
     beta2: float
