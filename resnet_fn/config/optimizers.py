@@ -11,21 +11,23 @@ class Traits(NamedTuple):
     # Settings that it reads besides momentum and weight decay. Its function takes them in this
     # order after the groups and the momentum.
     settings: tuple[str, ...]
-    defaults: Mapping[str, float] = {}  # its values of settings that are 0 in the recipe
+    zeros: Mapping[str, float] = {}  # its values of settings that are 0 in the recipe
+    defaults: Mapping[str, float] = {}  # its values of settings that nobody chose with it
     # whether a weight's new value depends on no other weight, so that `vectors.py` may join them
     elementwise: bool = True
-    # whether it moves each weight by about the learning rate, whatever the gradients' size is
-    moves_by_rate: bool = False
+    # the usual learning rate of one that moves each weight by about the learning rate; else 0
+    usual_rate: float = 0.0
     without_decay: str = ""  # what it computes in layers without weight decay, if that differs
 
 
 _MOMENTS = ("beta2", "epsilon")
 OPTIMIZERS = {
     "sgd": Traits("SGD", ("nesterov",)),
-    "adam": Traits("Adam", _MOMENTS, {"epsilon": 1e-8}, moves_by_rate=True),
-    "adamw": Traits("AdamW", _MOMENTS, {"epsilon": 1e-8}, moves_by_rate=True),
+    "adam": Traits("Adam", _MOMENTS, {"epsilon": 1e-8}, usual_rate=1e-3),
+    "adamw": Traits("AdamW", _MOMENTS, {"epsilon": 1e-8}, usual_rate=1e-3),
     "lars": Traits("LARS", ("trust_coefficient",), elementwise=False, without_decay="SGD"),
     "lamb": Traits("LAMB", _MOMENTS, {"epsilon": 1e-6}, elementwise=False, without_decay="Adam"),
+    "lion": Traits("Lion", ("beta2",), defaults={"beta2": 0.99}, usual_rate=1e-4),
 }
 
 

@@ -301,9 +301,10 @@ class Recipe(Settings):
             notes.append(
                 f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; {plain}"
             )
-        if traits.moves_by_rate and self.learning_rate >= 0.05:
-            moves = "Adam moves every weight by about that much in an update; 0.001 is usual"
-            notes.append(f"learning_rate {self.learning_rate:g}: {moves}")
+        if traits.usual_rate and self.learning_rate >= 50 * traits.usual_rate:
+            moves = f"{traits.title.removesuffix('W')} moves every weight by about that much"
+            usual = f"{moves} in an update; {traits.usual_rate:g} is usual"
+            notes.append(f"learning_rate {self.learning_rate:g}: {usual}")
         return tuple(f"warning: {note}" for note in notes)
 
 

@@ -20,6 +20,7 @@ from resnet_fn.config.fields import (
     fault,
     show_value,
 )
+from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.rules import RULES
 
 _Settings = TypeVar("_Settings", bound="Settings")
@@ -90,6 +91,7 @@ class Draft(NamedTuple):
         }
         values = {**self.values, **flags}
         values = {name: value.as_declared() for name, value in values.items()}
+        values |= {} if self.resumes else _defaults_of_optimizer(values)
         notes = list(self.notes)
         faults = [
             (name, text)
@@ -160,6 +162,18 @@ class Draft(NamedTuple):
         of_file = (name for name, value in self.values.items() if value.source is Source.FILE)
         object.__setattr__(new, "of_file", frozenset(of_file) & vars(new).keys())
         return new
+
+
+def _defaults_of_optimizer(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the settings whose values the user's optimizer brings, if nobody chose them."""
+    optimizer = values.get("optimizer")
+    if optimizer is None or optimizer.value not in [*OPTIMIZERS]:
+        return {}
+    return {
+        name: values[name]._replace(value=default)
+        for name, default in OPTIMIZERS[optimizer.value].defaults.items()
+        if values[name].source < optimizer.source
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

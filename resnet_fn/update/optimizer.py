@@ -9,7 +9,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.update.adaptive import adam, adamw, lamb, lars
+from resnet_fn.update.adaptive import adam, adamw, lamb, lars, lion
 from resnet_fn.update.groups import Groups, parameter_groups, scaled, unzip_groups
 from resnet_fn.update.state import Optimizer, check_decays, make_buffers, zeros_like
 from resnet_fn.update.vectors import over_vectors
@@ -32,11 +32,11 @@ def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -
 def named_optimizer(name: str, groups: Groups, *, momentum: float, **settings: float) -> Optimizer:
     """Make the optimizer with this name. `momentum` is also Adam's and LAMB's β1.
 
-    Of `settings`, those in the optimizer's row of `OPTIMIZERS` are read. A 0 means the row's
-    default, if it has one.
+    Of `settings`, those in the optimizer's row of `OPTIMIZERS` are read. A 0 means what
+    the row's `zeros` have, if anything.
     """
     traits = OPTIMIZERS[name]
-    values = [settings[key] or traits.defaults.get(key, settings[key]) for key in traits.settings]
+    values = [settings[key] or traits.zeros.get(key, settings[key]) for key in traits.settings]
     return _MAKERS[name](groups, momentum, *values)
 
 
@@ -112,4 +112,5 @@ _MAKERS: dict[str, Callable[..., Optimizer]] = {
     "adamw": adamw,
     "lars": lars,
     "lamb": lamb,
+    "lion": lion,
 }

@@ -64,5 +64,18 @@ def test_flags_have_an_effect_or_are_errors(name):
             assert (values(again), again.notes, again.faults) == (values(merged), (), ())
 
 
+def test_an_optimizer_brings_its_defaults_unless_others_are_chosen():
+    base = draft_of(RECIPES["digits"], RunOptions())
+    for given, beta2 in (
+        ({"optimizer": "lion"}, 0.99),
+        ({"optimizer": "lion", "beta2": 0.999}, 0.999),
+        ({"optimizer": "adamw"}, 0.999),
+    ):
+        merged = base.resolve(given)
+        assert (values(merged)["beta2"], merged.faults) == (beta2, ())
+    stored = draft_of(Recipe(optimizer="lion", beta2=0.95), RunOptions())._replace(resumes=True)
+    assert values(stored.resolve({"optimizer": "lion"}))["beta2"] == 0.95
+
+
 def test_flags_are_those_of_the_list():
     assert sorted(field.name for field in FIELDS) == FLAGS.split()

@@ -13,7 +13,7 @@ from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import build_net
-from resnet_fn.update.adaptive import adam, adamw, lamb, lars, one_minus_powers
+from resnet_fn.update.adaptive import adam, adamw, lamb, lars, lion, one_minus_powers
 from resnet_fn.update.groups import (
     describe_rates,
     parameter_groups,
@@ -113,6 +113,12 @@ def lamb_equation(p, state, g, rate, decay, t, *numbers):
     return p - rate * (np.linalg.norm(p) / np.linalg.norm(u) if decay else 1.0) * u
 
 
+def lion_equation(p, state, g, rate, decay, t, beta1, beta2):
+    step = np.sign(beta1 * state["m"] + (1 - beta1) * g)
+    state["m"] = beta2 * state["m"] + (1 - beta2) * g
+    return p - rate * (step + decay * p)
+
+
 BETAS = [(0.9, 0.999, 1e-8), (0.8, 0.95, 1e-3), (0.0, 0.98, 1e-8)]
 CASES = [
     *(
@@ -122,6 +128,7 @@ CASES = [
     *((adam, adam_equation, numbers) for numbers in BETAS),
     *((adamw, adamw_equation, numbers) for numbers in BETAS),
     (lars, lars_equation, (0.9, 0.01)),
+    *((lion, lion_equation, numbers) for numbers in ((0.9, 0.99), (0.95, 0.98))),
     *((lamb, lamb_equation, numbers) for numbers in ((0.9, 0.999, 1e-6), (0.0, 0.999, 1e-6))),
 ]
 
@@ -148,7 +155,7 @@ def test_fifty_updates_are_the_equations_in_float64(make, equation, numbers, pro
                 state[f"variance.{i}"], kept["v"], rtol=2e-6, atol=1e-9 * largest**2
             )
     counts = [value for name, value in state.items() if name.endswith("_updates")]
-    assert counts == ([] if make in (momentum_sgd, lars) else [UPDATES])
+    assert counts == ([] if make in (momentum_sgd, lars, lion) else [UPDATES])
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -158,7 +165,8 @@ def test_a_row_lists_the_settings_of_its_function(name):
     taken = parameters[: len(row.settings)]
     assert tuple(parameter.name for parameter in taken) == row.settings
     defaults = {parameter.name: parameter.default for parameter in taken}
-    assert row.defaults == {setting: defaults[setting] for setting in row.defaults}
+    brought = {**row.zeros, **row.defaults}
+    assert brought == {setting: defaults[setting] for setting in brought}
 
 
 def test_bias_corrections_are_float32_of_the_exact_ones():
