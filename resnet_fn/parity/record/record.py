@@ -45,9 +45,18 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     first update.
 
     The order of the measurements is part of the result, since each may draw random numbers. The two
-    orders differ because the port is trained itself, but copies of the reference.
+    orders differ because the port is trained itself, but copies of the reference:
+
+    - of the reference: whether it draws random numbers, its layers; the layers with masks, the
+      updates, losses alone; rounding, ties, integers that change; the optimizer alone, layers
+      again, probes, builds
+    - of the port: its layers, whether it draws random numbers, layers again, probes; the optimizer
+      alone; the updates, losses alone, the layers with masks; inaccurate kernels, builds
     """
-    plan, of_port, random_train, answers = side.plan, not side.is_reference, "", Probes()
+    plan = side.plan
+    of_port = not side.is_reference
+    random_train = ""
+    answers: Probes = {}
     with side.session():
         initial = side.state()
         side.start(like)
@@ -95,9 +104,12 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         kernels = {} if draws else _kernels(side, run, like, layers)
         if probed and not of_port:  # last: their outputs may fill the memory
             answers = _probes(side, layers)
-        given = (side.framework, _as_seen(side), initial, layers, run)
         trace = Trace(
-            *given,
+            framework=side.framework,
+            plan=_as_seen(side),
+            initial=initial,
+            layers=layers,
+            run=run,
             rounding=rounding,
             ties=ties,
             kernels=kernels,
@@ -116,7 +128,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             optimizer_settings=settings,
             **side.roles(),
         )
-        trace.builds = _builds(side, trace.notes)  # last, because it seeds all generators
+        builds = _builds(side, trace.notes)  # last, because it seeds all generators
+        trace = dataclasses.replace(trace, builds=builds)
         return Recorded(trace, side.source(trace))
 
 
