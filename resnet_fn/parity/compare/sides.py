@@ -26,9 +26,8 @@ class Names(NamedTuple):
 
     all: Sequence[str]  # parameters and statistics
     trained: Sequence[str]  # those with a gradient
-    backward: Sequence[
-        str
-    ]  # those with a gradient on both sides, in the order of the backward pass
+    # those with a gradient on both sides, in the order of the backward pass
+    backward: Sequence[str]
     rest: Sequence[str]  # those without a gradient
 
 
@@ -36,6 +35,11 @@ class Names(NamedTuple):
 class Sides:
     """Both sides of a comparison, the pairs of names, and the rounding of the reference's
     arrays.
+
+    `later`, `with_masks` and `with_constants` are these sides with other runs that begin with the
+    same weights: the names are the same, and `errors` finds the rounding of those runs. `until` ends
+    the same runs earlier. `decided_otherwise` has another run of the reference, and `of_worker`
+    another trace of the port, so that only the latter finds the names of the arrays again.
     """
 
     port: Trace
