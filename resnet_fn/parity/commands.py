@@ -266,8 +266,10 @@ def compare(arguments: Sequence[str]) -> int:
     _check_same_task(port, reference)
     if asked.quick:
         port.probes, reference.probes = {}, {}
+    of_port, of_reference = parsed.trace, parsed.other
     if port.rounding and not reference.rounding:
         port, reference = reference, port
+        of_port, of_reference = of_reference, of_port
         print(
             f"{parsed.trace} becomes the reference, because only this trace has a measured rounding"
         )
@@ -281,7 +283,7 @@ def compare(arguments: Sequence[str]) -> int:
     initialisation = compares_initialisation(asked, reference.plan)
     source = _source_of(reference, asked)
     ladder = compare_recordings(port, reference, names, initialisation, not asked.quick, source)
-    title = f"{parsed.trace} against {parsed.other}"
+    title = f"{of_port} against {of_reference}"
     return _finish(asked, ladder, reference.plan, began, title, ladder.environment)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from functools import partial
 
-from resnet_fn.parity.compare.notes import attempt
+from resnet_fn.parity.compare.notes import first_found
 from resnet_fn.parity.compare.verdict import Evidence, Request, Verdict, verdict
 from resnet_fn.parity.explain.causes import StageCase, explain
 from resnet_fn.parity.explain.kernel_causes import compiler_causes, possible_faults
@@ -50,11 +50,11 @@ def compare_recordings(
     # later stages differ because this stage does
     rounded = dataclasses.replace(reference, rounding=result.rounding)
     case = StageCase(stage, result.layers, port, rounded, names, source)
-    causes = attempt(compiler_causes, result, port_source, again) if port_source else []
-    causes = causes or attempt(worker_causes, case) or explain(case, search)
-    if port_source and not causes:
-        causes = attempt(possible_faults, result, port_source)
-    return result.with_causes(causes)
+    searches = [partial(worker_causes, case), partial(explain, case, search)]
+    if port_source:
+        searches.insert(0, partial(compiler_causes, result, port_source, again))
+        searches.append(partial(possible_faults, result, port_source))
+    return result.with_causes(first_found(*searches))
 
 
 def _judged(

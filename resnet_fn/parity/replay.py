@@ -77,7 +77,14 @@ def replay(
                     *notes,
                 ],
             )
-            return Ladder([inputs_stage(plan.batches, plan.batches), problems], [], names, [])
+            return Ladder(
+                [inputs_stage(plan.batches, plan.batches), problems],
+                [],
+                names,
+                [],
+                compiled=mode != "pynative",
+                measured=bool(reference.rounding),
+            )
         like = like_of(reference, names, options.get("optimizer") is not None)
         port = record(side, like, bool(reference.probes) and not quick).trace
     again = None if quick else MindSporeSource(side, like, port)

@@ -19,6 +19,7 @@ from resnet_fn.parity.compare.probes import Probed
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Probe, Trace
+from resnet_fn.parity.trace.difference import UNDECIDED
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.probes import (
     FACTORS,
@@ -99,7 +100,8 @@ def coverage_of(
     mine = {*here.values()}
     others = {*there.values()}
     known = names.layers.keys()
-    seen = {here.get(one.name, one.name) for one in layers}
+    decided = [one for one in layers if one.output.verdict != UNDECIDED]
+    seen = {here.get(one.name, one.name) for one in decided}
     compared = seen & known
     probes = sum(map(len, shown.values()))
     many = _words_of_batches(reference)

@@ -48,11 +48,24 @@ _BORDER = ("pads", "padding_mode")
 
 def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
     """Return the lines that `search` returns, or one line about the error that `search` raises."""
-    try:
-        return search(*arguments)
-    except Exception as error:
-        words = f"the search for a cause failed ({type(error).__name__}: {first_line(error)})"
-        return [f"{words}; the verdict does not depend on it"]
+    return first_found(lambda: search(*arguments))
+
+
+def first_found(*searches: Callable[[], list[str]]) -> list[str]:
+    """Return the lines of the first search that finds a cause, and one line about the error of each
+    search that failed before.
+    """
+    failed = []
+    for search in searches:
+        try:
+            causes = search()
+        except Exception as error:
+            words = f"the search for a cause failed ({type(error).__name__}: {first_line(error)})"
+            failed.append(f"{words}; the verdict does not depend on it")
+            continue
+        if causes:
+            return [*causes, *failed]
+    return failed
 
 
 def settings_notes(

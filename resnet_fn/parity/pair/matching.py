@@ -241,7 +241,7 @@ class _Pairing:
             if is_used or name in self.reference.constants:
                 continue
             parts = taken.get(name, set())
-            third = ""
+            which = ""
             if parts:
                 _, count = next(iter(parts))
                 every_part = {(index, count) for index in range(count)}
@@ -249,8 +249,8 @@ class _Pairing:
                 if not missing:
                     continue
                 index, _ = missing[0]
-                third = f", part {index + 1} of 3,"
-            words = f"{name} {list(shape)}{third}"
+                which = f", part {index + 1} of {count},"
+            words = f"{name} {list(shape)}{which}"
             problems.append(f"the reference's {words} has no counterpart in the port")
         return problems
 

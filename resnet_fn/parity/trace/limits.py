@@ -24,8 +24,8 @@ measure how far the gradients change. docs/parity.md#ties
 """
 
 ONLY_ROUNDING = 0.5
-"""A small gradient is only rounding if its relative error against float64, or under noise, is at
-least this. docs/parity.md#only-rounding
+"""A small gradient is only rounding if its relative error against float64, or `SPREADS` times its
+change under noise, is at least this. docs/parity.md#only-rounding
 """
 
 SMALL_GRADIENT = 1e-4

@@ -8,6 +8,7 @@ import pytest
 
 from pure.test_verdict import NAMES, trace
 from resnet_fn.parity.compare.allowed import exactly
+from resnet_fn.parity.compare.notes import first_found
 from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.compare.verdict import verdict
 from resnet_fn.parity.show.table import findings
@@ -54,6 +55,28 @@ def test_an_undecided_array_is_counted():
     assert every > 80
     assert f"; 1 of {every} arrays undecided" in findings(found)[0]
     assert stage_of(found, LATER_GRADIENTS).note.startswith("without 1 array that has")
+
+
+def test_an_undecided_layer_does_not_count_as_compared():
+    port, reference = trace(7), trace(7)
+    assert verdict(port, reference, NAMES).coverage.facts["layers compared"] == 1
+    for mode, layers in port.layers.items():
+        port.layers[mode] = [dataclasses.replace(one, output=1.1 * one.output) for one in layers]
+        for layer in reference.layers[mode]:
+            layer.output_rounding = 0.5
+    found = verdict(port, reference, NAMES)
+    assert {one.output.verdict for one in found.layers} == {"undecided"}
+    assert found.coverage.facts["layers compared"] == 0
+
+
+def test_a_search_that_fails_does_not_hide_a_cause():
+    def fails() -> list[str]:
+        raise ValueError("no")
+
+    (cause, error) = first_found(fails, list, lambda: ["a cause"], fails)
+    assert cause == "a cause"
+    assert "failed (ValueError: no)" in error
+    assert first_found(list) == []
 
 
 def test_a_stage_without_a_decided_array_is_undecided():
