@@ -75,6 +75,19 @@ def load_function(place: str, flag: str) -> Any:
 
     Error messages begin with `flag`.
     """
+    function = load_value(place, flag, None)
+    if not callable(function):
+        path, _, name = place.rpartition(":")
+        raise UsageError(f"{flag}: {path} has no function {name!r}; give a function of this file")
+    return function
+
+
+def load_value(place: str, flag: str, *absent: Any) -> Any:
+    """Return what the name at `place` is, a function or another value.
+
+    Error messages begin with `flag`. If the file lacks the name, the result is `absent`, if it is
+    given.
+    """
     path, _, name = place.rpartition(":")
     if not path.endswith(".py") or not name:
         raise UsageError(
@@ -99,7 +112,7 @@ def load_function(place: str, flag: str) -> Any:
         except Exception as error:
             raise ValueError(f"{flag}: {path} {_import_fault(error)}") from error
         _loaded[resolved] = module
-    function = getattr(_loaded[resolved], name, None)
-    if not callable(function):
-        raise UsageError(f"{flag}: {path} has no function {name!r}; give a function of this file")
-    return function
+    module = _loaded[resolved]
+    if not hasattr(module, name) and not absent:
+        raise UsageError(f"{flag}: {path} has no {name!r}; give a name of this file")
+    return getattr(module, name, *absent)
