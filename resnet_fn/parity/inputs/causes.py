@@ -26,13 +26,13 @@ _SETS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "CIFAR-10's (of one picture each)": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     "CIFAR-100's": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
     "CLIP's": ((0.4815, 0.4578, 0.4082), (0.2686, 0.2613, 0.2758)),
-    "Inception's 0.5": ((0.5,) * 3, (0.5,) * 3),
+    "0.5 and 0.5, values in -1..1": ((0.5,) * 3, (0.5,) * 3),
     "SVHN's": ((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)),
     "no mean and deviation, pixels in 0..1": ((0.0,) * 3, (1.0,) * 3),
     "no mean and deviation, pixels in 0..255": ((0.0,) * 3, (1 / 255,) * 3),
 }
 _CLOSE = 0.004  # of means in 0..1 that are equal: one level
-_NEAR = 0.006  # relative, of deviations that are equal
+_NEAR = 0.002  # relative, of deviations that are equal
 _GRAY = (0.299, 0.587, 0.114)
 
 
@@ -75,9 +75,24 @@ def channels_of(values: Values) -> str:
 
 
 def _of_channels(port: Values, reference: Values) -> Iterator[Cause]:
-    here, there = channels_of(port), channels_of(reference)
-    if here != there:
-        yield Cause(f"channels: {_sides(here, there)}", "channels")
+    here = channels_of(port)
+    there = channels_of(reference)
+    if here == there:
+        return
+    note = ""
+    if sorted(here) == sorted(there) and _same_values(port, reference):
+        note = "; each channel has the mean and deviation of the reference's at its place"
+    yield Cause(f"channels: {_sides(here, there)}{note}", "channels")
+
+
+def _by_colour(port: Values, reference: Values) -> Values:
+    """Return the port's values with its channels in the reference's order of colours."""
+    here = channels_of(port)
+    there = channels_of(reference)
+    if sorted(here) != sorted(there):
+        return port
+    order = [here.index(colour) for colour in there]
+    return Values(port.matrix[order], port.offset[order])
 
 
 def _of_curve(port: Preparation, reference: Preparation) -> Iterator[Cause]:
@@ -93,21 +108,28 @@ def mean_and_deviation(values: Values) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _of_values(port: Values, reference: Values) -> Iterator[Cause]:
-    if len(port.offset) != len(reference.offset):
+    if len(port.offset) != len(reference.offset) or _same_values(port, reference):
+        return
+    # an array that is reversed as a whole has each colour's own mean
+    if _same_values(_by_colour(port, reference), reference):
         return
     mean, deviation = mean_and_deviation(port)
     wanted_mean, wanted_deviation = mean_and_deviation(reference)
-    # means count in levels of the port
-    same_mean = np.abs(mean - wanted_mean).max() <= _CLOSE
-    if same_mean and _equal(deviation, wanted_deviation):
-        return
-    if words := _known_mistake(port, reference):
+    words = _known_mistake(port, reference)
+    words = words or _known_mistake(_by_colour(port, reference), reference)
+    if words:
         yield Cause(f"values: {words} in the port", "values")
         return
     names = _name_of(mean, deviation), _name_of(wanted_mean, wanted_deviation)
     if names[0] == names[1]:
         names = _numbers(mean, deviation), _numbers(wanted_mean, wanted_deviation)
     yield Cause(f"mean and deviation: {_sides(*names)}", "values")
+
+
+def _same_values(port: Values, reference: Values) -> bool:
+    mean, deviation = mean_and_deviation(port)
+    wanted_mean, wanted_deviation = mean_and_deviation(reference)
+    return _close(mean, wanted_mean) and _equal(deviation, wanted_deviation)
 
 
 def _known_mistake(port: Values, reference: Values) -> str:
@@ -134,7 +156,6 @@ def _known_mistake(port: Values, reference: Values) -> str:
         ),
         "the mean not subtracted": (other_gain, 0 * other_offset),
         "not divided by the deviation": (0 * gain + 1 / 255, -mean),
-        "values scaled to -1..1": (0 * gain + 2 / 255, 0 * offset - 1),
     }
     if neutral:
         plain = ("pixels in 0..255 with mean and deviation of 0..1", "the result multiplied by 255")
@@ -152,7 +173,7 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _close(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool(np.abs(a - b).max() <= _CLOSE)
+    return bool((np.abs(a - b) <= _CLOSE + _NEAR * np.abs(b)).all())
 
 
 def _name_of(mean: np.ndarray, deviation: np.ndarray) -> str:
@@ -193,6 +214,8 @@ def _of_geometry(port: Preparation, reference: Preparation) -> Iterator[Cause]:
 
 def _words(geometry: Geometry) -> str:
     size = f" ({geometry.size})" if geometry.size else ""
+    if geometry.kind == CROP_FIRST and not geometry.size:
+        size = " (the largest square)"
     return f"{geometry.kind}{size}"
 
 

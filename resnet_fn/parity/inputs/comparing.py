@@ -238,17 +238,18 @@ def _pixel_results(
 
 
 def _pixels(results: Mapping[Picture, PictureResult]) -> Stage:
-    compared = [one for one in results.values() if one.difference is not None]
+    """Return the stage of pixels, whose worst picture is named."""
+    compared = {
+        one.picture.name: one.difference for one in results.values() if one.difference is not None
+    }
     if not compared:
         return Stage("pixels", 0, UNDECIDED, "no picture has the same shape on both sides")
-    worst = max(
-        (one.difference for one in compared if one.difference is not None),
-        key=lambda one: (VERDICTS.index(one.verdict), one.max_abs),
+    first, worst = max(
+        compared.items(), key=lambda item: (VERDICTS.index(item[1].verdict), item[1].max_abs)
     )
-    first = next((one.picture.name for one in compared if one.verdict == worst.verdict), "")
     words = ""
     if worst.verdict == ROUNDING:
-        count = sum(one.verdict == ROUNDING for one in compared)
+        count = sum(one.verdict == ROUNDING for one in compared.values())
         words = f"{count} pictures within rounding to 256 levels, at most {worst.levels:.2g} levels"
     return Stage("pixels", len(compared), worst.verdict, words, worst, first)
 

@@ -19,6 +19,8 @@ from resnet_fn.parity.inputs.resizing import (
     CROP,
     CROP_FIRST,
     LETTERBOX,
+    NEAREST,
+    NEAREST_CENTRE,
     RESIZES,
     ROUNDINGS,
     SHORT,
@@ -31,9 +33,10 @@ from resnet_fn.parity.inputs.resizing import (
 
 FITS = 0.75  # levels: the root mean square of an error that is only rounding to whole levels
 _SAME = 1.2  # one way fits as well as another if its error is at most so many times as large
-_SCANNED, _CHECKED = 28, 64  # rows and columns that are predicted in a scan, and in a check
+_SCANNED, _CHECKED = 24, 48  # rows and columns that are predicted in a scan, and in a check
 _KEPT = 5  # so many of the scanned ways are tried with every filter
 _STEP = 4  # pixels between the sizes of a first scan
+_TIES = 0.05  # of the pixels: between two as near ones, each library takes another
 _MOST_PLAIN = 5  # so many plain pictures decide
 
 Grid = tuple[tuple[int, ...], tuple[int, ...]]
@@ -142,7 +145,8 @@ class Fitter:
             values = np.concatenate([one[1] for one in rows])
             inside = np.isfinite(levels).all(1)
             enough = inside.sum() >= max(32, len(levels) // 8)
-            fitted = _affine(levels[inside], values[inside]) if enough else (None, np.inf)
+            spared = _TIES if way.filter in (NEAREST, NEAREST_CENTRE) else 0.0
+            fitted = _affine(levels[inside], values[inside], spared) if enough else (None, np.inf)
             self.errors[key] = fitted
         return self.errors[key]
 
@@ -227,6 +231,7 @@ def _ways(picture: Picture, out: tuple[int, int]) -> Iterator[Geometry]:
     for crop in ("round", "top left"):
         yield Geometry(CROP, crop=crop)
         yield Geometry(LETTERBOX, crop=crop)
+    yield Geometry(CROP_FIRST)
     for size in range(min(out), 2 * min(out) + 1, _STEP):
         yield Geometry(SHORT, size=size)
     for size in range(min(width, height) // 2, max(width, height) + 1, _STEP):
@@ -264,9 +269,12 @@ def _changes(way: Geometry, like: Geometry | None) -> int:
     return sum(getattr(way, one.name) != getattr(like, one.name) for one in dataclasses.fields(way))
 
 
-def _affine(levels: np.ndarray, values: np.ndarray) -> tuple[Values | None, float]:
-    """Return the affine map from levels to values with the least squares, and its error in
-    levels.
+def _affine(
+    levels: np.ndarray, values: np.ndarray, spared: float
+) -> tuple[Values | None, float]:
+    """Return the affine map from levels to values with the least squares, and its error in levels.
+
+    The share `spared` of the pixels with the largest errors does not count.
     """
     inputs = np.concatenate([levels, np.ones((len(levels), 1))], 1)
     solution, *_ = np.linalg.lstsq(inputs, values, rcond=1e-9)
@@ -274,7 +282,8 @@ def _affine(levels: np.ndarray, values: np.ndarray) -> tuple[Values | None, floa
     level = fitted.level
     if (level <= 1e-12).any() or not np.isfinite(level).all():
         return None, np.inf
-    return fitted, _rms((inputs @ solution - values) / level)
+    errors = np.sort(np.abs((inputs @ solution - values) / level), axis=None)
+    return fitted, _rms(errors[: round((1 - spared) * errors.size)])
 
 
 def _rms(errors: np.ndarray) -> float:

@@ -28,7 +28,8 @@ class Geometry:
     filter: str = "bilinear"
     antialias: bool = True
     coordinates: str = HALF
-    size: int = 0  # of the short side after the resize, or of a crop before it; 0: neither
+    # of the short side after the resize, or of a crop before it; 0: the picture's short side
+    size: int = 0
     long: str = "floor"  # how the long side is rounded
     crop: str = "round"  # how the offset of the crop is rounded
 
@@ -150,7 +151,8 @@ def layout_of(geometry: Geometry, picture: Place, out: Place) -> tuple[Place, Pl
     if geometry.kind in (CROP, WHOLE):
         return *whole, picture, _offset(geometry, picture, out)
     if geometry.kind == CROP_FIRST:
-        region = (min(geometry.size, picture[0]), min(geometry.size, picture[1]))
+        side = geometry.size or min(picture)
+        region = (min(side, picture[0]), min(side, picture[1]))
         return _offset(geometry, picture, region), region, out, (0, 0)
     rounded = _ROUND[geometry.long]
     if geometry.kind == LETTERBOX:

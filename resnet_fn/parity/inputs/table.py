@@ -112,8 +112,8 @@ def _difference_lines(result: Result) -> list[str]:
     assert stage is not None
     where = f", {stage.first}" if stage.first else ""
     words = f": {stage.words}" if stage.words else ""
-    if stage.worst is not None and not words:
-        words = f": {stage.worst.values()}"
+    if stage.worst is not None:
+        where, words = f", worst in {stage.first}", f": {stage.worst.values()}"
     lines = [f"first stage that differs: {stage.name}{where}{words}"]
     lines += [f"  {line}" for line in _law_causes(result)]
     picture = verdict.first_picture
