@@ -88,7 +88,7 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     ),
     "inputs-verdict": (
         "FILE",
-        "the JSON file of `parity inputs`, so that the result says how inputs were compared",
+        "the JSON file of `parity inputs`, so that the result includes how inputs were compared",
     ),
     "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
     "json": ("FILE", "write the results of every stage, array and layer as JSON into this file"),

@@ -75,18 +75,19 @@ def load_function(place: str, flag: str) -> Any:
 
     Error messages begin with `flag`.
     """
-    function = load_value(place, flag, None)
+    function = load_value(place, flag)
     if not callable(function):
         path, _, name = place.rpartition(":")
-        raise UsageError(f"{flag}: {path} has no function {name!r}; give a function of this file")
+        raise UsageError(
+            f"{flag}: {path} has no function {name!r}; give a function of this file",
+        )
     return function
 
 
-def load_value(place: str, flag: str, *absent: Any) -> Any:
-    """Return what the name at `place` is, a function or another value.
+def load_value(place: str, flag: str) -> Any:
+    """Return what the name at `place` is, a function or another value, or None if it is absent.
 
-    Error messages begin with `flag`. If the file lacks the name, the result is `absent`, if it is
-    given.
+    Error messages begin with `flag`.
     """
     path, _, name = place.rpartition(":")
     if not path.endswith(".py") or not name:
@@ -94,13 +95,16 @@ def load_value(place: str, flag: str, *absent: Any) -> Any:
             f"{flag}: {place!r} is not FILE.py:FUNCTION; give for example nets/mine.py:build"
         )
     if not Path(path).is_file():
+        fix = near_path(path, "give FILE.py:FUNCTION")
         raise UsageError(
-            f"{flag}: there is no file {path}; {near_path(path, 'give FILE.py:FUNCTION')}"
+            f"{flag}: there is no file {path}; {fix}",
         )
     resolved = Path(path).resolve()
     if resolved not in _loaded:
+        unique = f"resnet_fn_user_{len(_loaded)}_{resolved.stem}"
         spec = importlib.util.spec_from_file_location(
-            f"resnet_fn_user_{len(_loaded)}_{resolved.stem}", resolved
+            unique,
+            resolved,
         )
         assert spec is not None
         assert spec.loader is not None
@@ -112,7 +116,4 @@ def load_value(place: str, flag: str, *absent: Any) -> Any:
         except Exception as error:
             raise ValueError(f"{flag}: {path} {_import_fault(error)}") from error
         _loaded[resolved] = module
-    module = _loaded[resolved]
-    if not hasattr(module, name) and not absent:
-        raise UsageError(f"{flag}: {path} has no {name!r}; give a name of this file")
-    return getattr(module, name, *absent)
+    return getattr(_loaded[resolved], name, None)

@@ -47,17 +47,22 @@ class Cause:
 
 def causes_of(port: Preparation, reference: Preparation) -> list[Cause]:
     """Return where two preparations differ."""
-    return [
-        *_of_channels(port.values, reference.values),
-        *_of_curve(port, reference),
-        *_of_values(port.values, reference.values),
-        *_of_geometry(port, reference),
-        *_of_readings(port.readings, reference.readings),
-    ]
+    causes = [*_of_channels(port.values, reference.values)]
+    causes += _of_curve(port, reference)
+    causes += _of_values(port.values, reference.values)
+    causes += _of_geometry(port, reference)
+    causes += _of_readings(port.readings, reference.readings)
+    return causes
 
 
-def _sides(port: object, reference: object) -> str:
-    return f"{port} in the port, {reference} in the reference"
+def _cause(
+    what: str,
+    port: object,
+    reference: object,
+    of: str,
+) -> Cause:
+    """Return the cause that `what` is one thing in the port and another in the reference."""
+    return Cause(f"{what}: {port} in the port, {reference} in the reference", of)
 
 
 def channels_of(values: Values) -> str:
@@ -79,10 +84,11 @@ def _of_channels(port: Values, reference: Values) -> Iterator[Cause]:
     there = channels_of(reference)
     if here == there:
         return
-    note = ""
+    cause = _cause("channels", here, there, "channels")
     if sorted(here) == sorted(there) and _same_values(port, reference):
-        note = "; each channel has the mean and deviation of the reference's at its place"
-    yield Cause(f"channels: {_sides(here, there)}{note}", "channels")
+        note = "means and deviations stay in their places"
+        cause = dataclasses.replace(cause, words=f"{cause.words}; {note}")
+    yield cause
 
 
 def _by_colour(port: Values, reference: Values) -> Values:
@@ -97,8 +103,7 @@ def _by_colour(port: Values, reference: Values) -> Values:
 
 def _of_curve(port: Preparation, reference: Preparation) -> Iterator[Cause]:
     if port.curve != reference.curve:
-        sides = _sides(port.curve or "no gamma", reference.curve or "no gamma")
-        yield Cause(f"gamma: {sides}", "decode")
+        yield _cause("gamma", port.curve or "none", reference.curve or "none", "decode")
 
 
 def mean_and_deviation(values: Values) -> tuple[np.ndarray, np.ndarray]:
@@ -108,7 +113,9 @@ def mean_and_deviation(values: Values) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _of_values(port: Values, reference: Values) -> Iterator[Cause]:
-    if len(port.offset) != len(reference.offset) or _same_values(port, reference):
+    if len(port.offset) != len(reference.offset):
+        return
+    if _same_values(port, reference):
         return
     # an array that is reversed as a whole has each colour's own mean
     if _same_values(_by_colour(port, reference), reference):
@@ -120,10 +127,11 @@ def _of_values(port: Values, reference: Values) -> Iterator[Cause]:
     if words:
         yield Cause(f"values: {words} in the port", "values")
         return
-    names = _name_of(mean, deviation), _name_of(wanted_mean, wanted_deviation)
+    coloured = mean_and_deviation(_by_colour(port, reference))
+    names = _name_of(*coloured), _name_of(wanted_mean, wanted_deviation)
     if names[0] == names[1]:
         names = _numbers(mean, deviation), _numbers(wanted_mean, wanted_deviation)
-    yield Cause(f"mean and deviation: {_sides(*names)}", "values")
+    yield _cause("mean and deviation", *names, "values")
 
 
 def _same_values(port: Values, reference: Values) -> bool:
@@ -134,82 +142,100 @@ def _same_values(port: Values, reference: Values) -> bool:
 
 def _known_mistake(port: Values, reference: Values) -> str:
     """Return the mistake that makes the reference's values the port's, or ""."""
-    mean, deviation = mean_and_deviation(reference)
-    gain, offset = port.matrix.sum(1), port.offset
-    other_gain, other_offset = reference.matrix.sum(1), reference.offset
-    neutral = _close(mean, 0 * mean)
-    exchanged = 1 / (255 * mean) if (mean > 0).all() else 0 * mean
-    mistakes = {
-        "mean and deviation exchanged": (exchanged, -deviation * exchanged * 255),
-        "mean and deviation in 0..255 on pixels in 0..1": (other_gain / 255, other_offset),
-        "pixels in 0..255 with mean and deviation of 0..1": (255 * other_gain, other_offset),
-        "the mean in 0..255 on pixels in 0..1": (other_gain, 255 * other_offset),
-        "the mean divided by 255 twice": (other_gain, other_offset / 255),
-        "the deviation in 0..255 on pixels in 0..1": (other_gain / 255, other_offset / 255),
-        "the result multiplied by 255": (255 * other_gain, 255 * other_offset),
-        "pixels divided by 256 instead of 255": (other_gain * 255 / 256, other_offset),
-        "mean and deviation in the order of BGR": (other_gain[::-1], other_offset[::-1]),
-        "the mean added instead of subtracted": (other_gain, -other_offset),
-        "multiplied by the deviation instead of divided": (
-            deviation / 255,
-            -mean * deviation,
-        ),
-        "the mean not subtracted": (other_gain, 0 * other_offset),
-        "not divided by the deviation": (0 * gain + 1 / 255, -mean),
-    }
-    if neutral:
-        plain = ("pixels in 0..255 with mean and deviation of 0..1", "the result multiplied by 255")
-        mistakes = {"pixels not divided by 255": mistakes[plain[1]], **mistakes}
-        for name in (*plain, "the mean not subtracted", "not divided by the deviation"):
-            del mistakes[name]
-    for words, (its_gain, its_offset) in mistakes.items():
-        if _equal(gain, its_gain) and _close(offset / gain / 255, its_offset / gain / 255):
+    gain = port.matrix.sum(1)
+    mean = port.offset / gain / 255
+    for words, (its_gain, its_offset) in _mistakes(reference).items():
+        if _equal(gain, its_gain) and _close(mean, its_offset / its_gain / 255):
             return words
     return ""
 
 
+def _mistakes(reference: Values) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the gain of a level and the offset that each mistake gives."""
+    mean, deviation = mean_and_deviation(reference)
+    gain = reference.matrix.sum(1)
+    offset = reference.offset
+    if _close(mean, 0 * mean):
+        return {
+            "pixels not divided by 255": (255 * gain, offset),
+            "pixels divided by 256 instead of 255": (gain * 255 / 256, offset),
+            "pixels divided by 255 twice": (gain / 255, offset),
+        }
+    mistakes = {
+        "mean and deviation in 0..255 on pixels in 0..1": (gain / 255, offset),
+        "pixels in 0..255 with mean and deviation of 0..1": (255 * gain, offset),
+        "the mean in 0..255 on pixels in 0..1": (gain, 255 * offset),
+        "the mean divided by 255 twice": (gain, offset / 255),
+        "the deviation in 0..255 on pixels in 0..1": (gain / 255, offset / 255),
+        "the result multiplied by 255": (255 * gain, 255 * offset),
+        "pixels divided by 256 instead of 255": (gain * 255 / 256, offset),
+        "mean and deviation in the order of BGR": (gain[::-1], offset[::-1]),
+        "the mean added instead of subtracted": (gain, -offset),
+        "the mean not subtracted": (gain, 0 * offset),
+        "not divided by the deviation": (0 * gain + 1 / 255, -mean),
+    }
+    multiplied = deviation / 255
+    mistakes["multiplied by the deviation instead of divided"] = multiplied, -mean * deviation
+    if (mean > 0).all():
+        exchanged = 1 / (255 * mean)
+        mistakes["mean and deviation exchanged"] = exchanged, -deviation / mean
+    return mistakes
+
+
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool(np.allclose(a, b, rtol=_NEAR, atol=0))
+    allowed = _NEAR * np.abs(b)
+    return bool((np.abs(a - b) <= allowed).all())
 
 
 def _close(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool((np.abs(a - b) <= _CLOSE + _NEAR * np.abs(b)).all())
+    allowed = _CLOSE + _NEAR * np.abs(b)
+    return bool((np.abs(a - b) <= allowed).all())
 
 
 def _name_of(mean: np.ndarray, deviation: np.ndarray) -> str:
     for name, (means, deviations) in _SETS.items():
         if len(mean) != len(means):
             continue
-        if _close(mean, np.array(means)) and _equal(deviation, np.array(deviations)):
+        same_deviation = _equal(deviation, np.array(deviations))
+        if same_deviation and _close(mean, np.array(means)):
             return name
     return _numbers(mean, deviation)
 
 
 def _numbers(mean: np.ndarray, deviation: np.ndarray) -> str:
     means = ", ".join(f"{one:.4g}" for one in mean)
-    return f"mean {means}, deviation {', '.join(f'{one:.4g}' for one in deviation)}"
+    deviations = ", ".join(f"{one:.4g}" for one in deviation)
+    return f"mean {means}, deviation {deviations}"
 
 
 def _of_geometry(port: Preparation, reference: Preparation) -> Iterator[Cause]:
-    here, there = port.geometry, reference.geometry
-    if here.kind != there.kind:
-        of = "crop" if WHOLE not in (here.kind, there.kind) else "resize"
+    here = port.geometry
+    there = reference.geometry
+    same_kind = here.kind == there.kind
+    if not same_kind:
         order = {here.kind, there.kind} == {SHORT, CROP_FIRST}
-        words = "order of crop and resize" if order else "geometry"
-        yield Cause(f"{words}: {_sides(_words(here), _words(there))}", of)
+        what = "order of crop and resize" if order else "geometry"
+        yield _cause(what, _words(here), _words(there), "resize")
     elif here.size != there.size:
-        what = "the crop before the resize" if here.kind == CROP_FIRST else "the short side"
-        sides = _sides(f"{here.size} pixels", f"{there.size}")
-        yield Cause(f"size of {what}: {sides}", "resize")
+        what = "the short side"
+        if here.kind == CROP_FIRST:
+            what = "the crop before the resize"
+        yield _cause(f"size of {what}", f"{here.size} pixels", there.size, "resize")
     resampled = {here.kind, there.kind}.isdisjoint({CROP, WHOLE})
     if resampled:
         yield from _of_filter(here, there)
-    if here.kind == there.kind:
+    if same_kind:
         yield from _of_rounding(here, there)
-    if here.kind == there.kind and None not in (port.border, reference.border):
-        levels = round(port.border or 0), round(reference.border or 0)
-        if abs(levels[0] - levels[1]) > 1:
-            yield Cause(f"level of the border: {_sides(*levels)}", "resize")
+        yield from _of_border(port, reference)
+
+
+def _of_border(port: Preparation, reference: Preparation) -> Iterator[Cause]:
+    if port.border is None or reference.border is None:
+        return
+    here = round(port.border)
+    there = round(reference.border)
+    if abs(here - there) > 1:
+        yield _cause("level of the border", here, there, "resize")
 
 
 def _words(geometry: Geometry) -> str:
@@ -220,32 +246,40 @@ def _words(geometry: Geometry) -> str:
 
 
 def _of_filter(here: Geometry, there: Geometry) -> Iterator[Cause]:
-    plain = [one.filter.partition(" (")[0] for one in (here, there)]
-    if plain[0] != plain[1]:
-        names = here.filter, there.filter
-        without = [" without antialiasing" * (not one.antialias) for one in (here, there)]
-        without = ["", ""] if without[0] == without[1] else without
-        names = f"{names[0]}{without[0]}", f"{names[1]}{without[1]}"
-        yield Cause(f"filter: {_sides(*names)}", "resize")
+    names = [one.filter.partition(" (")[0] for one in (here, there)]
+    if names[0] != names[1]:
+        yield _cause("filter", *_full_names(here, there), "resize")
     elif here.antialias != there.antialias:
         states = ["on" if one.antialias else "off" for one in (here, there)]
-        yield Cause(f"antialiasing of {plain[0]}: {_sides(*states)}", "resize")
+        yield _cause(f"antialiasing of {names[0]}", *states, "resize")
     elif here.filter != there.filter:
-        yield Cause(f"filter: {_sides(here.filter, there.filter)}", "resize")
-    if here.coordinates != there.coordinates and plain[0] == plain[1]:
-        if ORIGIN in (here.coordinates, there.coordinates):
-            yield Cause(f"coordinates: {_sides(here.coordinates, there.coordinates)}", "resize")
-        else:
-            states = [str(one.coordinates == CORNERS) for one in (here, there)]
-            yield Cause(f"align_corners: {_sides(*states)}", "resize")
+        yield _cause("filter", here.filter, there.filter, "resize")
+    if here.coordinates == there.coordinates or names[0] != names[1]:
+        return
+    if ORIGIN in (here.coordinates, there.coordinates):
+        yield _cause("coordinates", here.coordinates, there.coordinates, "resize")
+    else:
+        states = [str(one.coordinates == CORNERS) for one in (here, there)]
+        yield _cause("align_corners", *states, "resize")
+
+
+def _full_names(here: Geometry, there: Geometry) -> tuple[str, str]:
+    """Return the filters, and whether they antialias if only one does."""
+    if here.antialias == there.antialias:
+        return here.filter, there.filter
+    names = []
+    for one in (here, there):
+        without = "" if one.antialias else " without antialiasing"
+        names.append(f"{one.filter}{without}")
+    return names[0], names[1]
 
 
 def _of_rounding(here: Geometry, there: Geometry) -> Iterator[Cause]:
     if here.long != there.long and here.kind in (SHORT, LETTERBOX):
-        yield Cause(f"rounding of the long side: {_sides(here.long, there.long)}", "resize")
+        yield _cause("rounding of the long side", here.long, there.long, "resize")
     if here.crop != there.crop:
         what = "the picture's offset" if here.kind == LETTERBOX else "the crop's offset"
-        yield Cause(f"rounding of {what}: {_sides(here.crop, there.crop)}", "crop")
+        yield _cause(f"rounding of {what}", here.crop, there.crop, "crop")
 
 
 def _of_readings(port: Mapping[str, str], reference: Mapping[str, str]) -> Iterator[Cause]:
@@ -256,4 +290,5 @@ def _of_readings(port: Mapping[str, str], reference: Mapping[str, str]) -> Itera
         if here and there and here != there and (here, there) not in seen:
             seen.add((here, there))
             words = FEATURES[feature_of(here)]
-            yield Cause(f"{words}: {_sides(here, there)}", "decode", name)
+            cause = _cause(words, here, there, "decode")
+            yield dataclasses.replace(cause, picture=name)

@@ -137,6 +137,9 @@ def _sides(
             sides[flag] = side_of_recipe(parsed.recipe)
             continue
         value = load_value(place, f"--{flag}")
+        if value is None:
+            path, _, name = place.rpartition(":")
+            raise cli.UsageError(f"--{flag}: {path} has no {name!r}; give a name of this file")
         with imports_beside(place):
             side = side_of(value, place, f"--{flag}", folder, pictures, parsed.seed)
         sides[flag] = _with_imports(side)

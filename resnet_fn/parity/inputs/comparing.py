@@ -84,7 +84,11 @@ class InputsVerdict:
         return 1 if self.first_stage else 3 if self.undecided else 0
 
 
-def compare_pictures(port: Read, reference: Read, made: bool) -> InputsVerdict:
+def compare_pictures(
+    port: Read,
+    reference: Read,
+    made: bool,
+) -> InputsVerdict:
     """Compare what both sides made of the same pictures.
 
     Args:
@@ -144,7 +148,11 @@ def _fitted(
     return [port, reference], [port.fit(there), there]
 
 
-def _reading(port: Read, reference: Read, made: bool) -> tuple[Stage, list[str]]:
+def _reading(
+    port: Read,
+    reference: Read,
+    made: bool,
+) -> tuple[Stage, list[str]]:
     """Return the stage of reading, and a line for each picture that a side did not read."""
     lines, doubtful, both = [], [], 0
     for picture, there in reference.items():
@@ -170,7 +178,13 @@ def _shapes(
     for picture, (here, there) in pairs.items():
         if (here.size, here.channels) != (there.size, there.channels):
             words = f"{_shape(here)} in the port, {_shape(there)} in the reference"
-            return Stage("shape", len(pairs), DIFFERS, words, first=picture.name)
+            return Stage(
+                "shape",
+                len(pairs),
+                DIFFERS,
+                words,
+                first=picture.name,
+            )
     strange = [f"{one.picture.name}: {one.words}" for one in others if one.words != "not read"]
     verdict = UNDECIDED if strange or not pairs else OK
     return Stage("shape", len(pairs), verdict, few(strange, 1))
@@ -185,7 +199,13 @@ def _layouts(pairs: Mapping[Picture, tuple[Planes, Planes]]) -> Stage:
     for picture, (here, there) in pairs.items():
         if here.layout != there.layout:
             words = f"{here.layout} in the port, {there.layout} in the reference"
-            return Stage("layout", len(pairs), DIFFERS, words, first=picture.name)
+            return Stage(
+                "layout",
+                len(pairs),
+                DIFFERS,
+                words,
+                first=picture.name,
+            )
     return Stage("layout", len(pairs), OK if pairs else SKIPPED)
 
 
@@ -251,7 +271,14 @@ def _pixels(results: Mapping[Picture, PictureResult]) -> Stage:
     if worst.verdict == ROUNDING:
         count = sum(one.verdict == ROUNDING for one in compared.values())
         words = f"{count} pictures within rounding to 256 levels, at most {worst.levels:.2g} levels"
-    return Stage("pixels", len(compared), worst.verdict, words, worst, first)
+    return Stage(
+        "pixels",
+        len(compared),
+        worst.verdict,
+        words,
+        worst,
+        first,
+    )
 
 
 def _labels(port: Read, reference: Read) -> LabelResult:
@@ -263,7 +290,13 @@ def _labels(port: Read, reference: Read) -> LabelResult:
 
 
 def _label_stage(labels: LabelResult) -> Stage:
-    return Stage("labels", labels.compared, labels.verdict, labels.words, first=labels.first)
+    return Stage(
+        "labels",
+        labels.compared,
+        labels.verdict,
+        labels.words,
+        first=labels.first,
+    )
 
 
 def _causes(

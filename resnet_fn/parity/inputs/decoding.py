@@ -100,6 +100,8 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "the last frame": _last_frame,
 }
 
+LATE = " after the resize"  # ends the name of a curve that is applied to resized levels
+
 # Curves of levels 0..255 that a side may apply to a decoded picture.
 CURVES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "gamma 2.2": lambda x: 255 * (x / 255) ** 2.2,

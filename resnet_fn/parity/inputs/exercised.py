@@ -32,7 +32,15 @@ def not_exercised(
     arrays = fitters[1].arrays
     for words, other in _alternatives(reference.geometry):
         pictures = (one for one in compared if one in arrays)
-        if not any(_shows(one, arrays[one].size, reference.geometry, other) for one in pictures):
+        if not any(
+            _shows(
+                one,
+                arrays[one].size,
+                reference.geometry,
+                other,
+            )
+            for one in pictures
+        ):
             lines.append(f"{words}: the same in every picture")
     return lines
 
@@ -54,11 +62,26 @@ def _alternatives(way: Geometry) -> Iterator[tuple[str, Geometry]]:
         yield "the rounding of the long side", dataclasses.replace(way, long=long)
 
 
-def _shows(picture: Picture, out: tuple[int, int], way: Geometry, other: Geometry) -> bool:
+def _shows(
+    picture: Picture,
+    out: tuple[int, int],
+    way: Geometry,
+    other: Geometry,
+) -> bool:
     """Return whether two ways give a picture other pixels, beyond rounding."""
     try:
         pixels, grid = decode(picture, PLAIN), grid_of(out, _POINTS)
-        apart = predict(pixels, way, out, grid) - predict(pixels, other, out, grid)
+        apart = predict(
+            pixels,
+            way,
+            out,
+            grid,
+        ) - predict(
+            pixels,
+            other,
+            out,
+            grid,
+        )
     except ValueError:  # the other way does not fit this picture
         return False
     errors = np.nan_to_num(np.abs(apart), nan=255.0 * bool(np.isnan(apart).any()))

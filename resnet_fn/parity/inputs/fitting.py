@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.inputs.decoding import CURVES, PLAIN, decode, readings_of
+from resnet_fn.parity.inputs.decoding import CURVES, LATE, PLAIN, decode, readings_of
 from resnet_fn.parity.inputs.layout import Planes
 from resnet_fn.parity.inputs.pictures import Picture
 from resnet_fn.parity.inputs.resizing import (
@@ -34,7 +34,8 @@ from resnet_fn.parity.inputs.resizing import (
 FITS = 0.75  # levels: the root mean square of an error that is only rounding to whole levels
 _SAME = 1.2  # one way fits as well as another if its error is at most so many times as large
 _SCANNED, _CHECKED = 24, 48  # rows and columns that are predicted in a scan, and in a check
-_KEPT = 5  # so many of the scanned ways are tried with every filter
+_KEPT = 2  # so many of the scanned ways of a kind are tried with every filter
+_FAR = 4.0  # but none whose error is so many times the smallest
 _STEP = 4  # pixels between the sizes of a first scan
 _TIES = 0.05  # of the pixels: between two as near ones, each library takes another
 _MOST_PLAIN = 5  # so many plain pictures decide
@@ -95,7 +96,7 @@ class Fitter:
         near = like.geometry if like else None
         best = self._refined([near], "", near) if near else None
         best = best or self._refined(self._scanned(), "", near)
-        for curve in CURVES:
+        for curve in (*CURVES, *(name + LATE for name in CURVES)):
             # a curve is tried with the ways of the other side only
             best = best or self._refined([near or Geometry(SQUASH)], curve, near)
         return self._complete(best) if best else None
@@ -109,27 +110,78 @@ class Fitter:
         return self._nearest(dict.fromkeys([*first, *closer]), [picture])
 
     def _nearest(self, ways: Iterable[Geometry], pictures: Sequence[Picture]) -> list[Geometry]:
-        return self._ranked(ways, "", pictures, _SCANNED)[:_KEPT]
+        """Return the ways with the smallest errors, a few of each kind.
+
+        A crop before the resize is nearly the same as one after it, so each kind is kept.
+        """
+        ranked = self._ranked(ways, "", pictures, _SCANNED)
+        errors = [self._error(way, "", pictures, _SCANNED)[1] for way in ranked]
+        kept: list[Geometry] = []
+        for way, error in zip(ranked, errors, strict=True):
+            alike = sum(one.kind == way.kind for one in kept)
+            if alike < _KEPT and error <= _FAR * errors[0]:
+                kept.append(way)
+        return kept
 
     def _refined(
         self, ways: Sequence[Geometry], curve: str, like: Geometry | None
     ) -> Preparation | None:
         """Return what fits best of these ways with any filter and any rounding, or None."""
         candidates = dict.fromkeys(itertools.chain(*map(_filters, ways)))
-        ranked = self._ranked(candidates, curve, self.plain[:1], _CHECKED)
+        ranked = self._ranked(
+            candidates,
+            curve,
+            self.plain[:1],
+            _CHECKED,
+        )
         rounded = dict.fromkeys(itertools.chain(*(_roundings(way) for way in ranked[:3])))
-        final = self._ranked(rounded, curve, self.plain, _CHECKED)
-        errors = [self._error(way, curve, self.plain, _CHECKED)[1] for way in final]
+        final = self._ranked(
+            rounded,
+            curve,
+            self.plain,
+            _CHECKED,
+        )
+        errors = [
+            self._error(
+                way,
+                curve,
+                self.plain,
+                _CHECKED,
+            )[1]
+            for way in final
+        ]
         limit = _SAME * errors[0] + 0.02
         alike = [way for way, error in zip(final, errors, strict=True) if error <= limit]
         chosen = min(alike, key=lambda way: (_changes(way, like), alike.index(way)))
-        values, error = self._error(chosen, curve, self.plain, _CHECKED)
-        return None if error > FITS or values is None else Preparation(chosen, values, error, curve)
+        values, error = self._error(
+            chosen,
+            curve,
+            self.plain,
+            _CHECKED,
+        )
+        return (
+            None
+            if error > FITS or values is None
+            else Preparation(
+                chosen,
+                values,
+                error,
+                curve,
+            )
+        )
 
     def _ranked(
         self, ways: Iterable[Geometry], curve: str, pictures: Sequence[Picture], points: int
     ) -> list[Geometry]:
-        errors = {way: self._error(way, curve, pictures, points)[1] for way in ways}
+        errors = {
+            way: self._error(
+                way,
+                curve,
+                pictures,
+                points,
+            )[1]
+            for way in ways
+        }
         return sorted(errors, key=lambda way: errors[way])
 
     def _error(
@@ -140,7 +192,15 @@ class Fitter:
         resize = way.filter, way.antialias, way.coordinates
         key = layouts, resize, curve, points
         if key not in self.errors:
-            rows = [self._levels(one, way, curve, points) for one in pictures]
+            rows = [
+                self._levels(
+                    one,
+                    way,
+                    curve,
+                    points,
+                )
+                for one in pictures
+            ]
             levels = np.concatenate([one[0] for one in rows])
             values = np.concatenate([one[1] for one in rows])
             inside = np.isfinite(levels).all(1)
@@ -157,8 +217,18 @@ class Fitter:
         planes = self.arrays[picture]
         grid = grid_of(planes.size, points)
         pixels = decode(picture, reading)
-        pixels = CURVES[curve](pixels).astype(np.float32) if curve else pixels
-        levels = predict(pixels, way, planes.size, grid).reshape(-1, 3)
+        early = CURVES.get(curve)
+        if early:
+            pixels = early(pixels).astype(np.float32)
+        levels = predict(
+            pixels,
+            way,
+            planes.size,
+            grid,
+        ).reshape(-1, 3)
+        late = CURVES.get(curve.removesuffix(LATE)) if curve.endswith(LATE) else None
+        if late:
+            levels = late(levels.clip(0, 255))
         values = planes.pixels[np.ix_(*grid)].reshape(len(levels), -1)
         return levels.astype(np.float64), values
 
@@ -170,7 +240,12 @@ class Fitter:
         roundings = dict.fromkeys(_roundings(fitted.geometry))
         alike = {}
         for way in roundings:
-            error = self._error(way, fitted.curve, self.plain, _CHECKED)[1]
+            error = self._error(
+                way,
+                fitted.curve,
+                self.plain,
+                _CHECKED,
+            )[1]
             if error <= _SAME * fitted.error + 0.02:
                 alike[way] = self._readings(dataclasses.replace(fitted, geometry=way))
         best = max(alike, key=lambda way: sum(map(bool, alike[way].values())))
@@ -182,14 +257,24 @@ class Fitter:
         awkward = [one for one in self.arrays if not one.is_plain]
         return {one.name: self._reading(one, fitted) for one in awkward}
 
-    def _reading(self, picture: Picture, fitted: Preparation) -> str:
+    def _reading(
+        self,
+        picture: Picture,
+        fitted: Preparation,
+    ) -> str:
         """Return the reading of a picture that fits, or ""."""
         errors = {}
         values = fitted.values
         if self.arrays[picture].channels != len(values.offset):
             return ""
         for reading in readings_of(picture):
-            levels, actual = self._levels(picture, fitted.geometry, fitted.curve, _CHECKED, reading)
+            levels, actual = self._levels(
+                picture,
+                fitted.geometry,
+                fitted.curve,
+                _CHECKED,
+                reading,
+            )
             inside = np.isfinite(levels).all(1)
             apart = (values.of(levels[inside].clip(0, 255)) - actual[inside]) / values.level
             errors[reading] = _rms(apart) if inside.any() else np.inf
@@ -200,7 +285,12 @@ class Fitter:
         """Return the level outside of letterboxed plain pictures, or None without any."""
         values, levels = fitted.values, list[np.ndarray]()
         for picture in self.plain:
-            predicted, actual = self._levels(picture, fitted.geometry, "", _CHECKED)
+            predicted, actual = self._levels(
+                picture,
+                fitted.geometry,
+                "",
+                _CHECKED,
+            )
             outside = actual[np.isnan(predicted).any(1)]
             levels.append(((outside - values.offset) / values.matrix.sum(1)).ravel())
         every = np.concatenate(levels)
@@ -250,7 +340,12 @@ def _filters(way: Geometry) -> Iterator[Geometry]:
     """Yield a way, and the same way with each filter."""
     yield way
     for name, antialias, coordinates in RESIZES if way.kind not in (CROP, WHOLE) else ():
-        yield dataclasses.replace(way, filter=name, antialias=antialias, coordinates=coordinates)
+        yield dataclasses.replace(
+            way,
+            filter=name,
+            antialias=antialias,
+            coordinates=coordinates,
+        )
 
 
 def _roundings(way: Geometry) -> Iterator[Geometry]:
@@ -270,27 +365,41 @@ def _changes(way: Geometry, like: Geometry | None) -> int:
 
 
 def _affine(
-    levels: np.ndarray, values: np.ndarray, spared: float
+    levels: np.ndarray,
+    values: np.ndarray,
+    spared: float,
 ) -> tuple[Values | None, float]:
     """Return the affine map from levels to values with the least squares, and its error in levels.
 
     The share `spared` of the pixels with the largest errors does not count.
     """
     inputs = np.concatenate([levels, np.ones((len(levels), 1))], 1)
-    solution, *_ = np.linalg.lstsq(inputs, values, rcond=1e-9)
+    solution = _least_squares(inputs, values)
+    if spared:
+        errors = np.abs(inputs @ solution - values).max(1)
+        kept = errors <= np.quantile(errors, 1 - spared)
+        inputs, values = inputs[kept], values[kept]
+        solution = _least_squares(inputs, values)
     fitted = Values(solution[:3].T, solution[3])
     level = fitted.level
     if (level <= 1e-12).any() or not np.isfinite(level).all():
         return None, np.inf
-    errors = np.sort(np.abs((inputs @ solution - values) / level), axis=None)
-    return fitted, _rms(errors[: round((1 - spared) * errors.size)])
+    return fitted, _rms((inputs @ solution - values) / level)
+
+
+def _least_squares(inputs: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return np.linalg.lstsq(inputs, values, rcond=1e-9)[0]
 
 
 def _rms(errors: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(errors))))
 
 
-def region_of(way: Geometry, picture: Picture, out: tuple[int, int]) -> object:
+def region_of(
+    way: Geometry,
+    picture: Picture,
+    out: tuple[int, int],
+) -> object:
     """Return which pixels of a picture a way uses; equal for equal crops and sizes."""
     width, height = picture.size
     return layout_of(way, (height, width), out)

@@ -36,7 +36,11 @@ def _label_of(array: np.ndarray) -> _Label:
     vector = array.ravel()
     largest = vector.max()
     single = int((vector == largest).sum()) == 1
-    if not single or not np.isclose(vector.sum(), 1, atol=1e-4):
+    if not single or not np.isclose(
+        vector.sum(),
+        1,
+        atol=1e-4,
+    ):
         return _Label(None, f"a vector of {vector.size}")
     smoothed = " with label smoothing" * bool(largest < 1)
     return _Label(int(vector.argmax()), f"one-hot of {vector.size} classes{smoothed}")
@@ -49,7 +53,11 @@ def compare_labels(
     have = [any(one is not None for one in side.values()) for side in (port, reference)]
     if not all(have):
         which = "the port's" if have[0] else "the reference's" if have[1] else "no"
-        return LabelResult(0, "", f"{which} samples have labels" + ", so none is compared")
+        return LabelResult(
+            0,
+            "",
+            f"{which} samples have labels" + ", so none is compared",
+        )
     arrays = {
         name: (here, there)
         for name, there in reference.items()
@@ -57,7 +65,11 @@ def compare_labels(
     }
     pairs = {name: (_label_of(here), _label_of(there)) for name, (here, there) in arrays.items()}
     if not pairs:
-        return LabelResult(0, UNDECIDED, "no picture has a label on both sides")
+        return LabelResult(
+            0,
+            UNDECIDED,
+            "no picture has a label on both sides",
+        )
     kinds = {(here.dtype, there.dtype) for here, there in arrays.values()}
     notes = [
         f"labels: {here} in the port, {there} in the reference"
@@ -72,17 +84,36 @@ def compare_labels(
         same = all(_equal(here, there) for here, there in arrays.values())
         unequal = "vectors that are not of one class differ"
         words += [] if same else [unequal]
-        return LabelResult(len(pairs), DIFFERS if words else OK, "; ".join(words), "", notes)
+        return LabelResult(
+            len(pairs),
+            DIFFERS if words else OK,
+            "; ".join(words),
+            "",
+            notes,
+        )
     indices = {name: (here.index or 0, there.index or 0) for name, (here, there) in pairs.items()}
     wrong = [name for name, (here, there) in indices.items() if here != there]
     if wrong:
         words.append(_mistake(indices))
     verdict = DIFFERS if words else OK
-    return LabelResult(len(pairs), verdict, "; ".join(words), wrong[0] if wrong else "", notes)
+    return LabelResult(
+        len(pairs),
+        verdict,
+        "; ".join(words),
+        wrong[0] if wrong else "",
+        notes,
+    )
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-5, atol=1e-7))
+    return a.shape == b.shape and bool(
+        np.allclose(
+            a,
+            b,
+            rtol=1e-5,
+            atol=1e-7,
+        )
+    )
 
 
 def _mistake(indices: Mapping[str, tuple[int, int]]) -> str:

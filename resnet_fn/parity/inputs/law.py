@@ -94,7 +94,12 @@ def law_pictures(folder: str) -> dict[str, Picture]:
     return pictures
 
 
-def compare_laws(port: Side, reference: Side, folder: str, draws: int) -> Law:
+def compare_laws(
+    port: Side,
+    reference: Side,
+    folder: str,
+    draws: int,
+) -> Law:
     """Draw many arrays of the ramp on both sides and compare the laws of what is measured.
 
     Args:
@@ -118,13 +123,23 @@ def compare_laws(port: Side, reference: Side, folder: str, draws: int) -> Law:
     enough = draws >= _FEWEST and bool(compared)
     words = "" if enough else f"{draws} draws decide nothing; give --draws {DRAWS}"
     verdict = DIFFERS if differs else OK if enough else UNDECIDED
-    return Law(verdict, compared, words, draws, [*lines, NOT_MEASURED])
+    return Law(
+        verdict,
+        compared,
+        words,
+        draws,
+        [*lines, NOT_MEASURED],
+    )
 
 
 Measured = Mapping[str, np.ndarray]  # quantity → one number for each draw
 
 
-def _measure(side: Side, pictures: Mapping[str, Picture], draws: int) -> Measured:
+def _measure(
+    side: Side,
+    pictures: Mapping[str, Picture],
+    draws: int,
+) -> Measured:
     """Measure the draws of a side."""
     black, white = (
         np.median([_means(side, pictures[name]) for _ in range(_CALIBRATING)], 0)
@@ -187,7 +202,11 @@ def _slope(profile: np.ndarray) -> float:
     return float(np.polyfit(np.arange(len(middle)), middle, 1)[0])
 
 
-def _compare(name: str, port: np.ndarray, reference: np.ndarray) -> LawResult | None:
+def _compare(
+    name: str,
+    port: np.ndarray,
+    reference: np.ndarray,
+) -> LawResult | None:
     """Compare the draws of one quantity; None if it is constant and equal on both sides."""
     count = len(port)
     if name in _SHARES:
@@ -198,19 +217,38 @@ def _compare(name: str, port: np.ndarray, reference: np.ndarray) -> LawResult | 
         allowed = _STANDARD_ERRORS * math.sqrt(2 * pooled * (1 - pooled) / count)
         verdict = DIFFERS if abs(shares[0] - shares[1]) > allowed else OK
         words = f"{shares[0]:.3f}", f"{shares[1]:.3f}"
-        return LawResult(name, verdict, *words, f"±{allowed:.2f}")
+        return LawResult(
+            name,
+            verdict,
+            *words,
+            f"±{allowed:.2f}",
+        )
     constant = [float(np.ptp(one)) < _NO_SPREAD for one in (port, reference)]
     ranges = _range(port), _range(reference)
     if all(constant):
         apart = abs(float(port.mean() - reference.mean()))
         equal = apart <= 5 * _NO_SPREAD
-        return None if equal else LawResult(name, DIFFERS, *ranges, "equal")
+        return (
+            None
+            if equal
+            else LawResult(
+                name,
+                DIFFERS,
+                *ranges,
+                "equal",
+            )
+        )
     distance = _distance(port, reference)
     allowed = math.sqrt(math.log(2 / _CHANCE) / count)
     outside = max(_outside(port, reference), _outside(reference, port))
     differs = distance > allowed or outside >= _OUTSIDE or constant[0] != constant[1]
     bound = f"distributions apart by {allowed:.2f}"
-    return LawResult(name, DIFFERS if differs else OK, *ranges, bound)
+    return LawResult(
+        name,
+        DIFFERS if differs else OK,
+        *ranges,
+        bound,
+    )
 
 
 def _range(values: np.ndarray) -> str:

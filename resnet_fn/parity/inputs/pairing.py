@@ -36,7 +36,11 @@ def paired_by_pixels(samples: Read, other: Read) -> dict[Picture, Sample | str] 
         return None
     moved = {
         picture: samples[pictures[int(place)]]
-        for picture, place in zip(pictures, nearest, strict=True)
+        for picture, place in zip(
+            pictures,
+            nearest,
+            strict=True,
+        )
     }
     return {**samples, **moved}
 
@@ -47,8 +51,11 @@ def _thumbnail(sample: Sample | str) -> np.ndarray | None:
     if planes is None or min(planes.size) < _SIZE:
         return None
     gray = planes.pixels.mean(2)
-    rows, columns = (np.array_split(np.arange(one), _SIZE) for one in gray.shape)
-    small = np.array([[gray[np.ix_(r, c)].mean() for c in columns] for r in rows])
+    height, width = gray.shape
+    rows = np.linspace(0, height, _SIZE, endpoint=False).astype(int)
+    columns = np.linspace(0, width, _SIZE, endpoint=False).astype(int)
+    sums = np.add.reduceat(gray, rows, axis=0)
+    small = np.add.reduceat(sums, columns, axis=1)
     small = small.ravel() - small.mean()
     norm = float(np.linalg.norm(small))
     return small / norm if norm else None

@@ -1,6 +1,7 @@
 """What FILE:FUNCTION may be, and how a sample is read with it."""
 
 import dataclasses
+import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ FORMS = (
     "these"
 )
 _FOLDERS = ("folder", "root", "directory", "data_dir", "dataset_dir", "img_dir", "image_dir")
+_PATHS = ("path", "file", "filename", "file_name")
 _IMAGES = ("image", "img", "pixel_values", "data", "input", "inputs", "x")
 _LABELS = ("label", "labels", "target", "class", "y")
 _OPENED = "opened as torchvision's ImageFolder does: Image.open(path).convert('RGB')"
@@ -60,13 +62,13 @@ def side_of(
         pictures: the pictures that are compared.
         seed: the seed of a data loader's sampler.
     """
-    if inspect.isfunction(value) or inspect.isclass(value) or inspect.isbuiltin(value):
+    if inspect.isclass(value) or _is_function(value):
         needed = _needed(value, place, flag)
         if needed and needed[0] not in _FOLDERS:
             return Side(place, "", lambda picture: sample_of(value(picture.path)))
         build: Callable[..., Any] = value
         made = build(folder) if needed else build()
-        if inspect.isfunction(made):
+        if _is_function(made):
             return Side(place, "", lambda picture: sample_of(made(picture.path)))
         value = made
     if hasattr(value, "dataset") and hasattr(value, "sampler"):  # torch's DataLoader
@@ -87,7 +89,20 @@ def side_of(
     raise ValueError(f"{flag}: {place} is {kind_of(value)}; give {FORMS}")
 
 
-def _needed(function: Any, place: str, flag: str) -> list[str]:
+def _is_function(value: Any) -> bool:
+    """Return whether a value is a function, or an object that is called with a path."""
+    if inspect.isroutine(value) or isinstance(value, functools.partial):
+        return True
+    called = inspect.getattr_static(type(value), "__call__", None)
+    names = [*inspect.signature(called).parameters] if inspect.isfunction(called) else []
+    return len(names) > 1 and names[1] in _PATHS
+
+
+def _needed(
+    function: Any,
+    place: str,
+    flag: str,
+) -> list[str]:
     """Return the names of the arguments that a function must be given: one or none."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -116,7 +131,11 @@ def _drawn(sampler: Any, seed: int) -> list[int]:
     return [int(one) for one in itertools.islice(iter(sampler), MOST_ORDERED)]
 
 
-def _of_dataset(dataset: Any, place: str, pictures: Sequence[Picture]) -> Side:
+def _of_dataset(
+    dataset: Any,
+    place: str,
+    pictures: Sequence[Picture],
+) -> Side:
     """Return the side of a torch Dataset, whose `samples` or `imgs` name its files.
 
     Without these, the samples are the pictures in the order of their paths.
@@ -140,7 +159,12 @@ def _of_dataset(dataset: Any, place: str, pictures: Sequence[Picture]) -> Side:
     return Side(place, note, read, order, makes_samples=False, is_guessed=not listed)
 
 
-def _of_pipeline(dataset: Any, place: str, pictures: Sequence[Picture], flag: str) -> Side:
+def _of_pipeline(
+    dataset: Any,
+    place: str,
+    pictures: Sequence[Picture],
+    flag: str,
+) -> Side:
     """Return the side of a MindSpore data set, whose samples come in one pass."""
     rows = dataset.create_tuple_iterator(num_epochs=1, output_numpy=True)
     samples = [sample_of(row) for row in itertools.islice(rows, len(pictures) + 1)]
@@ -229,7 +253,7 @@ def read_or_error(side: Side, picture: Picture) -> Sample | str:
 
 
 def _telling(error: Exception) -> str:
-    """Return the line of an error's text that says most. MindSpore's begin with headings."""
+    """Return the most useful line of an error's text. MindSpore's begin with headings."""
     lines = [line.strip(" -") for line in str(error).splitlines()]
     heads = ("exception thrown from", "dataset pipeline error", "c++ call stack", "python call")
     content = [one for one in lines if one and not one.lower().startswith(heads)]

@@ -20,7 +20,11 @@ _TURNS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "": lambda pixels: pixels,
     "mirrored": lambda pixels: pixels[:, ::-1],
     "upside down": lambda pixels: pixels[::-1],
-    "with height and width exchanged": lambda pixels: pixels.transpose(1, 0, 2),
+    "with height and width exchanged": lambda pixels: pixels.transpose(
+        1,
+        0,
+        2,
+    ),
 }
 
 
@@ -36,7 +40,17 @@ def relation_of(pairs: Sequence[tuple[Planes, Planes]]) -> list[Cause]:
         if any(here.shape != there.shape for here, there in moved):
             continue
         for down, right in _shifts():
-            words = _affine_words([_cut(here, there, down, right) for here, there in moved])
+            words = _affine_words(
+                [
+                    _cut(
+                        here,
+                        there,
+                        down,
+                        right,
+                    )
+                    for here, there in moved
+                ]
+            )
             if words is None:
                 continue
             shift = f"shifted by {down} rows and {right} columns" if down or right else ""
@@ -54,12 +68,25 @@ def _shifts() -> Iterator[tuple[int, int]]:
                 yield down, right
 
 
-def _cut(here: np.ndarray, there: np.ndarray, down: int, right: int) -> Pair:
+def _cut(
+    here: np.ndarray,
+    there: np.ndarray,
+    down: int,
+    right: int,
+) -> Pair:
     """Return some pixels of the parts that lie on each other after a shift of the second."""
     height, width = here.shape[:2]
     step = max(1, round((height * width / _PIXELS) ** 0.5))
-    rows = np.arange(_SHIFTS, height - _SHIFTS, step)
-    columns = np.arange(_SHIFTS, width - _SHIFTS, step)
+    rows = np.arange(
+        _SHIFTS,
+        height - _SHIFTS,
+        step,
+    )
+    columns = np.arange(
+        _SHIFTS,
+        width - _SHIFTS,
+        step,
+    )
     return here[np.ix_(rows, columns)], there[np.ix_(rows - down, columns - right)]
 
 
@@ -72,7 +99,11 @@ def _affine_words(pairs: Sequence[Pair]) -> str | None:
     if not spread or not np.isfinite(port).all() or not np.isfinite(reference).all():
         return None
     inputs = np.concatenate([reference, np.ones((len(reference), 1))], 1)
-    solution, *_ = np.linalg.lstsq(inputs, port, rcond=1e-9)
+    solution, *_ = np.linalg.lstsq(
+        inputs,
+        port,
+        rcond=1e-9,
+    )
     error = np.sqrt(np.mean((inputs @ solution - port) ** 2))
     if error > _CLOSE * spread:
         return None
@@ -83,7 +114,14 @@ def _affine_words(pairs: Sequence[Pair]) -> str | None:
     gains = matrix[np.arange(len(matrix)), places]
     if places.tolist() != [*range(len(matrix))]:
         words.append(f"channels in the order {', '.join(map(str, places))}")
-    is_same = np.allclose(gains, 1, rtol=_CLOSE) and np.abs(offset).max() <= _CLOSE * spread
+    is_same = (
+        np.allclose(
+            gains,
+            1,
+            rtol=_CLOSE,
+        )
+        and np.abs(offset).max() <= _CLOSE * spread
+    )
     if not is_same:
         factors = ", ".join(f"{one:.4g}" for one in gains)
         added = ", ".join(f"{one:.4g}" for one in offset)

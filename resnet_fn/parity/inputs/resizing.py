@@ -39,7 +39,15 @@ def _cubic(a: float) -> Kernel:
         x = np.abs(x)
         near = ((a + 2) * x - (a + 3)) * x * x + 1
         far = (((x - 5) * x + 8) * x - 4) * a
-        return np.where(x < 1, near, np.where(x < 2, far, 0.0))
+        return np.where(
+            x < 1,
+            near,
+            np.where(
+                x < 2,
+                far,
+                0.0,
+            ),
+        )
 
     return kernel
 
@@ -53,12 +61,20 @@ def _box(x: np.ndarray) -> np.ndarray:
 
 
 def _lanczos(x: np.ndarray) -> np.ndarray:
-    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0.0)
+    return np.where(
+        np.abs(x) < 3,
+        np.sinc(x) * np.sinc(x / 3),
+        0.0,
+    )
 
 
 def _hamming(x: np.ndarray) -> np.ndarray:
     window = 0.54 + 0.46 * np.cos(math.pi * x)
-    return np.where(np.abs(x) < 1, np.sinc(x) * window, 0.0)
+    return np.where(
+        np.abs(x) < 1,
+        np.sinc(x) * window,
+        0.0,
+    )
 
 
 # The kernel of each filter, and how far it reaches, in pixels.
@@ -135,11 +151,19 @@ def _matrix(
     weights = kernel(taps - centre[:, None])
     matrix = np.zeros((len(rows), old))
     columns = taps.clip(0, old - 1).astype(np.int64)
-    np.add.at(matrix, (np.arange(len(rows))[:, None], columns), weights)
+    np.add.at(
+        matrix,
+        (np.arange(len(rows))[:, None], columns),
+        weights,
+    )
     return matrix.astype(np.float32)
 
 
-def layout_of(geometry: Geometry, picture: Place, out: Place) -> tuple[Place, Place, Place, Place]:
+def layout_of(
+    geometry: Geometry,
+    picture: Place,
+    out: Place,
+) -> tuple[Place, Place, Place, Place]:
     """Return the region of the picture that is resized (top and left, then height and width), the
     size to which it is resized, and where the array begins in the result.
 
@@ -149,11 +173,28 @@ def layout_of(geometry: Geometry, picture: Place, out: Place) -> tuple[Place, Pl
     if geometry.kind == SQUASH:
         return *whole, out, (0, 0)
     if geometry.kind in (CROP, WHOLE):
-        return *whole, picture, _offset(geometry, picture, out)
+        return (
+            *whole,
+            picture,
+            _offset(
+                geometry,
+                picture,
+                out,
+            ),
+        )
     if geometry.kind == CROP_FIRST:
         side = geometry.size or min(picture)
         region = (min(side, picture[0]), min(side, picture[1]))
-        return _offset(geometry, picture, region), region, out, (0, 0)
+        return (
+            _offset(
+                geometry,
+                picture,
+                region,
+            ),
+            region,
+            out,
+            (0, 0),
+        )
     rounded = _ROUND[geometry.long]
     if geometry.kind == LETTERBOX:
         factor = min(out[0] / picture[0], out[1] / picture[1])
@@ -161,15 +202,35 @@ def layout_of(geometry: Geometry, picture: Place, out: Place) -> tuple[Place, Pl
             min(out[0], max(1, rounded(picture[0] * factor))),
             min(out[1], max(1, rounded(picture[1] * factor))),
         )
-        return *whole, size, _offset(geometry, size, out)
+        return (
+            *whole,
+            size,
+            _offset(
+                geometry,
+                size,
+                out,
+            ),
+        )
     short, long = min(picture), max(picture)
     # written as torchvision does, so that whole numbers stay whole
     other = max(1, rounded(geometry.size * long / short))
     size = (geometry.size, other) if picture[0] <= picture[1] else (other, geometry.size)
-    return *whole, size, _offset(geometry, size, out)
+    return (
+        *whole,
+        size,
+        _offset(
+            geometry,
+            size,
+            out,
+        ),
+    )
 
 
-def _offset(geometry: Geometry, size: Place, out: Place) -> Place:
+def _offset(
+    geometry: Geometry,
+    size: Place,
+    out: Place,
+) -> Place:
     if geometry.crop == "top left":
         return 0, 0
     rounded = _ROUND[geometry.crop]
@@ -191,13 +252,23 @@ def predict(
         grid: the rows and the columns of the prepared picture that are computed.
     """
     height, width = pixels.shape[:2]
-    begin, region, size, start = layout_of(geometry, (height, width), out)
+    begin, region, size, start = layout_of(
+        geometry,
+        (height, width),
+        out,
+    )
     pixels = pixels[begin[0] : begin[0] + region[0], begin[1] : begin[1] + region[1]]
     for axis in (0, 1):
         wanted = np.array(grid[axis]) + start[axis]
         inside = (wanted >= 0) & (wanted < size[axis])
         rows = tuple(int(row) for row in wanted.clip(0, size[axis] - 1))
-        pixels = _resized(pixels, axis, size[axis], geometry, rows)
+        pixels = _resized(
+            pixels,
+            axis,
+            size[axis],
+            geometry,
+            rows,
+        )
         outside = [slice(None)] * 3
         outside[axis] = np.flatnonzero(~inside)  # type: ignore[call-overload]
         pixels[tuple(outside)] = np.nan
@@ -209,8 +280,25 @@ def _resized(
 ) -> np.ndarray:
     old = pixels.shape[axis]
     if old == new:  # no library resamples then
-        return np.take(pixels, rows, axis)
+        return np.take(
+            pixels,
+            rows,
+            axis,
+        )
     resize = geometry.filter, geometry.antialias, geometry.coordinates
-    matrix = _matrix(old, new, resize, rows)
+    matrix = _matrix(
+        old,
+        new,
+        resize,
+        rows,
+    )
     # NaN of padding in rows stays in its rows
-    return np.moveaxis(np.tensordot(matrix, pixels, (1, axis)), 0, axis)
+    return np.moveaxis(
+        np.tensordot(
+            matrix,
+            pixels,
+            (1, axis),
+        ),
+        0,
+        axis,
+    )

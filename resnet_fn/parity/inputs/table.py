@@ -29,7 +29,13 @@ def table(result: Result) -> str:
     if shown:
         lines += ["", "pictures that are not equal:"]
         lines += [f"  {picture_line(one)}" for one in shown]
-    return "\n".join([*lines, "", *findings(result)])
+    return "\n".join(
+        [
+            *lines,
+            "",
+            *findings(result),
+        ]
+    )
 
 
 def cells(stage: Stage) -> list[str]:
@@ -37,27 +43,51 @@ def cells(stage: Stage) -> list[str]:
     worst, numbers = stage.worst, [""] * 4
     if worst is not None:
         levels = "" if math.isnan(worst.levels) else f"{worst.levels:.2g}"
-        numbers = [f"{worst.max_abs:.1e}", f"{worst.relative:.1e}", levels, f"{TOLERANCE:.0e}"]
+        numbers = [
+            f"{worst.max_abs:.1e}",
+            f"{worst.relative:.1e}",
+            levels,
+            f"{TOLERANCE:.0e}",
+        ]
     words = stage.verdict
     words += f" ({stage.first})" if stage.first and stage.verdict != OK else ""
     words += f"; {stage.words}" if stage.words else ""
-    return [stage.name, str(stage.compared), *numbers, words]
+    return [
+        stage.name,
+        str(stage.compared),
+        *numbers,
+        words,
+    ]
 
 
 def picture_line(result: PictureResult) -> str:
     """Return a line about a picture: its name, what is awkward about it, and how it compares."""
-    kind = f" ({result.picture.words})" if result.picture.words else ""
+    name = _name(result)
     one = result.difference
     if one is None:
-        return f"{result.picture.name}{kind}: {result.verdict}; {result.words}"
-    levels = "" if math.isnan(one.levels) else f", {one.levels:.2g} levels"
-    return f"{result.picture.name}{kind}: {one.verdict}, {one.max_abs:.2g}{levels} at most"
+        return f"{name}: {result.verdict}; {result.words}"
+    levels = ""
+    if not math.isnan(one.levels):
+        levels = f", {one.levels:.2g} levels"
+    return f"{name}: {one.verdict}, {one.max_abs:.2g}{levels} at most"
+
+
+def _name(result: PictureResult) -> str:
+    picture = result.picture
+    if not picture.words:
+        return picture.name
+    return f"{picture.name} ({picture.words})"
 
 
 def law_line(result: LawResult) -> str:
     """Return a line about one quantity of the augmentation."""
+    title = QUANTITIES[result.name]
     values = f"{result.port} in the port, {result.reference} in the reference"
-    return f"{QUANTITIES[result.name]}: {values}; allowed {result.allowed}: {result.verdict}"
+    return f"{title}: {values}; allowed {result.allowed}: {result.verdict}"
+
+
+def _doubts(verdict: InputsVerdict) -> list[str]:
+    return [f"  {one.name}: {one.words}" for one in verdict.undecided]
 
 
 def findings(result: Result) -> list[str]:
@@ -65,7 +95,7 @@ def findings(result: Result) -> list[str]:
     verdict = result.verdict
     lines = _difference_lines(result) if verdict.first_stage else [verdict_line(result)]
     if not verdict.first_stage:
-        lines += [f"  {one.name}: {one.words}" for one in verdict.undecided]
+        lines += _doubts(verdict)
     if verdict.settings:
         lines += ["settings that differ:", *(f"  {line}" for line in verdict.settings)]
     lines += [f"read: {line}" for line in verdict.unread]
@@ -113,19 +143,21 @@ def _difference_lines(result: Result) -> list[str]:
     where = f", {stage.first}" if stage.first else ""
     words = f": {stage.words}" if stage.words else ""
     if stage.worst is not None:
-        where, words = f", worst in {stage.first}", f": {stage.worst.values()}"
+        where = f", worst in {stage.first}"
+        words = f": {stage.worst.values()}"
     lines = [f"first stage that differs: {stage.name}{where}{words}"]
     lines += [f"  {line}" for line in _law_causes(result)]
     picture = verdict.first_picture
     if picture is not None:
         values = picture.difference.values() if picture.difference else picture.words
-        kind = f" ({picture.picture.words})" if picture.picture.words else ""
-        lines.append(f"first picture that differs: {picture.picture.name}{kind}: {values}")
+        lines.append(f"first picture that differs: {_name(picture)}: {values}")
     lines += [f"  {line}" for line in cause_lines(result)]
-    others = [one for one in verdict.stages if one.verdict == DIFFERS and one.name == "labels"]
-    lines += [f"labels: {one.words}" for one in others if one is not stage]
-    lines += ["undecided:"] if verdict.undecided else []
-    return lines + [f"  {one.name}: {one.words}" for one in verdict.undecided]
+    for other in verdict.stages:
+        if other is not stage and other.verdict == DIFFERS and other.name == "labels":
+            lines.append(f"labels: {other.words}")
+    if verdict.undecided:
+        lines.append("undecided:")
+    return lines + _doubts(verdict)
 
 
 def cause_lines(result: Result) -> list[str]:
