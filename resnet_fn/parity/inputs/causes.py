@@ -251,7 +251,7 @@ def _of_filter(here: Geometry, there: Geometry) -> Iterator[Cause]:
         yield _cause("filter", *_full_names(here, there), "resize")
     elif here.antialias != there.antialias:
         states = ["on" if one.antialias else "off" for one in (here, there)]
-        yield _cause(f"antialiasing of {names[0]}", *states, "resize")
+        yield _cause(f"antialiasing of {names[0]}", states[0], states[1], "resize")
     elif here.filter != there.filter:
         yield _cause("filter", here.filter, there.filter, "resize")
     if here.coordinates == there.coordinates or names[0] != names[1]:
@@ -260,7 +260,7 @@ def _of_filter(here: Geometry, there: Geometry) -> Iterator[Cause]:
         yield _cause("coordinates", here.coordinates, there.coordinates, "resize")
     else:
         states = [str(one.coordinates == CORNERS) for one in (here, there)]
-        yield _cause("align_corners", *states, "resize")
+        yield _cause("align_corners", states[0], states[1], "resize")
 
 
 def _full_names(here: Geometry, there: Geometry) -> tuple[str, str]:

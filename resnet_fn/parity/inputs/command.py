@@ -33,7 +33,7 @@ from resnet_fn.runtime.user_files import imports_beside, load_value
 _EPILOG = f"""examples:
   python -m resnet_fn.parity inputs --reference torch_side.py:read --net ms_side.py:read
   python -m resnet_fn.parity inputs --reference torch_side.py:transforms --net ms_side.py:steps photos
-  python -m resnet_fn.parity inputs --reference torch_side.py:read --recipe imagenet-resnet50
+  python -m resnet_fn.parity inputs --reference torch_side.py:read --recipe imagenet_resnet50_v1
 
 FILE:FUNCTION is {FORMS}.
 
@@ -42,7 +42,6 @@ undecided and nothing differs
 """
 _PICTURES = 64
 _DUMP = "unsupported_image.*"  # MindSpore writes what it cannot decode into the working directory
-_IMPORTANT = ("read", "shape", "layout")  # stages that one draw of random sides shows
 
 
 def inputs(arguments: Sequence[str]) -> int:
@@ -177,7 +176,7 @@ def _compared(
                 f"may be {FORMS}"
             )
     here, there, order = _in_order(port, reference, samples[0], samples[1])
-    verdict = compare_pictures(here, there, made=not parsed.folder)
+    verdict = compare_pictures(here, there, made=not parsed.folder, random=any(random))
     verdict = dataclasses.replace(verdict, order=order)
     notes = [f"{one.place}: {one.note}" for one in (port, reference) if one.note]
     result = Result(verdict, port.place, reference.place, "", notes=notes)
@@ -208,30 +207,19 @@ def _in_law(
     scratch: str,
     draws: int,
 ) -> Result:
-    """Return the result for random sides: stages of one draw, and the augmentation in law."""
-    verdict = result.verdict
-    kept = [one for one in verdict.stages if one.name in (*_IMPORTANT, "labels")]
+    """Return the result for random sides, with the comparison of the augmentation in law."""
     if all(random):
         folder = Path(scratch, "law")
         folder.mkdir()
         compared = law.compare_laws(port, reference, str(folder), draws)
-        stage = Stage("augmentation", len(compared.results), compared.verdict, compared.words)
     else:
         who = ("the port", "the reference") if random[0] else ("the reference", "the port")
         words = f"random in {who[0]}, the same in each draw of {who[1]}"
         compared = law.Law(DIFFERS, words=words)
-        stage = Stage("augmentation", 0, DIFFERS, words)
-    unread = [one for one in verdict.not_exercised if one.startswith("not read")]
-    missing = ["pixels: random, so they are compared in law alone", *unread]
-    without = InputsVerdict(
-        [*kept, stage],
-        [],
-        not_exercised=missing,
-        settings=verdict.settings,
-        unread=verdict.unread,
-        order=verdict.order,
-    )
-    return dataclasses.replace(result, verdict=without, law=compared)
+    stage = Stage("augmentation", len(compared.results), compared.verdict, compared.words)
+    stages = [*result.verdict.stages, stage]
+    verdict = dataclasses.replace(result.verdict, stages=stages)
+    return dataclasses.replace(result, verdict=verdict, law=compared)
 
 
 def _places(reference: Side, verdict: InputsVerdict) -> dict[str, str]:

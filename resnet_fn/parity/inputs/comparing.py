@@ -19,6 +19,7 @@ from resnet_fn.parity.inputs.relation import relation_of
 from resnet_fn.parity.trace.difference import DIFFERS, OK, ROUNDING, UNDECIDED, VERDICTS
 
 SKIPPED = "skipped"
+NOT_READ = "not read"
 
 Read = Mapping[Picture, Sample | str]  # a sample, or why it could not be read
 
@@ -88,54 +89,67 @@ def compare_pictures(
     port: Read,
     reference: Read,
     made: bool,
+    random: bool = False,
 ) -> InputsVerdict:
     """Compare what both sides made of the same pictures.
 
     Args:
         port, reference: samples, or errors, by picture.
         made: whether the pictures are our twelve, which a side need not read.
+        random: whether a side is random. Then its values are not compared.
     """
     reading, unread = _reading(port, reference, made)
-    pairs: dict[Picture, tuple[Planes, Planes]] = {}
-    results: dict[Picture, PictureResult] = {}
+    pairs, others = _pairs(port, reference)
+    labels = _labels(port, reference)
+    stages = [reading, _shapes(pairs, others), _layouts(pairs)]
+    label_stages = [_label_stage(labels)] if labels.verdict else []
+    missing = [*unread] if labels.verdict else [*unread, labels.words]
+    kinds = [*_kinds(pairs), *labels.notes]
+    if random:
+        missing = ["pixels: random, so they are compared in law alone", *missing]
+        return InputsVerdict(
+            stages=[*stages, *label_stages],
+            pictures=[],
+            settings=kinds,
+            not_exercised=missing,
+            unread=unread,
+        )
+    fitters, fits = _fitted(pairs)
+    level = next((one.values.level for one in fits if one is not None), None)
+    compared = _pixel_results(pairs, level)
+    causes, settings = _causes(fits, pairs, compared)
+    results = {one.picture: one for one in (*others, *compared.values())}
+    return InputsVerdict(
+        stages=[*stages, _ranges(pairs), _pixels(compared), *label_stages],
+        pictures=[results[one] for one in reference],
+        causes=causes,
+        settings=[*kinds, *settings],
+        not_exercised=[*not_exercised(fits, [*pairs], fitters), *missing],
+        unread=unread,
+        preparations={"port": fits[0], "reference": fits[1]},
+    )
+
+
+def _pairs(
+    port: Read, reference: Read
+) -> tuple[dict[Picture, tuple[Planes, Planes]], list[PictureResult]]:
+    """Return the pictures that both sides read, and results for the others."""
+    pairs = {}
+    others = []
     for picture, there in reference.items():
         here = port[picture]
         if isinstance(here, str) or isinstance(there, str):
-            results[picture] = PictureResult(picture, UNDECIDED, words="not read")
+            others.append(PictureResult(picture, UNDECIDED, words=NOT_READ))
             continue
-        planes, other = planes_of(here.image), planes_of(there.image)
+        planes = planes_of(here.image)
+        other = planes_of(there.image)
         if planes is None or other is None:
-            shapes = f"{[*here.image.shape]} in the port, {[*there.image.shape]} in the reference"
-            words = f"not a picture: {shapes}"
-            results[picture] = PictureResult(picture, UNDECIDED, words=words)
+            shapes = [*here.image.shape], [*there.image.shape]
+            words = f"not a picture: {shapes[0]} in the port, {shapes[1]} in the reference"
+            others.append(PictureResult(picture, UNDECIDED, words=words))
         else:
             pairs[picture] = planes, other
-    fitted, fits = _fitted(pairs)
-    level = next((one.values.level for one in fits if one is not None), None)
-    compared = _pixel_results(pairs, level)
-    results |= compared
-    stages = [
-        reading,
-        _shapes(pairs, [one for one in results.values() if one.words]),
-        _layouts(pairs),
-        _ranges(pairs),
-        _pixels(compared),
-    ]
-    labels = _labels(port, reference)
-    stages += [_label_stage(labels)] if labels.verdict else []
-    causes, settings = _causes(fits, pairs, compared)
-    settings = [*_kinds(pairs), *settings, *labels.notes]
-    lines = [*not_exercised(fits, [*pairs], fitted), *unread]
-    lines += [labels.words] if not labels.verdict else []
-    return InputsVerdict(
-        stages,
-        [results[one] for one in reference],
-        causes,
-        settings,
-        lines,
-        unread,
-        preparations={"port": fits[0], "reference": fits[1]},
-    )
+    return pairs, others
 
 
 def _fitted(
@@ -185,7 +199,7 @@ def _shapes(
                 words,
                 first=picture.name,
             )
-    strange = [f"{one.picture.name}: {one.words}" for one in others if one.words != "not read"]
+    strange = [f"{one.picture.name}: {one.words}" for one in others if one.words != NOT_READ]
     verdict = UNDECIDED if strange or not pairs else OK
     return Stage("shape", len(pairs), verdict, few(strange, 1))
 

@@ -28,7 +28,7 @@ def side_of_recipe(name: str) -> Side:
         with open(picture.path, "rb") as file:
             data = file.read()
         sizes = recipe.evaluation_resize, recipe.evaluation_size
-        pixels = eval_pixels(data, *sizes, recipe.interpolation)
+        pixels = eval_pixels(data, *sizes, recipe.interpolation or "bilinear")
         planes = pixels.transpose(2, 0, 1)[None]
         return Sample(normalise(planes, spec, np.empty(planes.shape, np.float32))[0])
 

@@ -190,7 +190,11 @@ PLANTED = {
         lambda h: of_image(h, scaled_16_bits),
         "16 bits: 16 bits cut at 255 in the port, 16 bits scaled in the reference",
     ),
-    "gamma": (lambda h: of_pixels(h, with_gamma), None, "gamma: gamma 2.2 after the resize in the port, none"),
+    "gamma": (
+        lambda h: of_pixels(h, with_gamma),
+        None,
+        "gamma: gamma 2.2 after the resize in the port, none",
+    ),
     "animation": (lambda h: of_image(h, last_frame), None, "the last frame in the port"),
     "gray": (
         lambda h: of_image(h, lambda path: h.opened(path).convert("L").convert("RGB")),
