@@ -127,11 +127,12 @@ def _of_values(port: Values, reference: Values) -> Iterator[Cause]:
     if words:
         yield Cause(f"values: {words} in the port", "values")
         return
-    coloured = mean_and_deviation(_by_colour(port, reference))
-    names = _name_of(*coloured), _name_of(wanted_mean, wanted_deviation)
-    if names[0] == names[1]:
-        names = _numbers(mean, deviation), _numbers(wanted_mean, wanted_deviation)
-    yield _cause("mean and deviation", *names, "values")
+    here = _name_of(*mean_and_deviation(_by_colour(port, reference)))
+    there = _name_of(wanted_mean, wanted_deviation)
+    if here == there:
+        here = _numbers(mean, deviation)
+        there = _numbers(wanted_mean, wanted_deviation)
+    yield _cause("mean and deviation", here, there, "values")
 
 
 def _same_values(port: Values, reference: Values) -> bool:

@@ -17,7 +17,7 @@ MOST_LEVELS, RMS_LEVELS, MEAN_LEVELS = 2.0, 0.6, 0.25
 apart in a pixel, 0.6 in the root mean square, and 0.25 in the mean and along the values: rounding
 has no direction, except where halves are rounded up or fractions are cut on the way."""
 
-_FEW = 100  # pixels below which a mean says nothing
+_FEW = 100  # pixels below which a mean shows nothing
 
 
 @dataclasses.dataclass(frozen=True)

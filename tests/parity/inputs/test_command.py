@@ -150,10 +150,10 @@ def test_labels_of_a_folder_are_compared(capsys):
 
 def test_the_packages_own_pixels_are_a_side(capsys):
     Path("own.py").write_text(
-        "import numpy as np\nfrom resnet_fn.data.preprocess import eval_pixels\n"
+        "import pathlib\nimport numpy as np\nfrom resnet_fn.data.preprocess import eval_pixels\n"
         "M, S = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])\n"
         "def read(path):\n"
-        "    x = eval_pixels(open(path, 'rb').read(), 256, 224)\n"
+        "    x = eval_pixels(pathlib.Path(path).read_bytes(), 256, 224)\n"
         "    return ((np.float32(x) / np.float32(255) - M) / S).transpose(2, 0, 1)\n"
     )
     assert inputs(["--reference", "own.py:read", "--recipe", "imagenet_resnet50_v1"]) == 0
