@@ -35,9 +35,14 @@ PURE = ("parity.trace", "parity.pair", "parity.compare")  # need neither PyTorch
 WITH_TORCH = (  # modules, or beginnings of their names, that need PyTorch to be imported
     "parity.reference.",
     "parity.record.torch_",
+    "parity.explain.axis_changes",
     "parity.explain.calls",
     "parity.explain.changes",
+    "parity.explain.constants",
+    "parity.explain.gradient_changes",
+    "parity.explain.loss_changes",
     "parity.explain.search",
+    "parity.explain.sequences",
     "parity.explain.torch_search",
 )
 

@@ -326,6 +326,16 @@ def folder_to_write(text: str) -> str:
     return text
 
 
+def new_folder(text: str) -> str:
+    """Check that the folder `text` can be made, or is empty and can be written, and return `text`.
+
+    `add_argument` takes this as `type`.
+    """
+    if Path(folder_to_write(text)).is_dir() and any(Path(text).iterdir()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not empty; give a new folder")
+    return text
+
+
 @contextlib.contextmanager
 def naming(file: str) -> Iterator[None]:
     """Name the file in the error if a `with` block cannot write it."""

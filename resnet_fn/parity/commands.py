@@ -16,7 +16,7 @@ from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.nets import Nets
 from resnet_fn.parity.shares import save_share
-from resnet_fn.parity.tasks import load_functions, plan_asked_for, returned
+from resnet_fn.parity.tasks import built, load_functions, plan_asked_for
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.plan import Plan
@@ -217,6 +217,13 @@ def replay_trace(arguments: Sequence[str]) -> int:
     functions = load_functions(asked)
     began = time.perf_counter()
     reference = load_recording(Path(parsed.trace))
+    cli.raise_usage_errors(
+        (
+            reference.file and not (asked.net or asked.model),
+            f"--net: the trace is of {reference.file.partition(',')[0]}, which is no net of this "
+            "package; give --net FILE:FUNCTION, its port to MindSpore",
+        )
+    )
     source = _source_of(reference, asked)
     nets = Nets(asked, functions, reference.plan)
     nets.start_mindspore()
@@ -307,17 +314,17 @@ def _source_of(reference: Trace, asked: Asked) -> Source:
     build = load_function(place, "--reference")
 
     @contextlib.contextmanager
-    def built() -> Iterator[Any]:
+    def module() -> Iterator[Any]:
         from resnet_fn.runtime.cpus import cpu_count
 
         torch.set_num_threads(max(1, cpu_count() // 2))  # as in `live`
         torch.manual_seed(reference.plan.seed)  # as in `record`
         with imports_beside(place):
-            yield returned("--reference", place, build(), torch.nn.Module, "a torch Module")
+            yield built("--reference", place, build, torch.nn.Module, "a torch Module")
 
     from resnet_fn.parity.explain.torch_search import ModuleSource
 
-    return ModuleSource(reference, built)
+    return ModuleSource(reference, module)
 
 
 def _check_same_task(port: Trace, reference: Trace) -> None:

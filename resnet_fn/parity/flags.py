@@ -57,6 +57,8 @@ _STEP = (
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}
 _FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
+_NEW_FOLDER = {"metavar": "FOLDER", "type": cli.new_folder}
+_JSON = {"metavar": "FILE", "type": cli.file_to_write}
 _LAYERS = {"choices": ("all", "none"), "default": "all"}
 _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "model": ("NAME", "a net of this package"),
@@ -91,12 +93,12 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
         "the JSON file of `parity inputs`, so that the result includes how inputs were compared",
     ),
     "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
-    "json": ("FILE", "write the results of every stage, array and layer as JSON into this file"),
+    "json": (_JSON, "write the results of every stage, array and layer as JSON into this file"),
     "report": (
         _FOLDER,
         "write parity.html with verdict, stages, losses and each layer's error into this folder",
     ),
-    "out": ("FOLDER", "a new folder for the trace"),
+    "out": (_NEW_FOLDER, "a new folder for the trace"),
     "layers": (
         _LAYERS,
         "none: record no layers; then no layer is compared, and both nets must name parameters "

@@ -1,14 +1,17 @@
 """Build, record and compare both nets as the user asks for them."""
 
 import dataclasses
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from resnet_fn.parity import memory
 from resnet_fn.parity.asked import Asked
-from resnet_fn.parity.tasks import returned
+from resnet_fn.parity.record.printed_once import lines_printed_once
+from resnet_fn.parity.tasks import built
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.source import Recorded
+from resnet_fn.parity.trace.source import Recorded, StoredSource
 from resnet_fn.runtime.user_files import imports_beside
 from resnet_fn.runtime.workers import Workers
 
@@ -33,8 +36,8 @@ class Nets:
         from resnet_fn.models import create_model
 
         if "net" in self.functions:
-            made = self.functions["net"]()
-            return returned("--net", self.asked.net, made, nn.Cell, "a MindSpore Cell")
+            build = self.functions["net"]
+            return built("--net", self.asked.net, build, nn.Cell, "a MindSpore Cell")
         net = self.plan.net
         return create_model(
             self.asked.model or net.model,
@@ -53,8 +56,8 @@ class Nets:
         from resnet_fn.parity.reference.nets import reference_net
 
         if "reference" in self.functions:
-            made = self.functions["reference"]()
-            return returned("--reference", self.asked.reference, made, Module, "a torch Module")
+            build = self.functions["reference"]
+            return built("--reference", self.asked.reference, build, Module, "a torch Module")
         net = self.plan.net
         return reference_net(
             self.asked.model or net.model,
@@ -83,8 +86,11 @@ class Nets:
 
         own, build = self.functions.get, self.reference_net if self.initialisation else None
         torch.manual_seed(self.plan.seed)
-        with imports_beside(self.asked.reference, self.asked.loss, self.asked.optimizer):
+        places = (self.asked.reference, self.asked.loss, self.asked.optimizer)
+        with imports_beside(*places), lines_printed_once():
             net = self.reference_net()
+            copies = memory.REFERENCE if self.asked.out else memory.BOTH
+            memory.warn(_sizes(net.parameters()), len(self.plan.batches), copies)
             side = TorchSide(net, self.plan, own("loss"), own("optimizer"), build)
             return record(side, probes=self.asked.with_probes)
 
@@ -102,8 +108,9 @@ class Nets:
         workers, own = with_all_reduce(self.start_mindspore()), self.functions
         build, make_optimizer = partial(self.port_net, 0), own.get("optimizer")
         places = (self.asked.net, self.asked.loss, self.asked.optimizer, self.asked.our_step)
-        with imports_beside(*places), run_in(self.asked.mode):
+        with imports_beside(*places), lines_printed_once(), run_in(self.asked.mode):
             net = build()
+            memory.warn(_sizes(net.get_parameters()), len(self.plan.batches), memory.PORT)
             options: dict[str, Any] = {
                 "optimizer": make_optimizer(net) if make_optimizer else None,
                 "workers": workers,
@@ -132,14 +139,25 @@ class Nets:
             "initialisation": self.initialisation,
             "corrections": self.asked.corrections,
         }
-        with imports_beside(
-            self.asked.net, self.asked.our_loss, self.asked.our_optimizer, self.asked.our_step
-        ):
+        places = (
+            self.asked.net,
+            self.asked.our_loss,
+            self.asked.our_optimizer,
+            self.asked.our_step,
+        )
+        with imports_beside(*places), lines_printed_once():
             net = build()
+            if isinstance(reference.source, StoredSource):
+                memory.warn(_sizes(net.get_parameters()), len(self.plan.batches), memory.REPLAY)
             options |= {"optimizer": own["our_optimizer"](net)} if "our_optimizer" in own else {}
             options |= {"make_step": own["our_step"]} if "our_step" in own else {}
             options["quick"] = not self.asked.with_probes
             return replay(reference, net, build=build, loss=own.get("our_loss"), **options)
+
+
+def _sizes(parameters: Iterable[Any]) -> list[int]:
+    """Return the bytes of each parameter; 0 of one whose size the first batch decides."""
+    return [getattr(one, "nbytes", 0) for one in parameters if not hasattr(one, "materialize")]
 
 
 def _arguments(plan: Plan, classes: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from resnet_fn.runtime.cgroups import cgroup_folders
 from resnet_fn.runtime.job import job_processes, place_of
 
 _counted: set[int] = set()  # CPUs that this process could use before `keep_to_one_cpu`
@@ -35,17 +36,7 @@ def cpu_quota(root: Path = Path("/")) -> int:
     """Return how many CPUs the cgroups (v1 or v2) of this process allow, or `sys.maxsize` if there
     is no limit.
     """
-    quota = sys.maxsize
-    with contextlib.suppress(OSError):  # no /proc: not Linux
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers or "cpu" in controllers.split(","):
-                mount = root / "sys/fs/cgroup" / controllers
-                # in a container this may be a path of the host, which does not exist
-                place = mount / path.lstrip("/")
-                for folder in (place, *place.parents[: len(place.parts) - len(mount.parts)]):
-                    quota = min(quota, _quota_of(folder))
-    return quota
+    return min(map(_quota_of, cgroup_folders("cpu", root)), default=sys.maxsize)
 
 
 def _quota_of(folder: Path) -> int:

@@ -11,10 +11,11 @@ import mindspore
 import pytest
 from mindspore import nn, ops
 
+from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import doubt_of
-from small_nets import SGD, draw, labels, torch
+from small_nets import SGD, draw, labels, torch, write_net
 
 t = torch.nn
 
@@ -124,7 +125,7 @@ class Compiled(Ours):
             return h, h > 0.1 if wrong else h > 0
         if kind == "complex":
             return h, self.imag(h, self.times * h)
-        if kind == "few" and not self.training:
+        if kind == "always few" or (kind == "few" and not self.training):
             return h, ops.masked_select(h, h > 0.1 if wrong else h > 0)
         return h, h
 
@@ -184,7 +185,7 @@ def test_what_a_net_returns_is_compared(kind, wrong):
         assert ladder.agrees, table(ladder)
 
 
-@pytest.mark.parametrize("kind", ["ids", "bool", "complex", "few"])
+@pytest.mark.parametrize("kind", ["ids", "bool", "complex", "few", "always few"])
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_compiled_net_s_outputs_are_compared(kind, wrong):
     ladder = compared(kind, wrong, "graph")
@@ -202,3 +203,17 @@ def test_integers_that_rounding_changes_decide_nothing():
     ladder = compared("rounded")
     assert ladder.first_stage is None, table(ladder)
     assert "integers change by the reference's own rounding" in doubt_of(ladder.undecided[0])
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1, 3), (2, 1)])
+def test_the_exit_code_of_an_undecided_verdict(factor, code):
+    body = "return self.head(x.reshape(len(x), -1)) * {}, {}"
+    write_net(
+        "theirs.py",
+        "torch",
+        "self.head = nn.Linear(48, 10)",
+        body.format(1, "(one for one in x)"),
+    )
+    write_net("ours.py", "mindspore", "self.head = nn.Dense(48, 10)", body.format(factor, "x"))
+    words = "--reference theirs.py:Net --net ours.py:Net --image-size 4 --steps 1 --quick"
+    assert main([*words.split(), "--no-initialisation", "--mode=pynative"]) == code

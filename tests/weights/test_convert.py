@@ -6,7 +6,9 @@ from mindspore import Tensor
 
 from resnet_fn import convert
 from resnet_fn.checkpoint.folder import save_checkpoint
+from resnet_fn.config.fields import to_dict
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import create_model
 from resnet_fn.weights import names
 from resnet_fn.weights.files import read_arrays
@@ -70,7 +72,16 @@ def test_one_line_names_the_ambiguity(capsys):
     is a fact.
     """
     net = create_model("genet50_minus", num_classes=2, initialisation="he_uniform")
-    state = {"update": 1, "recipe": {"model": "genet50_minus"}, "dataset": {"classes": []}}
+    images = InputSpec(
+        name="images",
+        classes=(),
+        channels=3,
+        image_size=8,
+        full_scale=255.0,
+        mean=(0.0,) * 3,
+        std=(1.0,) * 3,
+    )
+    state = {"update": 1, "recipe": {"model": "genet50_minus"}, "dataset": to_dict(images)}
     save_checkpoint(Path("run/checkpoints/step-00000001"), list(net.get_parameters()), [], state)
     known = convert_weights("run", "a.safetensors")
     assert (known["model"], known["warnings"]) == ("genet50_minus", [])

@@ -88,7 +88,8 @@ def coverage_of(
 ) -> Coverage:
     """Return the coverage of a comparison.
 
-    `without_gradient` names the port's parameters without a gradient.
+    `without_gradient` names the port's parameters without a gradient, and `stages` has the stages of
+    the comparison.
     """
     shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
     for finding in probed.findings:
@@ -110,7 +111,7 @@ def coverage_of(
     if clip:
         acted = sum(norm > clip for norm in norms)
         clipping = f"in {acted} of {len(norms)} updates"
-    lines = [*constants.lines(port, reference, names, stages)]
+    lines = [*_too_small(stages), *constants.lines(port, reference, names, stages)]
     lines += _of_layers(reference, names, shown)
     if without_gradient:
         lines.append(f"without gradient: {few(sorted(without_gradient))}")
@@ -121,6 +122,7 @@ def coverage_of(
     lines += _probes_left_out(port, reference, names, probed)
     if not probes:
         lines.append("other inputs: there are no probes")
+    lines += _masks_left_out(port, reference)
     facts = {
         "batches": many,
         "probes": {name or "the net": sorted(titles) for name, titles in shown.items()},
@@ -141,6 +143,14 @@ def coverage_of(
     return Coverage(words, lines, facts)
 
 
+def _too_small(stages: Sequence[Stage]) -> Iterator[str]:
+    """Yield a line for the arrays whose change float32 does not show in any stage."""
+    seen = {item.name for stage in stages for item in stage.differences if item.id.change}
+    hidden = dict.fromkeys(name for stage in stages for name in stage.too_small)
+    if left := [name for name in hidden if name not in seen]:
+        yield f"rate too small to see the change of {few(left)}"
+
+
 def _layer_names(trace: Trace) -> dict[str, str]:
     """Map the title of each execution of a layer to the layer's name."""
     executions = itertools.chain(*trace.layers.values())
@@ -159,7 +169,8 @@ def _never_called(trace: Trace, called: Collection[str]) -> list[str]:
     """Return the layers with parameters in which no recorded layer ran."""
     never = []
     prefixes = tuple(f"{one}." for one in called)
-    for owner in {name.rpartition(".")[0] for name in trace.run.start}:
+    saved = [name for name in trace.run.start if trace.buffers.get(name, True)]
+    for owner in {name.rpartition(".")[0] for name in saved}:
         path = f"{owner}."
         if owner and not path.startswith(prefixes):
             never.append(owner)
@@ -182,6 +193,16 @@ def _of_layers(reference: Trace, names: NameMap, shown: Mapping[str, set[str]]) 
     yield from reference.limits
     yield from _of_inputs(reference, shown.get(NET, set()))
     yield from _rows(reference, shown, by_reference)
+
+
+def _masks_left_out(port: Trace, reference: Trace) -> list[str]:
+    if not port.run.dropped or reference.run.dropped:
+        return []
+    left = few(port.unmasked)
+    return [
+        f"the places of dropout: the port has none for {left}, and the reference's trace has "
+        "the update with all masks alone (compare both nets in one process)"
+    ]
 
 
 def _probes_left_out(
@@ -245,7 +266,8 @@ def _of_inputs(reference: Trace, probes: set[str]) -> Iterator[str]:
             yield f"{name}: always symmetric"
     start = reference.run.start
     for name in reference.constants:
-        if name in start and _symmetric(start[name]):
+        saved = reference.buffers.get(name, True)
+        if saved and name in start and _symmetric(start[name]):
             yield f"{name}: symmetric"
     yield from _missing_classes(reference)
 

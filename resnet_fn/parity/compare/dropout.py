@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, within
+from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, are_apart, never_varies, within
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage
@@ -55,6 +55,8 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
         differences.append(item)
         if item.verdict == DIFFERS:
             shares.append(f"{title}: {_difference_of_shares(a, b)}")
+        elif words := own and other and _fault(own, other, names):
+            masks.append(f"{title}: {words}")
         elif not x.scale or not y.scale:
             by_share.append(title)
         elif words := _difference_of_masks(x, y):
@@ -84,6 +86,35 @@ def _difference_of_shares(port: float, reference: float) -> str:
     return words
 
 
+def _fault(port: Drop, reference: Drop, names: Mapping[str, str]) -> str:
+    """Return what is wrong with how the port drops, or an empty string."""
+    if port.error:
+        return f"it does not compile in the port ({port.error})"
+    if never_varies(port, reference):
+        return (
+            "drops the same in every call in the port (numbers of NumPy or `random` are drawn "
+            "once, when a function is compiled); draw with an operation, such as ops.bernoulli"
+        )
+    if never_varies(reference, port):
+        return "drops the same in every call in the reference, but not in the port"
+    if {port.in_evaluation, reference.in_evaluation} == {True, False}:
+        side = "the port" if port.in_evaluation else "the reference"
+        return f"drops in evaluation mode, too, in {side} alone"
+    if (port.of or reference.of) and names.get(port.of) != reference.of:
+        return ""
+    for what, a, b in zip(_RESPONSES, port.response, reference.response, strict=False):
+        if are_apart(a, b):
+            side = f"{a[0]:.3g} in the port, {b[0]:.3g} in the reference"
+            return f"{what} of {port.of or 'the net'} is {side}, with this dropout alone"
+    return ""
+
+
+_RESPONSES = (
+    "the mean output, as a part of the output without dropout,",
+    "the mean square change of the output, as a part of the output's square,",
+)
+
+
 def _difference_of_masks(port: Drop, reference: Drop) -> str:
     if math.prod(port.shape) != math.prod(reference.shape):
         return f"drops {_words(port.shape)} in the port, {_words(reference.shape)} in the reference"
@@ -111,5 +142,5 @@ def _words(shape: tuple[int, ...]) -> str:
     if 1 not in axes:
         kind = "elements"
     elif axes == {1}:
-        kind = "samples"
+        kind = "samples" if shape[0] > 1 else "the whole batch"
     return f"{kind} (a mask {list(shape)})"

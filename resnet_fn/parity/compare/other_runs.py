@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage, without_undecided
+from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.stages import EVERY_LATER
 
@@ -20,7 +21,7 @@ class OtherRuns(Rule):
         """Return the comparison of all these runs, or None if nothing was compared."""
         combined = Stage(self.id, absent=Absent.NOT_IN_TASK)  # there may be no such runs
         for other in self._others(sides):
-            one = self.rule.compare(other)
+            one = by_either_decision(self.rule.compare, other)
             of_batch = [
                 dataclasses.replace(item, id=dataclasses.replace(item.id, batch=other.batch))
                 for item in one.differences

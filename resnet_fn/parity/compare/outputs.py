@@ -7,13 +7,31 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.compare.allowed import exactly, growing, larger_bound
+from resnet_fn.parity.compare.allowed import (
+    apart_from_ties,
+    by_kernels,
+    exactly,
+    growing,
+    larger_bound,
+)
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import NOT_RUN, Absent, Stage, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
-from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, are_integers
-from resnet_fn.parity.trace.stages import ALL_GRADIENTS, OUTPUTS, Key, array_id
+from resnet_fn.parity.trace.difference import (
+    DIFFERS,
+    KERNELS_OF_PORT,
+    UNDECIDED,
+    are_integers,
+)
+from resnet_fn.parity.trace.stages import (
+    ALL_GRADIENTS,
+    EVAL_FORWARD,
+    OUTPUTS,
+    TRAIN_FORWARD,
+    Key,
+    array_id,
+)
 from resnet_fn.parity.trace.tree import Arrays, paired_outputs
 
 
@@ -37,6 +55,16 @@ def _unpaired(port: Arrays, reference: Arrays, names: Mapping[str, str]) -> Iter
 _SIZES = "and the reference's own rounding changes these sizes"
 
 
+def _changed(
+    changing: np.ndarray | None, flipped: np.ndarray | None, reference: np.ndarray
+) -> np.ndarray | None:
+    """Return a mask of the integers that change by rounding, or where ties are decided otherwise."""
+    if flipped is None or flipped.shape != reference.shape:
+        return changing
+    by_ties: np.ndarray = flipped != reference
+    return by_ties if changing is None else by_ties | changing
+
+
 @dataclasses.dataclass(frozen=True)
 class Outputs(Rule):
     """Compares each output or number of one stage."""
@@ -48,30 +76,39 @@ class Outputs(Rule):
         """Compare each of the reference's outputs with the one that has its name or shape."""
         port, reference = self.values(sides.port.run), self.values(sides.reference.run)
         errors, least, changing = sides.errors(self.id), self.least(sides), sides.changing(self.id)
+        flipped = sides.flipped(self.id) if self.id in (EVAL_FORWARD, TRAIN_FORWARD) else {}
         names = paired_outputs(port, reference)
         if names is None:
             words = f"{_shapes(port)} in the port, {_shapes(reference)} in the reference"
-            # The size of boxes above a threshold may depend on rounding.
+            # The size of boxes above a threshold may depend on rounding, or on ties.
             unsure = any(math.isinf(errors.get(name, 0.0)) for name in reference)
+            unsure |= any(one.shape != reference[name].shape for name, one in flipped.items())
             unsure &= port.keys() == reference.keys()
             return Stage(
                 self.id,
                 undecided=f"{words}, {_SIZES}" if unsure else "",
                 failed=words * (not unsure),
             )
+        of_large, kernels = sides.errors_of_large(self.id), sides.kernels(self.id)
         differences = []
         for name, b in reference.items():
             if name not in names:
                 continue
             a, array = port[names[name]], array_id(name)
             if are_integers(b):
-                differences.append(exactly(array, a, b, changing.get(name)))
+                changed = _changed(changing.get(name), flipped.get(name), b)
+                differences.append(exactly(array, a, b, changed))
                 continue
             roundings = {
                 "measured rounding": errors.get(name, 0.0),
                 self.floor: least.get(name, 0.0),
+                KERNELS_OF_PORT: by_kernels(kernels.get(names[name], 0.0)),
             }
-            differences.append(larger_bound(self.tolerance, roundings).compare(array, a, b))
+            allowed = larger_bound(self.tolerance, roundings, large=of_large.get(name))
+            item = allowed.compare(array, a, b)
+            if item.verdict == DIFFERS and name in flipped:
+                item = apart_from_ties(allowed, item, a, b, flipped[name])
+            differences.append(item)
         return Stage(self.id, differences, "; ".join(_unpaired(port, reference, names)))
 
     def least(self, sides: Sides) -> Mapping[Any, float]:
@@ -94,6 +131,8 @@ class NetOutputs(Outputs):
             return stage
         return dataclasses.replace(stage, undecided=f"not read: {'; '.join(words)}; {_READ}")
 
+
+_CHAOTIC = "outputs after the updates: rounding decides about them; train at a lower rate"
 
 _READ = "return tensors, numbers or texts, or objects that hold them"
 
@@ -139,6 +178,11 @@ class GradientNorm(Outputs):
     """Compares the global norm, which gets at least the rounding of all gradients together."""
 
     floor = "all gradients"
+
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison, or None if no side trains anything."""
+        trains = sides.port.run.gradients or sides.reference.run.gradients
+        return self.compare(sides) if trains else None
 
     def least(self, sides: Sides) -> Mapping[Any, float]:
         """Return the rounding of all gradients as one array."""
@@ -202,6 +246,8 @@ class ChangedBuffers(Outputs):
             note = "one side has no outputs after the updates; record it again"
             return Stage(self.id, note=note)
         stage = without_undecided(self.compare(sides))
+        if not stage.differences and stage.left_out and sides.is_chaotic:
+            return Stage(self.id, note=_CHAOTIC, absent=Absent.CHAOTIC)
         lines = buffers_without_counterpart(sides)
         hints = [line for mode, line in lines if mode == "evaluation"]
         return dataclasses.replace(stage, hints=hints) if stage.verdict == DIFFERS else stage
@@ -223,7 +269,7 @@ def buffers_without_counterpart(sides: Sides) -> list[tuple[str, str]]:
     """Return (mode, text) for each buffer that training changes in the reference, but that the net
     lacks.
     """
-    known = {*sides.port.run.start}
+    known = {*sides.port.run.start, *sides.port.run.moved}
     for name in sides.names.parameters:
         known |= {*sides.names.sources(name)}
     words = "training moves it in the reference; it has no counterpart in the port, and it changes "

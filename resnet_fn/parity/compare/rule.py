@@ -27,7 +27,7 @@ class Rule:
 
     def values(self, run: Run) -> dict[Any, Any]:
         """Return the arrays of one side."""
-        return ARRAYS[self.id](run)
+        return dict(ARRAYS[self.id](run))
 
     def compare(self, sides: Sides) -> Stage:
         """Compare the arrays of both sides, of any run."""

@@ -21,13 +21,15 @@ from resnet_fn.parity.compare.outputs import (
     NetOutputs,
     Rates,
 )
-from resnet_fn.parity.compare.parameters import Gradients, Parameters, Statistics
+from resnet_fn.parity.compare.parameters import Gradients, Parameters
 from resnet_fn.parity.compare.randomness import undecided_if_random
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.ties import by_either_decision
+from resnet_fn.parity.compare.trained import Trained
 from resnet_fn.parity.compare.untrained import Untrained
-from resnet_fn.parity.compare.weights import AveragedWeights, Change, LastWeights
+from resnet_fn.parity.compare.weights import AveragedWeights, Change, LastWeights, Statistics
 from resnet_fn.parity.compare.worker_sum import SumOfGradients
 from resnet_fn.parity.compare.workers import PortWorkers, merged
 from resnet_fn.parity.pair import name_map
@@ -51,7 +53,10 @@ _train_forward = NetOutputs(stages.TRAIN_FORWARD, names_beyond=True, tolerance=a
 _loss = Loss(stages.LOSS, names_beyond=True, tolerance=allowed.OUTPUTS)
 _gradients = Gradients(stages.GRADIENTS, names_beyond=True, **_BACKWARD)
 _change = Change(stages.CHANGE, tolerance=allowed.CHANGES, which="trained")
-_statistics = Statistics(stages.STATISTICS, tolerance=allowed.OUTPUTS, which="rest")
+_statistics = Statistics(
+    stages.STATISTICS, tolerance=allowed.CHANGES, which="rest", of_value=allowed.OUTPUTS
+)
+_several: dict[str, Any] = {"tolerance": allowed.CHANGES, "of_value": allowed.GRADIENTS}
 _masked_forward = with_masks(_train_forward)
 
 RULES: tuple[Rule, ...] = (
@@ -66,20 +71,21 @@ RULES: tuple[Rule, ...] = (
     LayerOutputs(stages.TRAIN_LAYERS, **_OF_LAYERS, mode="train", of_net=_train_forward),
     _loss,
     LossAlone(stages.LOSS_ALONE, rounded=False),
+    Trained(stages.TRAINED, **_GIVEN),
     SumOfGradients(stages.SUM, each_worker=False, rounded=False),
     _gradients,
     *map(on_later_batches, (_eval_forward, _train_forward, _loss, _gradients)),
     GradientNorm(stages.NORM, tolerance=allowed.OUTPUTS),
-    Parameters(stages.CLIPPED, **_BACKWARD),
+    Gradients(stages.CLIPPED, **_BACKWARD),
     Rates(stages.RATE, trains=False, tolerance=allowed.SETTINGS),
     OptimizerSettings(stages.SETTINGS, trains=False, rounded=False),
     OptimizerAlone(stages.ALONE, trains=False, rounded=False),
     _change,
     _statistics,
     Losses(stages.TRAJECTORY, tolerance=allowed.CHANGES),
-    LastWeights(stages.LAST, tolerance=allowed.GRADIENTS),
+    LastWeights(stages.LAST, **_several),
     ChangedBuffers(stages.CHANGED_BUFFERS, tolerance=allowed.GRADIENTS),
-    AveragedWeights(stages.AVERAGE, tolerance=allowed.GRADIENTS),
+    AveragedWeights(stages.AVERAGE, **_several),
     _masked_forward,
     LayerOutputs(stages.MASKED_LAYERS, **_OF_LAYERS, mode="dropout", of_net=_masked_forward),
     *map(with_masks, (_loss, _gradients, _change, _statistics)),
@@ -100,12 +106,12 @@ def compare_stages(sides: Sides, known: Mapping[StageId, Stage] | None = None) -
         if known is not None and not rule.rounded:
             result += [known[rule.id]] if rule.id in known else []
             continue
-        stage = rule.stage(sides)
+        stage = by_either_decision(rule.stage, sides)
         if stage is None:
             continue
         if sides.port.workers and rule.each_worker:
             stage = rule.with_workers(merged(stage, map(rule.stage, others)), workers)
-        result.append(
-            undecided_if_random(stage, sides.port, sides.reference) if rule.trains else stage
-        )
+        if rule.trains:
+            stage = undecided_if_random(stage, sides.port, sides.reference)
+        result.append(stage)
     return result

@@ -18,6 +18,7 @@ class Absent(enum.Enum):
 
     NOT_IN_TASK = "the task has nothing to compare"  # no clipping, no BatchNorm, not asked for
     TOO_SHORT = "too few updates"  # the stage's note is a line of "not exercised"
+    CHAOTIC = "rounding decides about later updates"  # as above
     NOT_READ = "nothing was read or run"  # no tensors, no kernel: the stage is undecided
 
 
@@ -32,6 +33,8 @@ class Stage:
     hints: Sequence[str] = ()  # possible causes
     failed: str = ""  # why the stage differs without an array to compare; empty otherwise
     undecided: str = ""  # why the stage's numbers decide nothing; empty otherwise
+    # arrays that are left out, because float32 cannot show so small a change
+    too_small: Sequence[str] = ()
     # whether the port's arrays are overwritten before anything is computed with them
     overwritten: bool = False
     absent: Absent = Absent.NOT_READ  # why there are no differences, if there are none

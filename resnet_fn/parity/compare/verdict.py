@@ -13,7 +13,12 @@ from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.coverage import Coverage, coverage_of
 from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
-from resnet_fn.parity.compare.notes import settings_notes, sharing_notes, training_notes
+from resnet_fn.parity.compare.notes import (
+    constant_notes,
+    settings_notes,
+    sharing_notes,
+    with_frozen_norms,
+)
 from resnet_fn.parity.compare.outputs import buffers_without_counterpart
 from resnet_fn.parity.compare.probes import (
     ComparedProbes,
@@ -25,12 +30,14 @@ from resnet_fn.parity.compare.rules import RULES, compare_stages
 from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
 from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import RATE, Rounding, Trace
+from resnet_fn.parity.trace.data import RATE, Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference
 from resnet_fn.parity.trace.environment import environment_notes
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.source import ProbeRounding
-from resnet_fn.parity.trace.stages import EVAL_FORWARD, GRADIENTS
+from resnet_fn.parity.trace.stages import EVAL_FORWARD, GRADIENTS, TRAIN_FORWARD
+
+_NOT_EXERCISED = Absent.TOO_SHORT, Absent.CHAOTIC
 
 
 class Request(NamedTuple):
@@ -52,6 +59,8 @@ class Verdict:
     notes: Sequence[str]  # settings that differ, whether or not the numbers show it
     # the number of ReLU inputs within rounding of 0; 0 unless gradients differ and all layers agree
     ties: int = 0
+    # ties of functions that explain differences: "net.py:12, long: 3 ties"
+    tied: Sequence[str] = ()
     # changes that made the nets comparable, one line each
     changed: Sequence[str] = ()
     # versions and variables that differ, one line each
@@ -75,6 +84,11 @@ class Verdict:
     def agrees(self) -> bool:
         """Whether no stage differs and no stage is undecided."""
         return not any(stage.verdict in (DIFFERS, UNDECIDED) for stage in self.stages)
+
+    @property
+    def lent(self) -> list[Difference]:
+        """The arrays that pass by a wide bound only (`Difference.is_lent`)."""
+        return [item for stage in self.stages for item in stage.differences if item.is_lent]
 
     @property
     def first_stage(self) -> Stage | None:
@@ -154,6 +168,7 @@ def verdict(
     result, request = evidence.earlier, evidence.earlier and evidence.earlier.request
     if result is None:
         result = _first_verdict(port, reference, names, initialisation)
+        result = _with_ties(result, port, reference, initialisation)
         width = _wanted_width(result, evidence.tie_widths)
         if width is not None:
             return dataclasses.replace(result, request=Request(tie_width=width))
@@ -179,11 +194,14 @@ def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation
     layers = compare_layers(port.layers, reference.layers, names.layers)
     order, rounding = order_of(port, names), reference.rounding
     sides = sides_of(port, reference, names, rounding, order, layers, initialisation)
-    settings = settings_notes(port.layers["eval"], reference.layers["eval"], names.layers)
+    apart = {one.name for one in layers if one.output.verdict == DIFFERS}
+    same = {one.name for one in layers if one.mode == "train"} - apart
+    with_frozen = with_frozen_norms(port.layers), with_frozen_norms(reference.layers)
+    settings = settings_notes(*with_frozen, names.layers, same)
     notes = [
         *settings,
         *sharing_notes(names, port.tied),
-        *training_notes(names, port.trainable, reference.trainable),
+        *constant_notes(port.attributes, reference.initial, names),
     ]
     modes = port.environment.get("mode"), reference.environment.get("mode")
     return Verdict(
@@ -218,7 +236,7 @@ def _changes(sides: Sides) -> list[str]:
     added = ((name, one) for name, one in names.parameters.items() if one.added)
     lines += [f"{name}: {one} in the reference, {terms}" for name, one in added]
     start, after = port.run.start, port.run.after
-    idle = [name for name in sides.arrays.all if after and name in sides.without_gradient]
+    idle = [name for name in sides.arrays.all if after and name in sides.at_most_decayed]
     if decayed := [name for name in idle if (after[0][name] != start[name]).any()]:
         words = "this step applies weight decay without a gradient, but torch does not"
         lines.append(f"{words}: {few(decayed)}")
@@ -239,6 +257,36 @@ def _wanted_width(result: Verdict, widths: Sequence[float]) -> float | None:
     return next((width for width in widths if width >= needed), max(widths))
 
 
+def _with_ties(result: Verdict, port: Trace, reference: Trace, initialisation: bool) -> Verdict:
+    """Return the verdict apart from what ties of functions such as `long` change, if it differs."""
+    first = result.first_computed
+    if reference.ties is None or first is None:
+        return result
+    differs = [stage.id for stage in result.stages if stage.verdict == DIFFERS]
+    forward = any((one.name, one.mode) == (TRAIN_FORWARD.name, "train") for one in differs)
+    rounding = allowed.with_ties(reference.rounding, reference.ties.rounding, forward)
+    stages = _compared_again(result, port, reference, rounding, initialisation, reference.ties.run)
+    if any(stage.id == first.id and stage.verdict == DIFFERS for stage in stages):
+        return result  # ties are not the reason
+    tied = reference.ties.lines
+    return dataclasses.replace(result, stages=stages, rounding=rounding, tied=tied)
+
+
+def _compared_again(
+    result: Verdict,
+    port: Trace,
+    reference: Trace,
+    rounding: Rounding,
+    initialisation: bool,
+    otherwise: Run | None,
+) -> list[Stage]:
+    """Return the stages, compared with another rounding or with ties."""
+    order = order_of(port, result.names)
+    given = (port, reference, result.names, rounding, order, result.layers, initialisation)
+    known = None if otherwise else {stage.id: stage for stage in result.stages}
+    return compare_stages(sides_of(*given, otherwise), known)
+
+
 def _with_flipped_ties(
     result: Verdict,
     port: Trace,
@@ -250,10 +298,9 @@ def _with_flipped_ties(
     result = dataclasses.replace(result, request=None)
     if flipped is None:
         return result
-    rounding = allowed.with_flipped_ties(reference.rounding, flipped[0])
-    order = order_of(port, result.names)
-    sides = sides_of(port, reference, result.names, rounding, order, result.layers, initialisation)
-    stages = compare_stages(sides, {stage.id: stage for stage in result.stages})
+    rounding = allowed.with_flipped_ties(result.rounding, flipped[0])
+    otherwise = reference.ties.run if reference.ties and result.tied else None
+    stages = _compared_again(result, port, reference, rounding, initialisation, otherwise)
     return dataclasses.replace(result, stages=stages, ties=flipped[1], rounding=rounding)
 
 
@@ -286,7 +333,7 @@ def _with_probes(
         coverage = coverage_of(
             port, reference, result.names, result.layers, result.stages, probed, idle
         )
-        short = [one.note for one in result.stages if one.absent is Absent.TOO_SHORT]
+        short = [one.note for one in result.stages if one.absent in _NOT_EXERCISED]
         coverage = dataclasses.replace(coverage, not_exercised=[*coverage.not_exercised, *short])
     except Exception as error:
         return _without_probes(result, error)

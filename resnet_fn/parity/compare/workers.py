@@ -67,10 +67,34 @@ class PortWorkers:
 def merged(stage: Stage, others: Iterable[Stage | None]) -> Stage:
     """Return the stage of rank 0 with what ranks 1, 2, … have different."""
     differences = [*stage.differences]
+    left_out, hints = [*stage.left_out], [*stage.hints]
+    failed, undecided = [stage.failed], [stage.undecided]
     for rank, other in enumerate(others, 1):
-        new = [one for one in (other.differences if other else ()) if one not in differences]
-        differences += [replace(one, id=replace(one.id, worker=rank)) for one in new]
-    return replace(stage, differences=differences)
+        if other is None:
+            continue
+        differences += _new(rank, other.differences, stage.differences)
+        left_out += _new(rank, other.left_out, stage.left_out)
+        hints += [hint for hint in other.hints if hint not in hints]
+        if other.failed and other.failed not in failed:
+            failed.append(f"worker {rank}: {other.failed}")
+        reason = other.reason if other.verdict == UNDECIDED else ""
+        if reason and reason != stage.reason:
+            undecided.append(f"worker {rank}: {reason}")
+    return replace(
+        stage,
+        differences=differences,
+        left_out=left_out,
+        hints=hints,
+        failed="; ".join(filter(None, failed)),
+        undecided="; ".join(filter(None, undecided)),
+    )
+
+
+def _new(
+    rank: int, items: Iterable[Difference], of_first: Sequence[Difference]
+) -> list[Difference]:
+    """Return a worker's differences that rank 0 does not have."""
+    return [replace(one, id=replace(one.id, worker=rank)) for one in items if one not in of_first]
 
 
 def _combined(

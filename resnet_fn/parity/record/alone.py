@@ -39,6 +39,19 @@ def changes_alone(
     return changes
 
 
+def _times(factor: np.float32, output: np.ndarray) -> np.ndarray:
+    """Return an output of type float times a factor, in which masks of `finfo.min` stay finite."""
+    if output.dtype.kind != "f":
+        return output
+    with np.errstate(over="ignore"):
+        larger: np.ndarray = output * factor
+    beyond = np.isinf(larger) & np.isfinite(output)
+    if not beyond.any():
+        return larger
+    largest = np.finfo(larger.dtype).max
+    return np.where(beyond, np.copysign(largest, larger), larger)
+
+
 def losses_alone(
     loss: Callable[[Tree, Tree], np.ndarray],
     outputs: Arrays,
@@ -64,10 +77,7 @@ def losses_alone(
             return np.concatenate([leaf, leaf])[:samples] if fits else leaf
 
         factor = np.float32(times)
-        larger = {
-            name: take(value) * (factor if value.dtype.kind == "f" else 1)
-            for name, value in outputs.items()
-        }
+        larger = {name: _times(factor, take(value)) for name, value in outputs.items()}
         with contextlib.suppress(Exception):
             example = with_leaves(like, larger, tensor)
             value = loss(example, map_tree(take, labels))

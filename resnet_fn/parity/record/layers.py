@@ -9,6 +9,7 @@ import numpy as np
 
 from resnet_fn.parity.record.kinds import WHOLE, kind_of, parts_of
 from resnet_fn.parity.record.layer_settings import settings_of
+from resnet_fn.parity.record.packed import is_packed, padded
 from resnet_fn.parity.trace.layer import Layer, fingerprint
 from resnet_fn.parity.trace.returned import as_real, is_array, returned, shape_of
 from resnet_fn.parity.trace.tree import leaves
@@ -67,10 +68,14 @@ def record_layers(
 
         def before(layer: Any, inputs: Any, named: Any) -> None:
             # a layer may write into inputs
+            if inputs and is_packed(inputs[0]):
+                array, _ = padded(inputs[0])
+                taken.append([array])
+                return
             taken.append([_array(value) for value in _tensors((inputs, named))])
 
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
-            given, result = taken.pop(), next(_returned(output), None)
+            given, (result, valid) = taken.pop(), _first_output(output)
             first = given[0] if given else None
             visit(
                 Layer(
@@ -80,10 +85,11 @@ def record_layers(
                     class_name=type(layer).__name__,
                     settings=settings_of(layer, first),
                     input=first,
-                    output=None if result is None else _array(result),
+                    output=result,
                     parameters=shapes,
                     leaf=leaf,
                     further=tuple(map(fingerprint, given[1:])) if whole else (),
+                    valid=valid,
                 )
             )
 
@@ -116,8 +122,18 @@ def _array(tensor: Any) -> np.ndarray:
     return np.array(as_real(tensor.numpy()), np.float64)
 
 
-def _returned(output: Any) -> Iterator[Any]:
-    return (leaf for _, leaf in returned(output) if _is_tensor(leaf))
+def _first_output(output: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the first tensor of an output and, if it is packed sequences, a mask of their steps."""
+    candidates = [output]
+    if isinstance(output, tuple):
+        candidates += output[:1]
+    for one in candidates:
+        if is_packed(one):
+            return padded(one)
+    for _, leaf in returned(output):
+        if _is_tensor(leaf):
+            return _array(leaf), None
+    return None, None
 
 
 def _tensors(tree: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.record.cells import unchanged, write
+from resnet_fn.parity.record.cells import as_before, write
 from resnet_fn.parity.record.common import what_failed
 from resnet_fn.parity.trace.returned import as_real, named_outputs
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
@@ -147,19 +147,12 @@ def call(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
-    """Return a net's outputs on a batch, and restore the net's mode.
-
-    In training mode, restore the statistics too.
-    """
-    was_training = net.training
-    net.set_train(train)
-    try:
-        with explained(inputs), unchanged(net.get_parameters() if train else ()):
-            outputs = call(net, inputs)
-            outputs_of(outputs)  # operations may fail after the call
-            return outputs
-    finally:
-        net.set_train(was_training)
+    """Return a net's outputs on a batch, and restore the net's mode and state."""
+    with explained(inputs, train=train), as_before(net):
+        net.set_train(train)
+        outputs = call(net, inputs)
+        outputs_of(outputs)  # operations may fail after the call
+        return outputs
 
 
 class MissingKernelError(ValueError):
@@ -167,9 +160,11 @@ class MissingKernelError(ValueError):
 
 
 @contextlib.contextmanager
-def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
+def explained(inputs: Tree, compiled: bool = False, train: bool = False) -> Iterator[None]:
     """Turn an error inside a `with` block into a ValueError that lists the inputs and suggests a
     fix.
+
+    `train` is whether the net runs in training mode.
     """
     try:
         with process.ending_mixed_precision():
@@ -183,13 +178,18 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
                 f"no {device} kernel: {kernel[kernel.lastindex or 0]}; run `parity record` on a "
                 "device that has one"
             )
+        elif "StridedSliceGrad" in text:
+            fix = (
+                "MindSpore's gradient of a slice with a step, x[:, ::2], or without elements fails on "
+                "a CPU; write it otherwise, for example as a reshape and an index"
+            )
         elif shapes:
             fix = "give the net the inputs that the reference takes"
         elif compiled or _OF_GRAPHS in text:
             fix = (
                 "correct what does not compile, or compare the net uncompiled with --mode pynative"
             )
-        failed = what_failed("net", inputs, error, fix)
+        failed = what_failed("net", inputs, error, fix, train)
         raise (MissingKernelError(str(failed)) if kernel else failed) from error
 
 

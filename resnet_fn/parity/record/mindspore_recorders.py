@@ -27,7 +27,8 @@ def recording_reduce(
     keep_sent, sent = recorder(shapes, "sent")
     keep_received, received = recorder(shapes, "received")
     count = len(shapes)
-    first = tuple(next(iter(shapes.values())))
+    first_shape = next(iter(shapes.values()))
+    first = tuple(first_shape)
 
     def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         sums = all_reduce(tensors)
@@ -58,7 +59,8 @@ def recorder(
 
     def keep(tensors: Sequence[Tensor]) -> None:
         for index in range(len(parameters)):
-            _assign(parameters[index], _cast(tensors[index], kinds[index]))
+            value = _cast(tensors[index], kinds[index])
+            _assign(parameters[index], value)
 
     def kept() -> Arrays:
         arrays = map(array_of, parameters)
@@ -76,16 +78,21 @@ def output_recorder(
     numbers and texts are constants of the code.
     """
     if not compiled:
-        last: list[Arrays] = []
+        last: Arrays = {}
 
         def keep_any(outputs: Any) -> None:
-            last[:] = [outputs_of(outputs)]
+            last.clear()
+            last.update(outputs_of(outputs))
 
-        return keep_any, lambda: last[0]
+        return keep_any, lambda: dict(last)
+
     constants = outputs_of(like)
     pick, tensors = picker(like)
-    types = {name: _stored_type(one) for name, one in tensors.items()}
-    shapes = {name: one.shape for name, one in tensors.items()}
+    types = {}
+    shapes = {}
+    for name, tensor in tensors.items():
+        types[name] = _stored_type(tensor)
+        shapes[name] = tensor.shape
     keep, kept = recorder(shapes, title, types)
 
     def keep_outputs(outputs: Any) -> None:
@@ -99,13 +106,15 @@ def picker(like: Any) -> tuple[Callable[[Any], tuple[Tensor, ...]], dict[str, Te
     `like`, and the tensors of `like` by name, in the same order.
     """
     named = tensor_paths(like, Tensor)
-    paths, outputs = tuple(named.values()), named_outputs(like)
+    paths = tuple(named.values())
+    outputs = named_outputs(like)
 
     def pick(outputs: Any) -> tuple[Tensor, ...]:
         tensors: tuple[Tensor, ...] = ()
         for index in range(len(paths)):
             value = outputs
-            for key, is_attribute in paths[index]:
+            path = paths[index]
+            for key, is_attribute in path:
                 value = getattr(value, key) if is_attribute else value[key]
             tensors += (value,)
         return tensors
@@ -114,8 +123,9 @@ def picker(like: Any) -> tuple[Callable[[Any], tuple[Tensor, ...]], dict[str, Te
 
 
 def _stored_type(tensor: Tensor) -> Any:
-    halves = (mindspore.float16, mindspore.bfloat16)
-    return mindspore.float32 if tensor.dtype in halves else tensor.dtype
+    kind = tensor.dtype
+    is_half = kind in (mindspore.float16, mindspore.bfloat16)
+    return mindspore.float32 if is_half else kind
 
 
 def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
@@ -140,11 +150,17 @@ def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]
     return Optimizer(optimizer.state, record_and_update)
 
 
-def recording_loss(loss: Loss, keep: Callable[[Any], None]) -> Loss:
+def recording_loss(loss: Loss, keep: Callable[[Any], None] | None) -> Loss:
     """Return a loss that also calls `keep` with the outputs. It is a float32 without axes."""
+
+    def compute(values: Any, targets: Any) -> Tensor:
+        return loss(values, targets).reshape(()).astype(mindspore.float32)
+
+    if keep is None:
+        return compute
 
     def record(values: Any, targets: Any) -> Tensor:
         keep(values)
-        return loss(values, targets).reshape(()).astype(mindspore.float32)
+        return compute(values, targets)
 
     return record

@@ -1,9 +1,8 @@
 """Run the net, and each layer alone, on probes: other inputs than the batches."""
 
 import contextlib
-import copy
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -87,7 +86,8 @@ def compute_probes(
     probes: Probes = {NET: {}}
     for title, (given, compute) in of_net.items():
         if asked is None or title in asked.get(NET, ()):
-            norms = [norm(leaf) for leaf in named_leaves(given, "").values()]
+            named = named_leaves(given, "")
+            norms = [norm(leaf) for leaf in named.values()]
             probe = _probe(compute, given, caller, norms)
             if probe:
                 probes[NET][title] = probe
@@ -113,7 +113,8 @@ def compute_probes(
             of_layer = probes.setdefault(name, {})
             if probe:
                 of_layer[title] = probe
-                held += sum(value.size for value in probe.outputs.values())
+                for value in probe.outputs.values():
+                    held += value.size
     return probes
 
 
@@ -454,31 +455,3 @@ def measure(
                 if x is not None and x.shape == value.shape:
                     error = times * relative_error(x, value)
                 errors[name] = max(error, errors.get(name, 0.0))
-
-
-@contextlib.contextmanager
-def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
-    """Restore the attributes of layers after a `with` block, including changed lists, dicts and
-    sets.
-    """
-    kept = []
-    for layer in layers:
-        attributes = vars(layer)
-        kept.append((attributes, dict(attributes)))
-    filled = []
-    for _, before in kept:
-        for value in before.values():
-            if type(value) in (list, dict, set):
-                filled.append((value, copy.copy(value)))
-    try:
-        yield
-    finally:
-        for attributes, before in kept:
-            attributes.clear()
-            attributes.update(before)
-        for value, before in filled:
-            value.clear()
-            if isinstance(value, list):
-                value.extend(before)
-            else:
-                value.update(before)

@@ -1,7 +1,8 @@
 """Run a torch module and its layers, and record what each layer computes."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -9,17 +10,19 @@ import torch
 from resnet_fn.parity.record.common import parameter_roles
 from resnet_fn.parity.record.layers import record_layers, recorded_layers
 from resnet_fn.parity.record.probes import Caller, compute_probes
+from resnet_fn.parity.record.torch_copy import copied
+from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import in_float64
 from resnet_fn.parity.record.torch_module import (
     array_of,
     call,
-    copied,
     dtype_of,
     in_precision,
     layer_by_layer,
     outputs_of,
     tensors,
 )
+from resnet_fn.parity.record.torch_ties import ReluInputs
 from resnet_fn.parity.trace.data import Probes
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
@@ -40,13 +43,17 @@ def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]
 
 def layers_with_rounding(
     reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str
-) -> list[Layer]:
-    """Return all layers' executions.
+) -> tuple[list[Layer], list[float]]:
+    """Return all layers' executions, and the rounding of the input of each call of a ReLU.
 
-    The rounding of inputs and outputs is the relative error against float64.
+    The rounding of inputs and outputs is the relative error against float64, which decides as
+    float32 does. It is infinite if the shapes differ.
     """
-    layers = layers_of(reference, inputs, train)
-    with in_float64():
+    decisions, relus = Decisions(), ReluInputs()
+    with Deciding(decisions.note), relus.keep():
+        layers = layers_of(reference, inputs, train)
+    decisions.restart()
+    with Deciding(decisions.kept), relus.compare(), in_float64():
         exact = {
             layer.title: layer
             for layer in layers_of(in_precision(copied(reference), torch.float64), inputs, train)
@@ -62,16 +69,26 @@ def layers_with_rounding(
                     f"{what}_rounding",
                     relative_error(getattr(one, what), getattr(other, what)),
                 )
-    return layers
+    return layers, relus.roundings
 
 
 def probes_of(
     module: torch.nn.Module,
     inputs: Tree,
     executions: Sequence[Layer],
+    without_dropout: Callable[[torch.nn.Module], AbstractContextManager[None]],
     asked: AskedProbes | None = None,
 ) -> Probes:
-    """Run a module and its layers on probes (changed inputs)."""
+    """Run a module and its layers on probes (changed inputs).
+
+    Copies run in training mode in the context `without_dropout`.
+    """
+
+    def train(tree: Tree) -> Any:
+        copy = copied(module).train()
+        with without_dropout(copy):
+            return call(copy, convert(tree))
+
     convert = functools.partial(tensors, dtype=dtype_of(module))
     caller = Caller(
         array_of,
@@ -84,7 +101,7 @@ def probes_of(
         return compute_probes(
             layers,
             lambda tree: call(module, convert(tree)),
-            lambda tree: call(copied(module).train(), convert(tree)),
+            train,
             inputs,
             executions,
             caller,
@@ -96,4 +113,6 @@ def roles_of(module: torch.nn.Module) -> dict[str, Any]:
     """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
     buffers = list(module.named_buffers(remove_duplicate=False))
     named = [*module.named_parameters(remove_duplicate=False), *buffers]
-    return parameter_roles(named, [name for name, _ in buffers])
+    saved = module.state_dict()
+    roles = parameter_roles(named, [name for name, _ in buffers])
+    return {**roles, "buffers": {name: name in saved for name, _ in buffers}}

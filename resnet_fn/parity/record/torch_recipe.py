@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, OptimizerPlan
+from resnet_fn.parity.record.common import loss_of_logits, mean_size
+from resnet_fn.parity.trace.plan import MEAN_SIZE, AveragePlan, LossPlan, OptimizerPlan
 
 
 def recipe_loss(plan: LossPlan) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
@@ -35,6 +36,13 @@ def recipe_loss(plan: LossPlan) -> Callable[[torch.Tensor, torch.Tensor], torch.
         return _focal(logits, targets).sum(1).mean()
 
     return loss
+
+
+def loss_of(plan: LossPlan, outputs: Any) -> Callable[[Any, Any], Any]:
+    """Return the plan's loss as a function of (outputs, labels). `outputs` is an example."""
+    if plan.name == MEAN_SIZE:
+        return mean_size(outputs)
+    return loss_of_logits("the reference", outputs, recipe_loss(plan))
 
 
 def _smoothed(

@@ -54,6 +54,8 @@ def write_json(ladder: Verdict, path: str) -> None:
         },
         "settings": ladder.notes,
         "undecided_relu_inputs": ladder.ties,
+        "ties": ladder.tied,
+        "passed_by_wide_bounds": {title_of(one.id): one.why for one in reversed(ladder.lent)},
         # of two modes the larger
         "beyond_rounding": {title_of(one.id): one.beyond for one in reversed(ladder.beyond)},
         "probes": [

@@ -6,7 +6,7 @@ from collections import Counter
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
 from resnet_fn.parity.compare.verdict import Verdict
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
-from resnet_fn.parity.trace.difference import OK, ROUNDING, UNDECIDED
+from resnet_fn.parity.trace.difference import OK, ROUNDING, UNDECIDED, WIDE
 from resnet_fn.parity.trace.stages import GRADIENTS
 
 _MODES = {
@@ -38,6 +38,8 @@ def table(ladder: Verdict) -> str:
         lines.append(
             f"          {undecided}, over all batches and updates; rounding includes both cases"
         )
+    for line in ladder.tied:
+        lines.append(f"rounding decides at {line}; only what they change is excused")
     uncompiled = (
         []
         if ladder.compiled
@@ -64,7 +66,9 @@ def cells(stage: Stage) -> list[str]:
             f"{worst.tolerance:.0e}",
             rounding,
         ]
-        verdict += f" ({title_of(worst.id)})" * (len(stage.differences) > 1 and stage.verdict != OK)
+        if worst.why and (stage.verdict == ROUNDING or worst.is_lent):
+            verdict += f" by {worst.why}"
+        verdict += f" ({title_of(worst.id)})" * (len(stage.differences) > 1 and worst.verdict != OK)
         verdict += "".join(
             f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words
         )
@@ -94,7 +98,7 @@ def findings(ladder: Verdict) -> list[str]:
         undecided, every = ladder.counts
         if undecided:
             within += f"; {undecided} of {every} arrays undecided"
-        how = f"{'' if ladder.compiled else ', not compiled'}{within}{but}"
+        how = f"{'' if ladder.compiled else ', not compiled'}{within}{_lent(ladder)}{but}"
         compared = f", {ladder.coverage.compared}" if ladder.coverage.compared else ""
         lines = [f"verdict: both compute the same{how}{compared}"]
         lines += [line] if (line := ladder.coverage.line) else []
@@ -126,6 +130,18 @@ def findings(ladder: Verdict) -> list[str]:
         lines += ["undecided:"] if ladder.undecided else []
     lines += [f"  {title_of_stage(stage)}: {doubt_of(stage)}" for stage in ladder.undecided]
     return lines + ladder.probed.lines()
+
+
+def _lent(ladder: Verdict) -> str:
+    """Return how many arrays pass by a bound above `WIDE` only, or an empty string."""
+    if not ladder.lent:
+        return ""
+    _, total = ladder.counts
+    reasons = Counter(item.why for item in ladder.lent)
+    counts = [f"{count} {why}" for why, count in reasons.most_common()]
+    words = ", ".join(counts)
+    many = f"{len(ladder.lent)} of {total} arrays"
+    return f"; {many} pass by a bound above {WIDE:g} ({words})"
 
 
 def _agreement(ladder: Verdict) -> str:

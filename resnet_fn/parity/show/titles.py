@@ -49,6 +49,8 @@ def title_of(array: ArrayId) -> str:
         title = f"whether {title} is updated"
     elif array.setting:
         title = f"{array.setting} of {title}"
+    if array.change:
+        title = f"change of {title}"
     if array.update and title:
         title += f" of update {array.update}"
     elif array.update:

@@ -18,6 +18,9 @@ class StageId:
     masked: bool = False  # whether the same dropout masks are used on both sides
     drawn: bool = False  # whether constant arrays have random numbers instead (`draw_constants`)
     update: int = 0  # the number of the update after which weights are compared, if it varies
+    # of measured rounding: whether it is that of the large numbers of each array, which are
+    # compared apart (`difference.large_numbers`)
+    large: bool = False
 
     @property
     def of_first_batch(self) -> "StageId":
@@ -39,9 +42,9 @@ class ArrayId:
     factor: int = 0  # … the factor of the outputs
     rows: tuple[int, int] | None = None  # of an initial array: (first, one after the last)
     row: int | None = None  # … or a single row of these
-    moment: str = (
-        ""  # … "mean", "std", "kurtosis", "distribution", "orthogonal", "clone" or "each build"
-    )
+    # … "mean", "std", "kurtosis", "distribution", "orthogonal", "clone" or "each build"
+    moment: str = ""
+    change: bool = False  # whether the change of the array is meant, not its values
 
 
 Key = str | int  # the name of a parameter or output, or the number of an update
@@ -55,6 +58,8 @@ def array_id(key: Key) -> ArrayId:
 INPUTS, INITIALISATION = StageId("inputs"), StageId("initialisation")
 
 UNTRAINED, WEIGHTS = StageId("untrained arrays"), StageId("weights")
+
+TRAINED = StageId("trained arrays")
 
 EVAL_FORWARD, TRAIN_FORWARD = StageId("forward", "eval"), StageId("forward", "train")
 

@@ -61,6 +61,21 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
     return function(tree)
 
 
+def shared(arrays: Arrays, like: Arrays) -> Arrays:
+    """Return arrays of which those that equal the array of the same name in `like` are that array.
+
+    A net's arrays are large, and several states of a net have many in common.
+    """
+    return {
+        name: like[name] if name in like and _equal(array, like[name]) else array
+        for name, array in arrays.items()
+    }
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and np.array_equal(a, b)
+
+
 def split(tree: Tree, parts: int) -> list[Tree]:
     """Split a tree into micro-batches: every leaf [n, …] into equal pieces along the first axis."""
     if parts == 1:
