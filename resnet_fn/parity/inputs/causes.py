@@ -15,6 +15,7 @@ from resnet_fn.parity.inputs.resizing import (
     LETTERBOX,
     ORIGIN,
     SHORT,
+    SQUASH,
     WHOLE,
     Geometry,
 )
@@ -95,7 +96,7 @@ def _by_colour(port: Values, reference: Values) -> Values:
     """Return the port's values with its channels in the reference's order of colours."""
     here = channels_of(port)
     there = channels_of(reference)
-    if sorted(here) != sorted(there):
+    if here == there or sorted(here) != sorted(there):
         return port
     order = [here.index(colour) for colour in there]
     return Values(port.matrix[order], port.offset[order])
@@ -217,6 +218,8 @@ def _of_geometry(port: Preparation, reference: Preparation) -> Iterator[Cause]:
         order = {here.kind, there.kind} == {SHORT, CROP_FIRST}
         what = "order of crop and resize" if order else "geometry"
         yield _cause(what, _words(here), _words(there), "resize")
+    elif here.size != there.size and here.kind == SQUASH:
+        yield _cause("geometry", _words(here), _words(there), "resize")
     elif here.size != there.size:
         what = "the short side"
         if here.kind == CROP_FIRST:
@@ -241,6 +244,8 @@ def _of_border(port: Preparation, reference: Preparation) -> Iterator[Cause]:
 
 def _words(geometry: Geometry) -> str:
     size = f" ({geometry.size})" if geometry.size else ""
+    if geometry.kind == SQUASH and geometry.size:
+        return f"squashed to {geometry.size} × {geometry.size}, then cropped"
     if geometry.kind == CROP_FIRST and not geometry.size:
         size = " (the largest square)"
     return f"{geometry.kind}{size}"
@@ -277,7 +282,12 @@ def _full_names(here: Geometry, there: Geometry) -> tuple[str, str]:
 
 def _of_rounding(here: Geometry, there: Geometry) -> Iterator[Cause]:
     if here.long != there.long and here.kind in (SHORT, LETTERBOX):
-        yield _cause("rounding of the long side", here.long, there.long, "resize")
+        yield _cause(
+            "rounding of the long side",
+            here.long,
+            there.long,
+            "resize",
+        )
     if here.crop != there.crop:
         what = "the picture's offset" if here.kind == LETTERBOX else "the crop's offset"
         yield _cause(f"rounding of {what}", here.crop, there.crop, "crop")

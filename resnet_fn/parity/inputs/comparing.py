@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.inputs.causes import Cause, causes_of
 from resnet_fn.parity.inputs.exercised import not_exercised
 from resnet_fn.parity.inputs.fitting import Fitter, Preparation
@@ -114,20 +114,29 @@ def compare_pictures(
             not_exercised=missing,
             unread=unread,
         )
-    fitters, fits = _fitted(pairs)
+    fitters, fits, failed = _fitted(pairs)
     level = next((one.values.level for one in fits if one is not None), None)
     compared = _pixel_results(pairs, level)
-    causes, settings = _causes(fits, pairs, compared)
+    try:
+        causes, settings = _causes(fits, pairs, compared)
+        missing = [*not_exercised(fits, [*pairs], fitters), *missing]
+    except Exception as error:  # costs the explanation, never the verdict
+        causes, settings = [], []
+        failed = failed or _failure(error)
     results = {one.picture: one for one in (*others, *compared.values())}
     return InputsVerdict(
         stages=[*stages, _ranges(pairs), _pixels(compared), *label_stages],
         pictures=[results[one] for one in reference],
         causes=causes,
         settings=[*kinds, *settings],
-        not_exercised=[*not_exercised(fits, [*pairs], fitters), *missing],
+        not_exercised=[failed, *missing] if failed else missing,
         unread=unread,
         preparations={"port": fits[0], "reference": fits[1]},
     )
+
+
+def _failure(error: Exception) -> str:
+    return f"causes: the search failed ({type(error).__name__}: {first_line(error)})"
 
 
 def _pairs(
@@ -154,12 +163,15 @@ def _pairs(
 
 def _fitted(
     pairs: Mapping[Picture, tuple[Planes, Planes]],
-) -> tuple[list[Fitter], list[Preparation | None]]:
-    """Return the fitters and the preparations, first the port's."""
+) -> tuple[list[Fitter], list[Preparation | None], str]:
+    """Return the fitters and the preparations, first the port's, and why the search failed."""
     port = Fitter({picture: one for picture, (one, _) in pairs.items()})
     reference = Fitter({picture: one for picture, (_, one) in pairs.items()})
-    there = reference.fit()
-    return [port, reference], [port.fit(there), there]
+    try:
+        there = reference.fit()
+        return [port, reference], [port.fit(there), there], ""
+    except Exception as error:  # costs the explanation, never the verdict
+        return [port, reference], [None, None], _failure(error)
 
 
 def _reading(
@@ -325,6 +337,8 @@ def _causes(
         causes = relation_of([pairs[one.picture] for one in differing]) if differing else []
         who = "the port" if port is None else "the reference"
         words = f"{who} prepares plain pictures in no way that is known, so causes are incomplete"
+        if not any(one.is_plain and there.has_texture for one, (_, there) in pairs.items()):
+            words = "no cause is sought, because no plain picture has texture"
         return causes + ([Cause(words, "")] if differing else []), []
     causes = causes_of(port, reference)
     if not differing:

@@ -9,7 +9,7 @@ from resnet_fn.parity.inputs.decoding import PLAIN, decode
 from resnet_fn.parity.inputs.fitting import Fitter, Preparation, grid_of
 from resnet_fn.parity.inputs.pictures import FEATURES, Picture
 from resnet_fn.parity.inputs.pixels import MOST_LEVELS, RMS_LEVELS
-from resnet_fn.parity.inputs.resizing import CORNERS, CROP, SQUASH, WHOLE, Geometry, predict
+from resnet_fn.parity.inputs.resizing import CORNERS, CROP, SHORT, SQUASH, WHOLE, Geometry, predict
 
 _POINTS = 48  # rows and columns at which two ways to resize are compared
 
@@ -26,6 +26,8 @@ def not_exercised(
     """
     features = set[str]().union(*(one.features for one in compared))
     lines = [f"no picture with {words}" for name, words in FEATURES.items() if name not in features]
+    if compared and all("gray" in one.features for one in compared):
+        lines.append("the order of channels: every picture has one channel")
     reference = fits[1]
     if reference is None:
         return [*lines, "resize and crop: the reference's are not known"]
@@ -54,10 +56,11 @@ def _alternatives(way: Geometry) -> Iterator[tuple[str, Geometry]]:
             yield "antialiasing", dataclasses.replace(way, antialias=False)
         else:
             yield "align_corners", dataclasses.replace(way, coordinates=CORNERS)
-    if way.kind not in (SQUASH, WHOLE) and way.crop in ("round", "floor"):
+    is_cropped = way.kind != WHOLE and (way.kind != SQUASH or way.size)
+    if is_cropped and way.crop in ("round", "floor"):
         crop = "floor" if way.crop == "round" else "round"
         yield "the rounding of the crop's offset", dataclasses.replace(way, crop=crop)
-    if way.size and way.kind != CROP:
+    if way.kind == SHORT:
         long = "round" if way.long == "floor" else "floor"
         yield "the rounding of the long side", dataclasses.replace(way, long=long)
 

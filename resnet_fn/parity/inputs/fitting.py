@@ -81,7 +81,7 @@ class Fitter:
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
-        usable = [one for one in arrays if one.is_plain and _has_texture(arrays[one])]
+        usable = [one for one in arrays if one.is_plain and arrays[one].has_texture]
         # a picture that shrinks shows most
         self.plain = sorted(usable, key=lambda one: -min(one.size))[:_MOST_PLAIN]
         self.errors: dict[tuple[object, ...], tuple[Values | None, float]] = {}
@@ -297,10 +297,6 @@ class Fitter:
         return float(np.median(every)) if every.size else None
 
 
-def _has_texture(planes: Planes) -> bool:
-    return bool(planes.pixels.std() > 0) and min(planes.size) > 3
-
-
 def grid_of(size: tuple[int, int], points: int) -> Grid:
     """Return rows and columns that are spread over an array, its edges included."""
     rows, columns = (
@@ -324,6 +320,7 @@ def _ways(picture: Picture, out: tuple[int, int]) -> Iterator[Geometry]:
     yield Geometry(CROP_FIRST)
     for size in range(min(out), 2 * min(out) + 1, _STEP):
         yield Geometry(SHORT, size=size)
+        yield Geometry(SQUASH, size=size)
     for size in range(min(width, height) // 2, max(width, height) + 1, _STEP):
         yield Geometry(CROP_FIRST, size=size)
     for size in (min(out), round(min(out) / 0.875), min(out) + 32):
@@ -351,7 +348,7 @@ def _filters(way: Geometry) -> Iterator[Geometry]:
 def _roundings(way: Geometry) -> Iterator[Geometry]:
     """Yield a way with each rounding of the long side and of the crop's offset."""
     yield way
-    if way.kind in (SQUASH, WHOLE):
+    if way.kind == WHOLE or (way.kind == SQUASH and not way.size):
         return
     for long, crop in itertools.product(ROUNDINGS, (*ROUNDINGS, "top left")):
         yield dataclasses.replace(way, long=long, crop=crop)

@@ -23,6 +23,13 @@ class Planes:
         return self.pixels.shape[0], self.pixels.shape[1]
 
     @property
+    def has_texture(self) -> bool:
+        """Whether the picture varies enough to show how it was resized."""
+        spread = self.pixels.std((0, 1)).max()
+        largest = np.abs(self.pixels).max()
+        return bool(spread > 1e-3 * largest) and min(self.size) > 3
+
+    @property
     def channels(self) -> int:
         """The number of channels."""
         return self.pixels.shape[2]

@@ -83,4 +83,4 @@ def _place() -> str:
             transform = transform or type(owner).__name__ * is_transform
             continue
         return f"{os.path.basename(file)}:{line}" + f" ({transform})" * bool(transform)
-    return f"its {transform}" if transform else ""
+    return f"the reference's {transform}" if transform else ""

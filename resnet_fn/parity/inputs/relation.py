@@ -33,7 +33,7 @@ def relation_of(pairs: Sequence[tuple[Planes, Planes]]) -> list[Cause]:
     alike = [
         (here.pixels, there.pixels)
         for here, there in pairs
-        if here.pixels.shape == there.pixels.shape
+        if here.pixels.shape == there.pixels.shape and there.has_texture
     ]
     for name, turned in _TURNS.items() if alike else ():
         moved = [(here, turned(there)) for here, there in alike[:_PICTURES]]

@@ -28,7 +28,8 @@ class Geometry:
     filter: str = "bilinear"
     antialias: bool = True
     coordinates: str = HALF
-    # of the short side after the resize, or of a crop before it; 0: the picture's short side
+    # of the short side after the resize, of a crop before it (0: the picture's short side), or of
+    # both sides of a squashed picture (0: the array's)
     size: int = 0
     long: str = "floor"  # how the long side is rounded
     crop: str = "round"  # how the offset of the crop is rounded
@@ -171,7 +172,9 @@ def layout_of(
     """
     whole = (0, 0), picture
     if geometry.kind == SQUASH:
-        return *whole, out, (0, 0)
+        square = (geometry.size, geometry.size)
+        size = square if geometry.size else out
+        return *whole, size, _offset(geometry, size, out)
     if geometry.kind in (CROP, WHOLE):
         return (
             *whole,

@@ -13,6 +13,7 @@ from resnet_fn.parity.trace.difference import DIFFERS, OK, ROUNDING
 COLUMNS = ("stage", "compared", "max abs", "relative", "levels", "allowed", "verdict")
 
 _FORM = "{:24} {:>8} {:>9} {:>9} {:>7} {:>8}  {}"
+_MOST_PICTURES = 12
 _MOST_ITEMS = 6  # of the line "not exercised"; the JSON file and the page have all
 
 
@@ -28,7 +29,9 @@ def table(result: Result) -> str:
     shown = [one for one in verdict.pictures if one.verdict != OK]
     if shown:
         lines += ["", "pictures that are not equal:"]
-        lines += [f"  {picture_line(one)}" for one in shown]
+        lines += [f"  {picture_line(one)}" for one in shown[:_MOST_PICTURES]]
+        more = len(shown) - _MOST_PICTURES
+        lines += [f"  and {more} more (--json has all)"] if more > 0 else []
     return "\n".join(
         [
             *lines,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from resnet_fn.parity.inputs.pictures import pictures_in
 from resnet_fn.parity.trace.difference import DIFFERS
 
 SIZE = 64
@@ -26,7 +27,12 @@ def of_image(by_hand, decode):
     return lambda path: by_hand.normalised(by_hand.pixels(decode(path)))
 
 
-def squashed(by_hand, path, **options):
+def squashed_and_cropped(by_hand, path):
+    whole = by_hand.opened(path).resize((73, 73), RESAMPLING.BILINEAR)
+    return by_hand.normalised(whole.crop((4, 4, 4 + SIZE, 4 + SIZE)))
+
+
+def squashed(by_hand, path):
     return by_hand.normalised(by_hand.opened(path).resize((SIZE, SIZE), RESAMPLING.BILINEAR))
 
 
@@ -148,6 +154,11 @@ PLANTED = {
         lambda h: lambda path: squashed(h, path),
         None,
         "geometry: squashed in the port, the short side resized, then cropped (73)",
+    ),
+    "squash, then crop": (
+        lambda h: lambda path: squashed_and_cropped(h, path),
+        None,
+        "geometry: squashed to 73 × 73, then cropped in the port, the short side resized",
     ),
     "order of crop and resize": (
         lambda h: lambda path: largest_square(h, path),
@@ -288,6 +299,16 @@ def test_half_a_percent_of_deviation_is_a_difference(by_hand, compared):
     verdict = compared(changed(by_hand, deviation=by_hand.deviation * 1.006), by_hand)
     assert verdict.first_stage.name == "pixels"
     assert "mean and deviation" in verdict.causes[0].words
+
+
+def test_pictures_without_texture_show_no_cause(by_hand, compared, tmp_path):
+    for number in range(3):
+        Image.new("RGB", (99, 80), (70 * number, 90, 200)).save(tmp_path / f"{number}.png")
+    pictures, _ = pictures_in(str(tmp_path), 3)
+    verdict = compared(lambda path: by_hand(path) + 1, by_hand, pictures=pictures)
+    assert verdict.first_stage.verdict == DIFFERS
+    named = [cause.words for cause in verdict.causes]
+    assert named == ["no cause is sought, because no plain picture has texture"]
 
 
 def test_an_unknown_way_is_described_by_the_pixels(by_hand, compared):
