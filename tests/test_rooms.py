@@ -109,7 +109,7 @@ def is_command(module: str) -> bool:
     return module.endswith("__main__") or room(module) == "commands"
 
 
-def test_imports_stay_in_the_room_or_go_to_a_room_before():
+def test_imports_go_to_rooms_before():
     wrong = [
         f"{name} names {target}"
         for name in MODULES

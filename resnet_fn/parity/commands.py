@@ -48,8 +48,8 @@ _RECORD = """examples:
 Recording a PyTorch net needs only NumPy and PyTorch. Recording a MindSpore net does not need PyTorch.
 """
 _CODES = (
-    "exit codes: 0 both compute the same, 1 a difference or an error, 2 wrong usage, 3 an "
-    "undecided stage and no difference\n"
+    "exit codes: 0 both compute the same, 1 a difference or an error, 2 wrong usage,\n"
+    "            3 an undecided stage and no difference\n"
 )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +22,7 @@ from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.tasks import ladder_recipe
 from resnet_fn.parity.trace.data import Rounding
 from resnet_fn.parity.trace.probes import AskedProbes
-from resnet_fn.parity.trace.source import ProbeAnswer, Recorded, Source
+from resnet_fn.parity.trace.source import Masked, ProbeAnswer, Recorded, Source
 from resnet_fn.recipes import recipe
 
 UPDATES = 3
@@ -47,6 +48,9 @@ class Unsearched:
 
     def probe_rounding(self, asked: AskedProbes) -> ProbeAnswer | None:
         return self.source.probe_rounding(asked)
+
+    def with_fewer_masks(self, unmasked: Sequence[str]) -> Masked | None:
+        return self.source.with_fewer_masks(unmasked)
 
     def run(self, edits: Any) -> Any:
         raise LookupError("causes are not searched")

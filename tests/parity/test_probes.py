@@ -326,6 +326,17 @@ class PortedCounts(nn.Cell):
         return x
 
 
+def test_an_unused_limit_of_a_loss_is_listed():
+    """Each batch has a positive label, so the guard of an empty batch is not tried."""
+
+    def loss(outputs: Any, labels: Any) -> Any:
+        return (outputs[:, 0] * labels).sum() / labels.sum().clamp(min=1)
+
+    plan = plan_of(SGD, [(draw(4, 8), np.float32([0, 1, 0, 1]))], custom_loss=True)
+    trace = record_reference(Theirs(t.ReLU()), plan, loss)
+    assert any("clamp: nothing below 1" in line for line in trace.limits)
+
+
 def test_probes_that_fail_cost_the_probes_and_not_the_verdict():
     ladder = compared(draw(4, 8), Theirs(Counts()), Ours(nn.Identity()))
     assert ladder.agrees, table(ladder)

@@ -122,12 +122,23 @@ class Rates:
 
         `only` has the only rates that change; None: all change.
         """
-        places = [
-            place
-            for place in self._places
-            if only in (None, (place.layer, ""), (place.layer, place.attribute))
-        ]
+        places = [place for place in self._places if only is None or self._is_part(place, only)]
         return self._context(layers, places, lambda place: place.built)
+
+    def _is_part(self, place: _Place, only: Only) -> bool:
+        """Return whether a rate belongs to a dropout, as those of layers inside do that it passes
+        its own rate to.
+        """
+        layer, attribute = only
+        if place.layer == layer:
+            return attribute in ("", place.attribute)
+        if not place.layer.startswith(f"{layer}."):
+            return False
+        if not attribute:
+            return True
+        shares = {(name, word): share for name, word, share in self.dropped}
+        same = shares[place.layer, place.attribute] == shares[only]
+        return same and (attribute != "layerdrop" or place.attribute == attribute)
 
     @contextlib.contextmanager
     def _context(

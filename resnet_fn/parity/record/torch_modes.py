@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.parity.record import torch_decisions
 from resnet_fn.parity.record.torch_decisions import Call, Decisions
 
 _WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
@@ -160,7 +161,7 @@ class Limits(torch.overrides.TorchFunctionMode):
             stack = [
                 one
                 for one in traceback.extract_stack()[:-1]
-                if not one.filename.startswith(_INSIDE[0])
+                if not one.filename.startswith((_INSIDE[0], torch_decisions.__file__))
             ]
             # a call by this package, not by the user's code
             own = stack[-1].filename.startswith(_INSIDE[1])

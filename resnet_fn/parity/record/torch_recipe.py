@@ -1,6 +1,6 @@
 """Build the recipe's loss, optimizer and moving average in PyTorch.
 
-LARS, LAMB and focal loss follow their papers.
+LARS, LAMB, Lion and focal loss follow their papers.
 """
 
 from collections.abc import Callable, Mapping
@@ -121,6 +121,8 @@ def recipe_optimizer(plan: OptimizerPlan, module: torch.nn.Module) -> torch.opti
     if plan.name == "lars":
         return Lars(groups, momentum, plan.trust_coefficient)
     betas = (momentum, plan.beta2)
+    if plan.name == "lion":
+        return Lion(groups, betas)
     if plan.name == "lamb":
         return Lamb(groups, betas, plan.epsilon or 1e-6)
     adams = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
@@ -205,6 +207,32 @@ class Lamb(torch.optim.Optimizer):
                     ratio = w_norm / u_norm
                     u = u * ratio
                 w.sub_(group["lr"] * u)
+
+
+class Lion(torch.optim.Optimizer):
+    """The optimizer Lion (Chen et al., arXiv 2302.06675, algorithm 2)."""
+
+    def __init__(self, groups: Any, betas: tuple[float, float]) -> None:
+        super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
+        self.betas = betas
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Update every parameter that has a gradient."""
+        beta1, beta2 = self.betas
+        for group in self.param_groups:
+            rate = group["lr"]
+            decay = group["weight_decay"]
+            for w in _with_gradient(group):
+                state = self.state[w]
+                m = state.setdefault("exp_avg", torch.zeros_like(w))
+                g = w.grad
+                ahead = beta1 * m
+                ahead.add_(g, alpha=1 - beta1)
+                step = torch.sign(ahead)
+                w.sub_(rate * (step + decay * w))
+                m.mul_(beta2)
+                m.add_(g, alpha=1 - beta2)
 
 
 class Average(AveragedModel):

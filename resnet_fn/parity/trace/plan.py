@@ -21,7 +21,7 @@ MEAN_SIZE = "mean size of the outputs"  # the loss if the reference has nothing 
 class OptimizerPlan:
     """The optimizer of the updates. The learning rate is in `Plan.rates`."""
 
-    name: str  # "sgd", "adam", "adamw", "lars" or "lamb"
+    name: str  # "sgd", "adam", "adamw", "lars", "lamb" or "lion"
     momentum: float  # of SGD and LARS; β1 of the others
     nesterov: bool
     beta2: float
