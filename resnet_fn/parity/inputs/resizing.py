@@ -198,35 +198,25 @@ def layout_of(
             out,
             (0, 0),
         )
+    size = _resized_size(geometry, picture, out)
+    return *whole, size, _offset(geometry, size, out)
+
+
+def _resized_size(geometry: Geometry, picture: Place, out: Place) -> Place:
+    """Return the height and width after a resize that keeps the ratio of both."""
     rounded = _ROUND[geometry.long]
     if geometry.kind == LETTERBOX:
         factor = min(out[0] / picture[0], out[1] / picture[1])
-        size = (
-            min(out[0], max(1, rounded(picture[0] * factor))),
-            min(out[1], max(1, rounded(picture[1] * factor))),
-        )
-        return (
-            *whole,
-            size,
-            _offset(
-                geometry,
-                size,
-                out,
-            ),
-        )
-    short, long = min(picture), max(picture)
+        height = max(1, rounded(picture[0] * factor))
+        width = max(1, rounded(picture[1] * factor))
+        return min(out[0], height), min(out[1], width)
+    short = min(picture)
+    long = max(picture)
     # written as torchvision does, so that whole numbers stay whole
     other = max(1, rounded(geometry.size * long / short))
-    size = (geometry.size, other) if picture[0] <= picture[1] else (other, geometry.size)
-    return (
-        *whole,
-        size,
-        _offset(
-            geometry,
-            size,
-            out,
-        ),
-    )
+    if picture[0] <= picture[1]:
+        return geometry.size, other
+    return other, geometry.size
 
 
 def _offset(
