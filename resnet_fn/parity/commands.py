@@ -377,6 +377,8 @@ def _finish(
         f"{len(plan.batches)} updates of {size} samples with {plan.optimizer.name}, {seconds:.0f} s"
     )
     print(NOT_COMPARED)
+    if asked.inputs_verdict:
+        print(asked.inputs_verdict)
     if asked.json:
         json_file.write_json(ladder, asked.json)
     if asked.report:
