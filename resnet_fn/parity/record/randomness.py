@@ -1,6 +1,6 @@
 """Find layers that draw random numbers although dropout is 0."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
@@ -26,27 +26,41 @@ def is_apart(first: Arrays, others: Arrays) -> bool:
     )
 
 
+def another_run(layers: Sequence[Layer], run: Callable[[], Sequence[Layer]]) -> Sequence[Layer]:
+    """Return executions that differ from `layers`, or those of the last of several runs.
+
+    In one more run, drop-path may drop the same.
+    """
+    for _ in range(_CALLS):
+        again = run()
+        others = {layer.title: layer for layer in again}
+        if not all(_repeats(layer, others, "output") for layer in layers):
+            break
+    return again
+
+
 def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
     """Delete the executions from the first random output on, or all if none is found.
 
     Return words for the source.
     """
     others = {layer.title: layer for layer in again}
-
-    def repeats(layer: Layer, what: str) -> bool:
-        other = others.get(layer.title)
-        if other is None:
-            return False
-        value = getattr(layer, what)
-        if value is None:
-            return True
-        error = relative_error(value, getattr(other, what))
-        return not error > _DRAWN
-
-    changed = [index for index, layer in enumerate(layers) if not repeats(layer, "output")]
-    drawing = [layers[index] for index in changed if repeats(layers[index], "input")]
+    changed = [index for index, layer in enumerate(layers) if not _repeats(layer, others, "output")]
+    drawing = [layers[index] for index in changed if _repeats(layers[index], others, "input")]
     del layers[min(changed, default=0) :]  # if no output is random, the source is unknown
     if not drawing:
         return "code between its layers, or the loss,"
     source = drawing[0]
     return f"{source.title} ({source.class_name})"
+
+
+def _repeats(layer: Layer, others: Mapping[str, Layer], what: str) -> bool:
+    """Return whether the execution with the layer's title among `others` has the same numbers."""
+    other = others.get(layer.title)
+    if other is None:
+        return False
+    value = getattr(layer, what)
+    if value is None:
+        return True
+    error = relative_error(value, getattr(other, what))
+    return not error > _DRAWN

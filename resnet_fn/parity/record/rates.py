@@ -125,7 +125,7 @@ class Rates:
         places = [
             place
             for place in self._places
-            if only in (None, (place.layer, ""), (place.layer, place.attribute))
+            if only is None or (place.layer, "") in only or (place.layer, place.attribute) in only
         ]
         return self._context(layers, places, lambda place: place.built)
 

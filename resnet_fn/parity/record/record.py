@@ -13,7 +13,7 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.alone import losses_alone
 from resnet_fn.parity.record.common import dropout_notes, place_of
 from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
-from resnet_fn.parity.record.randomness import cut_random, is_random
+from resnet_fn.parity.record.randomness import another_run, cut_random, is_random
 from resnet_fn.parity.record.side import Side
 from resnet_fn.parity.trace.data import Drop, Probes, Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import relative_error
@@ -60,7 +60,9 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             # recorded outputs depend on how often the net ran before.
             random = not of_port and _draws(side)
             layers = {mode: side.layers(mode) for mode in ("eval", "train")}
-            again = side.layers_again() if of_port and _draws(side) else None
+            again = None
+            if of_port and _draws(side):
+                again = another_run(layers["train"], side.layers_again)
             output = _only_output(side) if any(not name for name, *_ in dropped) else None
             if probed and of_port:  # updates that are not compiled may change a cell's attributes
                 answers = _probes(side, layers)
@@ -86,7 +88,9 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         # of the reference late, because the results are as large as several nets
         alone = alone if of_port else side.optimizer_alone(like)
         if random:
-            random_train = cut_random(layers["train"], side.layers_again())
+            random_train = cut_random(
+                layers["train"], another_run(layers["train"], side.layers_again)
+            )
         # After the updates, which compile the net: these runs are not compiled. They move nothing.
         draws = random_eval or random or again is not None
         kernels = {} if draws else _kernels(side, run, like, layers)
