@@ -6,7 +6,9 @@ A black and a white picture show which values are 0 and 1.
 """
 
 import dataclasses
+import itertools
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -70,7 +72,7 @@ def is_random(side: Side, pictures: Sequence[Picture]) -> bool:
     """Return whether a side makes other arrays of the same picture from draw to draw."""
     for picture in pictures[:_TRIED]:
         try:
-            first, *others = (side.read(picture).image for _ in range(4))
+            first, *others = (_drawn(side, picture) for _ in range(4))
         except Exception:  # another picture may be readable
             continue
         for one in others:
@@ -158,8 +160,28 @@ def _measure(
     return {name: np.array([row[name] for row in rows]) for name in names}
 
 
+_SEEDS = itertools.count(1)
+
+
+def _drawn(side: Side, picture: Picture) -> np.ndarray:
+    """Return the array of a further draw.
+
+    After `mindspore.set_seed`, MindSpore's transforms repeat their draw in every call outside of a
+    pipeline. So each call gets a seed of its own.
+    """
+    dataset = sys.modules.get("mindspore.dataset")
+    if dataset is None:
+        return side.read(picture).image
+    seed = dataset.config.get_seed()
+    dataset.config.set_seed(next(_SEEDS))
+    try:
+        return side.read(picture).image
+    finally:
+        dataset.config.set_seed(seed)
+
+
 def _pixels(side: Side, picture: Picture) -> np.ndarray:
-    planes = planes_of(side.read(picture).image)
+    planes = planes_of(_drawn(side, picture))
     if planes is None:
         raise ValueError("the array is not one picture")
     return planes.pixels
