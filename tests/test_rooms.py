@@ -17,7 +17,8 @@ TESTS = Path(__file__).parent
 # level's modules.
 ROOMS_TEXT = """
 config runtime data models update checkpoint weights recipes evaluation telemetry report run parity.trace
-parity.record parity.pair parity.compare parity.explain parity.show parity.reference parity inspect doctor commands
+parity.record parity.pair parity.compare parity.explain parity.show parity.reference parity.inputs parity inspect
+doctor commands
 """
 ROOMS = ROOMS_TEXT.split()
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}  # what setup.cfg requires

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 from resnet_fn.config import cli
 from resnet_fn.parity import commands
+from resnet_fn.parity.inputs.command import inputs
 
 _COMMANDS = {
     "record": commands.record,
     "replay": commands.replay_trace,
     "compare": commands.compare,
+    "inputs": inputs,
 }
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the subcommand `record`, `replay` or `compare`.
+    """Run the subcommand `record`, `replay`, `compare` or `inputs`.
 
     Without a subcommand, run and compare both nets.
     """

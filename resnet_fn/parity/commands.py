@@ -388,6 +388,8 @@ def _finish(
     seconds = time.perf_counter() - began
     print(f"{updates} with {plan.optimizer.name}, {seconds:.0f} s")
     print(NOT_COMPARED)
+    if asked.inputs_verdict:
+        print(asked.inputs_verdict)
     if asked.json:
         json_file.write_json(ladder, asked.json)
     if asked.report:

@@ -79,19 +79,36 @@ def load_function(location: str, flag: str) -> Any:
 
     Error messages begin with `flag`.
     """
+    function = load_value(location, flag)
+    if not callable(function):
+        path, _, name = location.rpartition(":")
+        raise UsageError(
+            f"{flag}: {path} has no function {name!r}; give a function of this file",
+        )
+    return function
+
+
+def load_value(location: str, flag: str) -> Any:
+    """Return what the name at `location` is, a function or another value; None: it is absent.
+
+    Error messages begin with `flag`.
+    """
     path, _, name = location.rpartition(":")
     if not path.endswith(".py") or not name:
         raise UsageError(
             f"{flag}: {location!r} is not FILE.py:FUNCTION; give for example nets/mine.py:build"
         )
     if not Path(path).is_file():
+        fix = near_path(path, "give FILE.py:FUNCTION")
         raise UsageError(
-            f"{flag}: there is no file {path}; {near_path(path, 'give FILE.py:FUNCTION')}"
+            f"{flag}: there is no file {path}; {fix}",
         )
     resolved = Path(path).resolve()
     if resolved not in _loaded:
+        unique = f"resnet_fn_user_{len(_loaded)}_{resolved.stem}"
         spec = importlib.util.spec_from_file_location(
-            f"resnet_fn_user_{len(_loaded)}_{resolved.stem}", resolved
+            unique,
+            resolved,
         )
         assert spec is not None
         assert spec.loader is not None
@@ -103,7 +120,4 @@ def load_function(location: str, flag: str) -> Any:
         except Exception as error:
             raise ValueError(f"{flag}: {path} {_import_fault(error)}") from error
         _loaded[resolved] = module
-    function = getattr(_loaded[resolved], name, None)
-    if not callable(function):
-        raise UsageError(f"{flag}: {path} has no function {name!r}; give a function of this file")
-    return function
+    return getattr(_loaded[resolved], name, None)

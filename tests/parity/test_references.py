@@ -11,7 +11,6 @@ from mindspore import Tensor, nn, ops
 
 from resnet_fn.config.cli import UsageError
 from resnet_fn.parity.commands import live, record
-from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
 from small_nets import (
@@ -64,6 +63,8 @@ class Hooked(Theirs):
 
 @pytest.mark.parametrize("bind", ["dict", "net", "default", "method"])
 def test_hooks_of_a_copy_act_on_the_copy(bind):
+    from resnet_fn.parity.record.torch_copy import copied
+
     net = Hooked(bind)
     again = copied(net)
     x = torch.from_numpy(draw(2, 8))

@@ -126,13 +126,15 @@ class _Measurement:
             kind = (layer.class_name if layer else "", attribute)
             if kind not in self._measured and not (layer and layer.call):
                 self._measured.add(kind)
-                drop = self._on_its_inputs(drop, (name, attribute), layer)
+                # A layer that is recorded as one may drop by a layer inside, as MindSpore's LSTM does.
+                inside = {(one, "") for one, *_ in self._dropped if once and one.startswith(prefix)}
+                drop = self._on_its_inputs(drop, name, {(name, attribute), *inside}, layer)
             drops.append(drop)
         return drops
 
-    def _on_its_inputs(self, drop: Drop, only: Only, layer: Layer | None) -> Drop:
+    def _on_its_inputs(self, drop: Drop, name: str, only: Only, layer: Layer | None) -> Drop:
         """Measure a dropout by running its layer as in the net, with no other dropout."""
-        make_run = partial(self._make_layer, only[0], None, only)
+        make_run = partial(self._make_layer, name, None, only)
         runs = repeated(make_run, True, drop.share)
         if not runs.outputs:
             return dataclasses.replace(drop, error=runs.error)
@@ -151,7 +153,7 @@ class _Measurement:
                 is_branch=True,
             )
         response = response_of(runs.outputs, y)
-        return dataclasses.replace(drop, response=response, of=only[0])
+        return dataclasses.replace(drop, response=response, of=name)
 
     def _with_response(self, drop: Drop, name: str) -> Drop:
         """Measure a mask's effect on the layer around it, for a port or a reference that drops
@@ -166,9 +168,17 @@ class _Measurement:
         if kind in self._measured:
             return drop
         self._measured.add(kind)
-        only = (name, "")
-        make_run = partial(self._make_layer, layer.name, None, only)
+        make_run = partial(self._make_layer, layer.name, None, {(name, "")})
         runs = repeated(make_run, False, drop.share)
+        # `if self.dropout > 0: x = self.drop(x)` drops only if the outer rate is above 0, too
+        gates = {
+            (one, word)
+            for one, word, share in self._dropped
+            if share == drop.share and one in ("", *outer)
+        }
+        if gates and not runs.varies:
+            make_run = partial(self._make_layer, layer.name, None, {(name, ""), *gates})
+            runs = repeated(make_run, False, drop.share)
         response = response_of(runs.outputs, layer.output) if runs.outputs else ()
         return dataclasses.replace(drop, response=response, of=layer.name)
 

@@ -84,6 +84,16 @@ class _Place(NamedTuple):
         return self.built * 0 + (self.name == "keep_prob")
 
 
+def _is_on(place: _Place, only: Only) -> bool:
+    """Return whether a rate is among `only`. All rates of a layer include those of layers inside."""
+    for layer, attribute in only:
+        if place.layer == layer and attribute in ("", place.attribute):
+            return True
+        if not attribute and place.layer.startswith(f"{layer}."):
+            return True
+    return False
+
+
 class Rates:
     """The dropout rates of a net as it was built.
 
@@ -122,23 +132,8 @@ class Rates:
 
         `only` has the only rates that change; None: all change.
         """
-        places = [place for place in self._places if only is None or self._is_part(place, only)]
+        places = [place for place in self._places if only is None or _is_on(place, only)]
         return self._context(layers, places, lambda place: place.built)
-
-    def _is_part(self, place: _Place, only: Only) -> bool:
-        """Return whether a rate belongs to a dropout, as those of layers inside do that it passes
-        its own rate to.
-        """
-        layer, attribute = only
-        if place.layer == layer:
-            return attribute in ("", place.attribute)
-        if not place.layer.startswith(f"{layer}."):
-            return False
-        if not attribute:
-            return True
-        shares = {(name, word): share for name, word, share in self.dropped}
-        same = shares[place.layer, place.attribute] == shares[only]
-        return same and (attribute != "layerdrop" or place.attribute == attribute)
 
     @contextlib.contextmanager
     def _context(

@@ -1,7 +1,7 @@
 """What a framework's side can do, so that `record` is written once."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import Any, Protocol
@@ -25,8 +25,8 @@ from resnet_fn.parity.trace.tree import Arrays, Tree
 
 Dropped = list[tuple[str, str, float]]  # (layer's path, attribute, dropout probability)
 
-# (layer's path, attribute) of dropouts that are on; "" for all attributes of the layer
-Only = tuple[str, str]
+# (layer's path, attribute) of each dropout that is on; "" for all attributes of the layer
+Only = Collection[tuple[str, str]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,91 @@
+"""What the compared pictures did not show."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from resnet_fn.parity.inputs.decoding import PLAIN, decode
+from resnet_fn.parity.inputs.fitting import Fitter, Preparation, grid_of
+from resnet_fn.parity.inputs.pictures import FEATURES, Picture
+from resnet_fn.parity.inputs.pixels import MOST_LEVELS, RMS_LEVELS
+from resnet_fn.parity.inputs.resizing import CORNERS, CROP, SHORT, SQUASH, WHOLE, Geometry, predict
+
+_POINTS = 48  # rows and columns at which two ways to resize are compared
+
+
+def not_exercised(
+    fits: Sequence[Preparation | None], compared: Sequence[Picture], fitters: Sequence[Fitter]
+) -> list[str]:
+    """Return a line for each kind of picture, and each choice, that no compared picture shows.
+
+    Args:
+        fits: the preparations of the port and of the reference.
+        compared: the pictures that both sides read.
+        fitters: the fitters of both sides.
+    """
+    features = set[str]().union(*(one.features for one in compared))
+    lines = [f"no picture with {words}" for name, words in FEATURES.items() if name not in features]
+    if compared and all("gray" in one.features for one in compared):
+        lines.append("the order of channels: every picture has one channel")
+    reference = fits[1]
+    if reference is None:
+        return [*lines, "resize and crop: the reference's are not known"]
+    arrays = fitters[1].arrays
+    for words, other in _alternatives(reference.geometry):
+        pictures = (one for one in compared if one in arrays)
+        if not any(
+            _shows(
+                one,
+                arrays[one].size,
+                reference.geometry,
+                other,
+            )
+            for one in pictures
+        ):
+            lines.append(f"{words}: the same in every picture")
+    return lines
+
+
+def _alternatives(way: Geometry) -> Iterator[tuple[str, Geometry]]:
+    """Yield choices that another implementation may make, and the way that it would be then."""
+    if way.kind not in (CROP, WHOLE):
+        filters = "bicubic" if way.filter == "bilinear" else "bilinear"
+        yield "the filter", dataclasses.replace(way, filter=filters)
+        if way.antialias:
+            yield "antialiasing", dataclasses.replace(way, antialias=False)
+        else:
+            yield "align_corners", dataclasses.replace(way, coordinates=CORNERS)
+    is_cropped = way.kind != WHOLE and (way.kind != SQUASH or way.size)
+    if is_cropped and way.crop in ("round", "floor"):
+        crop = "floor" if way.crop == "round" else "round"
+        yield "the rounding of the crop's offset", dataclasses.replace(way, crop=crop)
+    if way.kind == SHORT:
+        long = "round" if way.long == "floor" else "floor"
+        yield "the rounding of the long side", dataclasses.replace(way, long=long)
+
+
+def _shows(
+    picture: Picture,
+    out: tuple[int, int],
+    way: Geometry,
+    other: Geometry,
+) -> bool:
+    """Return whether two ways give a picture other pixels, beyond rounding."""
+    try:
+        pixels, grid = decode(picture, PLAIN), grid_of(out, _POINTS)
+        apart = predict(
+            pixels,
+            way,
+            out,
+            grid,
+        ) - predict(
+            pixels,
+            other,
+            out,
+            grid,
+        )
+    except ValueError:  # the other way does not fit this picture
+        return False
+    errors = np.nan_to_num(np.abs(apart), nan=255.0 * bool(np.isnan(apart).any()))
+    return bool(errors.max() > MOST_LEVELS or np.sqrt(np.mean(errors**2)) > RMS_LEVELS)
