@@ -61,6 +61,12 @@ def _with_runs(drop: Drop, runs: Runs) -> Drop:
     return dataclasses.replace(drop, varies=runs.varies, further=runs.further, error=runs.error)
 
 
+def _outer(name: str) -> list[str]:
+    """Return the paths of the layers around a layer, from the inside out."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
+
+
 class _Measurement:
     def __init__(
         self,
@@ -100,9 +106,27 @@ class _Measurement:
         ran = {one.name for one in self._layers}
         ran.add("")
         for name, attribute, share in self._dropped:
-            if attribute == "p" and name not in ran:
+            if attribute == "p" and name not in ran and self._has_effect(name, share):
                 drops.append(Drop(name, share, None))
         return drops
+
+    def _has_effect(self, name: str, share: float) -> bool:
+        """Return whether the layer around a dropout that did not run drops because of it, as far as
+        runs show it.
+        """
+        outer = _outer(name)
+        around = next((one for one in outer if one in self._firsts), "")
+        only = {(name, ""), *self._gates(outer, share)}
+        runs = repeated(partial(self._make_layer, around, None, only), False, share)
+        return runs.varies != 0  # None: it does not run alone
+
+    def _gates(self, outer: Sequence[str], share: float) -> set[tuple[str, str]]:
+        """Return the same rates around a dropout: `if self.dropout > 0: x = self.drop(x)` drops only
+        if both are above 0.
+        """
+        around = ("", *outer)
+        rates = [(one, word) for one, word, rate in self._dropped if rate == share]
+        return {(one, word) for one, word in rates if one in around}
 
     def _by_probability(self, layer: Layer | None) -> list[Drop]:
         """Return the dropouts of a layer, or of the net, of which no mask is recognised."""
@@ -159,8 +183,7 @@ class _Measurement:
         """Measure a mask's effect on the layer around it, for a port or a reference that drops
         there by a function.
         """
-        parts = name.split(".")
-        outer = [".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
+        outer = _outer(name)
         layer = next((self._firsts[one] for one in outer if one in self._firsts), None)
         if layer is None or layer.output is None:
             return drop
@@ -170,12 +193,7 @@ class _Measurement:
         self._measured.add(kind)
         make_run = partial(self._make_layer, layer.name, None, {(name, "")})
         runs = repeated(make_run, False, drop.share)
-        # `if self.dropout > 0: x = self.drop(x)` drops only if the outer rate is above 0, too
-        gates = {
-            (one, word)
-            for one, word, share in self._dropped
-            if share == drop.share and one in ("", *outer)
-        }
+        gates = self._gates(outer, drop.share)
         if gates and not runs.varies:
             make_run = partial(self._make_layer, layer.name, None, {(name, ""), *gates})
             runs = repeated(make_run, False, drop.share)
