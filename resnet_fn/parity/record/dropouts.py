@@ -63,8 +63,11 @@ def _with_runs(drop: Drop, runs: Runs) -> Drop:
 
 def _outer(name: str) -> list[str]:
     """Return the paths of the layers around a layer, from the inside out."""
-    parts = name.split(".")
-    return [".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
+    outer = []
+    while "." in name:
+        name, _, _ = name.rpartition(".")
+        outer.append(name)
+    return outer
 
 
 class _Measurement:
@@ -116,8 +119,10 @@ class _Measurement:
         """
         outer = _outer(name)
         around = next((one for one in outer if one in self._firsts), "")
-        only = {(name, ""), *self._gates(outer, share)}
-        runs = repeated(partial(self._make_layer, around, None, only), False, share)
+        gates = self._gates(outer, share)
+        only = {(name, ""), *gates}
+        make_run = partial(self._make_layer, around, None, only)
+        runs = repeated(make_run, False, share)
         return runs.varies != 0  # None: it does not run alone
 
     def _gates(self, outer: Sequence[str], share: float) -> set[tuple[str, str]]:
@@ -125,8 +130,11 @@ class _Measurement:
         if both are above 0.
         """
         around = ("", *outer)
-        rates = [(one, word) for one, word, rate in self._dropped if rate == share]
-        return {(one, word) for one, word in rates if one in around}
+        gates = set()
+        for path, attribute, rate in self._dropped:
+            if rate == share and path in around:
+                gates.add((path, attribute))
+        return gates
 
     def _by_probability(self, layer: Layer | None) -> list[Drop]:
         """Return the dropouts of a layer, or of the net, of which no mask is recognised."""
@@ -151,8 +159,11 @@ class _Measurement:
             if kind not in self._measured and not (layer and layer.call):
                 self._measured.add(kind)
                 # A layer that is recorded as one may drop by a layer inside, as MindSpore's LSTM does.
-                inside = {(one, "") for one, *_ in self._dropped if once and one.startswith(prefix)}
-                drop = self._on_its_inputs(drop, name, {(name, attribute), *inside}, layer)
+                only = {(name, attribute)}
+                if once:
+                    inside = [path for path, *_ in self._dropped if path.startswith(prefix)]
+                    only |= {(path, "") for path in inside}
+                drop = self._on_its_inputs(drop, name, only, layer)
             drops.append(drop)
         return drops
 
