@@ -109,7 +109,9 @@ class _Measurement:
         ran = {one.name for one in self._layers}
         ran.add("")
         for name, attribute, share in self._dropped:
-            if attribute == "p" and name not in ran and self._has_effect(name, share):
+            if attribute != "p" or name in ran:
+                continue
+            if self._has_effect(name, share):
                 drops.append(Drop(name, share, None))
         return drops
 
