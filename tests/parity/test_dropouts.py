@@ -93,21 +93,22 @@ def test_dropout_runs_once_as_it_is(torch, fault, stage):
 class DropOfOnes(nn.Cell):
     """Drop path as MindCV writes it, by a layer inside that drops ones."""
 
-    def __init__(self, turned):
+    def __init__(self, fault):
         super().__init__()
-        self.drop_prob, self.drop, self.turned = 0.3, nn.Dropout(p=0.3), turned
+        self.drop_prob, self.drop, self.fault = 0.3, nn.Dropout(p=0.3), fault
 
     def construct(self, x):
-        if self.drop_prob == 0 or self.training == self.turned:
+        skips = self.drop_prob == 0 or self.training == (self.fault == "mode")
+        if skips != (self.fault == "condition"):
             return x
         return x * self.drop(ops.ones((x.shape[0], 1), x.dtype))
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_a_layer_that_never_drops_is_no_dropout(torch, turned):
-    ladder = compared(Dropped(DropOfOnes(turned)), reference_with_drop_path(torch))
-    assert (ladder.first_stage and ladder.first_stage.id) == (DROPOUT if turned else None)
-    assert ladder.agrees != turned
+@pytest.mark.parametrize("fault", ["", "mode", "condition"])
+def test_a_layer_that_never_drops_is_no_dropout(torch, fault):
+    ladder = compared(Dropped(DropOfOnes(fault)), reference_with_drop_path(torch))
+    assert (ladder.first_stage and ladder.first_stage.id) == (DROPOUT if fault else None)
+    assert ladder.agrees != bool(fault)
 
 
 @pytest.mark.parametrize("fault", ["", "factor in evaluation"])

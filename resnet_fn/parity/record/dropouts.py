@@ -207,9 +207,13 @@ class _Measurement:
         make_run = partial(self._make_layer, layer.name, None, {(name, "")})
         runs = repeated(make_run, False, drop.share)
         gates = self._gates(outer, drop.share)
-        if gates and not runs.varies:
+        if gates:
             make_run = partial(self._make_layer, layer.name, None, {(name, ""), *gates})
-            runs = repeated(make_run, False, drop.share)
+            as_built = repeated(make_run, False, drop.share)
+            if not runs.varies:
+                runs = as_built
+            elif as_built.varies == 0:  # a condition on the outer rate is turned around
+                drop = _with_runs(drop, as_built)
         response = response_of(runs.outputs, layer.output) if runs.outputs else ()
         return dataclasses.replace(drop, response=response, of=layer.name)
 
