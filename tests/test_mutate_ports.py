@@ -157,13 +157,13 @@ def test_undecided_mutants_are_a_column_of_their_own(script):
 
 @pytest.mark.slow
 def test_mutants_that_differ_are_not_accepted(torch, tmp_path):
-    """The truth of the 60 mutants was decided without the ladder, and is stored."""
+    """The truth of these mutants was decided without the ladder, and is stored."""
     out = tmp_path / "results.jsonl"
     command = [sys.executable, SCRIPT, "--fixed", "--jobs", "2", "--out", out]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
     results = [json.loads(line) for line in out.read_text().splitlines()]
     stored = json.loads((SCRIPT / "fixed.json").read_text())
-    assert len(results) == len(stored) == 60, done.stdout
+    assert len(results) == len(stored) > 20, done.stdout
     known = {(one["net"], one["name"]) for one in stored if one["answer"] == "accepted"}
     accepted = {
         (one["net"], one["name"])

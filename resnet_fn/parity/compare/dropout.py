@@ -92,8 +92,9 @@ def _fault(port: Drop, reference: Drop, names: Mapping[str, str]) -> str:
         return f"it does not compile in the port ({port.error})"
     if never_varies(port, reference):
         return (
-            "drops the same in every call in the port (numbers of NumPy or `random` are drawn "
-            "once, when a function is compiled); draw with an operation, such as ops.bernoulli"
+            "drops the same in every call in the port: a condition leaves it out, or numbers of "
+            "NumPy or `random` are drawn once, when a function is compiled; draw with an "
+            "operation, such as ops.bernoulli"
         )
     if never_varies(reference, port):
         return "drops the same in every call in the reference, but not in the port"
