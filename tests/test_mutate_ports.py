@@ -156,8 +156,9 @@ def test_undecided_mutants_are_a_column_of_their_own(script):
 
 
 @pytest.mark.slow
-def test_mutants_that_differ_are_not_accepted(torch, tmp_path):
+def test_mutants_that_differ_are_not_accepted(tmp_path):
     """The truth of these mutants was decided without the ladder, and is stored."""
+    pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
     out = tmp_path / "results.jsonl"
     command = [sys.executable, SCRIPT, "--fixed", "--jobs", "2", "--out", out]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)

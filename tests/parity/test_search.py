@@ -319,7 +319,7 @@ NETS = {
 EPS = "eps 1e-06 for 1e-05; eps 1e-07 for 1e-05; eps 1e-08 for 1e-05; eps 1e-12 for 1e-05"
 # the same function there, or too small a change: layers alone on smaller inputs would show an eps
 SOME = {
-    "attention: div": "divided by 2.828 for divided by 2.828",
+    "attention: div": "divided by 2.828 for divided by 2.828; multiplied by 8^-0.5 for divided by 2.828",
     "attention: layer_norm": f"{EPS}; no bias added",
     "attention: linear": "no bias added",
     "attention: masked_fill": "filled with -10000 for -inf; filled with -1e+09 for -inf",
