@@ -26,7 +26,7 @@ def test_resnet8_agrees_over_20_clipped_updates_in_micro_batches():
     bounds = {
         "eval forward": 1e-5,
         "gradients": 1e-4,
-        "weights after update 5": 1e-4,
+        "weights after update 5": 1e-3,  # of the changes
         "loss trajectory": 1e-3,
     }
     for name, most in {"weights": 0, **bounds}.items():
