@@ -5,7 +5,13 @@ from collections.abc import Sequence
 
 from resnet_fn.parity.compare.rule import Rule, RunRule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage, without_undecided
+from resnet_fn.parity.compare.stage import (
+    SKIPPED,
+    Absent,
+    Stage,
+    with_note,
+    without_undecided,
+)
 from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.stages import EVERY_LATER
@@ -30,11 +36,14 @@ class OtherRuns(Rule):
                 combined,
                 differences=[*combined.differences, *of_batch],
                 failed=combined.failed or one.failed,
+                undecided=combined.undecided or one.undecided,
                 note=combined.note or one.note,
                 absent=one.absent,
             )
         if combined.verdict == SKIPPED:
             return None
+        if combined.undecided and combined.differences:  # other batches decide
+            combined = dataclasses.replace(with_note(combined, combined.undecided), undecided="")
         return without_undecided(combined)
 
     def _others(self, sides: Sides) -> Sequence[Sides]:

@@ -7,7 +7,7 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.verdict import Verdict
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.difference import DIFFERS
+from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
 from resnet_fn.parity.trace.source import PortSource
 from resnet_fn.parity.trace.stages import StageId
 
@@ -71,10 +71,12 @@ def _without_update(stage: StageId) -> StageId:
 
 
 def _agrees_up_to(last: StageId, result: Verdict) -> bool:
-    """Return whether the stage `last` was compared, and neither it nor an earlier one differs."""
+    """Return whether the stage `last` was compared and is decided, and neither it nor an earlier one
+    differs.
+    """
     for stage in result.stages:
         if stage.verdict == DIFFERS:
             return False
         if dataclasses.replace(stage.id, update=0) == dataclasses.replace(last, update=0):
-            return bool(stage.differences)
+            return bool(stage.differences) and stage.verdict != UNDECIDED
     return False

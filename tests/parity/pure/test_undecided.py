@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,13 +10,15 @@ import pytest
 from pure.test_verdict import NAMES, trace
 from resnet_fn.parity.compare.allowed import exactly
 from resnet_fn.parity.compare.notes import first_found
+from resnet_fn.parity.compare.other_runs import OtherRuns
 from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.compare.verdict import verdict
 from resnet_fn.parity.show.table import findings
-from resnet_fn.parity.trace.difference import difference, relative_error
+from resnet_fn.parity.trace.difference import UNDECIDED, difference, relative_error
 from resnet_fn.parity.trace.returned import as_complex, as_real, named_outputs, unread, with_leaves
 from resnet_fn.parity.trace.stages import (
     CHANGED_BUFFERS,
+    EVAL_FORWARD,
     EVERY_LATER,
     GRADIENTS,
     LAST,
@@ -230,3 +233,18 @@ def test_replaced_leaves_keep_their_containers():
     assert isinstance(found, Output)
     assert found.aux == (2.5, "text", None)
     assert (found.logits.tolist(), like.logits.tolist()) == ([0, 0], [1, 1])
+
+
+@pytest.mark.parametrize("other_decides", [False, True])
+def test_a_batch_of_undecided_size_is_no_silent_ok(other_decides):
+    """Another batch may decide the stage; the note has the reason."""
+    unclear = Stage(EVAL_FORWARD, undecided="sizes that rounding changes")
+    array = np.float32([1, 2])
+    same = Stage(EVAL_FORWARD, [difference("logits", array, array, 1e-5)])
+    stages = {2: unclear, 3: same if other_decides else unclear}
+    rule = SimpleNamespace(compare=lambda sides: stages[sides.batch])
+    batches = [SimpleNamespace(batch=batch, otherwise=None) for batch in stages]
+    later = OtherRuns(dataclasses.replace(EVAL_FORWARD, batch=EVERY_LATER), rule=rule)
+    stage = later.stage(SimpleNamespace(later=batches))
+    assert stage.verdict == ("ok" if other_decides else UNDECIDED)
+    assert "sizes" in (stage.note if other_decides else stage.undecided)
