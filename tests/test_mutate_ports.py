@@ -161,10 +161,10 @@ def test_mutants_that_differ_are_not_accepted(tmp_path):
     pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
     out = tmp_path / "results.jsonl"
     command = [sys.executable, SCRIPT, "--fixed", "--jobs", "2", "--out", out]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=True)
     results = [json.loads(line) for line in out.read_text().splitlines()]
     stored = json.loads((SCRIPT / "fixed.json").read_text())
-    assert len(results) == len(stored) > 20, done.stdout
+    assert len(results) == len(stored) >= 20, done.stdout
     known = {(one["net"], one["name"]) for one in stored if one["answer"] == "accepted"}
     accepted = {
         (one["net"], one["name"])
