@@ -12,7 +12,7 @@ from summary import Result
 from worker import source_of
 
 MOST = 600  # mutants of one run
-_OF_NET = 2  # stored mutants of each net
+_OF_NET = 5  # stored mutants of each net
 FIXED = Path(__file__).parent / "fixed.json"
 
 
