@@ -84,8 +84,14 @@ class Call(NamedTuple):
 
     def decided(self, result: Any) -> Any:
         """Return the part of the result that is decided, or None if nothing is."""
-        if not any(_is_float(leaf) for leaf in self._operands()):
-            return None  # without rounding there is nothing to decide
+        if self.name == "__deepcopy__":  # its memo has all tensors that were copied so far
+            return None
+        part = self._step_of(result)
+        # without rounding there is nothing to decide
+        return part if part is not None and any(map(_is_float, self._operands())) else None
+
+    def _step_of(self, result: Any) -> Any:
+        """Return the part of the result that changes by steps, or None if nothing does."""
         if _is_whole(result):
             return result
         if self.plain in _READ and isinstance(result, int | float):
@@ -152,10 +158,14 @@ def _is_whole(leaf: Any) -> bool:
 def _has_fraction(leaf: Any) -> bool:
     if not _is_float(leaf):
         return False
-    values = leaf.detach()
-    fractions = values != values.round()
-    fractions |= values.abs() >= 2**23
-    return bool(fractions.any())
+    return not bool(whole_numbers(leaf.detach()).all())
+
+
+def whole_numbers(values: torch.Tensor) -> torch.Tensor:
+    """Return which numbers have no fraction and are small enough for one. Complex ones have one."""
+    if values.is_complex():
+        return torch.zeros(values.shape, dtype=torch.bool)
+    return (values == values.round()) & (values.abs() < 2**23)
 
 
 class Decisions:

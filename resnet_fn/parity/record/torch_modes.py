@@ -97,11 +97,10 @@ class Noise(torch.overrides.TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         name, kwargs = getattr(function, "__name__", ""), kwargs or {}
-        in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith(
-            ("__i", "__set")
-        )
+        call = Call(name, args, kwargs)
+        in_place = call.in_place or name.startswith(("__i", "__set"))
         if name in self.exact or in_place or "out" in kwargs:
-            return self._decided(Call(name, args, kwargs), function(*args, **kwargs))
+            return self._decided(call, function(*args, **kwargs))
         noisy = functools.partial(torch.utils._pytree.tree_map, self._add)
         kept = 1 if name == "batch_norm" else len(args)  # writes into its further arguments
         given = (*noisy(args[:kept]), *args[kept:])
@@ -114,8 +113,7 @@ class Noise(torch.overrides.TorchFunctionMode):
     def _add(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype not in _WIDER:
             return leaf
-        values = leaf.detach()
-        whole = (values == values.round()) & (values.abs() < 2**23)
+        whole = torch_decisions.whole_numbers(leaf.detach())
         noise = self._size * torch.randn(leaf.shape, generator=self.generator)
         return leaf * (1 + noise.masked_fill_(whole, 0.0))
 
