@@ -1,6 +1,6 @@
 """Measure the rounding of a run while it is made again in float64."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,33 +9,29 @@ import numpy as np
 from resnet_fn.parity.record.rounding import of_update, rounding
 from resnet_fn.parity.record.updates import Watch
 from resnet_fn.parity.trace.data import Rounding, Run
+from resnet_fn.parity.trace.derived import MEASURED
 from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.stages import (
-    ALL_GRADIENTS,
-    AVERAGE,
     CHANGE,
-    CHANGED_BUFFERS,
     CLIPPED,
     EVAL_FORWARD,
     GRADIENTS,
     LAST,
     LOSS,
     NORM,
-    OUTPUTS,
-    RATE,
     STATISTICS,
     TRAIN_FORWARD,
-    TRAJECTORY,
     StageId,
+    marked,
 )
 from resnet_fn.parity.trace.tree import Arrays
 
 # the stages that are complete before update 1 has changed the weights, and after it
-_FIRST = (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS, ALL_GRADIENTS, NORM, CLIPPED)
+_FIRST = (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS, NORM, CLIPPED)
 _CHANGE = (CHANGE, STATISTICS)
 
-# the stages that all updates together complete
-_WHOLE = (RATE, TRAJECTORY, CHANGED_BUFFERS, AVERAGE, OUTPUTS)
+# the stages that all updates together complete: the others
+_WHOLE = tuple(stage for stage in MEASURED if stage not in (*_FIRST, *_CHANGE, LAST))
 
 
 class Measuring(Watch):
@@ -57,33 +53,32 @@ class Measuring(Watch):
 
     def first(self, run: Run) -> None:
         """Measure update 1 until its gradients."""
-        self._measure(_without_states(self._run), _without_states(run), _FIRST)
+        self._measure(run, _FIRST)
         run.gradients, run.clipped, run.parts = {}, {}, []
 
     def updated(self, run: Run) -> None:
         """Measure the change by update 1, and the weights after the last recorded update."""
         count = len(run.losses)
         if count == 1:
-            recorded, exact = (_first_change(one, self._run.gradients) for one in (self._run, run))
-            self._measure(recorded, exact, _CHANGE)
+            # of the gradients, only the names count
+            self._measure(replace(run, gradients=self._run.gradients), _CHANGE)
         if 1 < count < len(self._run.after):  # the comparison of a chaotic training may end here
-            self.rounding |= of_update(count, self._run, run, self._run)
+            self.rounding |= of_update(count, self._run, run)
         if count == len(self._run.after) > 1:
-            self._measure(_last_weights(self._run), _last_weights(run), (LAST,))
+            self._measure(run, (LAST,))
         if count <= len(self._run.after):
             run.after[-1] = _integers(run.after[-1])
 
     def finished(self, run: Run) -> None:
         """Measure what the updates have as a whole: losses, outputs, the moving average."""
-        self._measure(_without_states(self._run), _without_states(run), _WHOLE)
+        self._measure(run, _WHOLE)
         run.average = _integers(run.average)
 
     def further(self, run: Run, **marks: Any) -> None:
         """Measure a further pass."""
         recorded = self._pass_like(marks)
         if recorded:
-            measured = rounding(recorded[0], run)
-            self.rounding |= {replace(stage, **marks): one for stage, one in measured.items()}
+            self.rounding |= marked(rounding(recorded[0], run), **marks)
         run.gradients, run.clipped, run.parts = {}, {}, []
         run.after = [_integers(one) for one in run.after]
 
@@ -93,26 +88,14 @@ class Measuring(Watch):
             return self._run.later[marks["batch"] - 2 :][:1]
         return self._run.dropped if "masked" in marks else self._run.drawn
 
-    def _measure(self, recorded: Run, exact: Run, stages: Sequence[StageId]) -> None:
-        names = [stage.name for stage in stages]
-        measured = rounding(recorded, exact)
-        self.rounding |= {stage: one for stage, one in measured.items() if stage.name in names}
+    def _measure(self, exact: Run, stages: Collection[StageId]) -> None:
+        recorded = _without_further(self._run)
+        self.rounding |= rounding(recorded, _without_further(exact), stages=stages)
 
 
-def _first_change(run: Run, gradients: Arrays) -> Run:
-    """Return the state before and after update 1 alone. Of the gradients, only the names count."""
-    return Run({}, run.start, [], after=run.after[:1], gradients=gradients)
-
-
-def _last_weights(run: Run) -> Run:
-    """Return the weights after the last recorded update alone."""
-    before = [Arrays() for _ in run.after[1:]]
-    return Run({}, run.start, [], after=[*before, run.after[-1]])
-
-
-def _without_states(run: Run) -> Run:
-    """Return a run without the states after its updates and without further passes."""
-    return replace(run, after=[], later=[], drawn=[], dropped=[])
+def _without_further(run: Run) -> Run:
+    """Return a run without further passes."""
+    return replace(run, later=[], drawn=[], dropped=[])
 
 
 def _same(array: np.ndarray, recorded: np.ndarray | None) -> bool:

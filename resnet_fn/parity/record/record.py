@@ -30,6 +30,7 @@ from resnet_fn.parity.trace.stages import (
     TRAIN_FORWARD,
     ArrayId,
     StageId,
+    marked,
 )
 from resnet_fn.parity.trace.tree import Arrays, map_tree, paired_outputs, shared
 
@@ -264,7 +265,7 @@ def _results(side: Side, batch: int = FIRST) -> dict[StageId, dict[Any, np.ndarr
         TRAIN_FORWARD: {name: one for name, one in trained.items() if name != LOSS.name},
         LOSS: {LOSS.name: trained[LOSS.name]},
     }
-    return {dataclasses.replace(stage, batch=batch): arrays for stage, arrays in results.items()}
+    return marked(results, batch=batch)
 
 
 def _largest(errors: Rounding) -> float:

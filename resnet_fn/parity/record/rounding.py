@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.trace.data import Changing, Rounding, Run
+from resnet_fn.parity.trace.data import Changing, Rounding, Run, further_passes
 from resnet_fn.parity.trace.derived import MEASURED
 from resnet_fn.parity.trace.difference import (
     ROUNDING_FACTOR,
@@ -27,19 +27,26 @@ from resnet_fn.parity.trace.stages import (
     LAST,
     TRAJECTORY,
     Key,
+    StageId,
+    marked,
 )
 from resnet_fn.parity.trace.tree import Arrays
 
 
-def rounding(run: Run, exact: Run, like: Run | None = None) -> Rounding:
-    """Return the relative errors of a run's arrays against the same run in float64, by stage.
+def rounding(
+    run: Run, exact: Run, like: Run | None = None, *, stages: Collection[StageId] = MEASURED
+) -> Rounding:
+    """Return the relative errors of a run's arrays against the same run in float64, by stage, and
+    those of further passes.
 
-    The arrays of `like`, which are `run`'s by default, say which numbers are large: their errors
-    are those of a stage of their own. An array of another shape has an infinite error.
+    The arrays of `like`, which are `run`'s by default, decide which numbers are large: their errors
+    are those of a stage of their own. An array of another shape has an infinite error. `stages` are
+    the stages of `MEASURED` that are wanted.
     """
     roundings: Rounding = {}
     like = run if like is None else like
-    for stage, values in MEASURED.items():
+    for stage in stages:
+        values = MEASURED[stage]
         exactly, compared = values(exact), values(like)
         errors, of_large = dict[Key, float](), dict[Key, float]()
         for name, value in values(run).items():
@@ -53,22 +60,12 @@ def rounding(run: Run, exact: Run, like: Run | None = None) -> Rounding:
         roundings[stage] = errors
         if of_large:
             roundings[dataclasses.replace(stage, large=True)] = of_large
-    roundings[ALL_GRADIENTS] = {"": _error_of_all(roundings[GRADIENTS], exact.gradients)}
-    for index, runs in enumerate(zip(run.later, exact.later, like.later, strict=True)):
-        roundings |= {
-            dataclasses.replace(stage, batch=index + 2): errors
-            for stage, errors in rounding(*runs).items()
-        }
-    for runs in zip(run.dropped, exact.dropped, like.dropped, strict=True):
-        roundings |= {
-            dataclasses.replace(stage, masked=True): errors
-            for stage, errors in rounding(*runs).items()
-        }
-    for runs in zip(run.drawn, exact.drawn, like.drawn, strict=True):
-        roundings |= {
-            dataclasses.replace(stage, drawn=True): errors
-            for stage, errors in rounding(*runs).items()
-        }
+    if GRADIENTS in stages:
+        whole = _error_of_all(roundings[GRADIENTS], exact.gradients)
+        roundings[ALL_GRADIENTS] = {"": whole}
+    for marks, passes in further_passes(run, exact, like):
+        of_run, of_exact, of_like = passes
+        roundings |= marked(rounding(of_run, of_exact, of_like, stages=stages), **marks)
     return roundings
 
 
@@ -113,16 +110,10 @@ def changing(run: Run, others: Sequence[Run]) -> Changing:
                 masks.setdefault(stage, {})[name] = mask
     for index, later in enumerate(run.later):
         of_batch = [one.later[index] for one in others if one.later]
-        masks |= {
-            dataclasses.replace(stage, batch=index + 2): one
-            for stage, one in changing(later, of_batch).items()
-        }
+        masks |= marked(changing(later, of_batch), batch=index + 2)
     for index, dropped in enumerate(run.dropped):
         with_masks = [one.dropped[index] for one in others if one.dropped]
-        masks |= {
-            dataclasses.replace(stage, masked=True): one
-            for stage, one in changing(dropped, with_masks).items()
-        }
+        masks |= marked(changing(dropped, with_masks), masked=True)
     return masks
 
 
@@ -169,14 +160,15 @@ def of_each_update(run: Run, exact: Run) -> Rounding:
     return errors
 
 
-def of_update(update: int, run: Run, exact: Run, like: Run) -> Rounding:
-    """Return the relative errors of the weights after one update."""
-    until = [Run({}, one.start, [], after=one.after[:update]) for one in (run, exact, like)]
-    return {
-        dataclasses.replace(stage, update=update): errors
-        for stage, errors in rounding(*until).items()
-        if stage.name == LAST.name
-    }
+def of_update(update: int, run: Run, exact: Run, like: Run | None = None) -> Rounding:
+    """Return the relative errors of the weights after one update (`rounding`)."""
+
+    def until(run: Run) -> Run:
+        return Run({}, run.start, [], after=run.after[:update])
+
+    compared = like and until(like)
+    measured = rounding(until(run), until(exact), compared, stages=(LAST,))
+    return marked(measured, update=update)
 
 
 def _only_rounding(measured: Rounding) -> set[Key]:

@@ -71,7 +71,7 @@ from resnet_fn.parity.trace.plan import MEAN_SIZE, Plan
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import Masked
-from resnet_fn.parity.trace.stages import GRADIENTS
+from resnet_fn.parity.trace.stages import GRADIENTS, marked
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
 _NOISY_RUNS = 4
@@ -286,8 +286,7 @@ class TorchSide:
         # flipped ties are measured against it
         self._recorded = dataclasses.replace(self._recorded, dropped=[made])
         of_run = rounding.rounding(measured, run("float64"))
-        stages = {dataclasses.replace(one, masked=True): errors for one, errors in of_run.items()}
-        return Masked(made, self.layers("dropout"), stages)
+        return Masked(made, self.layers("dropout"), marked(of_run, masked=True))
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates in float32, and in float64 for `rounding`."""

@@ -1,7 +1,7 @@
 """The data that is recorded of one side of the comparison."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -197,6 +197,21 @@ class Trace:
         switched off.
         """
         return self.drops or (), self.layers["train"]
+
+
+def further_passes(*runs: Run) -> Iterator[tuple[dict[str, Any], tuple[Run, ...]]]:
+    """Yield each further pass of runs of one task: its marks, which are fields of `StageId`, and the
+    pass of each run.
+    """
+    later = zip(*(run.later for run in runs), strict=True)
+    dropped = zip(*(run.dropped for run in runs), strict=True)
+    drawn = zip(*(run.drawn for run in runs), strict=True)
+    for batch, passes in enumerate(later, 2):
+        yield {"batch": batch}, passes
+    for passes in dropped:
+        yield {"masked": True}, passes
+    for passes in drawn:
+        yield {"drawn": True}, passes
 
 
 STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")

@@ -4,6 +4,8 @@ An id is data: nothing is read out of a text. `show/titles.py` has the words of 
 """
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 FIRST, EVERY_LATER = 1, 0  # of `StageId.batch`: the first batch; all further batches together
 
@@ -26,6 +28,14 @@ class StageId:
     def of_first_batch(self) -> "StageId":
         """The id of the same arrays on the first batch as it is, without masks."""
         return dataclasses.replace(self, batch=FIRST, masked=False, drawn=False)
+
+
+Of = TypeVar("Of")
+
+
+def marked(of_stages: Mapping[StageId, Of], **marks: Any) -> dict[StageId, Of]:
+    """Return the same values for stages of other runs. `marks` are fields of `StageId`."""
+    return {dataclasses.replace(stage, **marks): value for stage, value in of_stages.items()}
 
 
 @dataclasses.dataclass(frozen=True)
