@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from mindspore import Tensor, nn
 
+from resnet_fn.parity.record.cells import OF_CELL
 from resnet_fn.parity.trace.tree import Arrays
 
 _LARGEST = 1_000_000  # elements; a larger constant is not recorded
@@ -16,13 +17,12 @@ def attributes_of(cells: Iterable[tuple[str, nn.Cell]]) -> Arrays:
     """Return the tensors, NumPy arrays and numbers in attributes of the user's cells, by path,
     without parameters.
     """
-    of_every_cell = vars(nn.Cell()).keys()
     attributes: Arrays = {}
     for path, cell in cells:
         if type(cell).__module__.partition(".")[0] == "mindspore":
             continue
         for name, value in vars(cell).items():
-            if name not in of_every_cell and (array := _as_array(value)) is not None:
+            if name not in OF_CELL and (array := _as_array(value)) is not None:
                 attributes[f"{path}.{name}" if path else name] = array
     return attributes
 

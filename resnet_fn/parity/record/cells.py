@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +16,8 @@ from resnet_fn.parity.trace.returned import as_complex
 
 _assign = ops.Assign()
 
-_OF_CELL = frozenset(vars(nn.Cell()))  # attributes that every cell has
+OF_CELL = frozenset(vars(nn.Cell()))  # attributes that every cell has
+_LEFT = OF_CELL - {"training"}  # those that `Attributes` leaves as they are
 
 
 def record_cell(
@@ -40,7 +40,7 @@ def record_cell(
 
 def places_of(net: nn.Cell) -> dict[str, Place]:
     """Return the places of numbers in the attributes of a net's cells, by path."""
-    return numbers_of(net.cells_and_names(), _OF_CELL)
+    return numbers_of(net.cells_and_names(), OF_CELL)
 
 
 @contextlib.contextmanager
@@ -82,7 +82,7 @@ class Attributes:
         self._cells = []
         self._filled = []
         for _, cell in net.cells_and_names():
-            own = {name: one for name, one in vars(cell).items() if name not in _of_every_cell()}
+            own = {name: one for name, one in vars(cell).items() if name not in _LEFT}
             self._cells.append((cell, own))
             for value in own.values():
                 if type(value) in (list, dict, set):
@@ -93,7 +93,7 @@ class Attributes:
         """Restore the attributes, the cells' mode, and what lists, dicts and sets contained."""
         for cell, own in self._cells:
             attributes = vars(cell)
-            for name in attributes.keys() - own.keys() - _of_every_cell():
+            for name in attributes.keys() - own.keys() - _LEFT:
                 del attributes[name]
             attributes.update(own)
         for value, before in self._filled:
@@ -104,12 +104,6 @@ class Attributes:
                 value.update(before)
         for place, number in self._numbers:
             place.write(number)
-
-
-@functools.cache
-def _of_every_cell() -> frozenset[str]:
-    """Return the names of the attributes that each cell has, without its mode."""
-    return frozenset(vars(nn.Cell())) - {"training"}
 
 
 def write(parameter: Parameter, value: np.ndarray) -> None:

@@ -136,14 +136,12 @@ def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
     """
     if isinstance(value, np.ndarray):
         return {"array": arrays.setdefault(id(value), (len(arrays), value))[0]}
-    if isinstance(value, np.generic):  # a setting of the user's may be a NumPy number
+    if isinstance(value, np.generic):  # a setting or a rate of the user's may be a NumPy number
         return _pack(value.item(), arrays)
     if isinstance(value, tuple):
         return {"tuple": [_pack(one, arrays) for one in value]}
     if isinstance(value, list):
         return [_pack(one, arrays) for one in value]
-    if isinstance(value, np.generic):  # such as a rate of a user's schedule
-        return _pack(value.item(), arrays)
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if dataclasses.is_dataclass(value):
