@@ -7,9 +7,9 @@ from typing import Any
 from mindspore import Parameter, Tensor, nn
 
 from resnet_fn.parity.record.attributes import attributes_of
-from resnet_fn.parity.record.cells import as_before, record_cell
+from resnet_fn.parity.record.cells import as_before
 from resnet_fn.parity.record.common import parameter_roles
-from resnet_fn.parity.record.layers import recorded_layers
+from resnet_fn.parity.record.layers import record_layers, recorded_layers
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     array_of,
@@ -27,8 +27,13 @@ from resnet_fn.parity.trace.tree import Tree
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
     """Run a net on a batch, and record the inputs and outputs of its layers."""
+
+    def run() -> None:
+        net.set_train(train)
+        call(net, inputs)
+
     with as_before(net):
-        return record_cell(net, lambda: call(net, inputs), train)
+        return record_layers(net, run)
 
 
 def probes_of(
