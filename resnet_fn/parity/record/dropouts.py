@@ -123,9 +123,12 @@ class _Measurement:
         around = next((one for one in outer if one in self._firsts), "")
         gates = self._gates(outer, share)
         only = {(name, ""), *gates}
-        make_run = partial(self._make_layer, around, None, only)
-        runs = repeated(make_run, False, share)
+        runs = self._runs_with(around, only, False, share)
         return runs.varies != 0  # None: it does not run alone
+
+    def _runs_with(self, name: str, only: Only, compiled: bool, share: float) -> Runs:
+        """Run a layer on its inputs in the net, with no other dropouts than these."""
+        return repeated(partial(self._make_layer, name, None, only), compiled, share)
 
     def _gates(self, outer: Sequence[str], share: float) -> set[tuple[str, str]]:
         """Return the same rates around a dropout: `if self.dropout > 0: x = self.drop(x)` drops only
@@ -171,8 +174,7 @@ class _Measurement:
 
     def _on_its_inputs(self, drop: Drop, name: str, only: Only, layer: Layer | None) -> Drop:
         """Measure a dropout by running its layer as in the net, with no other dropout."""
-        make_run = partial(self._make_layer, name, None, only)
-        runs = repeated(make_run, True, drop.share)
+        runs = self._runs_with(name, only, True, drop.share)
         if not runs.outputs:
             return dataclasses.replace(drop, error=runs.error)
         drop = _with_runs(drop, runs)
@@ -204,12 +206,10 @@ class _Measurement:
         if kind in self._measured:
             return drop
         self._measured.add(kind)
-        make_run = partial(self._make_layer, layer.name, None, {(name, "")})
-        runs = repeated(make_run, False, drop.share)
+        runs = self._runs_with(layer.name, {(name, "")}, False, drop.share)
         gates = self._gates(outer, drop.share)
         if gates:
-            make_run = partial(self._make_layer, layer.name, None, {(name, ""), *gates})
-            as_built = repeated(make_run, False, drop.share)
+            as_built = self._runs_with(layer.name, {(name, ""), *gates}, False, drop.share)
             if not runs.varies:
                 runs = as_built
             elif as_built.varies == 0:  # a condition on the outer rate is turned around

@@ -32,7 +32,12 @@ from resnet_fn.parity.trace.tree import Tree
 
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
     """Run a copy of a module on a batch, and record the inputs and outputs of its layers."""
-    module, dtype = copied(module).train(train), dtype_of(module)
+    return _layers_of(copied(module), inputs, train)
+
+
+def _layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
+    """Return what `layers_of` returns. The module changes."""
+    module, dtype = module.train(train), dtype_of(module)
 
     def run() -> None:
         with torch.no_grad():
@@ -54,10 +59,8 @@ def layers_with_rounding(
         layers = layers_of(reference, inputs, train)
     decisions.restart()
     with Deciding(decisions.kept), relus.compare(), in_float64():
-        exact = {
-            layer.title: layer
-            for layer in layers_of(in_precision(copied(reference), torch.float64), inputs, train)
-        }
+        wide = in_precision(copied(reference), torch.float64)
+        exact = {layer.title: layer for layer in _layers_of(wide, inputs, train)}
     with torch.autocast("cpu", torch.float16, enabled=rounded == "float16"):
         measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
     for layer, one in zip(layers, measured, strict=True):
