@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-_INSIDE = (
-    os.path.dirname(torch.__file__),
-    os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
-)
+# the folders of PyTorch's code and of this package's
+TORCH = os.path.dirname(torch.__file__)
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 
 # Functions whose result is of type float, but a step function of the operand.
 _STEPS = {"floor", "ceil", "round", "trunc", "fix", "sign", "sgn", "heaviside", "floor_divide"}
@@ -37,14 +36,25 @@ _ORDERS = {"topk", "sort", "argsort", "msort", "kthvalue", "median", "nanmedian"
 _SURE = {"isnan", "isinf", "isfinite", "isposinf", "isneginf"}
 
 
-def user_place() -> str:
-    """Return the place in the user's code that called torch, such as "net.py:12"."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_INSIDE):
+def caller_outside(files: tuple[str, ...]) -> FrameType | None:
+    """Return the innermost frame, from the caller of the function that asks on, whose file is not
+    among `files` or in their folders.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(files):
         frame = frame.f_back
-    if frame is None:
-        return "a call"
+    return frame
+
+
+def place_of_frame(frame: FrameType) -> str:
+    """Return the place of a frame, such as "net.py:12"."""
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def user_place() -> str:
+    """Return the place in the user's code that called torch."""
+    frame = caller_outside((TORCH, PACKAGE))
+    return place_of_frame(frame) if frame is not None else "a call"
 
 
 class Decision(NamedTuple):

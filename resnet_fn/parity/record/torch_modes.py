@@ -3,7 +3,6 @@ and one that notes unused limits."""
 
 import contextlib
 import functools
-import os
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,14 @@ import torch
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record import torch_decisions
-from resnet_fn.parity.record.torch_decisions import Call, Decisions
+from resnet_fn.parity.record.torch_decisions import (
+    PACKAGE,
+    TORCH,
+    Call,
+    Decisions,
+    caller_outside,
+    place_of_frame,
+)
 
 _WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
@@ -49,7 +55,7 @@ def in_float64() -> Iterator[None]:
         frames = [
             one
             for one in traceback.extract_tb(error.__traceback__)
-            if not one.filename.startswith(_INSIDE)
+            if not one.filename.startswith((TORCH, PACKAGE))
         ]
         place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
         raise ValueError(
@@ -60,11 +66,6 @@ def in_float64() -> Iterator[None]:
     finally:
         torch.set_default_dtype(usual)
 
-
-_INSIDE = (
-    os.path.dirname(torch.__file__),
-    os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
-)
 
 # Calls that do not round, because they only move, make or read numbers, or are given a hook, which a
 # tensor with noise would lose.
@@ -156,14 +157,10 @@ class Limits(torch.overrides.TorchFunctionMode):
                     x.norm(given.get("p", 2.0), given.get("dim", 1)),
                     given.get("eps", 1e-12),
                 )
-            stack = [
-                one
-                for one in traceback.extract_stack()[:-1]
-                if not one.filename.startswith((_INSIDE[0], torch_decisions.__file__))
-            ]
+            caller = caller_outside((TORCH, torch_decisions.__file__))
             # a call by this package, not by the user's code
-            own = stack[-1].filename.startswith(_INSIDE[1])
-            place = f"{os.path.basename(stack[-1].filename)}:{stack[-1].lineno}"
+            own = caller is None or caller.f_code.co_filename.startswith(PACKAGE)
+            place = place_of_frame(caller) if caller else ""
             for end, word in (("min", "below"), ("max", "above")):
                 if isinstance(limit := given.get(end), int | float) and not own:
                     line = f"{place}, {name}: nothing {word} {limit:g}"
