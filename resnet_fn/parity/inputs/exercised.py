@@ -8,7 +8,7 @@ import numpy as np
 from resnet_fn.parity.inputs.decoding import PLAIN, decode
 from resnet_fn.parity.inputs.fitting import Arrays, Preparation, grid_of
 from resnet_fn.parity.inputs.pictures import FEATURES, Picture
-from resnet_fn.parity.inputs.pixels import MOST_LEVELS, RMS_LEVELS
+from resnet_fn.parity.inputs.pixels import exceeds_rounding
 from resnet_fn.parity.inputs.resizing import CORNERS, CROP, SHORT, SQUASH, WHOLE, Geometry, predict
 
 _POINTS = 48  # rows and columns at which two ways to resize are compared
@@ -81,5 +81,4 @@ def _shows(
         )
     except ValueError:  # the other way does not fit this picture
         return False
-    errors = np.nan_to_num(np.abs(apart), nan=255.0 * bool(np.isnan(apart).any()))
-    return bool(errors.max() > MOST_LEVELS or np.sqrt(np.mean(errors**2)) > RMS_LEVELS)
+    return exceeds_rounding(np.nan_to_num(np.abs(apart), nan=255.0))
