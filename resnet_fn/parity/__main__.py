@@ -6,13 +6,20 @@ from collections.abc import Sequence
 
 from resnet_fn.config import cli
 from resnet_fn.parity import commands
-from resnet_fn.parity.inputs.command import inputs
+
+
+def _inputs(arguments: Sequence[str]) -> int:
+    # imported here, because no other command needs it
+    from resnet_fn.parity.inputs.command import inputs
+
+    return inputs(arguments)
+
 
 _COMMANDS = {
     "record": commands.record,
     "replay": commands.replay_trace,
     "compare": commands.compare,
-    "inputs": inputs,
+    "inputs": _inputs,
 }
 
 

@@ -9,7 +9,7 @@ from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.asked import Asked
-from resnet_fn.parity.inputs.files import line_of
+from resnet_fn.parity.inputs.stored import line_of
 from resnet_fn.parity.pair.map_file import read_map
 from resnet_fn.parity.tasks import CHANNELS_AND_CLASSES, GENTLE, OTHER, OWN_NET, RECIPE
 

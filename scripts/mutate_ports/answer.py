@@ -110,10 +110,9 @@ def _lines(ladder: Ladder) -> frozenset[str]:
 
 def named(answer: Answer, original: Answer, mutant: Mutant, net: nn.Cell) -> list[str]:
     """Return the lines that the original does not have, and that name the changed layer or line."""
-    known = {_without_figures(line) for line in original.lines}
     places = _places(mutant, net)
-    new = [line for line in sorted(answer.lines) if _without_figures(line) not in known]
-    return [line for line in new if any(place.search(line) for place in places)]
+    new = new_lines(answer, original)
+    return [line for line in new if any(one.search(line) for one in places)]
 
 
 def new_lines(answer: Answer, original: Answer) -> list[str]:

@@ -78,7 +78,4 @@ def store(results: Iterable[Result]) -> list[Result]:
 def with_known(chosen: Iterable[Chosen], results: Iterable[Result]) -> list[Chosen]:
     """Return mutants with the truths that earlier results have."""
     known = {(one["net"], one["name"]): (one["truth"], one.get("why", "")) for one in results}
-    return [
-        one._replace(truth=known[one[:2]][0], why=known[one[:2]][1]) if one[:2] in known else one
-        for one in chosen
-    ]
+    return [Chosen(*one[:2], *known.get(one[:2], one[2:])) for one in chosen]

@@ -68,7 +68,7 @@ def _cause(
 
 def channels_of(values: Values) -> str:
     """Return what an array's channels are, for example "RGB", "BGR" or "gray"."""
-    shares = values.matrix / values.matrix.sum(1, keepdims=True)
+    shares = values.matrix / values.gain[:, None]
     if np.abs(shares - _GRAY).max() < 0.02:
         return "gray"
     letters = ""
@@ -109,7 +109,7 @@ def _of_curve(port: Preparation, reference: Preparation) -> Iterator[Cause]:
 
 def mean_and_deviation(values: Values) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean and the standard deviation, of pixels in 0..1, of each channel."""
-    gain = values.matrix.sum(1)
+    gain = values.gain
     return -values.offset / gain / 255, 1 / gain / 255
 
 
@@ -144,7 +144,7 @@ def _same_values(port: Values, reference: Values) -> bool:
 
 def _known_mistake(port: Values, reference: Values) -> str:
     """Return the mistake that makes the reference's values the port's, or ""."""
-    gain = port.matrix.sum(1)
+    gain = port.gain
     mean = port.offset / gain / 255
     for words, (its_gain, its_offset) in _mistakes(reference).items():
         if _equal(gain, its_gain) and _close(mean, its_offset / its_gain / 255):
@@ -155,7 +155,7 @@ def _known_mistake(port: Values, reference: Values) -> str:
 def _mistakes(reference: Values) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the gain of a level and the offset that each mistake gives."""
     mean, deviation = mean_and_deviation(reference)
-    gain = reference.matrix.sum(1)
+    gain = reference.gain
     offset = reference.offset
     if _close(mean, 0 * mean):
         return {

@@ -9,7 +9,7 @@ import numpy as np
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.inputs.causes import Cause, causes_of
 from resnet_fn.parity.inputs.exercised import not_exercised
-from resnet_fn.parity.inputs.fitting import Fitter, Preparation
+from resnet_fn.parity.inputs.fitting import Arrays, Fitter, Preparation
 from resnet_fn.parity.inputs.labels import LabelResult, compare_labels
 from resnet_fn.parity.inputs.layout import Planes, planes_of
 from resnet_fn.parity.inputs.pictures import Picture
@@ -114,12 +114,14 @@ def compare_pictures(
             not_exercised=missing,
             unread=unread,
         )
-    fitters, fits, failed = _fitted(pairs)
+    here = {picture: one for picture, (one, _) in pairs.items()}
+    there = {picture: one for picture, (_, one) in pairs.items()}
+    fits, failed = _fitted(here, there)
     level = next((one.values.level for one in fits if one is not None), None)
     compared = _pixel_results(pairs, level)
     try:
         causes, settings = _causes(fits, pairs, compared)
-        missing = [*not_exercised(fits, [*pairs], fitters), *missing]
+        missing = [*not_exercised(fits[1], there), *missing]
     except Exception as error:  # costs the explanation, never the verdict
         causes, settings = [], []
         failed = failed or _failure(error)
@@ -161,17 +163,14 @@ def _pairs(
     return pairs, others
 
 
-def _fitted(
-    pairs: Mapping[Picture, tuple[Planes, Planes]],
-) -> tuple[list[Fitter], list[Preparation | None], str]:
-    """Return the fitters and the preparations, first the port's, and why the search failed."""
-    port = Fitter({picture: one for picture, (one, _) in pairs.items()})
-    reference = Fitter({picture: one for picture, (_, one) in pairs.items()})
+def _fitted(port: Arrays, reference: Arrays) -> tuple[list[Preparation | None], str]:
+    """Return the preparations, first the port's, and why the search failed."""
+    here, there = Fitter(port), Fitter(reference)
     try:
-        there = reference.fit()
-        return [port, reference], [port.fit(there), there], ""
+        like = there.fit()
+        return [here.fit(like), like], ""
     except Exception as error:  # costs the explanation, never the verdict
-        return [port, reference], [None, None], _failure(error)
+        return [None, None], _failure(error)
 
 
 def _reading(

@@ -1,47 +1,41 @@
 """What the compared pictures did not show."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from resnet_fn.parity.inputs.decoding import PLAIN, decode
-from resnet_fn.parity.inputs.fitting import Fitter, Preparation, grid_of
+from resnet_fn.parity.inputs.fitting import Arrays, Preparation, grid_of
 from resnet_fn.parity.inputs.pictures import FEATURES, Picture
-from resnet_fn.parity.inputs.pixels import MOST_LEVELS, RMS_LEVELS
+from resnet_fn.parity.inputs.pixels import exceeds_rounding
 from resnet_fn.parity.inputs.resizing import CORNERS, CROP, SHORT, SQUASH, WHOLE, Geometry, predict
 
 _POINTS = 48  # rows and columns at which two ways to resize are compared
 
 
-def not_exercised(
-    fits: Sequence[Preparation | None], compared: Sequence[Picture], fitters: Sequence[Fitter]
-) -> list[str]:
+def not_exercised(reference: Preparation | None, arrays: Arrays) -> list[str]:
     """Return a line for each kind of picture, and each choice, that no compared picture shows.
 
     Args:
-        fits: the preparations of the port and of the reference.
-        compared: the pictures that both sides read.
-        fitters: the fitters of both sides.
+        reference: the reference's preparation.
+        arrays: the reference's arrays of the pictures that both sides read.
     """
-    features = set[str]().union(*(one.features for one in compared))
+    features = set[str]().union(*(one.features for one in arrays))
     lines = [f"no picture with {words}" for name, words in FEATURES.items() if name not in features]
-    if compared and all("gray" in one.features for one in compared):
+    if arrays and all("gray" in one.features for one in arrays):
         lines.append("the order of channels: every picture has one channel")
-    reference = fits[1]
     if reference is None:
         return [*lines, "resize and crop: the reference's are not known"]
-    arrays = fitters[1].arrays
     for words, other in _alternatives(reference.geometry):
-        pictures = (one for one in compared if one in arrays)
         if not any(
             _shows(
                 one,
-                arrays[one].size,
+                planes.size,
                 reference.geometry,
                 other,
             )
-            for one in pictures
+            for one, planes in arrays.items()
         ):
             lines.append(f"{words}: the same in every picture")
     return lines
@@ -87,5 +81,4 @@ def _shows(
         )
     except ValueError:  # the other way does not fit this picture
         return False
-    errors = np.nan_to_num(np.abs(apart), nan=255.0 * bool(np.isnan(apart).any()))
-    return bool(errors.max() > MOST_LEVELS or np.sqrt(np.mean(errors**2)) > RMS_LEVELS)
+    return exceeds_rounding(np.nan_to_num(np.abs(apart), nan=255.0))

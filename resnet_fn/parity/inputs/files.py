@@ -1,21 +1,19 @@
-"""Write the comparison of inputs as JSON and as a page, and read the JSON for the ladder."""
+"""Write the comparison of inputs as JSON and as a page."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.cli import UsageError, write_text
-from resnet_fn.config.reading import read_json
+from resnet_fn.config.cli import write_text
 from resnet_fn.parity.inputs import table as text_table
 from resnet_fn.parity.inputs.causes import channels_of, mean_and_deviation
 from resnet_fn.parity.inputs.fitting import Preparation
 from resnet_fn.parity.inputs.pixels import PixelDifference
 from resnet_fn.parity.inputs.result import Result
+from resnet_fn.parity.inputs.stored import FORMAT, VERSION
 from resnet_fn.parity.trace.difference import DIFFERS, OK, ROUNDING, UNDECIDED
 from resnet_fn.report.page import document, table, text
 from resnet_fn.runtime.disk import finite_or_null
-
-FORMAT, VERSION = "resnet_fn parity inputs", 1  # docs/inputs.md describes it
 
 _COLOURS = {OK: "#2e7d32", ROUNDING: "#2e7d32", UNDECIDED: "#b26a00", DIFFERS: "#c62828"}
 _STYLE = """
@@ -137,26 +135,3 @@ def _row(row: list[str], verdict: str) -> list[str]:
     name, *numbers, words = row
     colour = _COLOURS.get(verdict, "#777777")
     return [text(name), f'<b style="color: {colour}">{text(words)}</b>', *map(text, numbers)]
-
-
-def line_of(path: str) -> str:
-    """Return the ladder's line about a JSON file that `parity inputs` wrote.
-
-    Raises UsageError if the file is another one.
-    """
-    fix = "give the file that parity inputs wrote with --json"
-    if not Path(path).is_file():
-        raise UsageError(f"--inputs-verdict: there is no file {path}; {fix}")
-    try:
-        content = read_json(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--inputs-verdict: {path} cannot be read ({error}); {fix}") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise UsageError(f"--inputs-verdict: {path} is not a verdict of inputs; {fix}")
-    if content.get("version") != VERSION:
-        version = content.get("version")
-        raise UsageError(
-            f"--inputs-verdict: {path} has version {version}, but {VERSION} is read; write it again"
-        )
-    sides = f"{content.get('port')} against {content.get('reference')}"
-    return f"inputs: compared by parity inputs ({sides}): {content.get('verdict')}"

@@ -51,9 +51,14 @@ class Values:
     offset: np.ndarray  # [channels of the array]
 
     @property
+    def gain(self) -> np.ndarray:
+        """By how much each channel of the array grows with a gray pixel's level."""
+        return self.matrix.sum(1)
+
+    @property
     def level(self) -> np.ndarray:
         """What one of 256 levels is in each channel of the array."""
-        return np.abs(self.matrix.sum(1))
+        return np.abs(self.gain)
 
     def of(self, levels: np.ndarray) -> np.ndarray:
         """Return the array's values for levels, [..., 3] to [..., channels]."""
@@ -105,21 +110,21 @@ class Fitter:
         """Return the ways to resize whose bilinear form is nearest to the arrays."""
         picture = self.plain[0]
         out = self.arrays[picture].size
-        first = self._nearest(_ways(picture, out), [picture])
+        first = self._nearest(_ways(picture, out))
         closer = itertools.chain(*(_neighbours(way) for way in first))
-        return self._nearest(dict.fromkeys([*first, *closer]), [picture])
+        return self._nearest(dict.fromkeys([*first, *closer]))
 
-    def _nearest(self, ways: Iterable[Geometry], pictures: Sequence[Picture]) -> list[Geometry]:
-        """Return the ways with the smallest errors, a few of each kind.
+    def _nearest(self, ways: Iterable[Geometry]) -> list[Geometry]:
+        """Return the ways with the smallest errors of the first picture, a few of each kind.
 
         A crop before the resize is nearly the same as one after it, so each kind is kept.
         """
-        ranked = self._ranked(ways, "", pictures, _SCANNED)
-        errors = [self._error(way, "", pictures, _SCANNED)[1] for way in ranked]
+        errors = self._ranked(ways, "", self.plain[:1], _SCANNED)
+        limit = _FAR * next(iter(errors.values()))
         kept: list[Geometry] = []
-        for way, error in zip(ranked, errors, strict=True):
+        for way, error in errors.items():
             alike = sum(one.kind == way.kind for one in kept)
-            if alike < _KEPT and error <= _FAR * errors[0]:
+            if alike < _KEPT and error <= limit:
                 kept.append(way)
         return kept
 
@@ -128,30 +133,16 @@ class Fitter:
     ) -> Preparation | None:
         """Return what fits best of these ways with any filter and any rounding, or None."""
         candidates = dict.fromkeys(itertools.chain(*map(_filters, ways)))
-        ranked = self._ranked(
-            candidates,
-            curve,
-            self.plain[:1],
-            _CHECKED,
-        )
+        ranked = [*self._ranked(candidates, curve, self.plain[:1], _CHECKED)]
         rounded = dict.fromkeys(itertools.chain(*(_roundings(way) for way in ranked[:3])))
-        final = self._ranked(
+        errors = self._ranked(
             rounded,
             curve,
             self.plain,
             _CHECKED,
         )
-        errors = [
-            self._error(
-                way,
-                curve,
-                self.plain,
-                _CHECKED,
-            )[1]
-            for way in final
-        ]
-        limit = _SAME * errors[0] + 0.02
-        alike = [way for way, error in zip(final, errors, strict=True) if error <= limit]
+        limit = _SAME * next(iter(errors.values())) + 0.02
+        alike = [way for way, error in errors.items() if error <= limit]
         chosen = min(alike, key=lambda way: (_changes(way, like), alike.index(way)))
         values, error = self._error(
             chosen,
@@ -172,7 +163,8 @@ class Fitter:
 
     def _ranked(
         self, ways: Iterable[Geometry], curve: str, pictures: Sequence[Picture], points: int
-    ) -> list[Geometry]:
+    ) -> dict[Geometry, float]:
+        """Return each way's error, the smallest first."""
         errors = {
             way: self._error(
                 way,
@@ -182,7 +174,7 @@ class Fitter:
             )[1]
             for way in ways
         }
-        return sorted(errors, key=lambda way: errors[way])
+        return dict(sorted(errors.items(), key=lambda one: one[1]))
 
     def _error(
         self, way: Geometry, curve: str, pictures: Sequence[Picture], points: int
@@ -292,7 +284,7 @@ class Fitter:
                 _CHECKED,
             )
             outside = actual[np.isnan(predicted).any(1)]
-            levels.append(((outside - values.offset) / values.matrix.sum(1)).ravel())
+            levels.append(((outside - values.offset) / values.gain).ravel())
         every = np.concatenate(levels)
         return float(np.median(every)) if every.size else None
 
@@ -370,22 +362,26 @@ def _affine(
 
     The share `spared` of the pixels with the largest errors does not count.
     """
-    inputs = np.concatenate([levels, np.ones((len(levels), 1))], 1)
-    solution = _least_squares(inputs, values)
+    solution, errors = affine_map(levels, values)
     if spared:
-        errors = np.abs(inputs @ solution - values).max(1)
-        kept = errors <= np.quantile(errors, 1 - spared)
-        inputs, values = inputs[kept], values[kept]
-        solution = _least_squares(inputs, values)
+        largest = np.abs(errors).max(1)
+        kept = largest <= np.quantile(largest, 1 - spared)
+        solution, errors = affine_map(levels[kept], values[kept])
     fitted = Values(solution[:3].T, solution[3])
     level = fitted.level
     if (level <= 1e-12).any() or not np.isfinite(level).all():
         return None, np.inf
-    return fitted, _rms((inputs @ solution - values) / level)
+    return fitted, _rms(errors / level)
 
 
-def _least_squares(inputs: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return np.linalg.lstsq(inputs, values, rcond=1e-9)[0]
+def affine_map(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the affine map from rows of `x` to rows of `y` with the least squares, and its errors.
+
+    The last row of the map is added to the product with the others.
+    """
+    inputs = np.concatenate([x, np.ones((len(x), 1))], 1)
+    solution = np.linalg.lstsq(inputs, y, rcond=1e-9)[0]
+    return solution, inputs @ solution - y
 
 
 def _rms(errors: np.ndarray) -> float:

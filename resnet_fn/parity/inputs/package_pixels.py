@@ -1,11 +1,9 @@
 """This package's own evaluation pixels, as one of the sides."""
 
-import numpy as np
-
 from resnet_fn import recipes
 from resnet_fn.config.cli import UsageError, usage_errors
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.images import normalise
+from resnet_fn.data.images import prepare
 from resnet_fn.data.preprocess import eval_pixels
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, color_spec
 from resnet_fn.parity.inputs.pictures import Picture
@@ -29,7 +27,6 @@ def side_of_recipe(name: str) -> Side:
             data = file.read()
         sizes = recipe.evaluation_resize, recipe.evaluation_size
         pixels = eval_pixels(data, *sizes, recipe.interpolation or "bilinear")
-        planes = pixels.transpose(2, 0, 1)[None]
-        return Sample(normalise(planes, spec, np.empty(planes.shape, np.float32))[0])
+        return Sample(prepare(pixels[None], recipe.evaluation_size, spec)[0])
 
     return Side(f"resnet_fn, recipe {name}", "", read)

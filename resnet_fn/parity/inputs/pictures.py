@@ -1,6 +1,7 @@
 """The pictures that both sides read: twelve awkward ones, or those of the user's folder."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -91,7 +92,12 @@ def pictures_in(folder: str, most: int) -> tuple[list[Picture], int]:
         for name in names
         if name.rpartition(".")[2].lower() in _ENDINGS
     )
-    headers = [describe(path, os.path.relpath(path, folder)) for path in paths[:_MOST_HEADERS]]
+
+    @functools.cache
+    def described(path: str) -> Picture:
+        return describe(path, os.path.relpath(path, folder))
+
+    headers = [described(path) for path in paths[:_MOST_HEADERS]]
     chosen: dict[str, Picture] = {}
     for feature in FEATURES:
         first = next((one for one in headers if feature in one.features), None)
@@ -101,7 +107,7 @@ def pictures_in(folder: str, most: int) -> tuple[list[Picture], int]:
     for path in paths[::step]:
         if len(chosen) >= most:
             break
-        chosen.setdefault(path, describe(path, os.path.relpath(path, folder)))
+        chosen.setdefault(path, described(path))
     return sorted(chosen.values(), key=lambda one: one.path), len(paths)
 
 

@@ -12,7 +12,7 @@ TOLERANCE = 1e-5
 """The largest error that counts as equal, as a fraction of the reference's range of values: float32
 arithmetic in another order."""
 
-MOST_LEVELS, RMS_LEVELS, MEAN_LEVELS = 2.0, 0.6, 0.25
+_MOST_LEVELS, _RMS_LEVELS, _MEAN_LEVELS = 2.0, 0.6, 0.25
 """A resize in 8 bits rounds to whole levels, some twice. So two right ones may be two of 256 levels
 apart in a pixel, 0.6 in the root mean square, and 0.25 in the mean and along the values: rounding
 has no direction, except where halves are rounded up or fractions are cut on the way."""
@@ -80,9 +80,15 @@ def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (a == b) | (np.isnan(a) & np.isnan(b))
 
 
+def exceeds_rounding(levels: np.ndarray) -> bool:
+    """Return whether differences in levels are larger than rounding to whole levels makes them."""
+    largest = np.abs(levels).max()
+    return bool(largest > _MOST_LEVELS or np.sqrt(np.mean(np.square(levels))) > _RMS_LEVELS)
+
+
 def _is_rounding(steps: np.ndarray, values: np.ndarray) -> bool:
     """Return whether a difference in levels, [H, W, C], is only rounding to whole levels."""
-    if np.abs(steps).max() > MOST_LEVELS or np.sqrt(np.mean(np.square(steps))) > RMS_LEVELS:
+    if exceeds_rounding(steps):
         return False
     if steps[..., 0].size < _FEW:
         return True
@@ -90,6 +96,6 @@ def _is_rounding(steps: np.ndarray, values: np.ndarray) -> bool:
         errors, of = steps[..., channel].ravel(), values[..., channel].ravel()
         spread = float(of.std())
         along = float(np.mean((of - of.mean()) * errors)) / spread if spread else 0.0
-        if max(abs(float(errors.mean())), abs(along)) > MEAN_LEVELS:
+        if max(abs(float(errors.mean())), abs(along)) > _MEAN_LEVELS:
             return False
     return True

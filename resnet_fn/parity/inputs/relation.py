@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from resnet_fn.parity.inputs.causes import Cause
+from resnet_fn.parity.inputs.fitting import affine_map
 from resnet_fn.parity.inputs.layout import Planes
 
 _CLOSE = 1e-3  # of the port's spread: the error of a relation that fits
@@ -98,14 +99,8 @@ def _affine_words(pairs: Sequence[Pair]) -> str | None:
     spread = float(port.std()) if port.size else 0.0
     if not spread or not np.isfinite(port).all() or not np.isfinite(reference).all():
         return None
-    inputs = np.concatenate([reference, np.ones((len(reference), 1))], 1)
-    solution, *_ = np.linalg.lstsq(
-        inputs,
-        port,
-        rcond=1e-9,
-    )
-    error = np.sqrt(np.mean((inputs @ solution - port) ** 2))
-    if error > _CLOSE * spread:
+    solution, errors = affine_map(reference, port)
+    if np.sqrt(np.mean(errors**2)) > _CLOSE * spread:
         return None
     matrix = solution[:-1].T
     offset = solution[-1]

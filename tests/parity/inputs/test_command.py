@@ -8,8 +8,8 @@ import pytest
 
 from resnet_fn.config.cli import UsageError
 from resnet_fn.parity.inputs.command import inputs
-from resnet_fn.parity.inputs.files import line_of
 from resnet_fn.parity.inputs.pictures import make_pictures
+from resnet_fn.parity.inputs.stored import line_of
 
 SIDE = """
 import numpy as np
