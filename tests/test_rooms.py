@@ -17,7 +17,8 @@ TESTS = Path(__file__).parent
 # level's modules.
 ROOMS_TEXT = """
 config runtime data models update checkpoint weights recipes evaluation telemetry report run parity.trace
-parity.record parity.pair parity.compare parity.explain parity.show parity.reference parity.inputs parity inspect
+parity.record parity.pair parity.compare parity.explain parity.show parity.reference parity.inputs parity.ways parity
+inspect
 doctor commands
 """
 ROOMS = ROOMS_TEXT.split()
@@ -44,6 +45,7 @@ WITH_TORCH = (  # modules, or beginnings of their names, that need PyTorch to be
     "parity.explain.search",
     "parity.explain.sequences",
     "parity.explain.torch_search",
+    "parity.ways.torch_",
 )
 
 

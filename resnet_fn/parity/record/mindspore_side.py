@@ -284,24 +284,11 @@ class MindSporeSide:
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates through the step, and put the weights back."""
-        net, plan, custom, schedule = self._net, self.plan, self._custom_optimizer, self._schedule
+        net, plan, schedule = self._net, self.plan, self._schedule
         updates = range(len(plan.batches))
         rates = [schedule(update) for update in updates] if schedule else list(plan.rates)
-        optimizer, decays = (custom, "") if custom else plan_optimizer(net, plan.optimizer, like)
         attributes = Attributes(net)
-        stepper = MindSporeStepper(
-            net,
-            plan,
-            rates,
-            self._loss,
-            optimizer,
-            self._make_step,
-            self._outputs,
-            self._evaluate,
-            self._masks,
-            self._workers,
-            self._start,
-        )
+        stepper, decays = self.stepper(rates, like)
         last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
         try:
             run = record_run(stepper, plan, rates, last, drawn)
@@ -320,6 +307,27 @@ class MindSporeSide:
             self.notes.append(f"updates are not compared: {name} has no kernel on this device")
         self.notes += [decays] if decays else []
         return run
+
+    def stepper(
+        self, rates: Sequence[float], like: Like | None = None
+    ) -> tuple[MindSporeStepper, str]:
+        """Return what makes the updates, and a note if weight decays are the reference's."""
+        net, plan, custom = self._net, self.plan, self._custom_optimizer
+        optimizer, decays = (custom, "") if custom else plan_optimizer(net, plan.optimizer, like)
+        stepper = MindSporeStepper(
+            net,
+            plan,
+            rates,
+            self._loss,
+            optimizer,
+            self._make_step,
+            self._outputs,
+            self._evaluate,
+            self._masks,
+            self._workers,
+            self._start,
+        )
+        return stepper, decays
 
     def uncompiled(self, like: Like | None) -> Run:
         """Make the updates again without dropout masks, not compiled. The net is as after

@@ -118,12 +118,12 @@ class Difference:
         bound = max(NEVER_BEYOND, ROUNDING_FACTOR * self.rounding)
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 
-    def values(self) -> str:
+    def values(self, port: str = "in the port", reference: str = "in the reference") -> str:
         """Return both values at the largest difference, as in "0.12 in the port, 0.13 in the
         reference at [0, 3]".
         """
         place = f" at {list(self.place)}" if self.place else ""
-        return f"{self.port:.9g} in the port, {self.reference:.9g} in the reference{place}"
+        return f"{self.port:.9g} {port}, {self.reference:.9g} {reference}{place}"
 
 
 def norm(array: Any) -> float:

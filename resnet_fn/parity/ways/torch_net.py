@@ -1,0 +1,157 @@
+"""A torch module that is computed in several ways."""
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from resnet_fn.parity.record.layers import recorded_layers
+from resnet_fn.parity.record.rates import Rates
+from resnet_fn.parity.record.torch_copy import copied
+from resnet_fn.parity.record.torch_layers import layers_of, layers_with_rounding
+from resnet_fn.parity.record.torch_modes import in_float64
+from resnet_fn.parity.record.torch_module import (
+    call,
+    dtype_of,
+    first_call,
+    in_precision,
+    initialise,
+    map_tensors,
+    outputs_of,
+    state,
+    tensors,
+    uncompiled,
+)
+from resnet_fn.parity.record.torch_recipe import loss_of
+from resnet_fn.parity.record.torch_side import TorchSide
+from resnet_fn.parity.record.torch_step import Loss, MakeOptimizer, TorchRun, optimizer_of
+from resnet_fn.parity.trace.data import Run, Trace
+from resnet_fn.parity.trace.difference import relative_error
+from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.stages import EVAL_FORWARD
+from resnet_fn.parity.trace.tree import Tree
+from resnet_fn.parity.ways.half import rounded
+from resnet_fn.parity.ways.updates import updates_of
+
+
+class TorchNet:
+    """A torch module, of which each way gets a copy.
+
+    Args:
+        module: the net as it was built.
+        plan: the updates.
+        loss: a function (outputs, labels) → scalar; by default the plan's.
+        make_optimizer: returns an optimizer of a module; by default the plan's.
+    """
+
+    compiler, compiles_always = "torch.compile", False
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        plan: Plan,
+        loss: Loss | None = None,
+        make_optimizer: MakeOptimizer | None = None,
+    ) -> None:
+        self.framework, self.plan = f"PyTorch {torch.__version__.partition('+')[0]}", plan
+        self._module, self._given = uncompiled(module), (loss, make_optimizer)
+        initialise(self._module, plan.batches[0][0])
+
+    @contextlib.contextmanager
+    def fresh(self) -> Iterator["TorchNet"]:
+        """Return a copy. Torch's generator is put back."""
+        with torch.random.fork_rng():
+            yield TorchNet(copied(self._module), self.plan, *self._given)
+
+    def evaluated(self, inputs: Tree) -> Trace:
+        """Return the state, layers and outputs of an evaluation."""
+        return self._trace(self._module, layers_of(self._module, inputs, False), inputs)
+
+    def _trace(self, module: torch.nn.Module, layers: list[Layer], inputs: Tree) -> Trace:
+        """Return what a module returns, with this net's state."""
+        start = state(self._module)
+        with torch.no_grad():
+            outputs = outputs_of(call(module.eval(), tensors(inputs, dtype_of(module))))
+        return Trace(self.framework, self.plan, start, {"eval": layers}, Run(outputs, start, []))
+
+    def with_rounding(self, inputs: Tree) -> Trace:
+        """Return an evaluation, with the errors of outputs and layers against float64."""
+        layers, _ = layers_with_rounding(self._module, inputs, False, "float32")
+        trace = self._trace(self._module, layers, inputs)
+        with in_float64(), torch.no_grad():
+            wide = in_precision(copied(self._module), torch.float64)
+            exact = outputs_of(call(wide.eval(), tensors(inputs, torch.float64)))
+        outputs = trace.run.eval_outputs
+        trace.rounding[EVAL_FORWARD] = {
+            name: relative_error(outputs[name], array)
+            for name, array in exact.items()
+            if name in outputs
+        }
+        return trace
+
+    def train(self) -> None:
+        """Make the plan's updates without dropout."""
+        loss, make_optimizer = self._given
+        outputs = first_call(self._module, self.plan.first[0], True)
+        loss = loss or loss_of(self.plan.loss, outputs)
+        run = TorchRun(self._module, self.plan, loss, "float32", _as_it_is)
+        optimizer, set_rate = optimizer_of(run.module, self.plan, make_optimizer)
+        layers = dict(run.module.named_modules())
+        with Rates(layers).off(layers):
+            for batch, rate in zip(self.plan.batches, self.plan.rates, strict=True):
+                set_rate(rate)
+                optimizer.zero_grad()
+                run.backward(batch)
+                optimizer.step()
+        self._module = run.module
+
+    def saved(self) -> Any:
+        """Return a copy of the state dict."""
+        return copy.deepcopy(self._module.state_dict())
+
+    def restore(self, saved: Any) -> None:
+        """Load a state dict."""
+        self._module.load_state_dict(saved)
+
+    def updates(self, plan: Plan) -> Trace:
+        """Return the trace of a plan's updates of a copy."""
+        return updates_of(TorchSide(copied(self._module), plan, *self._given))
+
+    def compiled(self, plan: Plan) -> tuple[Trace, Trace]:
+        """Return the traces of the plan's updates: by `torch.compile`, and not compiled."""
+        raise NotImplementedError
+
+    def in_half(self, inputs: Tree, half: str) -> Trace:
+        """Return an evaluation of a copy whose parameters are in half precision."""
+        module = in_precision(copied(self._module), getattr(torch, half))
+        return self._trace(module, layers_of(module, inputs, False), inputs)
+
+    def rounded_to(self, inputs: Tree, half: str) -> Trace:
+        """Return an evaluation with rounded weights, and rounded inputs and outputs of layers."""
+
+        def round_tensor(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.is_floating_point():
+                return tensor
+            return torch.from_numpy(rounded(tensor.detach().numpy(), half))
+
+        def before(layer: Any, args: Any, kwargs: Any) -> Any:
+            return map_tensors(round_tensor, (args, kwargs))
+
+        def after(layer: Any, args: Any, outputs: Any) -> Any:
+            return map_tensors(round_tensor, outputs)
+
+        module = copied(self._module)
+        with torch.no_grad():
+            for one in (*module.parameters(), *module.buffers()):
+                one.copy_(round_tensor(one))
+        for _, layer in recorded_layers(module):
+            layer.register_forward_pre_hook(before, with_kwargs=True)
+            layer.register_forward_hook(after)
+        return self._trace(module, layers_of(module, inputs, False), inputs)
+
+
+def _as_it_is(module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
