@@ -1,11 +1,12 @@
 """Show the ways to compute a net: a table with a line for each, the first differences, JSON."""
 
 import json
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from resnet_fn.config.cli import write_text
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import counted, few
 from resnet_fn.parity.compare.stage import SKIPPED
 from resnet_fn.parity.show.json_file import content_of_layer, content_of_stage
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
@@ -15,17 +16,15 @@ from resnet_fn.runtime.disk import finite_or_null
 
 VERSION = 1  # of the JSON file; docs/parity.md describes it
 _COLUMNS = ("way", "state", "expected", "compared", "relative", "verdict")
-_FORM = "{:19} {:11} {:17} {:>8} {:>8}  {}"
+_FORM = "{:15} {:13} {:12} {:>8} {:>8}  {}"
+_WIDTH = 80
 
 
 def table(results: Sequence[WayResult]) -> str:
-    """Return a table with a line for each way, and lines about what differs."""
+    """Return a table with a line for each way, then lines about what differs."""
     rows = [_COLUMNS, *map(_cells, results)]
     lines = [_FORM.format(*row).rstrip() for row in rows]
-    for result in results:
-        lines += [f"{result.way.name}: {line}" for line in result.notes]
-    lines += ["", *_findings(results)]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_findings(results)])
 
 
 def _cells(result: WayResult) -> list[str]:
@@ -39,9 +38,21 @@ def _findings(results: Sequence[WayResult]) -> list[str]:
     lines = [_verdict(results)]
     for result in results:
         lines += _first_differences(result)
-    lines += [f"  {one.way.name}: {_doubt(one)}" for one in results if one.verdict == UNDECIDED]
-    lines += [f"{one.way.name}: {one.skipped}" for one in results if one.skipped]
-    return lines
+    for result in results:
+        name = result.way.name
+        if result.verdict == UNDECIDED:
+            lines.append(f"{name}: undecided; {_doubt(result)}")
+        if result.skipped:
+            lines.append(f"{name}: {result.skipped}")
+        lines += [f"{name}: {note}" for note in result.notes if result.verdict != DIFFERS]
+    return [part for line in lines for part in _wrapped(line)]
+
+
+def _wrapped(line: str) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(
+        line, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _verdict(results: Sequence[WayResult]) -> str:
@@ -49,30 +60,25 @@ def _verdict(results: Sequence[WayResult]) -> str:
     if differs:
         return f"verdict: the net differs from itself: {', '.join(differs)}"
     if any(one.verdict == UNDECIDED for one in results):
-        return "verdict: undecided; no way differs, but these cannot be decided:"
-    computed = [one.way.name for one in results if one.verdict != SKIPPED]
-    return f"verdict: the net computes the same in {len(computed)} ways"
+        return "verdict: undecided; no way differs, but not all can be decided"
+    computed = [one for one in results if one.verdict != SKIPPED]
+    return f"verdict: the net computes the same in {counted(len(computed), 'way')}"
 
 
 def _first_differences(result: WayResult) -> list[str]:
     stage, layer, way = result.first_stage, result.first_layer, result.way
     if stage is None:
         return []
-    first = stage.first
     words = stage.failed or stage.note
-    if first:
+    if first := stage.first:
         words = f"{title_of(first.id)}: {first.values(way.port, way.reference)}"
-    lines = [
-        f"{way.name}, first stage that differs: {title_of_stage(stage)}",
-        f"  {words}",
-        *(f"  {hint}" for hint in stage.hints),
-    ]
+    lines = [f"{way.name}, first stage that differs: {title_of_stage(stage)}, {words}"]
     if layer:
         values = layer.output.values(way.port, way.reference)
-        lines += [f"  first layer that differs: {layer.name}", f"    {values}"]
+        lines.append(f"  first layer that differs: {layer.name}: {values}")
     elif result.layers:
         lines.append(f"  first layer that differs: none of {len(result.layers)}")
-    return lines
+    return [*lines, *(f"  {hint}" for hint in (*stage.hints, *result.notes))]
 
 
 def _doubt(result: WayResult) -> str:

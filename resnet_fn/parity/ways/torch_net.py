@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,7 +29,7 @@ from resnet_fn.parity.record.torch_recipe import loss_of
 from resnet_fn.parity.record.torch_side import TorchSide
 from resnet_fn.parity.record.torch_step import Loss, MakeOptimizer, TorchRun, optimizer_of
 from resnet_fn.parity.trace.data import Run, Trace
-from resnet_fn.parity.trace.difference import relative_error
+from resnet_fn.parity.trace.difference import norm, relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.stages import EVAL_FORWARD
@@ -94,19 +95,35 @@ class TorchNet:
 
     def train(self) -> None:
         """Make the plan's updates without dropout."""
+        _, self._module = self._trained(self.plan, compiled=False)
+
+    def _trained(self, plan: Plan, compiled: bool) -> tuple[Trace, torch.nn.Module]:
+        """Return the trace of a plan's updates without dropout, and the trained copy."""
         loss, make_optimizer = self._given
-        outputs = first_call(self._module, self.plan.first[0], True)
-        loss = loss or loss_of(self.plan.loss, outputs)
-        run = TorchRun(self._module, self.plan, loss, "float32", _as_it_is)
-        optimizer, set_rate = optimizer_of(run.module, self.plan, make_optimizer)
-        layers = dict(run.module.named_modules())
+        inputs = plan.batches[0][0]
+        outputs = first_call(self._module, inputs, True)
+        run = TorchRun(self._module, plan, loss or loss_of(plan.loss, outputs), "float32", _as_is)
+        module = run.module
+        if compiled:
+            module.compile()
+        layers = dict(module.named_modules())
         with Rates(layers).off(layers):
-            for batch, rate in zip(self.plan.batches, self.plan.rates, strict=True):
+            made = Run(run.evaluate(inputs), state(module), list(plan.rates))
+            optimizer, set_rate = optimizer_of(module, plan, make_optimizer)
+            for batch, rate in zip(plan.batches, plan.rates, strict=True):
                 set_rate(rate)
                 optimizer.zero_grad()
-                run.backward(batch)
+                value, outputs, _ = run.backward(batch)
+                made.losses.append(value)
+                made.train_outputs.append(outputs)
+                gradients = run.gradients()
+                made.gradients = made.clipped = made.gradients or gradients
+                made.norms.append(math.hypot(*map(norm, gradients.values())))
                 optimizer.step()
-        self._module = run.module
+                made.after.append(state(module))
+            made.last_outputs = run.evaluate(inputs)
+        recorded = {"eval": layers_of(self._module, inputs, False)}
+        return Trace(self.framework, plan, made.start, recorded, made), module
 
     def saved(self) -> Any:
         """Return a copy of the state dict."""
@@ -122,7 +139,9 @@ class TorchNet:
 
     def compiled(self, plan: Plan) -> tuple[Trace, Trace]:
         """Return the traces of the plan's updates: by `torch.compile`, and not compiled."""
-        raise NotImplementedError
+        compiled, _ = self._trained(plan, compiled=True)
+        eager, _ = self._trained(plan, compiled=False)
+        return compiled, eager
 
     def in_half(self, inputs: Tree, half: str) -> Trace:
         """Return an evaluation of a copy whose parameters are in half precision."""
@@ -153,5 +172,5 @@ class TorchNet:
         return self._trace(module, layers_of(module, inputs, False), inputs)
 
 
-def _as_it_is(module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+def _as_is(module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()

@@ -14,7 +14,7 @@ from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, VERDICTS, Diff
 from resnet_fn.parity.trace.stages import FIRST, StageId
 
 # what is expected of a way
-BITS, TO_ROUNDING, BY_PRECISION = "equal bits", "equal to rounding", "by precision"
+BITS, TO_ROUNDING, BY_PRECISION = "equal bits", "to rounding", "by precision"
 
 
 class NotApplicableError(Exception):
@@ -53,14 +53,12 @@ class WayResult:
 
     @property
     def words(self) -> str:
-        """The verdict in words: of a precision, whether and up to which layer it explains."""
+        """The verdict in words: of a precision, whether it explains what differs."""
         if self.skipped:
             return self.skipped.partition(":")[0]
         if self.way.expected != BY_PRECISION or self.verdict == UNDECIDED:
             return self.verdict
-        layer = self.first_layer
-        where = f" from layer {layer.name}" if layer else ""
-        return f"explained: no{where}" if self.verdict == DIFFERS else "explained: yes"
+        return "explained: no" if self.verdict == DIFFERS else "explained: yes"
 
     @property
     def worst(self) -> Difference | None:

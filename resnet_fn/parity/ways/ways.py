@@ -1,17 +1,19 @@
 """The ways to compute one net, each with its state and what is expected of it."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from resnet_fn.config.hints import few, first_line
+from resnet_fn.parity.record.common import place_of
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan, check_batches
+from resnet_fn.parity.trace.tree import Tree
 from resnet_fn.parity.ways.half import unit
 from resnet_fn.parity.ways.net import OneNet
 from resnet_fn.parity.ways.padding import lengths_of, padded_and_alone
@@ -58,7 +60,9 @@ def results(net: OneNet, options: Options) -> Iterator[WayResult]:
         except NotApplicableError as reason:
             yield WayResult(way, skipped=str(reason))
         except Exception as error:
-            yield WayResult(way, undecided=f"{type(error).__name__}: {first_line(error)}")
+            fault = f"{type(error).__name__}{place_of(error)}: {first_line(error)}"
+            fix = "; --half none leaves this way out" if compare is _in_half else ""
+            yield WayResult(way, undecided=f"it fails ({fault}){fix}")
 
 
 def _one_by_one(way: Way, net: OneNet, options: Options) -> WayResult:
@@ -66,12 +70,12 @@ def _one_by_one(way: Way, net: OneNet, options: Options) -> WayResult:
     count = count_of(inputs)
     if count < 2:
         raise NotApplicableError("not exercised: a batch has one sample; give two or more")
-    whole = net.with_rounding(inputs)
-    alone = [net.evaluated(sample_of(inputs, index)) for index in range(count)]
-    return _of_samples(way, whole, alone)
+    alone = [sample_of(inputs, index) for index in range(count)]
+    return _of_samples(way, net, inputs, alone)
 
 
-def _of_samples(way: Way, whole: Trace, alone: list[Trace]) -> WayResult:
+def _of_samples(way: Way, net: OneNet, inputs: Tree, samples: Sequence[Tree]) -> WayResult:
+    whole, alone = _afresh(net, inputs, rounding=True), [_afresh(net, one) for one in samples]
     reference, port, left = beside(whole, alone)
     if not port.run.eval_outputs:
         words = f"no output has an axis of samples: {few([*whole.run.eval_outputs])}"
@@ -88,9 +92,13 @@ def _without_padding(way: Way, net: OneNet, options: Options) -> WayResult:
             "not exercised: no input is a mask or lengths; name the axis of the length: "
             "--length-axis NAME=AXIS"
         )
-    padded, alone = padded_and_alone(inputs, lengths)
-    whole = net.with_rounding(padded)
-    return _of_samples(way, whole, [net.evaluated(one) for one in alone])
+    return _of_samples(way, net, *padded_and_alone(inputs, lengths))
+
+
+def _afresh(net: OneNet, inputs: Tree, rounding: bool = False) -> Trace:
+    """Return an evaluation that does not move the state of the next one."""
+    with net.fresh() as one:
+        return one.with_rounding(inputs) if rounding else one.evaluated(inputs)
 
 
 def _repeated(way: Way, net: OneNet, options: Options) -> WayResult:
@@ -101,7 +109,7 @@ def _repeated(way: Way, net: OneNet, options: Options) -> WayResult:
 
 def _restored(way: Way, net: OneNet, options: Options) -> WayResult:
     inputs = net.plan.batches[0][0]
-    first, saved = net.evaluated(inputs), net.saved()
+    saved, first = net.saved(), net.evaluated(inputs)
     net.train()
     net.restore(saved)
     return compared(way, net.evaluated(inputs), first, _WITH_STATE)
@@ -142,8 +150,8 @@ def _micro_batches(way: Way, net: OneNet, options: Options) -> WayResult:
             "normalised on its own"
         )
     port = net.updates(_first_batches(net.plan, 1, parts))
-    reference.layers["train"] = port.layers["train"] = []  # of one micro-batch
     result = compared(way, port, reference, _BACKWARD)
+    result = dataclasses.replace(result, layers=())  # those of one micro-batch
     ratio = port.run.losses[0] / (reference.run.losses[0] or np.nan)
     if abs(ratio * parts - 1) < 1e-3:
         words = f"the loss of {parts} micro-batches is 1/{parts} of that of the batch: it is a sum"
@@ -160,8 +168,9 @@ def _in_half(way: Way, net: OneNet, options: Options) -> WayResult:
     if not options.half:
         raise NotApplicableError("not exercised: --half none")
     inputs, least = net.plan.batches[0][0], unit(options.half)
-    reference = net.evaluated(inputs)
-    control = net.rounded_to(inputs, options.half)
+    reference = _afresh(net, inputs)
+    with net.fresh() as one:
+        control = one.rounded_to(inputs, options.half)
     half = net.in_half(inputs, options.half)
     others = {layer.title: layer for layer in control.layers["eval"]}
     for layer in reference.layers["eval"]:
@@ -173,7 +182,7 @@ def _in_half(way: Way, net: OneNet, options: Options) -> WayResult:
     reference.rounding[stages.EVAL_FORWARD] = {
         name: max(least, error) for name, error in errors.items()
     }
-    way = dataclasses.replace(way, name=f"{options.half} against float32")
+    way = dataclasses.replace(way, name=options.half)
     return compared(way, half, reference, _EVALUATION)
 
 
