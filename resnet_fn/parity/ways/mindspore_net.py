@@ -9,6 +9,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn
 
+from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.cells import as_before, write
 from resnet_fn.parity.record.layers import recorded_layers
 from resnet_fn.parity.record.mindspore_cell import (
@@ -107,13 +108,32 @@ class MindSporeNet:
         return MindSporeSide(self._net, plan, loss=self._loss, optimizer=optimizer)
 
     def updates(self, plan: Plan) -> Trace:
-        """Return the trace of a plan's updates, uncompiled."""
+        """Return the trace of a plan's updates, uncompiled, with the changes by noise as rounding."""
         with run_in("pynative"):
-            return updates_of(self._side(plan))
+            trace = updates_of(self._side(plan))
+            with as_before(self._net):
+                self._add_noise(plan.seed)
+                noisy = updates_of(self._side(plan))
+        changes = rounding.rounding(noisy.run, trace.run)
+        unknown = {stage: dict.fromkeys(errors, 0.0) for stage, errors in changes.items()}
+        changes = rounding.without_scaled(changes, plan.optimizer)
+        trace.rounding = rounding.with_noise(unknown, [changes])
+        return trace
+
+    def _add_noise(self, seed: int) -> None:
+        """Change every weight by one unit in the last place, up or down."""
+        rng = np.random.default_rng(seed)
+        for parameter in self._net.get_parameters():
+            if parameter.dtype == mindspore.float32:
+                signs = rng.choice((-1.0, 1.0), parameter.shape)
+                write(parameter, parameter.numpy() * (1 + 2.0**-23 * signs))
 
     def compiled(self, plan: Plan) -> tuple[Trace, Trace]:
         """Return the traces of the plan's updates, in graph mode and in PyNative mode."""
-        return updates_of(self._side(plan)), self.updates(plan)
+        side = self._side(plan)
+        compiled = updates_of(side)
+        compiled.notes = [fault.words for fault in side.kernel_faults() if fault.compiled]
+        return compiled, self.updates(plan)
 
     def in_half(self, inputs: Tree, half: str) -> Trace:
         """Return an evaluation in half precision, as `Cell.to_float` makes it."""

@@ -10,7 +10,7 @@ from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.record.common import place_of
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.difference import relative_error
+from resnet_fn.parity.trace.difference import DIFFERS, relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan, check_batches
 from resnet_fn.parity.trace.tree import Tree
@@ -60,9 +60,9 @@ def results(net: OneNet, options: Options) -> Iterator[WayResult]:
         except NotApplicableError as reason:
             yield WayResult(way, skipped=str(reason))
         except Exception as error:
-            fault = f"{type(error).__name__}{place_of(error)}: {first_line(error)}"
             fix = "; --half none leaves this way out" if compare is _in_half else ""
-            yield WayResult(way, undecided=f"it fails ({fault}){fix}")
+            words = f"{type(error).__name__}{place_of(error)}: {first_line(error)}"
+            yield WayResult(way, undecided=words.removeprefix("ValueError: ") + fix)
 
 
 def _one_by_one(way: Way, net: OneNet, options: Options) -> WayResult:
@@ -120,7 +120,10 @@ def _compiled(way: Way, net: OneNet, options: Options) -> WayResult:
         raise NotApplicableError(f"not exercised: give --compile to run {net.compiler}")
     # Two updates and a further pass are three calls of the compiled step.
     compiled, eager = net.compiled(_first_batches(net.plan, 2))
-    return compared(way, compiled, eager, _UPDATES)
+    result = compared(way, compiled, eager, _UPDATES)
+    # Layers were run uncompiled. A known fault explains only what differs.
+    notes = compiled.notes if result.verdict == DIFFERS else ()
+    return dataclasses.replace(result, layers=(), notes=notes)
 
 
 def _first_batches(plan: Plan, count: int, accumulate: int = 1) -> Plan:
