@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from resnet_fn.config import cli
+from resnet_fn.config.hints import closest
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.nets import Nets
@@ -40,7 +41,8 @@ def compare_ways(arguments: Sequence[str]) -> int:
     asked = flags.asked_in(parsed)
     functions, plan = load_functions(asked), plan_asked_for(asked)
     half = "" if parsed.half == "none" else parsed.half
-    options = ways.Options(_length_axes(parsed, plan), half, parsed.compile)
+    axes = _length_axes(parsed, plan)
+    options = ways.Options(axes, half, parsed.compile, _names(parsed.ways))
     with imports_beside(asked.net, asked.loss, asked.optimizer), lines_printed_once():
         net = _net(asked, functions, plan)
         results = [*ways.results(net, options)]
@@ -61,6 +63,8 @@ def _parser() -> cli.Parser:
         "net", nargs="?", metavar="NET", help="FILE:FUNCTION: returns a Cell or a torch Module"
     )
     group = parser.add_argument_group("the ways")
+    names = f"only these of {', '.join(ways.NAMES)}; default all"
+    group.add_argument("--ways", metavar="NAMES", default="", help=names)
     axes = "axes of the length of inputs, from 0, as ids=1,mask=1 (a single input: inputs=1)"
     group.add_argument("--length-axis", metavar="NAME=AXIS", default="", help=axes)
     half = "compared with float32; default float16"
@@ -77,8 +81,16 @@ def _parser() -> cli.Parser:
 def _check_usage(parsed: argparse.Namespace) -> None:
     cli.raise_usage_errors(
         (not parsed.net, "NET: none is given; give FILE:FUNCTION, for example ported.py:build"),
+        *(
+            (name not in ways.NAMES, f"--ways: {name!r} is unknown; {closest(name, ways.NAMES)}")
+            for name in _names(parsed.ways)
+        ),
         (parsed.accumulate, "--accumulate: micro-batches are one of the ways; leave it out"),
     )
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _length_axes(parsed: argparse.Namespace, plan: Plan) -> dict[str, int]:
@@ -86,7 +98,7 @@ def _length_axes(parsed: argparse.Namespace, plan: Plan) -> dict[str, int]:
     given = named_leaves(plan.batches[0][0], SINGLE)
     names = {name.removeprefix(f"{SINGLE} "): name for name in given}
     axes = {}
-    for word in filter(None, parsed.length_axis.split(",")):
+    for word in _names(parsed.length_axis):
         name, _, axis = word.partition("=")
         leaf = given.get(names.get(name, ""))
         is_axis = leaf is not None and axis.isdecimal() and 0 < int(axis) < leaf.ndim

@@ -7,10 +7,11 @@ DIGITS = {"float16": 11, "bfloat16": 8}  # binary digits of a number
 
 def rounded(array: np.ndarray, half: str) -> np.ndarray:
     """Return the nearest numbers with as many binary digits. None overflows or vanishes."""
-    fraction, exponent = np.frexp(array)
     scale = 2.0 ** DIGITS[half]
+    fraction, exponent = np.frexp(array)
     digits = np.round(fraction * scale)
-    nearest: np.ndarray = np.ldexp(digits / scale, exponent)
+    fraction = digits / scale
+    nearest: np.ndarray = np.ldexp(fraction, exponent)
     return nearest.astype(array.dtype)
 
 

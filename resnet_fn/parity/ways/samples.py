@@ -14,8 +14,10 @@ Shape = tuple[int, ...]
 
 def count_of(inputs: Tree) -> int:
     """Return the number of samples of a batch: the length of its first array."""
-    arrays = (leaf for leaf in named_leaves(inputs, "").values() if leaf.ndim)
-    return len(next(arrays, ()))
+    for leaf in named_leaves(inputs, "").values():
+        if leaf.ndim:
+            return len(leaf)
+    return 0
 
 
 def sample_of(inputs: Tree, index: int) -> Tree:
@@ -35,22 +37,22 @@ def beside(whole: Trace, alone: Sequence[Trace]) -> tuple[Trace, Trace, list[str
 
     What only padding fills is 0 in both.
     """
-    here: Arrays = {}
-    there: Arrays = {}
+    at_once: Arrays = {}
+    together: Arrays = {}
+    left = []
     for name, array in whole.run.eval_outputs.items():
         parts = [one.run.eval_outputs.get(name) for one in alone]
-        if pair := joined(array, parts):
-            here[name], there[name] = pair
-    by_title = [{layer.title: layer for layer in one.layers["eval"]} for one in alone]
-    pairs = []
-    for layer in whole.layers["eval"]:
-        others = [one.get(layer.title) for one in by_title]
-        if pair_of_layers := _layers_beside(layer, others):
-            pairs.append(pair_of_layers)
-    left = [name for name in whole.run.eval_outputs if name not in here]
-    at_once = _with(whole, here, [one for one, _ in pairs])
-    together = _with(whole, there, [other for _, other in pairs])
-    return at_once, together, left
+        pair = joined(array, parts)
+        if pair:
+            at_once[name], together[name] = pair
+        else:
+            left.append(name)
+    layers = _layers_beside(whole, alone)
+    return (
+        _with(whole, at_once, layers[0]),
+        _with(whole, together, layers[1]),
+        left,
+    )
 
 
 def _with(trace: Trace, outputs: Arrays, layers: list[Layer]) -> Trace:
@@ -58,22 +60,36 @@ def _with(trace: Trace, outputs: Arrays, layers: list[Layer]) -> Trace:
     return dataclasses.replace(trace, run=run, layers={"eval": layers})
 
 
-def _layers_beside(whole: Layer, alone: Sequence[Layer | None]) -> tuple[Layer, Layer] | None:
-    """Return a layer's execution with all samples, and the one that each sample alone makes
+def _layers_beside(whole: Trace, alone: Sequence[Trace]) -> tuple[list[Layer], list[Layer]]:
+    """Return the layers' executions with all samples, and those that each sample alone makes
     together.
     """
-    outputs = joined(whole.output, [one and one.output for one in alone])
-    if outputs is None:
-        return None
-    inputs = joined(whole.input, [one and one.input for one in alone]) or (None, None)
-    here, there = (
-        dataclasses.replace(whole, input=inputs[side], output=outputs[side]) for side in (0, 1)
-    )
-    return here, there
+    by_title = []
+    for trace in alone:
+        by_title.append({layer.title: layer for layer in trace.layers["eval"]})
+    both: tuple[list[Layer], list[Layer]] = ([], [])
+    for layer in whole.layers["eval"]:
+        others = [one[layer.title] for one in by_title if layer.title in one]
+        if len(others) < len(alone):
+            continue
+        outputs = joined(layer.output, [one.output for one in others])
+        inputs = joined(layer.input, [one.input for one in others])
+        if outputs is None:
+            continue
+        for side, layers in enumerate(both):
+            input_ = inputs[side] if inputs else None
+            executed = dataclasses.replace(
+                layer,
+                input=input_,
+                output=outputs[side],
+            )
+            layers.append(executed)
+    return both
 
 
 def joined(
-    whole: np.ndarray | None, parts: Sequence[np.ndarray | None]
+    whole: np.ndarray | None,
+    parts: Sequence[np.ndarray | None],
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return an array of all samples, and the same array made of the parts of each sample.
 
@@ -83,8 +99,9 @@ def joined(
     given = [part for part in parts if part is not None]
     if whole is None or len(given) < len(parts):
         return None
+    shapes = [part.shape for part in given]
     for axis in range(whole.ndim):
-        places = _places(whole.shape, [part.shape for part in given], axis)
+        places = _places(whole.shape, shapes, axis)
         if places is None:
             continue
         here = np.zeros_like(whole)
@@ -96,7 +113,11 @@ def joined(
     return None
 
 
-def _places(shape: Shape, parts: Sequence[Shape], axis: int) -> list[tuple[slice, ...]] | None:
+def _places(
+    shape: Shape,
+    parts: Sequence[Shape],
+    axis: int,
+) -> list[tuple[slice, ...]] | None:
     """Return where each part lies if all follow each other along `axis`; None: they do not fit."""
     start = 0
     places = []
@@ -111,4 +132,6 @@ def _places(shape: Shape, parts: Sequence[Shape], axis: int) -> list[tuple[slice
         if any(one.stop > size for one, size in limits):
             return None
         places.append(tuple(place))
-    return places if start == shape[axis] else None
+    if start != shape[axis]:
+        return None
+    return places

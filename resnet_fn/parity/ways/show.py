@@ -16,7 +16,7 @@ from resnet_fn.runtime.disk import finite_or_null
 
 VERSION = 1  # of the JSON file; docs/parity.md describes it
 _COLUMNS = ("way", "state", "expected", "compared", "relative", "verdict")
-_FORM = "{:15} {:13} {:12} {:>8} {:>8}  {}"
+_FORM = "{:13} {:13} {:12} {:>8} {:>8}  {}"
 _WIDTH = 80
 
 
@@ -51,18 +51,26 @@ def _findings(results: Sequence[WayResult]) -> list[str]:
 def _wrapped(line: str) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()) + 2)
     return textwrap.wrap(
-        line, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        line,
+        _WIDTH,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
 def _verdict(results: Sequence[WayResult]) -> str:
-    differs = [one.way.name for one in results if one.verdict == DIFFERS]
+    differs = _names(results, DIFFERS)
     if differs:
         return f"verdict: the net differs from itself: {', '.join(differs)}"
-    if any(one.verdict == UNDECIDED for one in results):
+    if _names(results, UNDECIDED):
         return "verdict: undecided; no way differs, but not all can be decided"
-    computed = [one for one in results if one.verdict != SKIPPED]
-    return f"verdict: the net computes the same in {counted(len(computed), 'way')}"
+    computed = len(results) - len(_names(results, SKIPPED))
+    return f"verdict: the net computes the same in {counted(computed, 'way')}"
+
+
+def _names(results: Sequence[WayResult], verdict: str) -> list[str]:
+    return [one.way.name for one in results if one.verdict == verdict]
 
 
 def _first_differences(result: WayResult) -> list[str]:
@@ -100,8 +108,8 @@ def write_json(results: Sequence[WayResult], net: str, framework: str, path: str
         "first_way": first.way.name if first else None,
         "first_stage": title_of_stage(stage) if stage else None,
         "first_layer": layer.name if layer else None,
-        "undecided": [one.way.name for one in results if one.verdict == UNDECIDED],
-        "not_exercised": [f"{one.way.name}: {one.skipped}" for one in results if one.skipped],
+        "undecided": _names(results, UNDECIDED),
+        "not_exercised": _names(results, SKIPPED),
         "ways": [_content(one) for one in results],
     }
     write_text(path, json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")

@@ -1,7 +1,7 @@
 """The ways to compute one net, each with its state and what is expected of it."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,11 +49,14 @@ class Options:
     length_axes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     half: str = ""  # "float16" or "bfloat16"; empty: none
     compile: bool = False  # whether to compile a net that is not compiled always
+    only: Collection[str] = ()  # the names of the ways; empty: all
 
 
 def results(net: OneNet, options: Options) -> Iterator[WayResult]:
     """Compute a net in all ways, one after the other. An error makes a way undecided."""
     for way, compare in _WAYS:
+        if options.only and way.name not in options.only:
+            continue
         try:
             with net.fresh() as one:
                 yield compare(way, one, options)
@@ -185,7 +188,7 @@ def _in_half(way: Way, net: OneNet, options: Options) -> WayResult:
     reference.rounding[stages.EVAL_FORWARD] = {
         name: max(least, error) for name, error in errors.items()
     }
-    way = dataclasses.replace(way, name=options.half)
+    way = dataclasses.replace(way, state=options.half, port=f"in {options.half}")
     return compared(way, half, reference, _EVALUATION)
 
 
@@ -207,11 +210,11 @@ _WAYS: tuple[tuple[Way, Compare], ...] = (
         _repeated,
     ),
     (
-        Way("samples alone", "evaluation", TO_ROUNDING, "alone", "in the batch"),
+        Way("alone", "evaluation", TO_ROUNDING, "alone", "in the batch"),
         _one_by_one,
     ),
     (
-        Way("without padding", "evaluation", TO_ROUNDING, "without padding", "with padding"),
+        Way("unpadded", "evaluation", TO_ROUNDING, "without padding", "with padding"),
         _without_padding,
     ),
     (
@@ -227,7 +230,9 @@ _WAYS: tuple[tuple[Way, Compare], ...] = (
         _compiled,
     ),
     (
-        Way("half precision", "evaluation", BY_PRECISION, "in half", "in float32"),
+        Way("half", "evaluation", BY_PRECISION, "in half precision", "in float32"),
         _in_half,
     ),
 )
+
+NAMES = [way.name for way, _ in _WAYS]
