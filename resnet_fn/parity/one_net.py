@@ -24,7 +24,7 @@ from resnet_fn.runtime.user_files import imports_beside
 _EPILOG = """examples:
   python -m resnet_fn.parity self ported.py:build
   python -m resnet_fn.parity self torch_net.py:build --inputs data.py:batches
-  python -m resnet_fn.parity self ported.py:build --length-axis ids=1 --half none
+  python -m resnet_fn.parity self ported.py:build --ways unpadded --length-axis ids=1
 
 A MindSpore net does not need PyTorch, and a torch net does not need MindSpore.
 
