@@ -137,8 +137,12 @@ class MindSporeNet:
 
     def in_half(self, inputs: Tree, half: str) -> Trace:
         """Return an evaluation in half precision, as `Cell.to_float` makes it."""
-        net = self._net
-        net.to_float(getattr(mindspore, half))
+        with _own_precision(self._net):
+            self._net.to_float(getattr(mindspore, half))
+            return self._with_kernels(inputs, half)
+
+    def _with_kernels(self, inputs: Tree, half: str) -> Trace:
+        """Return an evaluation, or raise an error that names the operation without a kernel."""
         try:
             return self.evaluated(inputs)
         except Exception as error:
@@ -148,8 +152,6 @@ class MindSporeNet:
             name, device = kernel[kernel.lastindex or 0], process.started.get("device", "CPU")
             words = f"{device} has no kernel of {name} in {half}"
             raise NotApplicableError(f"not exercised: {words}; try another device") from None
-        finally:
-            net.add_flags_recursive(fp16=False, fp32=False, bf16=False)
 
     def rounded_to(self, inputs: Tree, half: str) -> Trace:
         """Return an evaluation with rounded weights, and rounded inputs and outputs of layers."""
@@ -173,6 +175,21 @@ class MindSporeNet:
                 hooks.callback(cell.register_forward_pre_hook(before).remove)
                 hooks.callback(cell.register_forward_hook(after).remove)
             return self.evaluated(map_tree(lambda leaf: _rounded_input(leaf, half), inputs))
+
+
+@contextlib.contextmanager
+def _own_precision(net: nn.Cell) -> Iterator[None]:
+    """Put back the precision of each cell at the end of a `with` block, also where it is not set."""
+    # MindSpore has no public function for this
+    from mindspore._c_expression import Cell_, MixedPrecisionType
+
+    before = [(cell, cell.mixed_precision_type) for _, cell in net.cells_and_names()]
+    try:
+        yield
+    finally:
+        for cell, kind in before:
+            cell.mixed_precision_type = kind
+            Cell_.set_mixed_precision_type(cell, kind or MixedPrecisionType.NOTSET)
 
 
 def _rounded_input(leaf: np.ndarray, half: str) -> np.ndarray:

@@ -1,7 +1,8 @@
 """One net computed in two ways: the traces of both ways in, the verdict of the way out."""
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from resnet_fn.parity.compare.allowed import EQUAL, within
 from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
@@ -10,7 +11,13 @@ from resnet_fn.parity.compare.sides import order_of, sides_of
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, VERDICTS, Difference
+from resnet_fn.parity.trace.difference import (
+    DIFFERS,
+    UNDECIDED,
+    VERDICTS,
+    Difference,
+    relative_error,
+)
 from resnet_fn.parity.trace.stages import FIRST, StageId
 
 # what is expected of a way
@@ -131,3 +138,13 @@ def _bit_by_bit(port: Trace, reference: Trace) -> list[LayerDifference]:
             output = within(EQUAL).compare(layer.title, layer.output, other)
             compared.append(LayerDifference(mode, layer.title, layer.title, output, None, ()))
     return compared
+
+
+def errors_of(exact: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, float]:
+    """Return the relative errors of the arrays that both have in one shape."""
+    errors = {}
+    for name, array in exact.items():
+        of_other = other.get(name)
+        if array is not None and of_other is not None and array.shape == of_other.shape:
+            errors[name] = relative_error(of_other, array)
+    return errors

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.record.common import place_of
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.difference import DIFFERS, relative_error
+from resnet_fn.parity.trace.difference import DIFFERS
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan, check_batches
 from resnet_fn.parity.trace.tree import Tree
@@ -26,6 +25,7 @@ from resnet_fn.parity.ways.way import (
     Way,
     WayResult,
     compared,
+    errors_of,
 )
 
 _EVALUATION = (stages.EVAL_FORWARD,)
@@ -182,24 +182,14 @@ def _in_half(way: Way, net: OneNet, options: Options) -> WayResult:
     for layer in reference.layers["eval"]:
         other = others.get(layer.title)
         for which in ("input", "output"):
-            errors = _errors({"": getattr(layer, which)}, {"": getattr(other, which, None)})
+            errors = errors_of({"": getattr(layer, which)}, {"": getattr(other, which, None)})
             setattr(layer, f"{which}_rounding", max(least, errors.get("", 0.0)))
-    errors = _errors(reference.run.eval_outputs, control.run.eval_outputs)
+    errors = errors_of(reference.run.eval_outputs, control.run.eval_outputs)
     reference.rounding[stages.EVAL_FORWARD] = {
         name: max(least, error) for name, error in errors.items()
     }
     way = dataclasses.replace(way, state=options.half, port=f"in {options.half}")
     return compared(way, half, reference, _EVALUATION)
-
-
-def _errors(exact: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, float]:
-    """Return the relative errors of the arrays that both have in one shape."""
-    errors = {}
-    for name, array in exact.items():
-        of_other = other.get(name)
-        if array is not None and of_other is not None and array.shape == of_other.shape:
-            errors[name] = relative_error(of_other, array)
-    return errors
 
 
 Compare = Callable[[Way, OneNet, Options], WayResult]
