@@ -41,6 +41,9 @@ with PyTorch on one machine and MindSpore on another (each has a --help):
   python -m resnet_fn.parity replay trace --net ported.py:build
   python -m resnet_fn.parity compare trace-a trace-b
 
+one net, in MindSpore or PyTorch, computed in several ways:
+  python -m resnet_fn.parity self ported.py:build
+
 """
 _RECORD = """examples:
   python -m resnet_fn.parity record --reference torch_net.py:build --inputs data.py:batches --out trace

@@ -28,6 +28,8 @@ from resnet_fn.parity.ways.way import (
     errors_of,
 )
 
+HALF = "half"  # the name of the way in half precision
+
 _EVALUATION = (stages.EVAL_FORWARD,)
 _WITH_STATE = (stages.WEIGHTS, stages.EVAL_FORWARD)
 _BACKWARD = (stages.LOSS, stages.GRADIENTS, stages.NORM, stages.CHANGE)
@@ -57,13 +59,16 @@ def results(net: OneNet, options: Options) -> Iterator[WayResult]:
     for way, compare in _WAYS:
         if options.only and way.name not in options.only:
             continue
+        fix = ""
+        if way.name == HALF and options.half:
+            way = dataclasses.replace(way, state=options.half, port=f"in {options.half}")
+            fix = "; --half none leaves this way out"
         try:
             with net.fresh() as one:
                 yield compare(way, one, options)
         except NotApplicableError as reason:
             yield WayResult(way, skipped=str(reason))
         except Exception as error:
-            fix = "; --half none leaves this way out" if compare is _in_half else ""
             words = f"{type(error).__name__}{place_of(error)}: {first_line(error)}"
             yield WayResult(way, undecided=words.removeprefix("ValueError: ") + fix)
 
@@ -188,7 +193,6 @@ def _in_half(way: Way, net: OneNet, options: Options) -> WayResult:
     reference.rounding[stages.EVAL_FORWARD] = {
         name: max(least, error) for name, error in errors.items()
     }
-    way = dataclasses.replace(way, state=options.half, port=f"in {options.half}")
     return compared(way, half, reference, _EVALUATION)
 
 
@@ -220,7 +224,7 @@ _WAYS: tuple[tuple[Way, Compare], ...] = (
         _compiled,
     ),
     (
-        Way("half", "evaluation", BY_PRECISION, "in half precision", "in float32"),
+        Way(HALF, "evaluation", BY_PRECISION, "in half precision", "in float32"),
         _in_half,
     ),
 )

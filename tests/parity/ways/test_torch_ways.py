@@ -181,7 +181,9 @@ def test_a_way_leaves_the_module_as_it_was(plan, result):
 
 
 @pytest.mark.slow  # torch's compiler takes a minute on two cores
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_torch_compile_computes_the_same(plan, result):
     net = TorchNet(Dense(), plan())
     assert "--compile" in result("compiled", net).skipped
-    assert result("compiled", net, compile=True).verdict == "ok"
+    one = result("compiled", net, compile=True)
+    assert one.verdict == "ok", one.undecided
