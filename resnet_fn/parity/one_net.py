@@ -45,8 +45,12 @@ def compare_ways(arguments: Sequence[str]) -> int:
     options = ways.Options(axes, half, parsed.compile, _names(parsed.ways))
     with imports_beside(asked.net, asked.loss, asked.optimizer), lines_printed_once():
         net = _net(asked, functions, plan)
-        results = [*ways.results(net, options)]
-    print(show.table(results))
+        print(show.row())
+        results = []
+        for result in ways.results(net, options):
+            print(show.row(result), flush=True)  # a later way may take long
+            results.append(result)
+    print(f"\n{show.findings(results)}")
     print(f"{net.framework}, {time.perf_counter() - began:.0f} s")
     if parsed.json:
         show.write_json(results, asked.net, net.framework, parsed.json)

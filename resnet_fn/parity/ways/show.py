@@ -20,11 +20,10 @@ _FORM = "{:13} {:13} {:12} {:>8} {:>8}  {}"
 _WIDTH = 80
 
 
-def table(results: Sequence[WayResult]) -> str:
-    """Return a table with a line for each way, then lines about what differs."""
-    rows = [_COLUMNS, *map(_cells, results)]
-    lines = [_FORM.format(*row).rstrip() for row in rows]
-    return "\n".join([*lines, "", *_findings(results)])
+def row(result: WayResult | None = None) -> str:
+    """Return the line of a way in the table, or the line of titles."""
+    cells = _cells(result) if result else _COLUMNS
+    return _FORM.format(*cells).rstrip()
 
 
 def _cells(result: WayResult) -> list[str]:
@@ -33,8 +32,10 @@ def _cells(result: WayResult) -> list[str]:
     return [way.name, way.state, way.expected, *numbers, result.words]
 
 
-def _findings(results: Sequence[WayResult]) -> list[str]:
-    """Return the verdict, then the first difference of each way that differs."""
+def findings(results: Sequence[WayResult]) -> str:
+    """Return lines with the verdict, then the first difference of each way that differs, and what
+    is undecided or not exercised.
+    """
     lines = [_verdict(results)]
     for result in results:
         lines += _first_differences(result)
@@ -45,7 +46,7 @@ def _findings(results: Sequence[WayResult]) -> list[str]:
         if result.skipped:
             lines.append(f"{name}: {result.skipped}")
         lines += [f"{name}: {note}" for note in result.notes if result.verdict != DIFFERS]
-    return [part for line in lines for part in _wrapped(line)]
+    return "\n".join(part for line in lines for part in _wrapped(line))
 
 
 def _wrapped(line: str) -> list[str]:

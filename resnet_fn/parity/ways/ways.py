@@ -154,12 +154,13 @@ def _micro_batches(way: Way, net: OneNet, options: Options) -> WayResult:
         check_batches(whole.batches, parts)
     except ValueError as error:
         raise NotApplicableError(f"not exercised: {first_line(error)}") from None
-    reference = net.updates(whole)
-    if norms := [one.name for one in reference.layers["train"] if _normalises_batch(one)]:
+    layers = _afresh(net, whole.batches[0][0]).layers["eval"]
+    if norms := [one.title for one in layers if _normalises_batch(one)]:
         raise NotApplicableError(
             f"not applicable: statistics of the batch, in {few(norms)}; each micro-batch is "
             "normalised on its own"
         )
+    reference = net.updates(whole)
     port = net.updates(_first_batches(net.plan, 1, parts))
     result = compared(way, port, reference, _BACKWARD)
     result = dataclasses.replace(result, layers=())  # those of one micro-batch
@@ -220,12 +221,12 @@ _WAYS: tuple[tuple[Way, Compare], ...] = (
         _micro_batches,
     ),
     (
-        Way("compiled", "2 updates", TO_ROUNDING, "compiled", "not compiled"),
-        _compiled,
-    ),
-    (
         Way(HALF, "evaluation", BY_PRECISION, "in half precision", "in float32"),
         _in_half,
+    ),
+    (
+        Way("compiled", "2 updates", TO_ROUNDING, "compiled", "not compiled"),
+        _compiled,
     ),
 )
 
