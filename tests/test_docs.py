@@ -205,7 +205,7 @@ def test_markers_are_understood(page):
     )
 
 
-def test_every_command_and_script_is_run_on_some_page():
+def test_every_command_and_script_runs_on_a_page():
     from resnet_fn.__main__ import COMMANDS
 
     run = "\n".join(
@@ -234,7 +234,7 @@ def commands_that_are_not_run(page):
             yield from re.findall(rf"python (?:-m )?({_PROGRAM})((?:(?!python -m)[^|;&#])*)", line)
 
 
-def test_commands_that_are_not_run_and_their_flags_exist(python):
+def test_commands_and_flags_on_the_pages_exist(python):
     used = {}
     for page in PAGES:
         for program, words in commands_that_are_not_run(page):

@@ -53,7 +53,7 @@ def test_the_patterns_of_the_documentation_freeze_every_batchnorm(net):
     )
 
 
-def test_a_batchnorm_with_a_trained_part_is_not_frozen(net):
+def test_a_partly_trained_batchnorm_is_not_frozen(net):
     freeze(net, "bn1.gamma,layer1.0.bn1")
     assert frozen_norms(net) == ["layer1.0.bn1"]
 

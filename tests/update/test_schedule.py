@@ -65,7 +65,7 @@ def test_half_an_update_is_none(says):
 
 
 @pytest.mark.parametrize("name", ["warmup_epochs", "ema_start"])
-def test_less_than_half_an_update_is_an_error_if_typed(name, raises_line, says):
+def test_typed_lengths_below_half_an_update_are_errors(name, raises_line, says):
     recipe = Recipe(ema=0.9, **{name: 0.04})  # of 10 updates an epoch: 0.4 updates
     assert check_lengths(recipe, 15) == []
     (note,) = check_lengths(recipe, 10)

@@ -29,7 +29,7 @@ def test_round_trip_is_byte_identical(style, in_empty_folder, written):
     ).read_bytes()
 
 
-def test_torch_loads_what_we_write_and_computes_the_same(written):
+def test_torch_loads_our_files_and_computes_the_same(written):
     torch = pytest.importorskip("torch", reason="the reference net needs torch")
     from resnet_fn.parity.reference.nets import reference_net
 

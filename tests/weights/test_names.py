@@ -43,7 +43,7 @@ def test_there_and_back(device):
         assert list(to_ours(theirs, style).values()) == ours
 
 
-def test_what_is_no_part_of_a_net_is_left_out():
+def test_counters_and_optimizer_arrays_are_left_out():
     kept = ["conv1.weight", "momentum_conv.weight"]
     extras = [
         "bn1.num_batches_tracked",
