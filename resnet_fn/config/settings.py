@@ -157,10 +157,11 @@ class Draft(NamedTuple):
     def make(self, settings_class: "type[_Settings]") -> "_Settings":
         """Make a `Recipe` or `RunOptions` from this draft without further checks."""
         new = unchecked(settings_class, {name: value.value for name, value in self.values.items()})
-        chosen = (name for name, value in self.values.items() if value.source >= Source.FILE)
-        object.__setattr__(new, "typed", frozenset(chosen) & vars(new).keys())
-        of_file = (name for name, value in self.values.items() if value.source is Source.FILE)
-        object.__setattr__(new, "of_file", frozenset(of_file) & vars(new).keys())
+        new.chosen.update(
+            (name, self.values[name].source)
+            for name in vars(new).keys() & self.values.keys()
+            if self.values[name].source >= Source.FILE
+        )
         return new
 
 
@@ -180,10 +181,10 @@ def _defaults_of_optimizer(values: Mapping[str, Value]) -> dict[str, Value]:
 class Settings:
     """This base class of `Recipe` and `RunOptions` checks all values in the constructor."""
 
-    # Names of the settings that the user chose: flags, lines of the user's recipe file, and
-    # keywords of the constructor (none if all were given, as by `dataclasses.replace`). `vars` does
-    # not have a slot. Those of the user's recipe file are also in `of_file`.
-    __slots__ = ("of_file", "typed")
+    # Names and sources of the settings that the user chose: flags, lines of the user's recipe file,
+    # and keywords of the constructor (none if all were given, as by `dataclasses.replace`). `vars`
+    # does not have a slot.
+    __slots__ = ("chosen",)
 
     def __init_subclass__(cls) -> None:
         """Add the help of all fields to the class's docstring."""
@@ -201,14 +202,12 @@ class Settings:
         """Make an instance, and remember which keywords were given."""
         check_names(given, cls)
         new = super().__new__(cls)
-        object.__setattr__(
-            new, "typed", frozenset(given if len(given) < len(dataclasses.fields(cls)) else ())
-        )
-        object.__setattr__(new, "of_file", frozenset())
+        named = given if len(given) < len(dataclasses.fields(cls)) else ()
+        object.__setattr__(new, "chosen", dict.fromkeys(named, Source.FLAG))
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self)  # without `typed`, so that no field of a copy counts as typed
+        return vars(self)  # without `chosen`, so that no field of a copy counts as chosen
 
     def __post_init__(self) -> None:
         defaults = unchecked(type(self), {})
@@ -233,7 +232,7 @@ def typed_in(config: Any) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(config).items()
-        if name in config.typed or value != usual[name]
+        if name in config.chosen or value != usual[name]
     }
 
 
@@ -255,6 +254,5 @@ def changed(config: Any, **given: Any) -> Any:
     """
     check_names(given, type(config))
     new = draft_of(config).complete(**given).make(type(config))
-    object.__setattr__(new, "typed", config.typed | given.keys())
-    object.__setattr__(new, "of_file", config.of_file - given.keys())
+    object.__setattr__(new, "chosen", config.chosen | dict.fromkeys(given, Source.FLAG))
     return new
