@@ -119,7 +119,7 @@ def test_imports_go_to_rooms_before():
     assert not wrong
 
 
-def test_no_circle():
+def test_no_imports_form_a_circle():
     TopologicalSorter({name: targets(name) for name in MODULES if name != "__init__"}).prepare()
 
 

@@ -157,11 +157,12 @@ class Draft(NamedTuple):
     def make(self, settings_class: "type[_Settings]") -> "_Settings":
         """Make a `Recipe` or `RunOptions` from this draft without further checks."""
         new = unchecked(settings_class, {name: value.value for name, value in self.values.items()})
-        new.chosen.update(
-            (name, self.values[name].source)
-            for name in vars(new).keys() & self.values.keys()
-            if self.values[name].source >= Source.FILE
-        )
+        chosen = {
+            name: value.source
+            for name, value in self.values.items()
+            if value.source >= Source.FILE and name in vars(new)
+        }
+        object.__setattr__(new, "chosen", chosen)
         return new
 
 

@@ -46,7 +46,7 @@ def test_each_filter_is_pillows(filter_, make_photograph, encode):
     np.testing.assert_array_equal(eval_pixels(data, 32, 32, filter_), expected)
 
 
-def test_extreme_shapes(encode):
+def test_extreme_shapes_are_cropped_before_resizing(encode):
     assert eval_pixels(encode(Image.new("RGB", (1, 1), (200, 9, 9))), 36, 32).shape == (32, 32, 3)
     long = Image.fromarray(np.random.default_rng(0).integers(0, 256, (2, 1600, 3), dtype=np.uint8))
     data = encode(long, "PNG")

@@ -6,10 +6,8 @@
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from functools import partial
@@ -240,19 +238,14 @@ if os.environ["MS_ROLE"] == "MS_WORKER":
 
 
 @pytest.mark.parametrize("starter", ["with a child", "without SIGCHLD", "as PID 1"])
-def test_the_launcher_leaves_inherited_processes_alone(launcher, tmp_path, starter):
+def test_the_launcher_leaves_inherited_processes_alone(launcher, request, tmp_path, starter):
     """As PID 1 it is in a container.
 
     A worker's death is named with its signal; a child that it inherited lives on.
     """
     inside = [sys.executable, "-c", STARTER, starter]
     if starter == "as PID 1":
-        inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-        if (
-            shutil.which("unshare") is None
-            or subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL).returncode
-        ):
-            pytest.skip("no process namespaces here")
+        inside = request.getfixturevalue("as_process_1")
     command, code = ("python", "-c", DYING), 128 + signal.SIGSEGV
     output = launcher.finish(tmp_path / "run", *command, inside=inside, code=code, seconds=60)
     assert re.search(

@@ -265,7 +265,7 @@ def test_weights_load_into_the_net_again(finished):
         ("train", ["--recipe", "RUN/recipe.toml"]),
     ],
 )
-def test_commands_name_fit(finished, raises_line, command, words):
+def test_commands_reject_runs_of_fit(finished, raises_line, command, words):
     words = [word.replace("RUN", str(finished[0].run)) for word in words]
     name = f"resnet_fn.{command}" + (".__main__" if command == "inspect" else "")
     Path("picture.png").touch()
@@ -570,7 +570,7 @@ def test_a_failed_float16_evaluation_leaves_weights_in_float32(
 
 
 @pytest.mark.slow
-def test_workers_share_the_samples(python, msrun, events):
+def test_two_workers_compute_what_one_computes(python, msrun, events):
     """Two workers compute what one does; they write one report, or none where they do not share the
     disk.
     """

@@ -53,7 +53,7 @@ def test_torch_loads_our_files_and_computes_the_same(written):
     assert set(read_arrays("b.safetensors").arrays) == set(ours)
 
 
-def test_command(capsys, written):
+def test_the_command_writes_the_chosen_names(capsys, written):
     written("a.safetensors", "torchvision")
     assert convert.main(["a.safetensors", "b.ckpt", "--to", "official"]) == 0
     # 9 convolutions, 9 BatchNorms of four, Dense weight and bias
