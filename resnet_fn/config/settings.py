@@ -115,27 +115,31 @@ class Draft(NamedTuple):
             text = rule.text.format(**plain)
             reason = text.partition(";")[0]
             for name in [name for name in names if name in on]:
-                mine = values[name]
-                other = max(
+                value = values[name]
+                # the strongest setting, beside `name`, of those that break the rule
+                cause = max(
                     (read for read in reads if read != name), key=lambda read: values[read].source
                 )
-                its = values[other]
-                # set `other` to the value that `name` needs
-                if rule.instead is not None and its.source < mine.source:
-                    values[other] = its._replace(value=rule.instead, source=mine.source, line="")
-                    notes.append(f"{other} {show_value(its.value)} is left out: {name} {reason}")
+                causing = values[cause]
+                # set `cause` to the value that `name` needs
+                if rule.instead is not None and causing.source < value.source:
+                    values[cause] = causing._replace(
+                        value=rule.instead, source=value.source, line=""
+                    )
+                    dropped = f"{cause} {show_value(causing.value)}"
+                    notes.append(f"{dropped} is left out: {name} {reason}")
                 elif (
                     not rule.keep
                     and rule.instead is None
-                    and mine.source < max(its.source, Source.FILE)
+                    and value.source < max(causing.source, Source.FILE)
                 ):
-                    values[name] = mine._replace(value=mine.off, source=its.source, line="")
+                    values[name] = value._replace(value=value.off, source=causing.source, line="")
                     on.remove(name)
-                    usual = (mine.field.default, mine.field.metadata["absent"])
-                    if mine.value not in usual or mine.source >= Source.FILE:
-                        notes.append(f"{name} {show_value(mine.value)} is left out: it {reason}")
+                    usual = (value.field.default, value.field.metadata["absent"])
+                    if value.value not in usual or value.source >= Source.FILE:
+                        notes.append(f"{name} {show_value(value.value)} is left out: it {reason}")
                 else:
-                    faults.append((name, f"{name}: {mine.value!r} {text}"))
+                    faults.append((name, f"{name}: {value.value!r} {text}"))
         lines = {name: f"{value.line}: " for name, value in values.items() if value.line}
         return Draft(
             values,
