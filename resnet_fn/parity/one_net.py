@@ -10,6 +10,7 @@ from resnet_fn.config import cli
 from resnet_fn.config.hints import closest
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
+from resnet_fn.parity.compare.stage import SKIPPED
 from resnet_fn.parity.nets import Nets
 from resnet_fn.parity.record.printed_once import lines_printed_once
 from resnet_fn.parity.tasks import built, load_functions, plan_asked_for
@@ -54,10 +55,10 @@ def compare_ways(arguments: Sequence[str]) -> int:
     print(f"{net.framework}, {time.perf_counter() - began:.0f} s")
     if parsed.json:
         show.write_json(results, asked.net, net.framework, parsed.json)
-    verdicts = [one.verdict for one in results]
+    verdicts = {one.verdict for one in results}
     if DIFFERS in verdicts:
         return 1
-    return 3 if UNDECIDED in verdicts else 0
+    return 3 if UNDECIDED in verdicts or verdicts == {SKIPPED} else 0
 
 
 def _parser() -> cli.Parser:

@@ -9,7 +9,7 @@ import numpy as np
 from resnet_fn.parity.record.variations import is_full_length
 from resnet_fn.parity.trace.probes import is_mask
 from resnet_fn.parity.trace.tree import Tree, map_tree, named_leaves
-from resnet_fn.parity.ways.samples import count_of, sample_of
+from resnet_fn.parity.ways.samples import count_of, samples_of
 
 SINGLE = "inputs"  # the name of a single input
 
@@ -153,7 +153,7 @@ def padded_and_alone(
         inputs = _each(inputs, change)
     alone = []
     for index, length in enumerate(of_samples):
-        sample = sample_of(inputs, index)
+        sample = samples_of(inputs, index, index + 1)
         change = partial(_cropped, lengths, length)
         alone.append(_each(sample, change))
     return inputs, alone

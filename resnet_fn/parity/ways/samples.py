@@ -20,13 +20,13 @@ def count_of(inputs: Tree) -> int:
     return 0
 
 
-def sample_of(inputs: Tree, index: int) -> Tree:
-    """Return a batch of one sample. Arrays without an axis of samples stay whole."""
+def samples_of(inputs: Tree, start: int, stop: int) -> Tree:
+    """Return a batch of some samples. Arrays without an axis of samples stay whole."""
     count = count_of(inputs)
 
     def taken(leaf: np.ndarray) -> np.ndarray:
         has_samples = leaf.ndim and len(leaf) == count
-        return leaf[index : index + 1] if has_samples else leaf
+        return leaf[start:stop] if has_samples else leaf
 
     return map_tree(taken, inputs)
 

@@ -67,6 +67,8 @@ def _verdict(results: Sequence[WayResult]) -> str:
     if _names(results, UNDECIDED):
         return "verdict: undecided; no way differs, but not all can be decided"
     computed = len(results) - len(_names(results, SKIPPED))
+    if not computed:
+        return "verdict: undecided; no way was computed"
     return f"verdict: the net computes the same in {counted(computed, 'way')}"
 
 

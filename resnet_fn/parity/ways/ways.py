@@ -16,7 +16,7 @@ from resnet_fn.parity.trace.tree import Tree
 from resnet_fn.parity.ways.half import unit
 from resnet_fn.parity.ways.net import OneNet
 from resnet_fn.parity.ways.padding import lengths_of, padded_and_alone
-from resnet_fn.parity.ways.samples import beside, count_of, sample_of
+from resnet_fn.parity.ways.samples import beside, count_of, samples_of
 from resnet_fn.parity.ways.way import (
     BITS,
     BY_PRECISION,
@@ -29,6 +29,8 @@ from resnet_fn.parity.ways.way import (
 )
 
 HALF = "half"  # the name of the way in half precision
+
+_MOST_SAMPLES = 8  # that run alone
 
 _EVALUATION = (stages.EVAL_FORWARD,)
 _WITH_STATE = (stages.WEIGHTS, stages.EVAL_FORWARD)
@@ -74,11 +76,11 @@ def results(net: OneNet, options: Options) -> Iterator[WayResult]:
 
 
 def _one_by_one(way: Way, net: OneNet, options: Options) -> WayResult:
-    inputs = net.plan.batches[0][0]
+    inputs = samples_of(net.plan.batches[0][0], 0, _MOST_SAMPLES)
     count = count_of(inputs)
     if count < 2:
         raise NotApplicableError("not exercised: a batch has one sample; give two or more")
-    alone = [sample_of(inputs, index) for index in range(count)]
+    alone = [samples_of(inputs, index, index + 1) for index in range(count)]
     return _of_samples(way, net, inputs, alone)
 
 
@@ -93,7 +95,7 @@ def _of_samples(way: Way, net: OneNet, inputs: Tree, samples: Sequence[Tree]) ->
 
 
 def _without_padding(way: Way, net: OneNet, options: Options) -> WayResult:
-    inputs = net.plan.batches[0][0]
+    inputs = samples_of(net.plan.batches[0][0], 0, _MOST_SAMPLES)
     lengths = lengths_of(inputs, options.length_axes)
     if lengths is None or lengths.longest < 2 or count_of(inputs) < 2:
         raise NotApplicableError(
