@@ -12,6 +12,7 @@ from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.difference import DIFFERS
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan, check_batches
+from resnet_fn.parity.trace.stages import StageId
 from resnet_fn.parity.trace.tree import Tree
 from resnet_fn.parity.ways.half import unit
 from resnet_fn.parity.ways.net import OneNet
@@ -33,6 +34,7 @@ HALF = "half"  # the name of the way in half precision
 _MOST_SAMPLES = 8  # that run alone
 
 _EVALUATION = (stages.EVAL_FORWARD,)
+_WITH_LAYERS = (stages.EVAL_FORWARD, stages.EVAL_LAYERS)
 _WITH_STATE = (stages.WEIGHTS, stages.EVAL_FORWARD)
 _BACKWARD = (stages.LOSS, stages.GRADIENTS, stages.NORM, stages.CHANGE)
 _UPDATES = (
@@ -81,17 +83,23 @@ def _one_by_one(way: Way, net: OneNet, options: Options) -> WayResult:
     if count < 2:
         raise NotApplicableError("not exercised: a batch has one sample; give two or more")
     alone = [samples_of(inputs, index, index + 1) for index in range(count)]
-    return _of_samples(way, net, inputs, alone)
+    return _of_samples(way, net, inputs, alone, _WITH_LAYERS)
 
 
-def _of_samples(way: Way, net: OneNet, inputs: Tree, samples: Sequence[Tree]) -> WayResult:
+def _of_samples(
+    way: Way,
+    net: OneNet,
+    inputs: Tree,
+    samples: Sequence[Tree],
+    which: Sequence[StageId] = _EVALUATION,
+) -> WayResult:
     whole, alone = _afresh(net, inputs, rounding=True), [_afresh(net, one) for one in samples]
     reference, port, left = beside(whole, alone)
     if not port.run.eval_outputs:
         words = f"no output has an axis of samples: {few([*whole.run.eval_outputs])}"
         return WayResult(way, undecided=words)
     notes = [f"not compared, without an axis of samples: {few(left)}"] if left else []
-    return compared(way, port, reference, _EVALUATION, notes)
+    return compared(way, port, reference, which, notes)
 
 
 def _without_padding(way: Way, net: OneNet, options: Options) -> WayResult:

@@ -64,6 +64,17 @@ class Centred(t.Module):
         return x - x.mean(0)
 
 
+class Scaled(t.Module):
+    """Adds a layer that is scaled so far down that no output shows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Centred()
+
+    def forward(self, x: Any) -> Any:
+        return x + 1e-9 * self.inner(x)
+
+
 class Counting(t.Module):
     """Counts its calls in the modes that it is given, in a buffer or in an attribute."""
 
@@ -120,6 +131,12 @@ def test_a_layer_that_mixes_samples_is_named(plan, result):
     one = result("alone", TorchNet(Dense(Centred()), plan()))
     assert (one.verdict, title_of_stage(one.first_stage)) == ("DIFFERS", "eval forward")
     assert one.first_layer.name == "middle"
+
+
+def test_a_scale_does_not_hide_a_layer_that_mixes_samples(plan, result):
+    one = result("alone", TorchNet(Dense(Scaled()), plan()))
+    assert title_of_stage(one.first_stage) == "eval layers"
+    assert one.first_layer.name == "middle.inner"
 
 
 def test_an_ignored_mask_shows_without_padding(batches, plan, result):
