@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from resnet_fn.config.hints import few, first_line
+from resnet_fn.config.hints import few, words_of_error
 from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.coverage import Coverage, coverage_of
 from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
@@ -359,5 +359,5 @@ def _with_probes(
 
 def _without_probes(result: Verdict, error: Exception) -> Verdict:
     """Return the verdict, which does not need probes, with a line about an error."""
-    line = f"probes and coverage failed ({type(error).__name__}: {first_line(error)})"
+    line = f"probes and coverage failed ({words_of_error(error)})"
     return dataclasses.replace(result, changes=[*result.changes, line])
