@@ -101,8 +101,8 @@ def _not_searched(case: StageCase) -> list[str] | None:
             "--accumulate 1"
         ]
     if not case.source.can_run and reference.file:
-        file = reference.file.partition(",")[0]
-        return [f"for a cause, add --reference {file}:FUNCTION, the file that was recorded"]
+        function = f"{reference.file_name}:FUNCTION"
+        return [f"for a cause, add --reference {function}, the file that was recorded"]
     return None
 
 

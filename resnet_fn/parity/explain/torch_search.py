@@ -69,10 +69,9 @@ def _rerun_of(recording: Trace, module: torch.nn.Module) -> Rerun:
         relative_error(outputs.get(name, np.nan), one) > 1e-3
         for name, one in run.eval_outputs.items()
     ):
-        file = recording.file.partition(",")[0]
         raise ValueError(
-            f"{file}: the module does not compute the recorded outputs; give the recorded module's "
-            "file"
+            f"{recording.file_name}: the module does not compute the recorded outputs; give the "
+            "recorded module's file"
         )
     if plan.loss.custom:
         return Rerun(reference, plan, _no_loss, evaluating)

@@ -192,6 +192,11 @@ class Trace:
     workers: list["Trace"] = field(default_factory=list)
 
     @property
+    def file_name(self) -> str:
+        """The name of the user's file, without its hash."""
+        return self.file.partition(",")[0]
+
+    @property
     def dropping(self) -> Dropping:
         """A pair of the net's dropouts and its layers' executions in training mode with dropout
         switched off.
