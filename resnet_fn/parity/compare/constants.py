@@ -48,9 +48,7 @@ def drawn_names(run: Run) -> list[str]:
 
 def without_counterpart(drawn: Sequence[str], names: NameMap) -> list[str]:
     """Return the drawn arrays of the reference from which no array of the port is built."""
-    first = {one: group[0] for group in names.tied for one in group}
-    paired = {one for name in names.parameters for one in names.sources(name)}
-    return [name for name in drawn if first.get(name, name) not in paired]
+    return [name for name in drawn if names.first(name) not in names.paired]
 
 
 def lines(port: Trace, reference: Trace, names: NameMap, stages: Sequence[Stage]) -> Iterator[str]:

@@ -293,12 +293,11 @@ def constant_notes(port: Arrays, reference: Arrays, names: NameMap) -> list[str]
 
     `port` has the arrays in the port's attributes, and `reference` all arrays of the reference.
     """
-    paired = {source for name in names.parameters for source in names.sources(name)}
     notes = []
     for name, source in attribute_names(port, names).items():
         b = reference.get(source)
         a = port[name]
-        if b is None or source in paired or a.shape != b.shape:
+        if b is None or source in names.paired or a.shape != b.shape:
             continue
         item = difference(name, a, b, TOLERANCE)
         if item.verdict == DIFFERS:
