@@ -20,6 +20,10 @@ from resnet_fn.parity.trace.difference import DIFFERS
 class Constants(OtherRuns):
     """Compares on runs in which both sides have the same random numbers for constant arrays."""
 
+    def others(self, sides: Sides) -> Sequence[Sides]:
+        """Return the sides of the runs with these numbers."""
+        return sides.with_constants
+
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if it decides nothing (`lines` has the reason)."""
         drawn = drawn_names(sides.reference.run)
