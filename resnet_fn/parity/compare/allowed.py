@@ -25,6 +25,7 @@ from resnet_fn.parity.trace.difference import (
     Difference,
     difference,
     norm,
+    same_numbers,
     without_large,
 )
 from resnet_fn.parity.trace.limits import CEILING, REPEATS, ROUNDING_FACTOR
@@ -374,7 +375,7 @@ def apart_from_ties(
     """
     if flipped.shape != reference.shape:
         return item
-    equal = (port == reference) | (np.isnan(port) & np.isnan(reference))
+    equal = same_numbers(port, reference)
     with np.errstate(invalid="ignore"):  # of equal infinities
         off = np.where(equal, 0.0, np.subtract(port, reference, dtype=np.float64))
         moved = TIE_FACTOR * np.abs(np.subtract(flipped, reference, dtype=np.float64))

@@ -132,6 +132,11 @@ def norm(array: Any) -> float:
     return float(np.linalg.norm(np.asarray(array, np.float64)))
 
 
+def same_numbers(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return where two arrays have the same number, the same infinity, or both NaN."""
+    return (a == b) | (np.isnan(a) & np.isnan(b))
+
+
 def are_integers(*arrays: Any) -> bool:
     """Return whether all arrays have integers or booleans, of any width."""
     return all(np.asarray(array).dtype.kind in "iub" for array in arrays)
@@ -253,8 +258,7 @@ def difference(
         apart = _apart(port, reference) if exact else np.abs(a - b)
     unclear = ~np.isfinite(apart)
     if unclear.any():
-        equal = (a == b) | (np.isnan(a) & np.isnan(b))
-        apart = np.where(unclear, np.where(equal, 0.0, np.inf), apart)
+        apart = np.where(unclear, np.where(same_numbers(a, b), 0.0, np.inf), apart)
     place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
     finite = np.isfinite(a) & np.isfinite(b) if unclear.any() else ...
     norms = norm(a[finite]) * norm(b[finite])
