@@ -140,6 +140,14 @@ class Allowed(NamedTuple):
         return difference(array, port, reference, *self)
 
 
+class Sizes(NamedTuple):
+    """Norms that decide how a change is compared."""
+
+    change: float  # of the reference's change, without the numbers that are compared apart
+    value: float  # of the array after the change
+    unit: float  # of what rounding to the array's last place adds up to
+
+
 def larger_bound(
     tolerance: float,
     roundings: Mapping[str, float],
@@ -252,6 +260,34 @@ def part_of_stage(item: Difference, off: float, whole: float, rounding: float) -
     )
 
 
+def random_walk(updates: int, size: float) -> float:
+    """Return the norm of the rounding of weights of norm `size`.
+
+    Each update rounds a weight by up to half a unit in the last place; these add up as in a random
+    walk.
+    """
+    return float(updates) ** 0.5 * HALF_A_UNIT * size
+
+
+def of_change(
+    sizes: Sizes,
+    tolerance: float,
+    of_value: float | None,
+    roundings: Mapping[str, float],
+    large: float | None,
+) -> Allowed:
+    """Return the bound of a change: at least the last place of the array.
+
+    An untrained array may be apart by the fraction `of_value` of its value, if that is less than
+    the tolerance; None: the array is trained.
+    """
+    size = sizes.change or 1.0
+    if of_value is not None:
+        tolerance = min(tolerance, of_value * sizes.value / size)
+    unit = sizes.unit / size
+    return larger_bound(tolerance, {**roundings, "unit of the weight": unit}, large=large)
+
+
 def unit_of_stage(item: Difference, part: float) -> Difference:
     """Return the difference of a change that its weight's last place hides, as a part of all
     changes. `part` is the change's norm as a fraction of that of all changes.
@@ -290,12 +326,8 @@ def zero_in_reference(item: Difference) -> Difference:
 
 
 def by_random_walk(updates: int, weights: np.ndarray, change: np.ndarray) -> Allowed:
-    """Return the bound of a change by the optimizer alone.
-
-    Each update rounds a weight to float32; the errors add up as in a random walk.
-    """
-    size = norm(without_large(change)) or 1.0
-    error = float(updates) ** 0.5 * HALF_A_UNIT * norm(weights) / size
+    """Return the bound of a change by the optimizer alone."""
+    error = random_walk(updates, norm(weights)) / (norm(without_large(change)) or 1.0)
     return larger_bound(CHANGES, {"random walk of weights": min(error, CEILING)})
 
 

@@ -16,12 +16,18 @@ from resnet_fn.parity.compare.allowed import (
 )
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import NOT_RUN, Absent, Stage, without_undecided
+from resnet_fn.parity.compare.stage import (
+    NOT_RUN,
+    Absent,
+    Stage,
+    is_lost,
+    set_apart,
+    without_undecided,
+)
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.difference import (
     DIFFERS,
     KERNELS_OF_PORT,
-    UNDECIDED,
     are_integers,
 )
 from resnet_fn.parity.trace.stages import (
@@ -212,19 +218,11 @@ class Losses(Outputs):
         if not sides.port.run.after:
             return Stage(self.id, note=NOT_RUN)
         stage = self.compare(sides)
-        chaotic = [
-            one for one in stage.differences[2:] if one.verdict == UNDECIDED and one.relative >= 0
-        ]
-        if not chaotic:
+        lost = list(filter(is_lost, stage.differences[2:]))
+        if not lost:
             return stage
-        first = chaotic[0]
-        return dataclasses.replace(
-            stage,
-            differences=[one for one in stage.differences if one not in chaotic],
-            left_out=chaotic,
-            note=f"without {len(chaotic)} losses, the first of update {first.id.update}: "
-            f"{first.doubt}",
-        )
+        first = f"the first of update {lost[0].id.update}: {lost[0].doubt}"
+        return set_apart(stage, lost, f"without {len(lost)} losses, {first}")
 
     def least(self, sides: Sides) -> Mapping[Any, float]:
         """Return for each loss the rounding of its outputs and of all losses before."""

@@ -4,6 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from resnet_fn.parity.compare import allowed
+from resnet_fn.parity.compare.changes import (
+    ChangeByAllUpdates,
+    ChangeByFirstUpdate,
+    ChangeOfAverage,
+    StatisticsByFirstUpdate,
+)
 from resnet_fn.parity.compare.constants import with_constants
 from resnet_fn.parity.compare.dropout import Dropout
 from resnet_fn.parity.compare.initial import Initialisation
@@ -29,7 +35,6 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.compare.trained import Trained
 from resnet_fn.parity.compare.untrained import Untrained
-from resnet_fn.parity.compare.weights import AveragedWeights, Change, LastWeights, Statistics
 from resnet_fn.parity.compare.worker_sum import SumOfGradients
 from resnet_fn.parity.compare.workers import PortWorkers, merged
 from resnet_fn.parity.pair import name_map
@@ -71,8 +76,8 @@ _eval_forward = EvalForward(
 _train_forward = NetOutputs(stages.TRAIN_FORWARD, names_beyond=True, tolerance=allowed.OUTPUTS)
 _loss = Loss(stages.LOSS, names_beyond=True, tolerance=allowed.OUTPUTS)
 _gradients = _backward(stages.GRADIENTS, names_beyond=True)
-_change = Change(stages.CHANGE, tolerance=allowed.CHANGES, which="trained")
-_statistics = Statistics(
+_change = ChangeByFirstUpdate(stages.CHANGE, tolerance=allowed.CHANGES, which="trained")
+_statistics = StatisticsByFirstUpdate(
     stages.STATISTICS, tolerance=allowed.CHANGES, which="rest", of_value=allowed.OUTPUTS
 )
 _masked_forward = with_masks(_train_forward)
@@ -101,9 +106,9 @@ RULES: tuple[Rule, ...] = (
     _change,
     _statistics,
     Losses(stages.TRAJECTORY, tolerance=allowed.CHANGES),
-    LastWeights(stages.LAST, tolerance=allowed.CHANGES, of_value=allowed.GRADIENTS),
+    ChangeByAllUpdates(stages.LAST, tolerance=allowed.CHANGES, of_value=allowed.GRADIENTS),
     ChangedBuffers(stages.CHANGED_BUFFERS, tolerance=allowed.GRADIENTS),
-    AveragedWeights(stages.AVERAGE, tolerance=allowed.CHANGES, of_value=allowed.GRADIENTS),
+    ChangeOfAverage(stages.AVERAGE, tolerance=allowed.CHANGES, of_value=allowed.GRADIENTS),
     _masked_forward,
     _layers(stages.MASKED_LAYERS, "dropout", _masked_forward),
     *map(with_masks, (_loss, _gradients, _change, _statistics)),
