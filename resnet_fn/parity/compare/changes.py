@@ -163,7 +163,8 @@ class ChangeByAllUpdates(Changes):
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, under the number of the last recorded update.
 
-        If rounding decides the training, it is the last update after which all arrays are decided.
+        If rounding decides the training, it is the last update after which an array differs or all
+        arrays are decided.
         """
         updates = self.updates(sides)
         note = "one update does not show how much momentum is kept; give two or more updates"
@@ -172,7 +173,7 @@ class ChangeByAllUpdates(Changes):
         of_update = dataclasses.replace(self.id, update=max(2, updates))
         for update in range(updates - 1, 1, -1):
             earlier = dataclasses.replace(self.id, update=update)
-            if stage.unclear is None or not sides.errors(earlier):
+            if stage.unclear is None or stage.verdict == DIFFERS or not sides.errors(earlier):
                 break
             stage, of_update = self.compare(sides.until(update)), earlier
             stage = with_note(stage, Absent.CHAOTIC.value)
