@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, are_apart, never_varies, within
+from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, within
+from resnet_fn.parity.compare.draws import are_apart, never_varies
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage

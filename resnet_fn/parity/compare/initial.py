@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.parity.compare.allowed import (
+from resnet_fn.parity.compare.allowed import EQUAL, within
+from resnet_fn.parity.compare.clones import compare_clones
+from resnet_fn.parity.compare.draws import (
     CHANCE,
     CONSTANTS,
-    EQUAL,
     MOST_BY_CHANCE,
     ORTHOGONAL,
     deviation_of_draws,
@@ -20,10 +21,8 @@ from resnet_fn.parity.compare.allowed import (
     kurtosis_of_draws,
     mean_of_draws,
     moments_of_heavy_tails,
-    within,
     without_tails,
 )
-from resnet_fn.parity.compare.clones import compare_clones
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
