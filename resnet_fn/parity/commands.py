@@ -29,7 +29,7 @@ from resnet_fn.runtime.user_files import imports_beside, load_function
 from resnet_fn.runtime.workers import Workers, join
 
 if TYPE_CHECKING:
-    from resnet_fn.parity.compare.verdict import Verdict
+    from resnet_fn.parity.compare.result import Verdict
 
 _LIVE = """examples:
   python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5

@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Callable
 
+from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.compare.verdict import Verdict
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED

@@ -17,6 +17,8 @@ from resnet_fn.parity.trace.stages import ArrayId
 # the worst last
 VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"
 
+AGREES = OK, ROUNDING
+
 FITS = 1e-3  # relative error up to which a cause explains a difference
 
 # Numbers above this times the median, such as −1e4 in a mask, would hide all others in a norm. Both
@@ -107,7 +109,7 @@ class Difference:
     def is_lent(self) -> bool:
         """Whether the array passes only by a bound above `WIDE`, or by ties."""
         if self.why == TIES:
-            return self.verdict in (OK, ROUNDING)
+            return self.verdict in AGREES
         return self.verdict == ROUNDING and ROUNDING_FACTOR * self.rounding > WIDE
 
     @property

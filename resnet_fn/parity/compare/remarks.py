@@ -1,0 +1,52 @@
+"""Lines about both sides beside the stages: settings that differ, and what was changed to compare."""
+
+import itertools
+
+from resnet_fn.config.hints import few
+from resnet_fn.parity.compare.notes import (
+    constant_notes,
+    settings_notes,
+    sharing_notes,
+    with_frozen_norms,
+)
+from resnet_fn.parity.compare.outputs import buffers_without_counterpart
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.trace.data import RATE
+from resnet_fn.parity.trace.difference import DIFFERS
+
+
+def settings(sides: Sides) -> list[str]:
+    """Return one line for each setting that differs, whether or not the numbers show it."""
+    port, reference, names = sides.port, sides.reference, sides.names
+    apart = {one.name for one in sides.layers if one.output.verdict == DIFFERS}
+    same = {one.name for one in sides.layers if one.mode == "train"} - apart
+    layers = with_frozen_norms(port.layers), with_frozen_norms(reference.layers)
+    return [
+        *settings_notes(*layers, names.layers, same),
+        *sharing_notes(names, port.tied),
+        *constant_notes(port.attributes, reference.initial, names),
+    ]
+
+
+def changes(sides: Sides) -> list[str]:
+    """Return what was changed or left out to make both sides comparable, one line each."""
+    port, reference, names = sides.port, sides.reference, sides.names
+    lines = list(dict.fromkeys([*reference.notes, *port.notes]))
+    if (RATE in port.optimizer_settings) != (RATE in reference.optimizer_settings):
+        lines.append(
+            "both optimizers get the recipe's learning rates; rates that only one has are not "
+            "compared"
+        )
+    paired = {*names.parameters, *itertools.chain(*port.tied)}
+    if left := [name for name in port.trainable if name not in paired]:
+        lines.append(f"left out, since --map gives no counterpart: {few(left)}")
+    lines += [line for _, line in buffers_without_counterpart(sides)]
+    terms = "which trains each term separately, so that norms and updates differ"
+    added = ((name, one) for name, one in names.parameters.items() if one.added)
+    lines += [f"{name}: {one} in the reference, {terms}" for name, one in added]
+    start, after = port.run.start, port.run.after
+    idle = [name for name in sides.arrays.all if after and name in sides.at_most_decayed]
+    if decayed := [name for name in idle if (after[0][name] != start[name]).any()]:
+        words = "this step applies weight decay without a gradient, but torch does not"
+        lines.append(f"{words}: {few(decayed)}")
+    return lines
