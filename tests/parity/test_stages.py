@@ -8,8 +8,8 @@ import pytest
 
 from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.compare.allowed import tie_width, with_flipped_ties
+from resnet_fn.parity.compare.comparing import compare_stages
 from resnet_fn.parity.compare.inputs import inputs_stage
-from resnet_fn.parity.compare.rules import compare_stages
 from resnet_fn.parity.compare.sides import sides_of
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import MadeOf, NameMap, Part, whole_array

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
     TOO_SMALL,
     Allowed,
@@ -26,7 +27,7 @@ from resnet_fn.parity.trace.difference import (
     without_large,
 )
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
-from resnet_fn.parity.trace.stages import ArrayId
+from resnet_fn.parity.trace.stages import AVERAGE, CHANGE, LAST, STATISTICS, ArrayId, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
 
@@ -37,6 +38,7 @@ class Changes(Parameters):
     A value would hide its change: a moving average of weights moves by a millionth of them.
     """
 
+    tolerance: float = allowed.CHANGES
     # The tolerance of an untrained array relative to its value, if that is less than `tolerance`.
     # A change that rounding makes undecided is compared as a part of the value, too.
     of_value: float = 0.0
@@ -156,6 +158,9 @@ def _as_far_as_decided(stage: Stage, sides: Sides) -> Stage:
 class ChangeByAllUpdates(Changes):
     """Compares the changes of all arrays by all recorded updates, and with it momentum."""
 
+    id: StageId = LAST
+    of_value: float = allowed.GRADIENTS
+
     def updates(self, sides: Sides) -> int:
         """Return the number of recorded updates."""
         return len(sides.port.run.after)
@@ -188,6 +193,9 @@ class ChangeByAllUpdates(Changes):
 class ChangeOfAverage(Changes):
     """Compares how far the moving average is from the first weights, if there is an average."""
 
+    id: StageId = AVERAGE
+    of_value: float = allowed.GRADIENTS
+
     def updates(self, sides: Sides) -> int:
         """Return the number of all updates."""
         return len(sides.port.run.losses)
@@ -206,6 +214,9 @@ class ChangeOfAverage(Changes):
 class ChangeByFirstUpdate(Changes):
     """Compares how update 1 changes each weight."""
 
+    id: StageId = CHANGE
+    which: str = "trained"
+
     def array_id(self, name: str) -> ArrayId:
         """Return the id of a weight: the title of the stage has the word "change"."""
         return ArrayId(name)
@@ -218,6 +229,10 @@ class ChangeByFirstUpdate(Changes):
 @dataclasses.dataclass(frozen=True)
 class StatisticsByFirstUpdate(Changes):
     """Compares how update 1 changes BatchNorm's statistics and other untrained arrays."""
+
+    id: StageId = STATISTICS
+    which: str = "rest"
+    of_value: float = allowed.OUTPUTS
 
     def moved_by_chance(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
         """Return nothing: no optimizer changes these arrays."""

@@ -98,15 +98,16 @@ def _failed(error: Exception) -> str:
 def _lines(sides: Sides, stages: Sequence[Stage], probed: Probed) -> list[str]:
     """Return a line for each thing that the comparison does not exercise."""
     port, reference, names = sides.port, sides.reference, sides.names
+    shown = _shown(probed)
     parts: tuple[Callable[[], Iterable[str]], ...] = (
         lambda: _too_small(stages),
         lambda: constants.lines(port, reference, names, stages),
-        lambda: _of_layers(reference, names, _shown(probed)),
+        lambda: _of_layers(reference, names, shown),
         lambda: _without_gradient(sides),
         lambda: _uncalled(reference),
         lambda: _unclipped(reference),
         lambda: _probes_left_out(port, reference, names, probed),
-        lambda: [] if _shown(probed) else ["other inputs: there are no probes"],
+        lambda: [] if shown else ["other inputs: there are no probes"],
         lambda: _masks_left_out(port, reference),
         lambda: [one.note for one in stages if one.absent in _NOT_EXERCISED],
     )
@@ -123,10 +124,13 @@ def _facts(sides: Sides, probed: Probed) -> tuple[str, dict[str, Any]]:
     """Return what was compared, in words and in numbers."""
     port, reference, names = sides.port, sides.reference, sides.names
     shown = _shown(probed)
-    of_port, of_reference = _layer_names(port), _layer_names(reference)
-    port_layers, reference_layers = {*of_port.values()}, {*of_reference.values()}
+    of_port = _layer_names(port)
+    of_reference = _layer_names(reference)
+    port_layers = {*of_port.values()}
+    reference_layers = {*of_reference.values()}
     decided = [one for one in sides.layers if one.output.verdict != UNDECIDED]
-    compared = {of_port.get(one.name, one.name) for one in decided} & names.layers.keys()
+    seen = {of_port.get(one.name, one.name) for one in decided}
+    compared = seen & names.layers.keys()
     probes = sum(map(len, shown.values()))
     batches = _words_of_batches(reference)
     clipping = "none"

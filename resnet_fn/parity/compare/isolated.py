@@ -11,12 +11,16 @@ from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.trace.made_up import made_up
-from resnet_fn.parity.trace.stages import ArrayId
+from resnet_fn.parity.trace.stages import ALONE, LOSS_ALONE, ArrayId, StageId
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerAlone(Rule):
     """Compares how both optimizers change random weights by random gradients."""
+
+    id: StageId = ALONE
+    trains: bool = False
+    rounded: bool = False
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison after the first and last update, or None if a side has none."""
@@ -42,6 +46,9 @@ class OptimizerAlone(Rule):
 @dataclasses.dataclass(frozen=True)
 class LossAlone(Rule):
     """Compares the losses that both sides compute from the same outputs."""
+
+    id: StageId = LOSS_ALONE
+    rounded: bool = False
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if a side has no loss of its own."""

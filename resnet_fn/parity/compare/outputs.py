@@ -3,10 +3,11 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
     apart_from_ties,
     by_kernels,
@@ -32,10 +33,16 @@ from resnet_fn.parity.trace.difference import (
 )
 from resnet_fn.parity.trace.stages import (
     ALL_GRADIENTS,
+    CHANGED_BUFFERS,
     EVAL_FORWARD,
+    LOSS,
+    NORM,
     OUTPUTS,
+    RATE,
     TRAIN_FORWARD,
+    TRAJECTORY,
     Key,
+    StageId,
     array_id,
 )
 from resnet_fn.parity.trace.tree import Arrays, paired_outputs
@@ -75,7 +82,7 @@ def _changed(
 class Outputs(RunRule):
     """Compares each output or number of one stage."""
 
-    floor = "another array"  # whose rounding a number gets at least
+    floor: ClassVar = "another array"  # whose rounding a number gets at least
     tolerance: float = 0.0
 
     def compare(self, sides: Sides) -> Stage:
@@ -110,10 +117,10 @@ class Outputs(RunRule):
                 self.floor: least.get(name, 0.0),
                 KERNELS_OF_PORT: by_kernels(kernels.get(names[name], 0.0)),
             }
-            allowed = larger_bound(self.tolerance, roundings, large=of_large.get(name))
-            item = allowed.compare(array, a, b)
+            bound = larger_bound(self.tolerance, roundings, large=of_large.get(name))
+            item = bound.compare(array, a, b)
             if item.verdict == DIFFERS and name in flipped:
-                item = apart_from_ties(allowed, item, a, b, flipped[name])
+                item = apart_from_ties(bound, item, a, b, flipped[name])
             differences.append(item)
         return Stage(self.id, differences, "; ".join(_unpaired(port, reference, names)))
 
@@ -127,6 +134,10 @@ class Outputs(RunRule):
 @dataclasses.dataclass(frozen=True)
 class NetOutputs(Outputs):
     """Compares what the net returns, of which nothing may be left out."""
+
+    id: StageId = TRAIN_FORWARD
+    names_beyond: bool = True
+    tolerance: float = allowed.OUTPUTS
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, which is undecided if an output is not read."""
@@ -146,6 +157,9 @@ _READ = "return tensors, numbers or texts, or objects that hold them"
 @dataclasses.dataclass(frozen=True)
 class EvalForward(NetOutputs):
     """Compares outputs in evaluation mode, and whether they repeat."""
+
+    id: StageId = EVAL_FORWARD
+    trains: bool = False
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, which decides nothing if both nets draw random numbers."""
@@ -172,7 +186,11 @@ class EvalForward(NetOutputs):
 class Loss(Outputs):
     """Compares the loss, which gets at least the rounding of the outputs."""
 
-    floor = "outputs"
+    id: StageId = LOSS
+    names_beyond: bool = True
+    tolerance: float = allowed.OUTPUTS
+
+    floor: ClassVar = "outputs"
 
     def least(self, sides: Sides) -> Mapping[Any, float]:
         """Return the rounding of the outputs of update 1."""
@@ -183,7 +201,10 @@ class Loss(Outputs):
 class GradientNorm(Outputs):
     """Compares the global norm, which gets at least the rounding of all gradients together."""
 
-    floor = "all gradients"
+    id: StageId = NORM
+    tolerance: float = allowed.OUTPUTS
+
+    floor: ClassVar = "all gradients"
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if no side trains anything."""
@@ -199,6 +220,10 @@ class GradientNorm(Outputs):
 class Rates(Outputs):
     """Compares learning rates, if a side does not use the recipe's."""
 
+    id: StageId = RATE
+    trains: bool = False
+    tolerance: float = allowed.SETTINGS
+
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if both sides use the recipe's rates."""
         reference = sides.reference
@@ -211,7 +236,10 @@ class Rates(Outputs):
 class Losses(Outputs):
     """Compares the loss of every update, as far as the reference's rounding allows."""
 
-    floor = "earlier losses or outputs"
+    id: StageId = TRAJECTORY
+    tolerance: float = allowed.CHANGES
+
+    floor: ClassVar = "earlier losses or outputs"
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison without later losses that rounding makes undecided."""
@@ -233,7 +261,10 @@ class Losses(Outputs):
 class ChangedBuffers(Outputs):
     """Compares the outputs after the updates, which show differences in statistics and buffers."""
 
-    floor = "outputs"
+    id: StageId = CHANGED_BUFFERS
+    tolerance: float = allowed.GRADIENTS
+
+    floor: ClassVar = "outputs"
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison."""

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
     NO_GRADIENT,
     Allowed,
@@ -27,7 +28,7 @@ from resnet_fn.parity.trace.difference import (
     are_integers,
     norm,
 )
-from resnet_fn.parity.trace.stages import ArrayId
+from resnet_fn.parity.trace.stages import CLIPPED, GRADIENTS, WEIGHTS, ArrayId, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
 _NO_CHANGE = Sizes(1.0, 0.0, 0.0)
@@ -148,6 +149,12 @@ class Parameters(RunRule):
 class Gradients(Parameters):
     """Compares gradients in the order of the backward pass, and which arrays have none."""
 
+    id: StageId = GRADIENTS
+    names_beyond: bool = True
+    tolerance: float = allowed.GRADIENTS
+    which: str = "backward"
+    made_of: str = name_map.GRADIENTS
+
     def without_rounding(
         self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray, sizes: Sizes
     ) -> np.ndarray:
@@ -188,3 +195,20 @@ class Gradients(Parameters):
             if item.verdict == DIFFERS and item.name in sides.no_gradient
         ]
         return dataclasses.replace(stage, hints=hints)
+
+
+@dataclasses.dataclass(frozen=True)
+class Clipped(Gradients):
+    """Compares gradients after clipping."""
+
+    id: StageId = CLIPPED
+    names_beyond: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights(Parameters):
+    """Compares the arrays with which both sides begin, bit for bit."""
+
+    id: StageId = WEIGHTS
+    trains: bool = False
+    tolerance: float = allowed.EQUAL

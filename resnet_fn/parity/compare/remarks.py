@@ -20,12 +20,12 @@ def settings(sides: Sides) -> list[str]:
     port, reference, names = sides.port, sides.reference, sides.names
     apart = {one.name for one in sides.layers if one.output.verdict == DIFFERS}
     same = {one.name for one in sides.layers if one.mode == "train"} - apart
-    layers = with_frozen_norms(port.layers), with_frozen_norms(reference.layers)
-    return [
-        *settings_notes(*layers, names.layers, same),
-        *sharing_notes(names, port.tied),
-        *constant_notes(port.attributes, reference.initial, names),
-    ]
+    of_port = with_frozen_norms(port.layers)
+    of_reference = with_frozen_norms(reference.layers)
+    lines = settings_notes(of_port, of_reference, names.layers, same)
+    lines += sharing_notes(names, port.tied)
+    lines += constant_notes(port.attributes, reference.initial, names)
+    return lines
 
 
 def changes(sides: Sides) -> list[str]:
@@ -38,15 +38,21 @@ def changes(sides: Sides) -> list[str]:
             "compared"
         )
     paired = {*names.parameters, *itertools.chain(*port.tied)}
-    if left := [name for name in port.trainable if name not in paired]:
+    left = [name for name in port.trainable if name not in paired]
+    if left:
         lines.append(f"left out, since --map gives no counterpart: {few(left)}")
     lines += [line for _, line in buffers_without_counterpart(sides)]
     terms = "which trains each term separately, so that norms and updates differ"
-    added = ((name, one) for name, one in names.parameters.items() if one.added)
-    lines += [f"{name}: {one} in the reference, {terms}" for name, one in added]
-    start, after = port.run.start, port.run.after
-    idle = [name for name in sides.arrays.all if after and name in sides.at_most_decayed]
-    if decayed := [name for name in idle if (after[0][name] != start[name]).any()]:
+    for name, source in names.parameters.items():
+        if source.added:
+            lines.append(f"{name}: {source} in the reference, {terms}")
+    decayed = []
+    for name in sides.arrays.all:
+        if not port.run.after or name not in sides.at_most_decayed:
+            continue
+        if (port.run.after[0][name] != port.run.start[name]).any():
+            decayed.append(name)
+    if decayed:
         words = "this step applies weight decay without a gradient, but torch does not"
         lines.append(f"{words}: {few(decayed)}")
     return lines

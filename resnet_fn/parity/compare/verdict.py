@@ -1,6 +1,6 @@
 """Decide whether two traces of the same task agree.
 
-`judge` is a function of data: it goes through the comparison once, from top to bottom. Where both
+`decide` is a function of data: it goes through the comparison once, from top to bottom. Where both
 traces are not enough, it yields a request. `verdict` asks the reference's source, and sends the
 answer back.
 """
@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from resnet_fn.config.hints import words_of_error
 from resnet_fn.parity.compare import allowed, remarks
+from resnet_fn.parity.compare.comparing import compare_stages
 from resnet_fn.parity.compare.coverage import coverage_of
 from resnet_fn.parity.compare.layers import compare_layers
 from resnet_fn.parity.compare.probes import Probed, compare_probes, judge_probes
 from resnet_fn.parity.compare.result import Verdict
-from resnet_fn.parity.compare.rules import RULES, compare_stages
+from resnet_fn.parity.compare.rules import RULES
 from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding, Trace
@@ -56,11 +57,11 @@ def verdict(
         initialisation: whether to compare the initial parameters.
     """
     source = source or StoredSource(reference)
-    judging = judge(port, reference, names, source.tie_widths, initialisation)
+    deciding = decide(port, reference, names, source.tie_widths, initialisation)
     evidence = None
     while True:
         try:
-            request = judging.send(evidence)
+            request = deciding.send(evidence)
         except StopIteration as end:
             result: Verdict = end.value
             return result
@@ -73,7 +74,7 @@ def _answer(request: Request, source: Source) -> Evidence:
     return Evidence(probes=source.probe_rounding(request.probes or {}) or ProbeAnswer({}))
 
 
-def judge(
+def decide(
     port: Trace,
     reference: Trace,
     names: NameMap,

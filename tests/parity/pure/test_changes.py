@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.compare.rules import compare_stages
+from resnet_fn.parity.compare.comparing import compare_stages
 from resnet_fn.parity.compare.sides import sides_of
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.verdict import verdict

@@ -15,7 +15,7 @@ from resnet_fn.parity.compare.probes import compare_probes, judge_probes
 from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.rules import RULES
 from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
-from resnet_fn.parity.compare.verdict import Evidence, Request, judge, verdict
+from resnet_fn.parity.compare.verdict import Evidence, Request, decide, verdict
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.trace.data import Drop, Probe, Run, Trace
@@ -212,10 +212,10 @@ def other_gradients() -> Trace:
     return port
 
 
-def answered(judging: Generator[Request, Evidence | None, Verdict], evidence: Evidence) -> Verdict:
+def answered(deciding: Generator[Request, Evidence | None, Verdict], evidence: Evidence) -> Verdict:
     """The verdict after one request and its answer."""
     with pytest.raises(StopIteration) as end:
-        judging.send(evidence)
+        deciding.send(evidence)
     return end.value.value
 
 
@@ -223,9 +223,9 @@ def test_gradients_that_differ_alone_request_flipped_ties():
     port, reference = other_gradients(), trace(7)
     wide = {stage: dict.fromkeys(errors, 1e-2) for stage, errors in reference.rounding.items()}
     for flipped, ties, first in (((wide, 3), 3, None), (None, 0, "head.bias")):
-        judging = judge(port, reference, NAMES, (2.0, 8.0))
-        assert next(judging) == Request(tie_width=2.0)
-        final = answered(judging, Evidence(flipped=flipped))
+        deciding = decide(port, reference, NAMES, (2.0, 8.0))
+        assert next(deciding) == Request(tie_width=2.0)
+        final = answered(deciding, Evidence(flipped=flipped))
         assert (final.ties, final.first_gradient and final.first_gradient.name) == (ties, first)
     assert verdict(port, reference, NAMES).first_gradient.name == "head.bias"  # without widths
 
@@ -235,17 +235,17 @@ def test_flipped_ties_are_not_requested_if_a_layer_differs():
     layer = port.layers["eval"][0]
     port.layers["eval"] = [dataclasses.replace(layer, output=1.01 * layer.output)]
     with pytest.raises(StopIteration):
-        next(judge(port, trace(7), NAMES, (1e-5,)))
+        next(decide(port, trace(7), NAMES, (1e-5,)))
 
 
 @pytest.mark.parametrize(("rounding", "findings"), [(1e-3, 0), (1e-6, 1), (None, 1)])
 def test_a_probe_that_differs_requests_its_rounding(rounding, findings):
     port, reference = trace(7), trace(7)
     port.probes[""]["−x"].outputs["logits"] *= 1 + 2e-3
-    judging = judge(port, reference, NAMES)
-    assert next(judging) == Request(probes={"": ["−x"]})
+    deciding = decide(port, reference, NAMES)
+    assert next(deciding) == Request(probes={"": ["−x"]})
     known = {"": {"−x": {"logits": rounding}}} if rounding else {}
-    final = answered(judging, Evidence(probes=ProbeAnswer(known, "" if rounding else "no")))
+    final = answered(deciding, Evidence(probes=ProbeAnswer(known, "" if rounding else "no")))
     assert len(final.probed.findings) == findings
     assert ("the rounding of probes" in final.probed.left_out) == (rounding is None)
     assert final.agrees
