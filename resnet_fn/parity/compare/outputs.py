@@ -31,6 +31,7 @@ from resnet_fn.parity.trace.difference import (
     KERNELS_OF_PORT,
     are_integers,
 )
+from resnet_fn.parity.trace.packed import packed_outputs
 from resnet_fn.parity.trace.stages import (
     ALL_GRADIENTS,
     CHANGED_BUFFERS,
@@ -87,7 +88,8 @@ class Outputs(RunRule):
 
     def compare(self, sides: Sides) -> Stage:
         """Compare each of the reference's outputs with the one that has its name or shape."""
-        port, reference = self.values(sides.port.run), self.values(sides.reference.run)
+        reference = self.values(sides.reference.run)
+        port = packed_outputs(self.values(sides.port.run), reference)
         errors, least, changing = sides.errors(self.id), self.least(sides), sides.changing(self.id)
         flipped = sides.flipped(self.id) if self.id in (EVAL_FORWARD, TRAIN_FORWARD) else {}
         names = paired_outputs(port, reference)

@@ -23,6 +23,7 @@ from resnet_fn.parity.trace.difference import (
 )
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.layout import layout
+from resnet_fn.parity.trace.packed import packed_outputs
 from resnet_fn.parity.trace.probes import (
     FACTORS,
     IN_TRAINING,
@@ -224,13 +225,14 @@ def _compared(pair: ComparedProbe) -> ComparedProbe:
     port, reference = pair.port, pair.reference
     if port.error:
         return pair._replace(words=f"it fails in the port ({port.error})")
-    names = paired_outputs(port.outputs, reference.outputs)
+    outputs = packed_outputs(port.outputs, reference.outputs)
+    names = paired_outputs(outputs, reference.outputs)
     if names is not None:
         items = []
         for name, value in reference.outputs.items():
             if name not in names:  # a text
                 continue
-            own = port.outputs[names[name]]
+            own = outputs[names[name]]
             items.append(_difference(name, own, value))
         return pair._replace(differences=items)
     if not pair.name:

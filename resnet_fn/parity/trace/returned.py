@@ -81,6 +81,8 @@ def _parts_of(value: Any) -> Iterable[tuple[PathStep, Any]]:
     """Return the parts of a container or an object, each with the step that leads to it."""
     if isinstance(value, Mapping):
         return [((key, False), part) for key, part in value.items()]
+    if type(value).__name__ == "PackedSequence":  # its names say what is packed (`trace.packed`)
+        return [((name, True), getattr(value, name)) for name in value._fields]
     if isinstance(value, tuple | list):
         return [((index, False), part) for index, part in enumerate(value)]
     names = _attributes_of(value)
