@@ -19,7 +19,7 @@ from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Probe, Trace
-from resnet_fn.parity.trace.difference import UNDECIDED
+from resnet_fn.parity.trace.difference import UNDECIDED, are_integers
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.probes import (
     FACTORS,
@@ -105,6 +105,7 @@ def _lines(sides: Sides, stages: Sequence[Stage], probed: Probed) -> list[str]:
         lambda: _of_layers(reference, names, shown),
         lambda: _without_gradient(sides),
         lambda: _uncalled(reference),
+        lambda: _counters(reference),
         lambda: _unclipped(reference),
         lambda: _probes_left_out(port, reference, names, probed),
         lambda: [] if shown else ["other inputs: there are no probes"],
@@ -174,6 +175,19 @@ def _without_gradient(sides: Sides) -> Iterator[str]:
 def _uncalled(reference: Trace) -> Iterator[str]:
     if never := _never_called(reference):
         yield f"never called: {few(never)}"
+
+
+def _counters(reference: Trace) -> Iterator[str]:
+    """Yield a line for each counter that changes no output (`Run.moved`): only few values of it were
+    tried, so that what happens in every thousandth update is not seen.
+    """
+    run = reference.run
+    for name in reference.buffers if run.after else ():
+        start = run.start.get(name)
+        if name in run.moved or start is None or start.size != 1 or not are_integers(start):
+            continue
+        if (run.after[-1][name] != start).any():
+            yield f"{name}: counts, and no later value that was tried changes an output"
 
 
 def _unclipped(reference: Trace) -> Iterator[str]:

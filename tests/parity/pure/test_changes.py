@@ -164,6 +164,16 @@ def test_a_counter_is_compared_exactly(count):
     assert stage.verdict == ("ok" if count == 1 else "DIFFERS")
 
 
+@pytest.mark.parametrize("moved", [{}, {"teacher": "training"}])
+def test_a_counter_that_changes_no_output_has_a_line(moved):
+    """A period of a thousand updates is not seen."""
+    states = [{**state, "teacher": np.array(k)} for k, state in enumerate(three(1e-3), 1)]
+    one = trace(states, buffers={"teacher": True}, moved=moved)
+    one.run.start = {**START, "teacher": np.array(0)}
+    lines = verdict(one, one, NAMES).coverage.not_exercised
+    assert any(line.startswith("teacher: counts") for line in lines) is not bool(moved)
+
+
 @pytest.mark.parametrize(
     ("port", "reference", "buffers", "words"),
     [
