@@ -1,7 +1,9 @@
 """How far an array of the port may be from the reference's: bounds, their reasons and evidence.
 
-An error passes if it is at most the tolerance, or at most 4 times the rounding. docs/parity.md,
-"How a bound comes about", has the formulas and the measurements. Elsewhere are the limits that the
+An error passes if it is at most the tolerance, or at most 4 times the rounding, unless the rounding
+is above 1/16: then the array is undecided (`Difference.verdict`). A rule collects the roundings of
+an array by reason, and `larger_bound` takes the largest one; `Allowed.why` names what decided.
+docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are the limits that the
 recorder needs too (trace/limits.py, with CEILING, the most rounding that decides, and EXACT, for
 sums over workers), how far two draws of random numbers may be apart (compare/draws.py), the
 tolerance by which hints judge a layer (trace/layer.py), and the error up to which a cause explains a
@@ -98,6 +100,9 @@ MASK_SCALE = 1e-4
 """The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
 
 
+# The bound itself.
+
+
 class Allowed(NamedTuple):
     """What passes, and by which rule."""
 
@@ -112,12 +117,9 @@ class Allowed(NamedTuple):
         return difference(array, port, reference, *self)
 
 
-class Sizes(NamedTuple):
-    """Norms that decide how a change is compared."""
-
-    change: float  # of the reference's change, without the numbers that are compared apart
-    value: float  # of the array after the change
-    unit: float  # of what rounding to the array's last place adds up to
+def within(tolerance: float) -> Allowed:
+    """Return a bound without rounding: a tolerance, or equality."""
+    return Allowed(tolerance, 0.0, "tolerance" if tolerance else "equal")
 
 
 def larger_bound(
@@ -139,32 +141,7 @@ def larger_bound(
     return Allowed(tolerance, rounding, why, large)
 
 
-def within(tolerance: float) -> Allowed:
-    """Return a bound without rounding: a tolerance, or equality."""
-    return Allowed(tolerance, 0.0, "tolerance" if tolerance else "equal")
-
-
-def exactly(
-    array: ArrayId | str, port: np.ndarray, reference: np.ndarray, changing: np.ndarray | None
-) -> Difference:
-    """Compare integers or booleans by value, whatever their width.
-
-    `changing` marks the elements that change by the reference's own rounding. They are excused,
-    unless there are too many to decide anything.
-    """
-    equal = within(EQUAL).compare(array, port, reference)
-    if changing is None or equal.verdict != DIFFERS:
-        return equal
-    count = int(changing.sum())
-    apart = int((port != reference).sum())
-    if count > CHANGING_SHARE * changing.size:
-        words = f"{count} of {changing.size} integers change by the reference's own rounding"
-        unsure = words if apart <= ROUNDING_FACTOR * count else ""
-        return dataclasses.replace(equal, unsure=unsure)
-    excused = int((changing & (port != reference)).sum())
-    item = within(EQUAL).compare(array, np.where(changing, reference, port), reference)
-    words = f"{excused} of {changing.size} integers excused, which change by rounding"
-    return dataclasses.replace(item, why=words)
+# The rounding of an array: measured, and what it gets at least or at most.
 
 
 def rounding_of(
@@ -210,26 +187,91 @@ def growing(errors: Mapping[Key, float], outputs: Mapping[Key, float]) -> dict[K
     return dict(zip(errors, itertools.accumulate(each, max), strict=True))
 
 
-def unsure_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool) -> np.ndarray:
-    """Return a mask of a gradient's elements that are only rounding.
+def by_kernels(error: float) -> float:
+    """Return the rounding that lets an array pass which the port's kernels move by `error`.
 
-    Adam changes a weight by up to the learning rate even if the gradient is only rounding.
+    The array may be apart by twice that: by the kernels' error and what is left of the tolerance.
     """
-    size = np.abs(reference)
-    small = (size > 0) & (size <= UNSURE_SIZE * size.max(initial=0))
-    return small | (np.abs(port - reference) > UNSURE_SHARE * size) | only_rounding
+    return 2 * error / ROUNDING_FACTOR
 
 
-def part_of_stage(item: Difference, off: float, whole: float, rounding: float) -> Difference:
-    """Return the difference of an array that is only rounding, as a part of the whole stage.
+# Ties: where rounding decides on which side of a step a number is.
 
-    Such an array only needs to be small. `off` is the norm of the error, and `whole` the norm of
-    the stage.
+
+def with_flipped_ties(measured: Rounding, flipped: Rounding) -> Rounding:
+    """Return the larger rounding of each array: as measured, or with flipped ties.
+
+    A missing one counts as infinity.
     """
-    relative = off / (whole or 1.0)
-    return dataclasses.replace(
-        item, relative=relative, rounding=rounding, why="only rounding: a part of the stage"
-    )
+    return {
+        stage: {
+            name: max(error, flipped.get(stage, {}).get(name, math.inf))
+            for name, error in errors.items()
+        }
+        for stage, errors in measured.items()
+    }
+
+
+def tie_width(outputs: Collection[Difference]) -> float:
+    """Return the error of the port's layers, in units of the reference's own rounding.
+
+    A ReLU's tie must be so many times as wide as in the reference. `outputs` are those of layers in
+    training mode. A layer that overflows in float32 is no measure.
+    """
+    measured = (one for one in outputs if one.rounding < CEILING)
+    errors = [one.relative / max(one.rounding, HALF_A_UNIT) for one in measured]
+    return max([1.0, *errors])
+
+
+def with_ties(measured: Rounding, ties: Rounding, forward_differs: bool) -> Rounding:
+    """Return the larger rounding of each array: as measured, or what allows the change by ties of
+    functions.
+
+    Outputs are compared element by element instead (`apart_from_ties`). Losses count only if
+    outputs differ: with equal outputs, both sides have decided alike.
+    """
+    of_outputs = {LOSS.name, OUTPUTS_OF_UPDATES.name, TRAJECTORY.name}
+    kept = {EVAL_FORWARD.name} | (set() if forward_differs else of_outputs)
+    lent = TIE_FACTOR / ROUNDING_FACTOR
+    return {
+        stage: errors
+        if stage.name in kept
+        else {
+            name: max(error, lent * ties.get(stage, {}).get(name, 0.0))
+            for name, error in errors.items()
+        }
+        for stage, errors in measured.items()
+    }
+
+
+def apart_from_ties(
+    bound: Allowed, item: Difference, port: np.ndarray, reference: np.ndarray, flipped: np.ndarray
+) -> Difference:
+    """Return the difference of outputs without what ties explain.
+
+    Each element may be apart by `TIE_FACTOR` times its change where all ties are decided otherwise
+    (`flipped`). Elements without a tie have no such allowance.
+    """
+    if flipped.shape != reference.shape:
+        return item
+    equal = same_numbers(port, reference)
+    with np.errstate(invalid="ignore"):  # of equal infinities
+        off = np.where(equal, 0.0, np.subtract(port, reference, dtype=np.float64))
+        moved = TIE_FACTOR * np.abs(np.subtract(flipped, reference, dtype=np.float64))
+    left = np.sign(off) * np.maximum(np.abs(off) - np.nan_to_num(moved, posinf=0.0), 0.0)
+    rest = bound.compare(item.id, np.where(left, reference + left, reference), reference)
+    return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=TIES)
+
+
+# Changes by updates, whose arrays are rounded to float32 in each update.
+
+
+class Sizes(NamedTuple):
+    """Norms that decide how a change is compared."""
+
+    change: float  # of the reference's change, without the numbers that are compared apart
+    value: float  # of the array after the change
+    unit: float  # of what rounding to the array's last place adds up to
 
 
 def random_walk(updates: int, size: float) -> float:
@@ -303,12 +345,29 @@ def by_random_walk(updates: int, weights: np.ndarray, change: np.ndarray) -> All
     return larger_bound(CHANGES, {"random walk of weights": min(error, CEILING)})
 
 
-def by_kernels(error: float) -> float:
-    """Return the rounding that lets an array pass which the port's kernels move by `error`.
+# Numbers without a correct digit.
 
-    The array may be apart by twice that: by the kernels' error and what is left of the tolerance.
+
+def unsure_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool) -> np.ndarray:
+    """Return a mask of a gradient's elements that are only rounding.
+
+    Adam changes a weight by up to the learning rate even if the gradient is only rounding.
     """
-    return 2 * error / ROUNDING_FACTOR
+    size = np.abs(reference)
+    small = (size > 0) & (size <= UNSURE_SIZE * size.max(initial=0))
+    return small | (np.abs(port - reference) > UNSURE_SHARE * size) | only_rounding
+
+
+def part_of_stage(item: Difference, off: float, whole: float, rounding: float) -> Difference:
+    """Return the difference of an array that is only rounding, as a part of the whole stage.
+
+    Such an array only needs to be small. `off` is the norm of the error, and `whole` the norm of
+    the stage.
+    """
+    relative = off / (whole or 1.0)
+    return dataclasses.replace(
+        item, relative=relative, rounding=rounding, why="only rounding: a part of the stage"
+    )
 
 
 def by_cancellation(largest: float, factor: float, loss: float, kernels: float) -> Allowed:
@@ -325,6 +384,32 @@ def by_cancellation(largest: float, factor: float, loss: float, kernels: float) 
     return larger_bound(OUTPUTS, roundings)
 
 
+# What has no rounding of its own.
+
+
+def exactly(
+    array: ArrayId | str, port: np.ndarray, reference: np.ndarray, changing: np.ndarray | None
+) -> Difference:
+    """Compare integers or booleans by value, whatever their width.
+
+    `changing` marks the elements that change by the reference's own rounding. They are excused,
+    unless there are too many to decide anything.
+    """
+    equal = within(EQUAL).compare(array, port, reference)
+    if changing is None or equal.verdict != DIFFERS:
+        return equal
+    count = int(changing.sum())
+    apart = int((port != reference).sum())
+    if count > CHANGING_SHARE * changing.size:
+        words = f"{count} of {changing.size} integers change by the reference's own rounding"
+        unsure = words if apart <= ROUNDING_FACTOR * count else ""
+        return dataclasses.replace(equal, unsure=unsure)
+    excused = int((changing & (port != reference)).sum())
+    item = within(EQUAL).compare(array, np.where(changing, reference, port), reference)
+    words = f"{excused} of {changing.size} integers excused, which change by rounding"
+    return dataclasses.replace(item, why=words)
+
+
 def by_units_in_the_last_place(
     item: Difference, port: np.ndarray, reference: np.ndarray
 ) -> Difference:
@@ -332,60 +417,6 @@ def by_units_in_the_last_place(
     if not (np.abs(port - reference) <= UNITS_OF_TABLE * np.spacing(np.abs(reference))).all():
         return item
     return dataclasses.replace(item, tolerance=item.relative, why="units in the last place")
-
-
-def with_flipped_ties(measured: Rounding, flipped: Rounding) -> Rounding:
-    """Return the larger rounding of each array: as measured, or with flipped ties.
-
-    A missing one counts as infinity.
-    """
-    return {
-        stage: {
-            name: max(error, flipped.get(stage, {}).get(name, math.inf))
-            for name, error in errors.items()
-        }
-        for stage, errors in measured.items()
-    }
-
-
-def with_ties(measured: Rounding, ties: Rounding, forward_differs: bool) -> Rounding:
-    """Return the larger rounding of each array: as measured, or what allows the change by ties of
-    functions.
-
-    Outputs are compared element by element instead (`apart_from_ties`). Losses count only if
-    outputs differ: with equal outputs, both sides have decided alike.
-    """
-    of_outputs = {LOSS.name, OUTPUTS_OF_UPDATES.name, TRAJECTORY.name}
-    kept = {EVAL_FORWARD.name} | (set() if forward_differs else of_outputs)
-    lent = TIE_FACTOR / ROUNDING_FACTOR
-    return {
-        stage: errors
-        if stage.name in kept
-        else {
-            name: max(error, lent * ties.get(stage, {}).get(name, 0.0))
-            for name, error in errors.items()
-        }
-        for stage, errors in measured.items()
-    }
-
-
-def apart_from_ties(
-    bound: Allowed, item: Difference, port: np.ndarray, reference: np.ndarray, flipped: np.ndarray
-) -> Difference:
-    """Return the difference of outputs without what ties explain.
-
-    Each element may be apart by `TIE_FACTOR` times its change where all ties are decided otherwise
-    (`flipped`). Elements without a tie have no such allowance.
-    """
-    if flipped.shape != reference.shape:
-        return item
-    equal = same_numbers(port, reference)
-    with np.errstate(invalid="ignore"):  # of equal infinities
-        off = np.where(equal, 0.0, np.subtract(port, reference, dtype=np.float64))
-        moved = TIE_FACTOR * np.abs(np.subtract(flipped, reference, dtype=np.float64))
-    left = np.sign(off) * np.maximum(np.abs(off) - np.nan_to_num(moved, posinf=0.0), 0.0)
-    rest = bound.compare(item.id, np.where(left, reference + left, reference), reference)
-    return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=TIES)
 
 
 def of_other_shape(
@@ -399,14 +430,3 @@ def of_other_shape(
     unsure = "its shape depends on rounding" if math.isinf(rounding) else ""
     given = (*sizes, (), rounding, OUTPUTS, OTHER_SHAPE, unsure)
     return Difference(array, math.inf, math.inf, 0.0, *given)
-
-
-def tie_width(outputs: Collection[Difference]) -> float:
-    """Return the error of the port's layers, in units of the reference's own rounding.
-
-    A ReLU's tie must be so many times as wide as in the reference. `outputs` are those of layers in
-    training mode. A layer that overflows in float32 is no measure.
-    """
-    measured = (one for one in outputs if one.rounding < CEILING)
-    errors = [one.relative / max(one.rounding, HALF_A_UNIT) for one in measured]
-    return max([1.0, *errors])

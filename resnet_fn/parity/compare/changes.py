@@ -92,7 +92,7 @@ class Changes(Parameters):
         unit = random_walk(self.updates(sides), max(norm(start), value))
         return Sizes(norm(without_large(reference)), value, unit)
 
-    def allowed(
+    def bound_of(
         self,
         sides: Sides,
         name: str,

@@ -37,9 +37,9 @@ class OptimizerAlone(Rule):
             own = port[update]
             for name, b in names.rename(changes).items():
                 if name in own and not names.parameters[name].added:
-                    allowed = by_random_walk(update, renamed[name], b)
+                    bound = by_random_walk(update, renamed[name], b)
                     array = ArrayId(name, alone=update)
-                    differences.append(allowed.compare(array, own[name], b))
+                    differences.append(bound.compare(array, own[name], b))
         return Stage(self.id, differences)
 
 
@@ -65,9 +65,8 @@ class LossAlone(Rule):
             if case not in port:
                 failed.append(words_of_case(case))
                 continue
-            by_kernels = kernels.get(case, 0.0)
-            allowed = by_cancellation(largest, case.factor, b, by_kernels)
-            differences.append(allowed.compare(case, port[case], b))
+            bound = by_cancellation(largest, case.factor, b, kernels.get(case, 0.0))
+            differences.append(bound.compare(case, port[case], b))
         words = f"it fails on {few(failed)} in the port" if failed else ""
         return Stage(self.id, differences, failed=words)
 

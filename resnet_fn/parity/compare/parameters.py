@@ -59,13 +59,8 @@ class Parameters(RunRule):
                 return not_in_task(self.id, "nothing changes")
             note = "one side keeps none" if sides.port.run.after else NOT_RUN
             return Stage(self.id, note=note)
-        errors, of_large = sides.errors(self.id), sides.errors_of_large(self.id)
-        roundings = {}
-        for name in common:
-            error = sides.rounding_of(self.id, name, given, reference[name])
-            if name not in sides.only_rounding:
-                error = capped_rounding(sides.names, errors, name, error, self.tolerance)
-            roundings[name] = error
+        of_large = sides.errors_of_large(self.id)
+        roundings = self._measured(sides, given, {name: reference[name] for name in common})
         usual = median_of_stage([*roundings.values()])
         # a counter of updates would be far larger than all weights
         trained = sides.port.run.gradients
@@ -84,15 +79,25 @@ class Parameters(RunRule):
             a = self.without_rounding(sides, name, a, b, sizes)
             known = [of_large[one] for one in sides.names.sources(name) if one in of_large]
             bounds = {"measured rounding": error, "median": usual}
-            bound = self.allowed(sides, name, sizes, bounds, max(known, default=None))
+            bound = self.bound_of(sides, name, sizes, bounds, max(known, default=None))
             item = bound.compare(self.array_id(name), a, b)
-            undecided = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
-            if undecided and name in sides.only_rounding:
+            unclear = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
+            if unclear and name in sides.only_rounding:
                 item = part_of_stage(item, norm(a - b), whole, usual)
             else:
                 item = self.in_stage(sides, item, a, b, sizes, whole)
             differences.append(item)
         return Stage(self.id, differences)
+
+    def _measured(self, sides: Sides, given: Arrays, reference: Arrays) -> dict[str, float]:
+        """Return the measured rounding of each array of `reference`, built from the arrays `given`."""
+        errors, roundings = sides.errors(self.id), {}
+        for name, array in reference.items():
+            error = sides.rounding_of(self.id, name, given, array)
+            if name not in sides.only_rounding:
+                error = capped_rounding(sides.names, errors, name, error, self.tolerance)
+            roundings[name] = error
+        return roundings
 
     def array_id(self, name: str) -> ArrayId:
         """Return the id of the compared array of a parameter."""
@@ -102,7 +107,7 @@ class Parameters(RunRule):
         """Return the norms that decide how a change is compared: no others need them."""
         return _NO_CHANGE
 
-    def allowed(
+    def bound_of(
         self,
         sides: Sides,
         name: str,

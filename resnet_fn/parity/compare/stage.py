@@ -1,4 +1,10 @@
-"""The result of one stage of the comparison."""
+"""The result of one stage of the comparison, and what undecided arrays do to it.
+
+A stage differs if one of its arrays differs. Else it is undecided if one of them is undecided
+(`Difference.verdict`), or if nothing was read or run (`Absent.NOT_READ`). Where no single array
+matters, a rule sets undecided arrays apart (`set_apart`, `without_undecided`), so that the others
+decide; if none is left, the stage is undecided. docs/parity.md, "Undecided", has all steps.
+"""
 
 import dataclasses
 import enum
