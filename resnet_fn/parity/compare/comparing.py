@@ -9,6 +9,7 @@ from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.compare.workers import PortWorkers, merged
+from resnet_fn.parity.trace.difference import Difference
 from resnet_fn.parity.trace.stages import StageId
 
 
@@ -39,3 +40,10 @@ def _one(rule: Rule, sides: Sides, others: Sequence[Sides], workers: PortWorkers
     if rule.trains:
         stage = undecided_if_random(stage, sides.port, sides.reference)
     return stage
+
+
+def beyond_rounding(stages: Sequence[Stage]) -> list[Difference]:
+    """Return the arrays within their tolerance that rounding does not explain, worst first."""
+    named = {rule.id for rule in RULES if rule.names_beyond}
+    items = [one for stage in stages if stage.id in named for one in stage.differences]
+    return sorted((one for one in items if one.beyond), key=lambda one: -one.beyond)

@@ -13,6 +13,7 @@ from resnet_fn.parity.compare.outputs import buffers_without_counterpart
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.trace.data import RATE
 from resnet_fn.parity.trace.difference import DIFFERS
+from resnet_fn.parity.trace.environment import environment_notes
 
 
 def settings(sides: Sides) -> list[str]:
@@ -26,6 +27,11 @@ def settings(sides: Sides) -> list[str]:
     lines += sharing_notes(names, port.tied)
     lines += constant_notes(port.attributes, reference.initial, names)
     return lines
+
+
+def environment(sides: Sides) -> list[str]:
+    """Return the versions and variables that differ, one line each."""
+    return environment_notes(sides.port.environment, sides.reference.environment)
 
 
 def changes(sides: Sides) -> list[str]:

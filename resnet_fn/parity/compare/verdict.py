@@ -2,7 +2,8 @@
 
 `decide` is a function of data: it goes through the comparison once, from top to bottom. Where both
 traces are not enough, it yields a request. `verdict` asks the reference's source, and sends the
-answer back.
+answer back. A stage decides what its undecided arrays do (`stage`); a difference counts for more than
+an undecided stage (`result`).
 """
 
 import dataclasses
@@ -11,17 +12,14 @@ from typing import NamedTuple
 
 from resnet_fn.config.hints import words_of_error
 from resnet_fn.parity.compare import allowed, remarks
-from resnet_fn.parity.compare.comparing import compare_stages
+from resnet_fn.parity.compare.comparing import beyond_rounding, compare_stages
 from resnet_fn.parity.compare.coverage import coverage_of
-from resnet_fn.parity.compare.layers import compare_layers
 from resnet_fn.parity.compare.probes import Probed, compare_probes, judge_probes
 from resnet_fn.parity.compare.result import Verdict
-from resnet_fn.parity.compare.rules import RULES
-from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
+from resnet_fn.parity.compare.sides import Sides, both_sides
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
-from resnet_fn.parity.trace.environment import environment_notes
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.source import ProbeAnswer, Source, StoredSource
 from resnet_fn.parity.trace.stages import EVAL_FORWARD, TRAIN_FORWARD
@@ -85,10 +83,7 @@ def decide(
 
     `tie_widths` are the widths of ties of which the reference's source has an answer.
     """
-    layers = compare_layers(port.layers, reference.layers, names.layers)
-    order = order_of(port, names)
-    given = (port, reference, names, reference.rounding, order, layers, initialisation)
-    sides = sides_of(*given)
+    sides = both_sides(port, reference, names, initialisation)
     result = _by_traces(sides)
     result = _apart_from_ties(result, sides)
     width = _wanted_width(result, tie_widths)
@@ -122,7 +117,7 @@ def _by_traces(sides: Sides) -> Verdict:
         sides.names,
         remarks.settings(sides),
         changes=remarks.changes(sides),
-        environment=environment_notes(port.environment, reference.environment),
+        environment=remarks.environment(sides),
         precision="float16" if reference.plan.precision == "fp16" else "float32",
         compiled="pynative" not in modes,
         measured=bool(sides.rounding),
@@ -180,9 +175,6 @@ def _with_flipped_ties(result: Verdict, sides: Sides, evidence: Evidence) -> Ver
 
 
 def _beyond_rounding(result: Verdict) -> list[Difference]:
-    """Return the arrays within their tolerance that rounding does not explain, worst first."""
-    if not result.rounding or result.precision != "float32":
-        return []
-    named = {rule.id for rule in RULES if rule.names_beyond}
-    items = [one for stage in result.stages if stage.id in named for one in stage.differences]
-    return sorted((one for one in items if one.beyond), key=lambda one: -one.beyond)
+    """Return the arrays within their tolerance that rounding does not explain, if it is known."""
+    is_known = result.rounding and result.precision == "float32"
+    return beyond_rounding(result.stages) if is_known else []
