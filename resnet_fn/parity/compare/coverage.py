@@ -168,12 +168,14 @@ def _shown(probed: Probed) -> dict[str, set[str]]:
 
 
 def _without_gradient(sides: Sides) -> Iterator[str]:
-    if idle := sorted(sides.without_gradient):
+    idle = sorted(sides.without_gradient)
+    if idle:
         yield f"without gradient: {few(idle)}"
 
 
 def _uncalled(reference: Trace) -> Iterator[str]:
-    if never := _never_called(reference):
+    never = _never_called(reference)
+    if never:
         yield f"never called: {few(never)}"
 
 

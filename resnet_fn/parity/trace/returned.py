@@ -81,8 +81,14 @@ def _parts_of(value: Any) -> Iterable[tuple[PathStep, Any]]:
     """Return the parts of a container or an object, each with the step that leads to it."""
     if isinstance(value, Mapping):
         return [((key, False), part) for key, part in value.items()]
-    if type(value).__name__ == "PackedSequence":  # its names say what is packed (`trace.packed`)
-        return [((name, True), getattr(value, name)) for name in value._fields]
+    class_name = type(value).__name__
+    if class_name == "PackedSequence":  # its names are those of `trace.packed`
+        parts: list[tuple[PathStep, Any]] = []
+        for name in value._fields:
+            part = getattr(value, name)
+            step = (name, True)
+            parts.append((step, part))
+        return parts
     if isinstance(value, tuple | list):
         return [((index, False), part) for index, part in enumerate(value)]
     names = _attributes_of(value)
