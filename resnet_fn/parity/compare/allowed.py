@@ -177,7 +177,7 @@ def median_of_stage(roundings: Sequence[float]) -> float:
     return float(np.median([error for error in roundings if error <= MOST_IN_MEDIAN] or [0.0]))
 
 
-def growing(errors: Mapping[Key, float], outputs: Mapping[Key, float]) -> dict[Key, float]:
+def growing_rounding(errors: Mapping[Key, float], outputs: Mapping[Key, float]) -> dict[Key, float]:
     """Return the rounding of each update's loss, at least that of its outputs and of all losses
     before.
 
@@ -198,7 +198,7 @@ def by_kernels(error: float) -> float:
 # Ties: where rounding decides on which side of a step a number is.
 
 
-def with_flipped_ties(measured: Rounding, flipped: Rounding) -> Rounding:
+def with_relu_ties(measured: Rounding, flipped: Rounding) -> Rounding:
     """Return the larger rounding of each array: as measured, or with flipped ties.
 
     A missing one counts as infinity.
@@ -223,11 +223,11 @@ def tie_width(outputs: Collection[Difference]) -> float:
     return max([1.0, *errors])
 
 
-def with_ties(measured: Rounding, ties: Rounding, forward_differs: bool) -> Rounding:
+def with_step_ties(measured: Rounding, ties: Rounding, forward_differs: bool) -> Rounding:
     """Return the larger rounding of each array: as measured, or what allows the change by ties of
     functions.
 
-    Outputs are compared element by element instead (`apart_from_ties`). Losses count only if
+    Outputs are compared element by element instead (`apart_from_step_ties`). Losses count only if
     outputs differ: with equal outputs, both sides have decided alike.
     """
     of_outputs = {LOSS.name, OUTPUTS_OF_UPDATES.name, TRAJECTORY.name}
@@ -244,7 +244,7 @@ def with_ties(measured: Rounding, ties: Rounding, forward_differs: bool) -> Roun
     }
 
 
-def apart_from_ties(
+def apart_from_step_ties(
     bound: Allowed, item: Difference, port: np.ndarray, reference: np.ndarray, flipped: np.ndarray
 ) -> Difference:
     """Return the difference of outputs without what ties explain.

@@ -9,10 +9,10 @@ import numpy as np
 
 from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
-    apart_from_ties,
+    apart_from_step_ties,
     by_kernels,
     exactly,
-    growing,
+    growing_rounding,
     larger_bound,
 )
 from resnet_fn.parity.compare.rule import RunRule
@@ -83,14 +83,15 @@ def _changed(
 class Outputs(RunRule):
     """Compares each output or number of one stage."""
 
-    floor: ClassVar = "another array"  # whose rounding a number gets at least
+    why_floor: ClassVar = "another array"  # as a reason: whose rounding a number gets at least
     tolerance: float = 0.0
 
     def compare(self, sides: Sides) -> Stage:
         """Compare each of the reference's outputs with the one that has its name or shape."""
         reference = self.values(sides.reference.run)
         port = packed_outputs(self.values(sides.port.run), reference)
-        errors, least, changing = sides.errors(self.id), self.least(sides), sides.changing(self.id)
+        errors, changing = sides.errors(self.id), sides.changing(self.id)
+        at_least = self.rounding_floor(sides)
         flipped = sides.flipped(self.id) if self.id in (EVAL_FORWARD, TRAIN_FORWARD) else {}
         names = paired_outputs(port, reference)
         if names is None:
@@ -116,17 +117,17 @@ class Outputs(RunRule):
                 continue
             roundings = {
                 "measured rounding": errors.get(name, 0.0),
-                self.floor: least.get(name, 0.0),
+                self.why_floor: at_least.get(name, 0.0),
                 KERNELS_OF_PORT: by_kernels(kernels.get(names[name], 0.0)),
             }
             bound = larger_bound(self.tolerance, roundings, large=of_large.get(name))
             item = bound.compare(array, a, b)
             if item.verdict == DIFFERS and name in flipped:
-                item = apart_from_ties(bound, item, a, b, flipped[name])
+                item = apart_from_step_ties(bound, item, a, b, flipped[name])
             differences.append(item)
         return Stage(self.id, differences, "; ".join(_unpaired(port, reference, names)))
 
-    def least(self, sides: Sides) -> Mapping[Any, float]:
+    def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return lower limits for the rounding of numbers whose measured rounding may be small by
         chance.
         """
@@ -192,9 +193,9 @@ class Loss(Outputs):
     names_beyond: bool = True
     tolerance: float = allowed.OUTPUTS
 
-    floor: ClassVar = "outputs"
+    why_floor: ClassVar = "outputs"
 
-    def least(self, sides: Sides) -> Mapping[Any, float]:
+    def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return the rounding of the outputs of update 1."""
         return {self.id.name: sides.errors(OUTPUTS).get(1, 0.0)}
 
@@ -206,14 +207,14 @@ class GradientNorm(Outputs):
     id: StageId = NORM
     tolerance: float = allowed.OUTPUTS
 
-    floor: ClassVar = "all gradients"
+    why_floor: ClassVar = "all gradients"
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if no side trains anything."""
         trains = sides.port.run.gradients or sides.reference.run.gradients
         return self.compare(sides) if trains else None
 
-    def least(self, sides: Sides) -> Mapping[Any, float]:
+    def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return the rounding of all gradients as one array."""
         return {"norm": sides.errors(ALL_GRADIENTS).get("", 0.0)}
 
@@ -241,7 +242,7 @@ class Losses(Outputs):
     id: StageId = TRAJECTORY
     tolerance: float = allowed.CHANGES
 
-    floor: ClassVar = "earlier losses or outputs"
+    why_floor: ClassVar = "earlier losses or outputs"
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison without later losses that rounding makes undecided."""
@@ -254,9 +255,9 @@ class Losses(Outputs):
         first = f"the first of update {lost[0].id.update}: {lost[0].doubt}"
         return set_apart(stage, lost, f"without {len(lost)} losses, {first}")
 
-    def least(self, sides: Sides) -> Mapping[Any, float]:
+    def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return for each loss the rounding of its outputs and of all losses before."""
-        return growing(sides.errors(self.id), sides.errors(OUTPUTS))
+        return growing_rounding(sides.errors(self.id), sides.errors(OUTPUTS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,7 +267,7 @@ class ChangedBuffers(Outputs):
     id: StageId = CHANGED_BUFFERS
     tolerance: float = allowed.GRADIENTS
 
-    floor: ClassVar = "outputs"
+    why_floor: ClassVar = "outputs"
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison."""
@@ -283,7 +284,7 @@ class ChangedBuffers(Outputs):
         hints = [line for mode, line in lines if mode == "evaluation"]
         return dataclasses.replace(stage, hints=hints) if stage.verdict == DIFFERS else stage
 
-    def least(self, sides: Sides) -> Mapping[Any, float]:
+    def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return the largest rounding of any update's outputs."""
         largest = max(sides.errors(OUTPUTS).values(), default=0.0)
         return dict.fromkeys(sides.reference.run.last_outputs, largest)

@@ -85,11 +85,11 @@ def decide(
     """
     sides = both_sides(port, reference, names, initialisation)
     result = _by_traces(sides)
-    result = _apart_from_ties(result, sides)
+    result = _apart_from_step_ties(result, sides)
     width = _wanted_width(result, tie_widths)
     if width is not None:
         evidence = (yield Request(tie_width=width)) or Evidence()
-        result = _with_flipped_ties(result, sides, evidence)
+        result = _with_relu_ties(result, sides, evidence)
     probed = Probed()
     try:
         compared = compare_probes(port, reference, names.layers, _evaluation(result))
@@ -131,14 +131,14 @@ def _evaluation(result: Verdict) -> str:
     return next(stage.verdict for stage in result.stages if stage.id == EVAL_FORWARD)
 
 
-def _apart_from_ties(result: Verdict, sides: Sides) -> Verdict:
+def _apart_from_step_ties(result: Verdict, sides: Sides) -> Verdict:
     """Return the verdict apart from what ties of functions such as `long` change, if it differs."""
     first, ties = result.first_computed, sides.reference.ties
     if ties is None or first is None:
         return result
     differs = [stage.id for stage in result.stages if stage.verdict == DIFFERS]
     forward = any((one.name, one.mode) == (TRAIN_FORWARD.name, "train") for one in differs)
-    rounding = allowed.with_ties(sides.rounding, ties.rounding, forward)
+    rounding = allowed.with_step_ties(sides.rounding, ties.rounding, forward)
     stages = compare_stages(dataclasses.replace(sides, rounding=rounding, otherwise=ties.run))
     if any(stage.id == first.id and stage.verdict == DIFFERS for stage in stages):
         return result  # ties are not the reason
@@ -159,12 +159,12 @@ def _wanted_width(result: Verdict, widths: Sequence[float]) -> float | None:
     return next((width for width in widths if width >= needed), max(widths))
 
 
-def _with_flipped_ties(result: Verdict, sides: Sides, evidence: Evidence) -> Verdict:
+def _with_relu_ties(result: Verdict, sides: Sides, evidence: Evidence) -> Verdict:
     """Return the verdict by the rounding that includes flipped ties, if it is known."""
     if evidence.flipped is None:
         return result
     flipped, count = evidence.flipped
-    rounding = allowed.with_flipped_ties(result.rounding, flipped)
+    rounding = allowed.with_relu_ties(result.rounding, flipped)
     ties = sides.reference.ties
     otherwise = ties.run if ties and result.tied else None
     # stages that do not depend on the rounding are not compared again
