@@ -23,7 +23,7 @@ from resnet_fn.config.hints import (
     first_line,
     fix_for_write,
     one_side,
-    words_of_error,
+    words_of,
 )
 from resnet_fn.config.packages import how_to_install, versions_line
 from resnet_fn.config.printing import say
@@ -419,4 +419,4 @@ def one_line(error: Exception) -> str:
         )
     if isinstance(error, MemoryError):
         return f"out of memory ({first_line(error)}); give smaller images or a smaller batch"
-    return f"{words_of_error(error)} (--debug shows the traceback)"
+    return f"{words_of(error)} (--debug shows the traceback)"

@@ -114,7 +114,7 @@ def first_line(error: BaseException) -> str:
     return lines[0].removeprefix("- ") if lines else type(error).__name__
 
 
-def words_of_error(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
     """Return an error's class and the first line of its text, as in "ValueError: no"."""
     return f"{type(error).__name__}: {first_line(error)}"
 

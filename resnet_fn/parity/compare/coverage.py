@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import few, words_of_error
+from resnet_fn.config.hints import few, words_of
 from resnet_fn.parity.compare import constants
 from resnet_fn.parity.compare.probes import Probed
 from resnet_fn.parity.compare.sides import Sides
@@ -92,7 +92,7 @@ def coverage_of(sides: Sides, stages: Sequence[Stage], probed: Probed) -> Covera
 
 
 def _failed(error: Exception) -> str:
-    return f"a part of the coverage failed ({words_of_error(error)})"
+    return f"a part of the coverage failed ({words_of(error)})"
 
 
 def _lines(sides: Sides, stages: Sequence[Stage], probed: Probed) -> list[str]:

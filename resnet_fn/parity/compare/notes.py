@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import words_of_error
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.compare.padding import kind_of_padding
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.difference import AGREES, DIFFERS, difference
@@ -60,7 +60,7 @@ def first_found(*searches: Callable[[], list[str]]) -> list[str]:
         try:
             causes = search()
         except Exception as error:
-            words = f"the search for a cause failed ({words_of_error(error)})"
+            words = f"the search for a cause failed ({words_of(error)})"
             failed.append(f"{words}; the verdict does not depend on it")
             continue
         if causes:

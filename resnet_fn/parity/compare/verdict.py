@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
-from resnet_fn.config.hints import words_of_error
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.compare import allowed, remarks
 from resnet_fn.parity.compare.comparing import beyond_rounding, compare_stages
 from resnet_fn.parity.compare.coverage import coverage_of
@@ -97,7 +97,7 @@ def decide(
         evidence = (asked and (yield Request(probes=asked))) or Evidence()
         probed = judge_probes(compared, evidence.probes)
     except Exception as error:  # the stages do not need probes
-        line = f"the comparison of probes failed ({words_of_error(error)})"
+        line = f"the comparison of probes failed ({words_of(error)})"
         result = dataclasses.replace(result, changes=[*result.changes, line])
     return dataclasses.replace(
         result,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import words_of_error
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.pair.graph import Node, pair_nodes
 from resnet_fn.parity.pair.map_file import Corrections, made_of, resolve
 from resnet_fn.parity.pair.name_map import (
@@ -106,7 +106,7 @@ def match(
         try:
             advice = pairing.advice(corrections or {}, port, reference)
         except Exception as error:  # the problems are known without advice
-            reason = words_of_error(error)
+            reason = words_of(error)
             advice = [f"no entries for --map are suggested ({reason})"]
     return NameMap(how, parameters, pairs, tuple(problems), tuple(reference.tied), tuple(advice))
 
