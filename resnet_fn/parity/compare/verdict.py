@@ -56,14 +56,13 @@ def verdict(
     """
     source = source or StoredSource(reference)
     deciding = decide(port, reference, names, source.tie_widths, initialisation)
-    evidence = None
-    while True:
-        try:
-            request = deciding.send(evidence)
-        except StopIteration as end:
-            result: Verdict = end.value
-            return result
-        evidence = _answer(request, source)
+    try:
+        request = next(deciding)
+        while True:
+            request = deciding.send(_answer(request, source))
+    except StopIteration as end:
+        result: Verdict = end.value
+        return result
 
 
 def _answer(request: Request, source: Source) -> Evidence:
@@ -78,7 +77,7 @@ def decide(
     names: NameMap,
     tie_widths: Sequence[float] = (),
     initialisation: bool = True,
-) -> Generator[Request, Evidence | None, Verdict]:
+) -> Generator[Request, Evidence, Verdict]:
     """Compare two traces; yield a request where they are not enough, and take the answer.
 
     `tie_widths` are the widths of ties of which the reference's source has an answer.
@@ -88,13 +87,13 @@ def decide(
     result = _apart_from_step_ties(result, sides)
     width = _wanted_width(result, tie_widths)
     if width is not None:
-        evidence = (yield Request(tie_width=width)) or Evidence()
+        evidence = yield Request(tie_width=width)
         result = _with_relu_ties(result, sides, evidence)
     probed = Probed()
     try:
         compared = compare_probes(port, reference, names.layers, _evaluation(result))
         asked = compared.asked
-        evidence = (asked and (yield Request(probes=asked))) or Evidence()
+        evidence = (yield Request(probes=asked)) if asked else Evidence()
         probed = judge_probes(compared, evidence.probes)
     except Exception as error:  # the stages do not need probes
         line = f"the comparison of probes failed ({words_of(error)})"

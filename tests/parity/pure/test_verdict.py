@@ -212,7 +212,7 @@ def other_gradients() -> Trace:
     return port
 
 
-def answered(deciding: Generator[Request, Evidence | None, Verdict], evidence: Evidence) -> Verdict:
+def answered(deciding: Generator[Request, Evidence, Verdict], evidence: Evidence) -> Verdict:
     """The verdict after one request and its answer."""
     with pytest.raises(StopIteration) as end:
         deciding.send(evidence)
