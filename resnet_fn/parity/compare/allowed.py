@@ -3,11 +3,12 @@
 An error passes if it is at most the tolerance, or at most 4 times the rounding, unless the rounding
 is above 1/16: then the array is undecided (`Difference.verdict`). A rule collects the roundings of
 an array by reason, and `larger_bound` takes the largest one; `Allowed.why` names what decided.
-docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are the limits that the
-recorder needs too (trace/limits.py, with CEILING, the most rounding that decides, and EXACT, for
-sums over workers), how far two draws of random numbers may be apart (compare/draws.py), the
-tolerance by which hints judge a layer (trace/layer.py), and the error up to which a cause explains a
-difference (trace/difference.py).
+docs/parity.md, "How a bound comes about", has the formulas and the measurements.
+
+Elsewhere are the limits that the recorder needs too (trace/limits.py, with CEILING, the most
+rounding that decides, and EXACT, for sums over workers), how far two draws of random numbers may be
+apart (compare/draws.py), the tolerance by which hints judge a layer (trace/layer.py), and the error
+up to which a cause explains a difference (trace/difference.py).
 """
 
 import dataclasses
@@ -125,17 +126,15 @@ def within(tolerance: float) -> Allowed:
 def larger_bound(
     tolerance: float,
     roundings: Mapping[str, float],
-    reason: str = "",
     large: float | None = None,
 ) -> Allowed:
     """Return what a tolerance, and the largest of several roundings by reason, allow.
 
-    `reason` names the tolerance's rule, if it is not the stage's tolerance. `large` is the measured
-    rounding of the array's large numbers.
+    `large` is the measured rounding of the array's large numbers.
     """
     why, rounding = max(roundings.items(), key=lambda one: one[1])
     if ROUNDING_FACTOR * rounding <= tolerance:
-        why = reason or within(tolerance).why
+        why = within(tolerance).why
     if large is not None:
         large = max({**roundings, "measured rounding": large}.values())
     return Allowed(tolerance, rounding, why, large)
@@ -232,12 +231,12 @@ def with_step_ties(measured: Rounding, ties: Rounding, forward_differs: bool) ->
     """
     of_outputs = {LOSS.name, OUTPUTS_OF_UPDATES.name, TRAJECTORY.name}
     kept = {EVAL_FORWARD.name} | (set() if forward_differs else of_outputs)
-    lent = TIE_FACTOR / ROUNDING_FACTOR
+    factor = TIE_FACTOR / ROUNDING_FACTOR
     return {
         stage: errors
         if stage.name in kept
         else {
-            name: max(error, lent * ties.get(stage, {}).get(name, 0.0))
+            name: max(error, factor * ties.get(stage, {}).get(name, 0.0))
             for name, error in errors.items()
         }
         for stage, errors in measured.items()
