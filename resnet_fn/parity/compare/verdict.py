@@ -2,8 +2,8 @@
 
 `decide` is a function of data: it goes through the comparison once, from top to bottom. Where both
 traces are not enough, it yields a request. `verdict` asks the reference's source, and sends the
-answer back. A stage decides what its undecided arrays do (`stage`); a difference counts for more than
-an undecided stage (`result`).
+answer back. What undecided arrays do to a stage is in `stage`; what undecided stages do to the
+verdict is in `result`.
 """
 
 import dataclasses
