@@ -180,8 +180,9 @@ def _uncalled(reference: Trace) -> Iterator[str]:
 
 
 def _counters(reference: Trace) -> Iterator[str]:
-    """Yield a line for each counter that changes no output (`Run.moved`): only few values of it were
-    tried, so that what happens in every thousandth update is not seen.
+    """Yield a line for each counter that changes no output (`Run.moved`).
+
+    Only few values of it were tried: what happens in every thousandth update is not seen.
     """
     run = reference.run
     for name in reference.buffers if run.after else ():

@@ -90,7 +90,7 @@ class Parameters(RunRule):
         return Stage(self.id, differences)
 
     def _measured(self, sides: Sides, given: Arrays, reference: Arrays) -> dict[str, float]:
-        """Return the measured rounding of each array of `reference`, built from the arrays `given`."""
+        """Return the measured rounding of each array of `reference`, built from `given`."""
         errors, roundings = sides.errors(self.id), {}
         for name, array in reference.items():
             error = sides.rounding_of(self.id, name, given, array)

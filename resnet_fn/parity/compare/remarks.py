@@ -1,4 +1,4 @@
-"""Lines about both sides beside the stages: settings that differ, and what was changed to compare."""
+"""Lines about both sides beside the stages: settings that differ, and what was changed."""
 
 import itertools
 
