@@ -10,6 +10,8 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.verdict import verdict
+from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.replay import replay
 from resnet_fn.parity.show.table import table
@@ -187,6 +189,23 @@ def counting(count, start):
 def test_a_counter_is_named_if_it_changes_outputs(count, start):
     trace = record_reference(counting(count, start), plan_of(SGD, BATCHES), probes=False)
     assert [*trace.run.moved] == (["count"] if count != "unused" else [])
+
+
+def test_a_counter_of_a_long_period_has_a_line():
+    """No value that is tried is a multiple of 1009."""
+
+    def forward(self, x):
+        self.count += int(self.training)
+        every = 0.9 if self.count % 1009 == 1008 else 1.0
+        return self.head(self.first(x)) * every
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.register_buffer("count", torch.zeros((), dtype=torch.long))
+    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    names = NameMap("names", {name: whole_array(name) for name in trace.run.start}, {}, ())
+    found = verdict(trace, trace, names)
+    assert found.agrees
+    assert any(line.startswith("count: counts") for line in found.coverage.not_exercised)
 
 
 @pytest.mark.parametrize("holder", [{"count": 0}, SimpleNamespace(count=0), Counter(count=0)])
