@@ -16,7 +16,8 @@ from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.source import Recorded
-from small_nets import ADAMW, Ours, Theirs, draw, t, torch
+from resnet_fn.update.step import make_train_step
+from small_nets import ADAMW, Ours, Theirs, draw, record_reference, t, torch
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -103,6 +104,38 @@ def test_losses_and_optimizers_of_the_user_run_alone(recorded):
     trace = record(side, like, probes=False).trace
     assert all(getattr(trace, name) for name in OF_CUSTOM_FUNCTIONS)
     assert trace.probes == {}
+
+
+def test_a_case_of_loss_alone_on_which_the_reference_fails_is_named():
+    def of_pairs(outputs: Any, labels: Any) -> Any:
+        assert len(outputs) > 1, "no pair"
+        return (outputs[:1] - outputs[1:]).square().mean()
+
+    trace = record_reference(reference(), plan_of(RECIPE, BATCHES), of_pairs, probes=False)
+    assert {case.samples for case in trace.losses_alone} == {4, 8}
+    (line,) = [line for line in trace.limits if line.startswith("loss alone")]
+    cases = ", ".join(f"1 samples, outputs × {times}" for times in (1, 10, 100))
+    assert line == f"loss alone: the reference's fails on {cases} (AssertionError: no pair)"
+
+
+def test_a_net_whose_step_fails_keeps_its_weights():
+    def failing(*given: Any, **options: Any) -> Any:
+        step, calls = make_train_step(*given, **options), []
+
+        def fails(*batch: Any) -> Any:
+            calls.append(0)
+            if len(calls) > 1:
+                raise ArithmeticError("the second update")
+            return step(*batch)
+
+        return fails
+
+    net, plan = port(), plan_of(dataclasses.replace(RECIPE, clip_norm=0.0), BATCHES)
+    before = values_of(net)
+    with pytest.raises(ValueError, match="the second update"):
+        record(MindSporeSide(net, plan, make_step=failing), probes=False)
+    for name, value in values_of(net).items():
+        np.testing.assert_array_equal(value, before[name])
 
 
 def test_settings_may_be_numbers_of_numpy(tmp_path):

@@ -52,17 +52,14 @@ from resnet_fn.parity.record.mindspore_step import (
     evaluation,
 )
 from resnet_fn.parity.record.rates import Rates
-from resnet_fn.parity.record.side import Dropped, Only
+from resnet_fn.parity.record.side import Dropped, Measured, Only
 from resnet_fn.parity.record.updates import record_run
 from resnet_fn.parity.trace.constants import draw_constants
 from resnet_fn.parity.trace.data import (
     STATISTICS,
-    Changing,
     ParameterSettings,
     Probes,
-    Rounding,
     Run,
-    Ties,
     Trace,
 )
 from resnet_fn.parity.trace.environment import environment
@@ -284,15 +281,36 @@ class MindSporeSide:
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates through the step, and put the weights back."""
-        net, plan, custom, schedule = self._net, self.plan, self._custom_optimizer, self._schedule
-        updates = range(len(plan.batches))
-        rates = [schedule(update) for update in updates] if schedule else list(plan.rates)
-        optimizer, decays = (custom, "") if custom else plan_optimizer(net, plan.optimizer, like)
-        attributes = Attributes(net)
-        stepper = MindSporeStepper(
-            net,
-            plan,
-            rates,
+        custom, decays = self._custom_optimizer, ""
+        if not custom:
+            custom, decays = plan_optimizer(self._net, self.plan.optimizer, like)
+        attributes, stepper = Attributes(self._net), self._stepper(custom)
+
+        def put_back() -> None:
+            attributes.put_back()
+            assign(self._net, self._start)
+
+        try:
+            run = self._record_run(stepper, like, put_back)
+        finally:
+            stepper.put_back()  # of the optimizer's state, which `updates` may need again
+            put_back()
+        if not run.after:
+            name = type(self._optimizer).__name__ if self._optimizer else self.plan.optimizer.name
+            self.notes.append(f"updates are not compared: {name} has no kernel on this device")
+        if stepper.rejects:
+            self.notes.append(
+                f"the port fails with random numbers for constant arrays ({stepper.rejects})"
+            )
+        self.notes += [decays] if decays else []
+        return run
+
+    def _stepper(self, optimizer: Optimizer) -> MindSporeStepper:
+        updates, schedule = range(len(self.plan.batches)), self._schedule
+        return MindSporeStepper(
+            self._net,
+            self.plan,
+            [schedule(update) for update in updates] if schedule else list(self.plan.rates),
             self._loss,
             optimizer,
             self._make_step,
@@ -302,24 +320,22 @@ class MindSporeSide:
             self._workers,
             self._start,
         )
+
+    def _record_run(
+        self, stepper: MindSporeStepper, like: Like | None, put_back: Callable[[], None]
+    ) -> Run:
+        """Make the updates. If a compiled step cannot store outputs of varying size, `put_back` the
+        net, and start again with a run of the net for them.
+        """
         last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
         try:
-            run = record_run(stepper, plan, rates, last, drawn)
+            return record_run(stepper, self.plan, stepper.rates, last, drawn)
         except ValueError:
             if not (compiler() and self._sizes_vary()):
                 raise
-            attributes.put_back()
-            assign(net, self._start)
+            put_back()
             stepper.record_outputs_apart()
-            run = record_run(stepper, plan, rates, last, drawn)
-        stepper.put_back()  # of the optimizer's state, which `updates` may need again
-        attributes.put_back()
-        assign(net, self._start)
-        if not run.after:
-            name = type(self._optimizer).__name__ if self._optimizer else plan.optimizer.name
-            self.notes.append(f"updates are not compared: {name} has no kernel on this device")
-        self.notes += [decays] if decays else []
-        return run
+            return record_run(stepper, self.plan, stepper.rates, last, drawn)
 
     def uncompiled(self, like: Like | None) -> Run:
         """Make the updates again without dropout masks, not compiled. The net is as after
@@ -373,17 +389,9 @@ class MindSporeSide:
         """Return an array as a tensor."""
         return Tensor(array)
 
-    def rounding(self, run: Run) -> Rounding:
-        """Return {}: rounding is measured of the reference."""
-        return {}
-
-    def ties(self, run: Run) -> Ties | None:
-        """Return None: ties are found in the reference."""
-        return None
-
-    def changing(self, run: Run) -> Changing:
-        """Return {}: it is measured of the reference."""
-        return {}
+    def measured(self) -> Measured:
+        """Return nothing: rounding is measured of the reference."""
+        return Measured()
 
     def limits(self) -> list[str]:
         """Return []: limits are noted of the reference."""
