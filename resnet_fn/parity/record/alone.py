@@ -69,13 +69,16 @@ def losses_alone(side: Side, run: Run, like: Like | None) -> LossesAlone:
     The outputs are those of the reference, or of the side itself if `like` is None.
     """
     example = side.loss_example()
-    outputs = None if example is None else _equal_outputs(side, run, like, example)
+    if example is None:
+        return LossesAlone({})
+    outputs = _equal_outputs(side, run, like, example)
     if not outputs:
         return LossesAlone({})
-    # the outputs are of the first batch's last micro-batch
-    labels = split(side.plan.batches[0][1], side.plan.accumulate)[-1]
-    of_labels = [leaf for _, leaf in leaves(labels)]
-    sized = (leaf for leaf in (*of_labels, *outputs.values()) if np.ndim(leaf))
+    _, labels = side.plan.batches[0]
+    labels = split(labels, side.plan.accumulate)[-1]  # the outputs are of the last micro-batch
+    given = [leaf for _, leaf in leaves(labels)]
+    given += outputs.values()
+    sized = (leaf for leaf in given if np.ndim(leaf))
     count = len(next(sized, ()))
     losses: dict[ArrayId, float] = {}
     failed: dict[str, str] = {}  # case → error
@@ -88,8 +91,8 @@ def losses_alone(side: Side, run: Run, like: Like | None) -> LossesAlone:
 
         larger = {name: _times(factor, take(value)) for name, value in outputs.items()}
         try:
-            given = with_leaves(example, larger, side.tensor)
-            value = side.loss(given, map_tree(take, labels))
+            others = with_leaves(example, larger, side.tensor)
+            value = side.loss(others, map_tree(take, labels))
         except Exception as error:
             case = f"{samples} samples, outputs × {times}"
             failed[case] = words_of(error.__cause__ or error)

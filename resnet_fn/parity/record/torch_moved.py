@@ -26,8 +26,7 @@ def moving_state(module: torch.nn.Module) -> dict[str, Value]:
     """Return copies of the buffers of a module, without statistics, and the numbers in attributes
     of its layers, by path.
     """
-    values: dict[str, Value] = {}
-    values.update(_numbers(module))
+    values: dict[str, Value] = {**_numbers(module)}
     for name, buffer in module.named_buffers():
         leaf = name.rpartition(".")[2]
         if leaf not in (*STATISTICS, "num_batches_tracked"):
@@ -53,11 +52,18 @@ def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> 
         if not counts and isinstance(value, torch.Tensor):
             kept.append(name)
     modes: dict[str, str] = {}
-    for mode, train in (("evaluation", False), ("training", True)):
-        left = {name: values for name, values in trials.items() if name not in modes}
-        for name in _read(module, inputs, train, left) if left else ():
-            modes[name] = mode
-    return {name: modes.get(name, "") for name in trials if name in modes or name in kept}
+    for mode in ("evaluation", "training"):
+        left = dict(trials)
+        for name in modes:
+            del left[name]
+        if left:
+            read = _read(module, inputs, mode == "training", left)
+            modes.update(dict.fromkeys(read, mode))
+    changes = {}
+    for name in trials:
+        if name in modes or name in kept:
+            changes[name] = modes.get(name, "")
+    return changes
 
 
 def _read(
@@ -78,7 +84,8 @@ def _read(
             return False
 
     for name, values in trials.items():
-        if any(alters({name: value}) for value in values):
+        changes = ({name: value} for value in values)
+        if any(map(alters, changes)):
             yield name
 
 
@@ -94,10 +101,15 @@ def _outputs_with(module: torch.nn.Module, inputs: Tree, train: bool) -> Outputs
         outside_modes = torch._C.DisableTorchFunction()
         with outside_modes, torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
-            return outputs_of(call(copy, tensors(inputs, dtype_of(module))))
+            given = tensors(inputs, dtype_of(module))
+            outputs = call(copy, given)
+            return outputs_of(outputs)
 
     def run_again(changes: Mapping[str, Value]) -> Arrays:
-        _write(copy, {**dict(module.named_buffers()), **_numbers(module), **changes})
+        before: dict[str, Value] = {**_numbers(module)}
+        before.update(module.named_buffers())
+        _write(copy, before)
+        _write(copy, changes)
         return run(copy)
 
     def run_new_copy(changes: Mapping[str, Value]) -> Arrays:
@@ -125,11 +137,16 @@ def _write(module: torch.nn.Module, values: Mapping[str, Value]) -> None:
 
 
 def _places(module: torch.nn.Module) -> dict[str, Place]:
-    return numbers_of(module.named_modules(), vars(torch.nn.Module()))
+    layers = module.named_modules()
+    of_framework = vars(torch.nn.Module())
+    return numbers_of(layers, of_framework)
 
 
 def _numbers(module: torch.nn.Module) -> dict[str, float]:
-    return {name: place.value() for name, place in _places(module).items()}
+    numbers = {}
+    for name, place in _places(module).items():
+        numbers[name] = place.value()
+    return numbers
 
 
 def _is_same(before: Value, value: Value) -> bool:
