@@ -20,7 +20,7 @@ from resnet_fn.parity.record.torch_module import state
 from resnet_fn.parity.record.torch_run import TorchRun, Training, load
 from resnet_fn.parity.record.torch_step import TorchStepper
 from resnet_fn.parity.record.updates import UNWATCHED, Watch, record_run, record_updates
-from resnet_fn.parity.trace.constants import draw_constants, words_of_constants
+from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
 from resnet_fn.parity.trace.data import Changing, Rounding, Run, Ties
 from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING
@@ -57,7 +57,7 @@ class ReferenceRuns:
         initial: Arrays,
         notes: list[str],
     ) -> None:
-        self.unused = list[str]()  # a line for random numbers that the reference does not take
+        self._not_drawn = list[str]()  # a line for random numbers that the reference does not take
         self._module, self._training, self._masked = module, training, masked
         self._plan, self._roles, self._initial = training.plan, roles, initial
         self._notes = notes
@@ -81,7 +81,7 @@ class ReferenceRuns:
         if len(run.drawn) != len(self._exact.drawn):  # without rounding, a right port may differ
             run.drawn, self._exact.drawn = [], []
             words = words_of_constants(self._drawn)
-            self.unused.append(f"{words}: it fails in float64 ({self._rejects})")
+            self._not_drawn.append(f"{words}: it fails in float64 ({self._rejects})")
         return run
 
     def _run(self, precision: str, watch: Watch = UNWATCHED, finds_moved: bool = False) -> Run:
@@ -114,8 +114,19 @@ class ReferenceRuns:
         if drawn:
             why = "its outputs are not finite" if runs else "the reference rejects them"
             reason = "" if runs else f" ({stepper.rejects})"
-            self.unused.append(f"{words_of_constants(drawn)}: {why}{reason}")
+            self._not_drawn.append(f"{words_of_constants(drawn)}: {why}{reason}")
         return {}
+
+    @property
+    def constants(self) -> list[str]:
+        """A line for each constant array that has no random numbers in any run."""
+        saved, buffers = self._module.state_dict(), dict(self._module.named_buffers())
+        unsaved = [
+            f"{name}: always {float(buffers[name].flatten()[0]):g}"
+            for name in buffers
+            if name not in saved and hides_its_use(buffers[name].detach().numpy())
+        ]
+        return [*self._not_drawn, *unsaved]
 
     def measured(self) -> Measured:
         """Return the rounding of the updates, what ties change, and which integers change."""

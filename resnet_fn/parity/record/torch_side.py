@@ -39,13 +39,10 @@ from resnet_fn.parity.record.torch_recipe import loss_of
 from resnet_fn.parity.record.torch_reference_runs import ReferenceRuns
 from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer, Training, scalar
 from resnet_fn.parity.record.torch_source import Rerun, TorchSource
-from resnet_fn.parity.record.torch_ties import LEVELS
-from resnet_fn.parity.trace.constants import hides_its_use
 from resnet_fn.parity.trace.data import ParameterSettings, Probes, Run, Trace
 from resnet_fn.parity.trace.environment import environment
-from resnet_fn.parity.trace.layer import Layer, title_of
+from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.limits import CEILING
 from resnet_fn.parity.trace.plan import MEAN_SIZE, Plan
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.returned import unread
@@ -57,7 +54,8 @@ class TorchSide:
     """A torch module, copies of which are trained.
 
     The copies have no dropout, and `prepare_reference` randomises their initial statistics and
-    parameters.
+    parameters. `record` calls the methods about in this order; what runs the updates and measures
+    their rounding is in `ReferenceRuns`.
 
     Args:
         module: the reference, which is not changed.
@@ -108,16 +106,8 @@ class TorchSide:
     def start(self, like: Like | None) -> None:
         """Copy the module as it was built, and choose the loss. A reference takes over nothing."""
         self._reference = copied(self._module).float()
-        trains = any(one.requires_grad for one in self._module.parameters())
-        if not (trains or self._custom_loss or self._make_optimizer):
-            loss = dataclasses.replace(self.plan.loss, name=MEAN_SIZE)
-            self.plan = dataclasses.replace(self.plan, loss=loss)
-            self.notes.append(
-                "nothing is trained in the reference, so only forward passes are compared; the "
-                "loss is the mean size of the outputs"
-            )
-        outputs = first_call(self._reference, self.plan.first[0], True)
-        self._loss = self._custom_loss or loss_of(self.plan.loss, outputs)
+        loss = self._choose_loss()
+        self._training = Training(self.plan, loss, self._make_optimizer, self._evaluating)
         layers = dict(self._reference.named_modules())
         self._rates = Rates(layers)
         with self._rates.off(layers):
@@ -128,6 +118,19 @@ class TorchSide:
             self._make_optimizer(trained)
             for name, one in self._reference.named_parameters():
                 one.requires_grad_(trained.get_parameter(name).requires_grad)
+
+    def _choose_loss(self) -> Loss:
+        """Return the user's or the plan's loss, or that of a task that trains nothing."""
+        trains = any(one.requires_grad for one in self._module.parameters())
+        if not (trains or self._custom_loss or self._make_optimizer):
+            loss = dataclasses.replace(self.plan.loss, name=MEAN_SIZE)
+            self.plan = dataclasses.replace(self.plan, loss=loss)
+            self.notes.append(
+                "nothing is trained in the reference, so only forward passes are compared; the "
+                "loss is the mean size of the outputs"
+            )
+        outputs = first_call(self._reference, self.plan.first[0], True)
+        return self._custom_loss or loss_of(self.plan.loss, outputs)
 
     def evaluate_as_built(self) -> None:
         """From now on, evaluate with the dropout rates of the module as it was built."""
@@ -141,9 +144,6 @@ class TorchSide:
 
     def _evaluating(self, module: torch.nn.Module) -> contextlib.AbstractContextManager:
         return self._rates_in(module, False)
-
-    def _training(self, module: torch.nn.Module) -> contextlib.AbstractContextManager:
-        return self._rates.off(dict(module.named_modules()))
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
@@ -168,12 +168,10 @@ class TorchSide:
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of outputs, which is computed in their precision, as float64."""
         try:
-            value = self._loss(outputs, tensors(labels, torch.float32))
+            value = self._training.loss(outputs, tensors(labels, torch.float32))
         except Exception as error:
-            given, fix = (
-                {"outputs": outputs_of(outputs), "labels": labels},
-                "give labels that it takes, or --loss",
-            )
+            given = {"outputs": outputs_of(outputs), "labels": labels}
+            fix = "give labels that it takes, or --loss"
             raise what_failed("loss of the reference", given, error, fix) from error
         return scalar(value).detach().double().numpy()
 
@@ -203,8 +201,7 @@ class TorchSide:
         with self._rates_in(module, train):
             layers, of_relus = layers_with_rounding(module, inputs, train, self._rounded)
         if mode == "train":
-            finite = [error for error in of_relus if error < CEILING]
-            self._of_relus = [min(error, max(finite, default=0.0)) for error in of_relus]
+            self._of_relus = of_relus
         return layers
 
     def layers_again(self) -> list[Layer]:
@@ -214,8 +211,20 @@ class TorchSide:
     def probes(self, executions: Sequence[Layer]) -> Probes:
         """Run a copy and its layers on probes, because a layer may store its inputs."""
         module = copied(self._reference)
-        with self._limits, self._evaluating(module):
-            return probes_of(module, self.plan.first[0], executions, self._training)
+        with self._limits:
+            return self._probes(executions, module)
+
+    def _probes(
+        self,
+        executions: Sequence[Layer],
+        module: torch.nn.Module,
+        asked: AskedProbes | None = None,
+    ) -> Probes:
+        def without_dropout(copy: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+            return self._rates.off(dict(copy.named_modules()))
+
+        with self._evaluating(module):
+            return probes_of(module, self.plan.first[0], executions, without_dropout, asked)
 
     def optimizer_settings(self) -> ParameterSettings:
         """Return the settings of the optimizer of a copy."""
@@ -235,26 +244,15 @@ class TorchSide:
 
     def _with_fewer_masks(self, left: Sequence[str]) -> Masked:
         """Return the update with masks (`Source.with_fewer_masks`)."""
-        masks = {
-            name: [
-                np.ones_like(mask) if title_of(name, call) in left else mask
-                for call, mask in enumerate(calls)
-            ]
-            for name, calls in self._masks.items()
-        }
-        self._masked = with_masks(self._reference, masks)
+        self._masked = with_masks(self._reference, self._masks, left)
         made, rounding = self._runs.with_masks(self._masked)
         return Masked(made, self.layers("dropout"), rounding)
-
-    @property
-    def _training_as_given(self) -> Training:
-        return Training(self.plan, self._loss, self._make_optimizer, self._evaluating)
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates in float32, and in float64 for `measured`."""
         self._runs = ReferenceRuns(
             self._reference,
-            self._training_as_given,
+            self._training,
             self._masked,
             self.roles(),
             self._initial,
@@ -286,13 +284,7 @@ class TorchSide:
         """Return the limits that no number of the updates and probes has reached, and the constant
         arrays that have no random numbers in any run.
         """
-        saved = self._reference.state_dict()
-        unsaved = [
-            f"{name}: always {float(buffer.flatten()[0]):g}"
-            for name, buffer in self._reference.named_buffers()
-            if name not in saved and hides_its_use(buffer.detach().numpy())
-        ]
-        return [*self._runs.unused, *unsaved, *self._limits.lines]
+        return [*self._runs.constants, *self._limits.lines]
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several modules."""
@@ -312,20 +304,13 @@ class TorchSide:
 
     def source(self, trace: Trace) -> TorchSource:
         """Return the live reference, which answers in float32."""
-        inputs, executions = self.plan.first[0], trace.layers["eval"]
         in_half = self._rounded == "float16"
-
-        def probes_again(module: torch.nn.Module, asked: AskedProbes) -> Probes:
-            with self._evaluating(module):
-                return probes_of(module, inputs, executions, self._training, asked)
-
         return TorchSource(
             self._reference,
-            None if in_half else partial(Rerun, self._reference, self._training_as_given),
-            self._runs.changes,
-            () if in_half or not self._of_relus else LEVELS,
-            self._of_relus,
-            trace.probes or None,
-            probes_again,
-            self._with_fewer_masks,
+            rerun=None if in_half else partial(Rerun, self._reference, self._training),
+            changes=self._runs.changes,
+            of_relus=[] if in_half else self._of_relus,
+            probes=trace.probes or None,
+            compute=partial(self._probes, trace.layers["eval"]),
+            with_fewer_masks=self._with_fewer_masks,
         )

@@ -15,7 +15,7 @@ from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import Noise, in_float64
 from resnet_fn.parity.record.torch_module import call, in_precision, tensors
 from resnet_fn.parity.record.torch_run import TorchRun, Training, scalar
-from resnet_fn.parity.record.torch_ties import flip_ties
+from resnet_fn.parity.record.torch_ties import LEVELS, flip_ties
 from resnet_fn.parity.trace.data import Probes, Rounding
 from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.probes import AskedProbes
@@ -70,8 +70,7 @@ class TorchSource:
         rerun: makes what runs the module again; None in half precision, in which nothing is asked.
         changes: makes the updates again in float32, and returns how far they are from the recorded
             ones.
-        tie_widths: the widths for which `flipped_ties` has an answer.
-        of_relus: the rounding of the input of each ReLU (`flip_ties`).
+        of_relus: the rounding of the input of each ReLU (`flip_ties`); []: no ties are flipped.
         probes: the recorded probes; None: not recorded.
         compute: computes the asked probes of a module.
         with_fewer_masks: makes the update with dropout masks again (`Source`).
@@ -82,7 +81,6 @@ class TorchSource:
         module: torch.nn.Module,
         rerun: Callable[[], Rerun] | None,
         changes: Callable[[], Rounding],
-        tie_widths: tuple[float, ...],
         of_relus: Sequence[float],
         probes: Probes | None,
         compute: ComputeProbes,
@@ -90,7 +88,8 @@ class TorchSource:
     ) -> None:
         self._module, self._make_rerun, self._changes = module, rerun, changes
         self._of_relus = of_relus
-        self.tie_widths, self._probes, self._compute = tie_widths, probes, compute
+        self.tie_widths: tuple[float, ...] = LEVELS if of_relus else ()
+        self._probes, self._compute = probes, compute
         self.with_fewer_masks = with_fewer_masks
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
