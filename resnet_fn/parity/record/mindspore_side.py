@@ -78,7 +78,9 @@ from resnet_fn.update.step import make_train_step
 
 
 class MindSporeSide:
-    """A MindSpore net, which is trained itself.
+    """A MindSpore net, which is trained itself, and put back.
+
+    `record` calls the methods about in this order.
 
     Args:
         net: the port.
@@ -112,7 +114,8 @@ class MindSporeSide:
         self._net, self._custom_loss, self._optimizer = net, loss, optimizer
         self._schedule, self._make_step = schedule, make_step
         self._build, self._workers = build, workers
-        self._masks: Masks | None = None
+        self._masks: Masks | None = None  # those inside `masked`
+        # evaluates with the dropout rates as built; None: as in training, without dropout
         self._evaluate: Evaluate | None = None
         # trained integers, which a session freezes: no optimizer takes one
         self._integers = dict[str, Parameter]()
@@ -310,15 +313,15 @@ class MindSporeSide:
         return MindSporeStepper(
             self._net,
             self.plan,
-            [schedule(update) for update in updates] if schedule else list(self.plan.rates),
-            self._loss,
-            optimizer,
-            self._make_step,
-            self._outputs,
-            self._evaluate,
-            self._masks,
-            self._workers,
-            self._start,
+            rates=[schedule(one) for one in updates] if schedule else list(self.plan.rates),
+            loss=self._loss,
+            optimizer=optimizer,
+            make_step=self._make_step,
+            outputs=self._outputs,
+            evaluate=self._evaluate,
+            masks=self._masks,
+            workers=self._workers,
+            start=self._start,
         )
 
     def _record_run(
@@ -410,7 +413,7 @@ class MindSporeSide:
         return environment(deterministic=deterministic, mode=mode, **process.started)
 
     def source(self, trace: Trace) -> StoredSource:
-        """Return what the trace itself answers: nothing more is measured of a port."""
+        """Return what the trace itself answers; `MindSporeSource` can run a port again."""
         return StoredSource(trace)
 
 

@@ -3,7 +3,7 @@ their results: in float64, under noise, and with other decisions.
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -97,25 +97,39 @@ class ReferenceRuns:
         return TorchStepper(self._module, self._training, precision, *given)
 
     def _constants(self) -> Arrays:
-        """Return random numbers for constant arrays with which the reference computes outputs that
-        are as finite as without them.
-        """
-        roles, stepper = self._roles, self._stepper("float32")
+        """Return random numbers for constant arrays, if the reference runs with them."""
+        roles = self._roles
         unsaved = {name for name, one in roles["buffers"].items() if not one}
         start = {name: one for name, one in state(self._module).items() if name not in unsaved}
+        why = ""
         for positive in (False, True):
             drawn = draw_constants(start, roles["trainable"], roles["tied"], positive)
-            runs = stepper.with_constants(start, drawn) if drawn else []
-            if runs and _all_finite(runs[0]):
+            why = self._why_not(start, drawn)
+            if not why:
                 return drawn
-            # a net may compute infinities of itself, for example in masked places
-            if runs and _as_finite(runs[0], stepper.with_constants(start, {})):
-                return drawn
-        if drawn:
-            why = "its outputs are not finite" if runs else "the reference rejects them"
-            reason = "" if runs else f" ({stepper.rejects})"
-            self._not_drawn.append(f"{words_of_constants(drawn)}: {why}{reason}")
+        self._not_drawn.append(f"{words_of_constants(drawn)}: {why}")
         return {}
+
+    def _why_not(self, start: Arrays, drawn: Arrays) -> str:
+        """Return why random numbers for constant arrays are not used, or "" if they are."""
+
+        def outputs(drawn: Arrays) -> list[np.ndarray]:
+            run = TorchRun(self._module, self._training, "float32").with_constants(start, drawn)
+            results = (run.eval_outputs, *run.train_outputs)
+            return [array for arrays in results for array in arrays.values()]
+
+        if not drawn:
+            return ""
+        try:
+            random = outputs(drawn)
+            if all(np.isfinite(one).all() for one in random):
+                return ""
+            # a net may compute infinities of itself, for example in masked places
+            pairs = zip(random, outputs({}), strict=True)
+            finite = (np.isfinite(one) | ~np.isfinite(usual) for one, usual in pairs)
+            return "" if all(map(np.all, finite)) else "its outputs are not finite"
+        except Exception as error:
+            return f"the reference rejects them ({words_of(error)})"
 
     @property
     def constants(self) -> list[str]:
@@ -291,23 +305,3 @@ class ReferenceRuns:
         measured = made if self._rounded == "float32" else run(self._rounded)
         self._recorded = dataclasses.replace(self._recorded, dropped=[made])
         return made, marked(rounding.rounding(measured, run("float64")), masked=True)
-
-
-def _outputs(run: Run) -> Collection[np.ndarray]:
-    outputs = (run.eval_outputs, *run.train_outputs)
-    return [array for arrays in outputs for array in arrays.values()]
-
-
-def _all_finite(run: Run) -> bool:
-    return all(np.isfinite(output).all() for output in _outputs(run))
-
-
-def _as_finite(run: Run, usual: list[Run]) -> bool:
-    """Return whether a run's outputs are finite wherever those of the usual run are."""
-    if not usual:
-        return False
-    pairs = zip(_outputs(run), _outputs(usual[0]), strict=True)
-    return all(
-        one.shape == other.shape and bool((np.isfinite(one) | ~np.isfinite(other)).all())
-        for one, other in pairs
-    )

@@ -110,6 +110,13 @@ class TorchRun:
         run.no_gradient = self.no_gradient()
         return run
 
+    def with_constants(self, start: Arrays, drawn: Arrays) -> Run:
+        """Run the first batch, without an update, with the arrays `drawn` in `start`."""
+        load(self.module, drawn)
+        # A net that draws random numbers draws the same ones afterwards as without this run.
+        with torch.random.fork_rng():
+            return self.on_batch(self.plan.batches[0], {**start, **drawn})
+
     def gradients(self) -> Arrays:
         """Return the gradients by parameter name. A parameter without a gradient gets zeros."""
         gradients = {}

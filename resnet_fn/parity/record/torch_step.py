@@ -134,11 +134,8 @@ class TorchStepper:
     def with_constants(self, start: Arrays, drawn: Arrays) -> list[Run]:
         """Return [forward passes of the first batch with the arrays `drawn`], or [] if it fails."""
         try:
-            # A net that draws random numbers draws the same ones afterwards as without this run.
-            with torch.random.fork_rng():
-                one = TorchRun(self._reference, self._training, self._precision)
-                load(one.module, drawn)
-                run = one.on_batch(self._plan.batches[0], {**start, **drawn})
+            copy = TorchRun(self._reference, self._training, self._precision)
+            run = copy.with_constants(start, drawn)
         except Exception as error:
             self.rejects = words_of(error)
             return []
