@@ -23,11 +23,11 @@ def changes_alone(
     weights: Arrays,
     gradients: Arrays,
     update: Callable[[Arrays, float], None],
-    values: Callable[[], Arrays],
+    value: Callable[[str], np.ndarray],
 ) -> dict[int, Arrays]:
     """Run an optimizer on made-up gradients, and return the changes of the weights.
 
-    `update(gradients, rate)` makes one update, and `values()` returns the current weights. For each
+    `update(gradients, rate)` makes one update, and `value(name)` returns a current weight. For each
     update in `KEPT`, the result has the weights after this update minus the initial `weights`.
     """
     changes = {}
@@ -37,8 +37,7 @@ def changes_alone(
         update(scaled, rate)
         count = index + 1
         if count in KEPT:
-            now = values()
-            changes[count] = {name: array - weights[name] for name, array in now.items()}
+            changes[count] = {name: value(name) - first for name, first in weights.items()}
     return changes
 
 

@@ -78,9 +78,7 @@ def optimizer_alone(
             parameter.grad = gradient.to_sparse(1) if is_sparse else gradient
         optimizer.step()
 
-    return changes_alone(
-        weights, gradients, update, lambda: {n: array_of(p) for n, p in parameters.items()}
-    )
+    return changes_alone(weights, gradients, update, lambda name: array_of(parameters[name]))
 
 
 def _like(parameter: torch.Tensor, array: np.ndarray) -> torch.Tensor:

@@ -19,7 +19,7 @@ from resnet_fn.parity.record.torch_modes import Noise, in_mode
 from resnet_fn.parity.record.torch_module import state
 from resnet_fn.parity.record.torch_run import TorchRun, Training, load
 from resnet_fn.parity.record.torch_step import TorchStepper
-from resnet_fn.parity.record.updates import UNWATCHED, Watch, record_run, record_updates
+from resnet_fn.parity.record.updates import UNWATCHED, OnlyLast, Watch, record_run, record_updates
 from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
 from resnet_fn.parity.trace.data import Changing, Rounding, Run, Ties
 from resnet_fn.parity.trace.difference import are_integers
@@ -205,9 +205,11 @@ class ReferenceRuns:
         trainable, drifts = self._roles["trainable"], list[Rounding]()
         try:
             for seed in range(2 if chaotic else 1):
+                watch = UNWATCHED if chaotic else OnlyLast()
                 with Noise(seed):
+                    stepper = self._stepper(self._rounded)
                     moved = record_updates(
-                        self._stepper(self._rounded), self._plan, self._plan.rates, weights
+                        stepper, self._plan, self._plan.rates, weights, watch=watch
                     )
                 drifts.append(rounding.drift(moved, first_update, measured, trainable, chaotic))
             return drifts
