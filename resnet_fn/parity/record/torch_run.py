@@ -75,7 +75,7 @@ class TorchRun:
         total = 0.0
         parts: list[Arrays] = []
         count = self.plan.accumulate
-        before = self.gradients()
+        before = self.gradients() if count > 1 else {}
         for inputs, labels in split(tuple(batch), count):
             with self.autocast():
                 outputs = call(self.module, tensors(inputs, self.dtype))

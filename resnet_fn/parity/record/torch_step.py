@@ -82,7 +82,7 @@ class TorchStepper:
         none = run.no_gradient()
         clipped = gradients  # without a limit, and unless the norm is infinite, they are unchanged
         if index == 0 and (self._plan.clip_norm or not math.isfinite(norm)):
-            clipped = run.gradients()
+            clipped = shared(run.gradients(), gradients)  # below the limit, they are, too
         self._optimizer.step()
         self._optimizer.zero_grad()  # gradients need no memory while the state is copied
         if self._average is not None:
