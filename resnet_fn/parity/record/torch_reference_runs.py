@@ -43,7 +43,7 @@ class ReferenceRuns:
         module: the reference without dropout, which is copied for each run.
         training: how it is trained.
         masked: the reference with dropout masks, or None.
-        roles: the fields of a `Trace` that tell what is trained, tied or saved.
+        roles: the fields of a `Trace` for what is trained, tied or saved.
         initial: arrays that the state from before the updates may share.
         notes: gets a line for each measurement that fails.
     """
