@@ -135,6 +135,17 @@ def test_a_compiled_net_gets_the_drawn_constants_too():
     assert ladder_of(Adjusted(-1.0), reference(), batches, mode="graph").first_stage.id.drawn
 
 
+def test_a_port_that_fails_with_other_constants_has_a_line():
+    def sized(n: Any, x: Any) -> Any:
+        sizes = [int(size) for size in n.constant.asnumpy()]
+        return n.head(n.part(x).reshape(6, *sizes).reshape(6, 8))
+
+    reference = buffered(lambda n, x: n.head(n.part(x) + 0 * n.constant.sum()), 2, 2, 2)
+    ladder = ladder_of(ported(sized, 2, 2, 2), reference, [vector()])
+    lines = [line for line in ladder.changes if "the port fails with random numbers" in line]
+    assert len(lines) == 1, table(ladder)
+
+
 def scaled_branch(n: Any, x: Any, function: Callable[[Any], Any], size: Any) -> Any:
     return n.head(x + n.gamma * function(size * n.part(x)))
 

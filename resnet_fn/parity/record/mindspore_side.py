@@ -194,7 +194,7 @@ class MindSporeSide:
         return dict(self._net.cells_and_names())
 
     def roles(self) -> dict[str, Any]:
-        """Return which parameters are shared, trained or constant."""
+        """Return which parameters are shared, trained or constant in the net as it was given."""
         _set_trained(self._integers.values(), True)
         roles = roles_of(self._net)
         _set_trained(self._integers.values(), False)

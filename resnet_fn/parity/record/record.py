@@ -50,6 +50,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         if not random_eval:
             side.evaluate_as_built()
         with side.without_dropout() as dropped:
+            # whether the net draws random numbers: the reference before its layers, a port after them
             draws = not of_port and _draws(side)
             layers = {mode: side.layers(mode) for mode in ("eval", "train")}
             draws = draws or (of_port and _draws(side))
