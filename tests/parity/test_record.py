@@ -1,6 +1,7 @@
 """What `record` promises of either side: the weights stay, and each field of a trace is filled."""
 
 import dataclasses
+import weakref
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ from resnet_fn.parity.pair.like import like_of
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.record import record
+from resnet_fn.parity.record.side import Step
+from resnet_fn.parity.record.updates import Watch, record_updates
 from resnet_fn.parity.replay import names_of
-from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.source import Recorded
@@ -180,3 +183,41 @@ def test_masks_of_the_port_are_the_reference_s(recorded):
     ]
     np.testing.assert_allclose(kept[1], kept[0], rtol=1e-5, atol=1e-6)
     assert 0 < (kept[0] == 0).sum() < kept[0].size
+
+
+def test_what_a_watch_drops_is_not_kept():
+    """In float64, gradients and the first state take several times a net's memory."""
+    kept: list[Any] = []
+    alive: list[list[bool]] = []
+
+    def array() -> np.ndarray:
+        made = np.zeros(3)
+        kept.append(weakref.ref(made))
+        return made
+
+    class Fake:
+        def evaluate(self, inputs: Any) -> dict[str, np.ndarray]:
+            return {}
+
+        def state(self) -> dict[str, np.ndarray]:
+            return {"weight": array()}
+
+        def alone(self) -> tuple[list[float], dict[str, np.ndarray]]:
+            return [], {}
+
+        def update(self, index: int, rate: float) -> Step:
+            alive.append([one() is not None for one in kept])
+            return Step(0.0, 0.0, {}, gradients={"weight": array()}, clipped={"weight": array()})
+
+        last_outputs = moved = average = lambda self, *given: {}
+
+    class Drops(Watch):
+        def started(self, run: Run) -> None:
+            run.start = {}
+
+        def first(self, run: Run) -> None:
+            run.gradients, run.clipped = {}, {}
+
+    plan = plan_of(RECIPE, BATCHES)
+    record_updates(Fake(), plan, plan.rates, {}, watch=Drops())
+    assert alive == [[False], [False, False, False, True]]
