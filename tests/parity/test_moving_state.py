@@ -13,6 +13,8 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.verdict import verdict
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.record import torch_moved
+from resnet_fn.parity.record.torch_moved import moved, moving_state
 from resnet_fn.parity.replay import replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
@@ -315,3 +317,48 @@ def test_a_momentum_teacher_must_move_as_in_the_reference(moves):
         assert ladder.agrees, table(ladder)
     else:
         assert ladder.first_stage.first.name.startswith("teacher"), table(ladder)
+
+
+CALLS: list[int] = []  # an item for each forward pass of all copies
+
+
+class Averages(torch.nn.Module):
+    """Moving averages that evaluation reads."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        for index in range(count):
+            self.register_buffer(f"mean{index}", torch.ones(3))
+        self.seen: list[int] = []
+
+    def forward(self, x):
+        CALLS.append(0)
+        total = x
+        for buffer in self.buffers():
+            total = total * buffer
+        return total
+
+
+def after_training(net: torch.nn.Module) -> dict[str, str]:
+    first = moving_state(net)
+    for buffer in net.buffers():
+        buffer.mul_(0.5)
+    return moved(net, first, np.ones((2, 3), np.float32))
+
+
+def test_each_buffer_takes_one_pass_if_evaluation_reads_it(monkeypatch):
+    copies = []
+    monkeypatch.setattr(torch_moved, "copied", lambda net: copies.append(0) or copy.deepcopy(net))
+    CALLS.clear()
+    assert after_training(Averages(9)) == {f"mean{index}": "evaluation" for index in range(9)}
+    assert len(CALLS) <= 9 + 4
+    assert len(copies) == 1
+
+
+def test_state_in_a_list_is_not_taken_for_a_buffer():
+    class Lists(Averages):
+        def forward(self, x):
+            self.seen.append(0)
+            return x * len(self.seen)
+
+    assert after_training(Lists(2)) == {"mean0": "", "mean1": ""}

@@ -177,7 +177,8 @@ class Trace:
     # the reference's dropouts whose masks this side could not use, by title
     unmasked: list[str] = field(default_factory=list)
     probes: Probes = field(default_factory=dict)  # results on other inputs; {}: not computed
-    # limits of the reference's functions that no number reaches
+    # what no run of the reference exercises, a line each: limits that no number reaches, constants
+    # without random numbers, outputs on which its loss fails
     limits: list[str] = field(default_factory=list)
     file: str = ""  # the user's file, "net.py, SHA-256 …"; empty for a net of this package
     # initial values of several nets (`several_builds`)

@@ -171,10 +171,13 @@ def tensor_paths(value: Any, tensor: type) -> dict[str, Path]:
     for path, leaf in returned(value):
         if not isinstance(leaf, tensor):
             continue
-        name = _name_of(path, leaf)
-        # compiled code takes no subclass of str
-        paths[name] = tuple((str(key) if named else key, named) for key, named in path)
+        paths[_name_of(path, leaf)] = plain(path)
     return paths
+
+
+def plain(path: Path) -> Path:
+    """Return a path for compiled code, which takes no subclass of str."""
+    return tuple((str(key) if is_attribute else key, is_attribute) for key, is_attribute in path)
 
 
 def with_leaves(like: Any, values: Arrays, tensor: Callable[[Any], Any]) -> Any:
