@@ -90,7 +90,7 @@ class MindSporeNet:
             side.state()
             side.start(None)
             with side.without_dropout(), side.masked({}):
-                stepper, _ = side.stepper(self.plan.rates)
+                stepper, _ = side.stepper()
                 for index, rate in enumerate(self.plan.rates):
                     stepper.update(index, rate)
 

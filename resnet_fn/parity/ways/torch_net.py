@@ -25,9 +25,10 @@ from resnet_fn.parity.record.torch_module import (
     tensors,
     uncompiled,
 )
+from resnet_fn.parity.record.torch_optimizer import optimizer_of
 from resnet_fn.parity.record.torch_recipe import loss_of
+from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer, TorchRun, Training
 from resnet_fn.parity.record.torch_side import TorchSide
-from resnet_fn.parity.record.torch_step import Loss, MakeOptimizer, TorchRun, optimizer_of
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.difference import norm
 from resnet_fn.parity.trace.layer import Layer
@@ -104,15 +105,16 @@ class TorchNet:
         """Return the trace of a plan's updates without dropout, and the trained copy."""
         loss, make_optimizer = self._given
         inputs = plan.batches[0][0]
-        outputs = first_call(self._module, inputs, True)
-        run = TorchRun(self._module, plan, loss or loss_of(plan.loss, outputs), "float32", _as_is)
+        loss = loss or loss_of(plan.loss, first_call(self._module, inputs, True))
+        training = Training(plan, loss, make_optimizer, _as_is)
+        run = TorchRun(self._module, training, "float32")
         module = run.module
         if compiled:
             module.compile()
         layers = dict(module.named_modules())
         with Rates(layers).off(layers):
             made = Run(run.evaluate(inputs), state(module), list(plan.rates))
-            optimizer, set_rate = optimizer_of(module, plan, make_optimizer)
+            optimizer, set_rate = optimizer_of(module, plan.optimizer, make_optimizer)
             for batch, rate in zip(plan.batches, plan.rates, strict=True):
                 set_rate(rate)
                 optimizer.zero_grad()

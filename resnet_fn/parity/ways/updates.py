@@ -24,6 +24,6 @@ def updates_of(side: Side) -> Trace:
             layers = {mode: side.layers(mode) for mode in ("eval", "train")}
         with side.masked({}):
             run = side.updates(None)
-        rounding = side.rounding(run)
+        rounding = side.measured().rounding
         roles = side.roles()
     return Trace(side.framework, side.plan, initial, layers, run, rounding, **roles)
