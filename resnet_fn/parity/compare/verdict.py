@@ -53,6 +53,14 @@ class Request(NamedTuple):
     probes: AskedProbes | None = None  # the rounding of these probes
 
 
+class Seen(NamedTuple):
+    """What a small trace shows."""
+
+    arrays: int  # how many arrays were compared by numbers, sums and norms
+    numbers: int
+    undecided: Sequence[str]  # what it cannot decide
+
+
 @dataclasses.dataclass(frozen=True)
 class Verdict:
     """The result of a comparison."""
@@ -83,6 +91,7 @@ class Verdict:
     probed: Probed = dataclasses.field(default_factory=Probed)  # the comparison on changed inputs
     coverage: Coverage = dataclasses.field(default_factory=Coverage)  # what the comparison covers
     rounding: Rounding = dataclasses.field(default_factory=dict)  # the reference's, as it was used
+    seen: Seen | None = None  # what a small trace shows; None: both traces have whole arrays
     request: Request | None = None  # what is still unknown; None if the verdict is final
     compared_probes: ComparedProbes | None = None  # of a verdict with a request
 

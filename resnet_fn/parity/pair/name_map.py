@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -239,13 +239,14 @@ class NameMap:
                 seams[name] = np.cumsum(lengths)[:-1].tolist()
         return seams
 
-    def _find(self, reference: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
-        groups = {name: group for group in self.tied for name in group}
+    def one_of(self, name: str, reference: Collection[str]) -> str | None:
+        """Return the name that an array has in `reference`, or None if it is not there."""
+        groups = {one: group for group in self.tied for one in group}
+        return next((one for one in (name, *groups.get(name, ())) if one in reference), None)
 
+    def _find(self, reference: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
         def find(name: str) -> np.ndarray | None:
-            for one in (name, *groups.get(name, ())):
-                if one in reference:
-                    return reference[one]
-            return None
+            one = self.one_of(name, reference)
+            return None if one is None else reference[one]
 
         return find

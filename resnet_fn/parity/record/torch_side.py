@@ -12,6 +12,7 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import what_failed
+from resnet_fn.parity.record.drawing import Drawing
 from resnet_fn.parity.record.measuring import Measuring
 from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.side import Dropped, Only
@@ -93,6 +94,7 @@ class TorchSide:
         loss: a function (outputs, labels) → scalar; by default the plan's.
         make_optimizer: returns an optimizer of a module; by default the plan's.
         build: makes the module again, to record the initial values of several modules.
+        drawing: draws the weights, which a small trace does not hold.
     """
 
     is_reference, workers = True, 1
@@ -105,6 +107,7 @@ class TorchSide:
         loss: Loss | None = None,
         make_optimizer: MakeOptimizer | None = None,
         build: Callable[[], torch.nn.Module] | None = None,
+        drawing: Drawing | None = None,
     ) -> None:
         # Arrays are copied, because a module may write into its inputs.
         batches = [map_tree(np.array, tuple(batch)) for batch in plan.batches]
@@ -113,7 +116,7 @@ class TorchSide:
         self.notes: list[str] = []
         self.unread: set[str] = set()
         self._module, self._custom_loss = uncompiled(module), loss
-        self._make_optimizer, self._build = make_optimizer, build
+        self._make_optimizer, self._build, self._drawing = make_optimizer, build, drawing
         # the precision in which rounding is measured
         self._rounded = "float16" if plan.precision == "fp16" else "float32"
         self._limits, self._masked = Limits(), None
@@ -159,6 +162,10 @@ class TorchSide:
             self._make_optimizer(trained)
             for name, one in self._reference.named_parameters():
                 one.requires_grad_(trained.get_parameter(name).requires_grad)
+        if self._drawing:
+            roles = self.roles()
+            given = (state(self._reference), roles["trainable"], roles["tied"])
+            load(self._reference, self._drawing.weights(*given))
 
     def evaluate_as_built(self) -> None:
         """From now on, evaluate with the dropout rates of the module as it was built."""

@@ -21,11 +21,11 @@ def layout(port: np.ndarray, reference: np.ndarray) -> Move:
         apart = port - move(reference)
         return float(np.linalg.norm(apart))
 
-    moves = _moves(port.shape, reference)
+    moves = moves(port.shape, reference)
     return min(moves, key=distance)
 
 
-def _moves(shape: tuple[int, ...], reference: np.ndarray) -> list[Move]:
+def moves(shape: tuple[int, ...], reference: np.ndarray) -> list[Move]:
     """Return a reshape to `shape`, then each move of one axis that gives `reference` this shape."""
     moves: list[Move] = [lambda array: array.reshape(shape)]
     if reference.ndim != len(shape):
