@@ -20,7 +20,8 @@ from resnet_fn.parity.shares import save_share
 from resnet_fn.parity.tasks import built, load_functions, plan_asked_for
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.small import load_trace, save_small
+from resnet_fn.parity.trace.small import SmallTrace
+from resnet_fn.parity.trace.small_file import load_trace, save_small
 from resnet_fn.parity.trace.source import Recorded, Source, StoredSource
 from resnet_fn.parity.trace.tree import leaves
 from resnet_fn.runtime.disk import sha256_of_file
@@ -230,9 +231,18 @@ def replay_trace(arguments: Sequence[str]) -> int:
         (parsed.net and parsed.model, "--net: give either --net or --model, not both")
     )
     asked = flags.asked_in(parsed)
-    functions = load_functions(asked)
     began = time.perf_counter()
-    reference = load_trace(Path(parsed.trace))
+    reference, ladder = replayed(asked, Path(parsed.trace))
+    file = f" ({reference.file})" if reference.file else ""
+    print(f"trace of {reference.framework}: {parsed.trace}{file}")
+    title = f"{asked.net or asked.model or reference.plan.net.model} against {parsed.trace}"
+    return _finish(asked, ladder, reference.plan, began, title, ladder.environment)
+
+
+def replayed(asked: Asked, path: Path) -> tuple[Trace, "Verdict"]:
+    """Return a trace, and the comparison of a MindSpore net with it."""
+    functions = load_functions(asked)
+    reference = load_trace(path)
     cli.raise_usage_errors(
         (
             reference.file and not (asked.net or asked.model),
@@ -245,11 +255,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     nets.start_mindspore()
     outputs = reference.run.eval_outputs.values()
     classes = next((one.shape[-1] for one in outputs if one.ndim), 0)
-    ladder = nets.replay(Recorded(reference, source), classes)
-    file = f" ({reference.file})" if reference.file else ""
-    print(f"trace of {reference.framework}: {parsed.trace}{file}")
-    title = f"{asked.net or asked.model or reference.plan.net.model} against {parsed.trace}"
-    return _finish(asked, ladder, reference.plan, began, title, ladder.environment)
+    return reference, nets.replay(Recorded(reference, source), classes)
 
 
 def _parser_of_replay() -> cli.Parser:
@@ -287,6 +293,11 @@ def compare(arguments: Sequence[str]) -> int:
     from resnet_fn.parity.pair.matching import fuller_mode, match, outline_of
 
     port, reference = load_trace(Path(parsed.trace)), load_trace(Path(parsed.other))
+    if isinstance(port, SmallTrace):
+        raise ValueError(
+            f"compare: {parsed.trace} is a small trace, which can only be the second one; record "
+            "the net with --like TRACE and without --small"
+        )
     _check_same_task(port, reference)
     if asked.quick:
         port.probes, reference.probes = {}, {}

@@ -73,9 +73,7 @@ def _by_small_trace(
     if isinstance(source, StoredSource):
         source = dataclasses.replace(source, trace=both.reference)
     result = _judged(both.port, both.reference, names, source, False)
-    result = _with_causes(
-        result, both.port, both.reference, search, source, port_source, again
-    )
+    result = _with_causes(result, both.port, both.reference, search, source, port_source, again)
     return with_seen(result, both.seen)
 
 

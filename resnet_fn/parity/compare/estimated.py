@@ -36,6 +36,7 @@ docs/parity.md#a-small-trace
 """
 
 _NEVER = (
+    "what moves none of these numbers",
     "initial values",
     "changed inputs",
     "gradients of further batches",
@@ -147,7 +148,7 @@ def _layers(
 ) -> list[Layer]:
     """Return the reference's layers, with the arrays of those that are paired."""
     inputs, outputs = of_layers("inputs", mode), of_layers("outputs", mode)
-    paired = {}
+    paired: dict[tuple[str, int], Layer] = {}
     for layer in port[mode]:
         if layer.name in names.layers:
             paired.setdefault((names.layers[layer.name], layer.call), layer)
@@ -164,9 +165,7 @@ def _layers(
     for layer in estimating.small.layers[mode]:
         own = paired.get((layer.name, layer.call))
         rounding = _TWICE * layer.input_rounding, _TWICE * layer.output_rounding
-        layer = dataclasses.replace(
-            layer, input_rounding=rounding[0], output_rounding=rounding[1]
-        )
+        layer = dataclasses.replace(layer, input_rounding=rounding[0], output_rounding=rounding[1])
         input_ = output = None
         if own is not None:
             before = flow.get(id(layer.input))
@@ -178,9 +177,7 @@ def _layers(
     return layers
 
 
-def _nearest_move(
-    estimating: _Estimating, group: str, title: str, own: np.ndarray
-) -> np.ndarray:
+def _nearest_move(estimating: _Estimating, group: str, title: str, own: np.ndarray) -> np.ndarray:
     """Return the port's array in the reference's layout, which the sketch fits best."""
     small = estimating.small
     kept = small.sketches[group][title]

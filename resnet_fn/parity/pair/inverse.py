@@ -23,8 +23,9 @@ def as_in_reference(
         if name not in port or source.added:
             continue
         own = port[name]
-        sources = {one: names.one_of(one, shapes) for one in source.names}
-        if None in sources.values():
+        named = {one: names.one_of(one, shapes) for one in source.names}
+        sources = {one: other for one, other in named.items() if other is not None}
+        if len(sources) < len(named):
             continue
         [first, *others] = sources.values()
         if not others and source == whole_array(source.names[0]) and own.shape == shapes[first]:
@@ -32,6 +33,7 @@ def as_in_reference(
             continue
         flat, first_of = _numbered(sources, shapes)
         places = source.build(flat.get)
+        assert places is not None
         for one, begin in first_of.items():
             size = math.prod(shapes[one])
             inside = (np.abs(places) >= begin) & (np.abs(places) < begin + size)

@@ -6,6 +6,7 @@ import numpy as np
 
 from resnet_fn.parity.trace.data import STATISTICS
 from resnet_fn.parity.trace.drawn import Range, draw, range_of
+from resnet_fn.parity.trace.small_file import inputs_title, weights_title
 from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, map_tree
 
 
@@ -32,7 +33,7 @@ class Drawing:
         """Return the arrays of a net that are drawn. Names of one array get the same numbers."""
         first = {name: group[0] for group in tied for name in group}
         return {
-            name: self._again(f"weights {first.get(name, name)}", array)
+            name: self._again(weights_title(first.get(name, name)), array)
             for name, array in arrays.items()
             if is_drawn(name, array, trained)
         }
@@ -40,7 +41,7 @@ class Drawing:
     def batches(self, batches: Sequence[Batch]) -> list[Batch]:
         """Return the batches with other inputs of float32."""
         return [
-            (self._inputs(f"inputs of update {update}", inputs), labels)
+            (self._inputs(inputs_title(update), inputs), labels)
             for update, (inputs, labels) in enumerate(batches, 1)
         ]
 

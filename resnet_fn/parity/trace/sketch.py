@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.parity.trace.difference import are_integers, in_range, large_numbers, norm
+from resnet_fn.parity.trace.difference import are_integers, in_range, norm
 from resnet_fn.parity.trace.drawn import generator
 
 SUMS, SAMPLES = 3, 2
 
 _KEPT = 1 + SUMS + SAMPLES  # an array of so few numbers is kept as it is
+
+_LARGE = 5e3  # numbers of this size hide others, unless most are so large
 
 _UNIT = 2.0**-23  # the rounding of what is kept in float32
 
@@ -47,7 +49,7 @@ def sketch(array: np.ndarray, seed: int, name: str) -> Sketch:
     numbers = flat
     if flat.size > _KEPT:
         places = _places(seed, name, flat.size)
-        usual = _usual(flat)
+        usual = np.where(_hidden(flat), 0.0, flat)
         sums = _sums(usual, places.signs)
         numbers = np.concatenate([[norm(usual)], sums, flat[places.samples]])
     with np.errstate(over="ignore"):
@@ -67,11 +69,14 @@ def _places(seed: int, name: str, size: int) -> _Places:
     return _Places(np.where(signs, 1.0, -1.0), samples.astype(np.int64))
 
 
-def _usual(flat: np.ndarray) -> np.ndarray:
-    """Return an array with 0 for numbers that are not finite, or would hide all others."""
-    usual = np.where(np.isfinite(flat), flat, 0.0)
-    large = large_numbers(usual)
-    return usual if large is None else np.where(large, 0.0, usual)
+def _hidden(flat: np.ndarray) -> np.ndarray:
+    """Return a mask of the numbers that no sum has: those that are not finite, or so large, as −1e4
+    in a mask, that they would hide all others.
+    """
+    hidden = ~(np.abs(flat) < _LARGE)
+    if np.count_nonzero(hidden) > flat.size // 2:
+        hidden = ~np.isfinite(flat)
+    return hidden
 
 
 def _sums(usual: np.ndarray, signs: np.ndarray) -> np.ndarray:
@@ -97,15 +102,20 @@ def nearest(array: np.ndarray, kept: Sketch, seed: int, name: str) -> np.ndarray
     if factor := _factor(own, numbers):
         return factor * in_range(array)
     places = _places(seed, name, flat.size)
-    result = flat.copy()
+    result, usual = flat.copy(), ~_hidden(flat)
     result[places.samples] = numbers[1 + SUMS :]
-    apart = numbers[1 : 1 + SUMS] - _sums(_usual(result), places.signs)
+    apart = numbers[1 : 1 + SUMS] - _sums(np.where(usual, result, 0.0), places.signs)
+    # as parts of the numbers themselves, so that small ones stay small
+    sizes = np.where(usual, np.abs(result), 0.0)
+    if not sizes.any():
+        sizes = usual.astype(np.float64)
+    signed = sizes * places.signs
     for start in range(SUMS):
-        part = result[start::SUMS]
-        part += apart[start] / math.sqrt(len(part)) * places.signs[start::SUMS]
-    size = norm(_usual(result))
+        part = signed[start::SUMS]
+        result[start::SUMS] += apart[start] / (norm(part) or 1.0) * part
+    size = norm(result[usual])
     if size and not _equal(np.array([size]), numbers[:1]):
-        result *= numbers[0] / size
+        result[usual] *= numbers[0] / size
     result[places.samples] = numbers[1 + SUMS :]
     return result.reshape(array.shape)
 
