@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from functools import partial
 
-from resnet_fn.parity.compare.estimated import Estimate, estimate, with_seen
+from resnet_fn.parity.compare.estimated import Estimate, estimate, recorded_outputs, with_seen
 from resnet_fn.parity.compare.notes import first_found
 from resnet_fn.parity.compare.verdict import Evidence, Request, Verdict, verdict
 from resnet_fn.parity.explain.causes import StageCase, explain
@@ -71,10 +71,10 @@ def _by_small_trace(
 
     both = estimated(port)
     if isinstance(source, StoredSource):
-        source = dataclasses.replace(source, trace=both.reference)
+        source = dataclasses.replace(source, trace=recorded_outputs(small, both.reference))
     result = _judged(both.port, both.reference, names, source, False)
     result = _with_causes(result, both.port, both.reference, search, source, port_source, again)
-    return with_seen(result, both.seen)
+    return with_seen(result, small, both.seen)
 
 
 def _with_causes(

@@ -51,6 +51,13 @@ _EXACT = {
     *(stages.RATE, stages.SETTINGS, stages.TRAJECTORY),
 }
 
+# the groups of what nets return
+_OUTPUTS = {
+    stages.EVAL_FORWARD: "evaluation",
+    stages.TRAIN_FORWARD: "training",
+    stages.CHANGED_BUFFERS: "last evaluation",
+}
+
 
 class Estimate(NamedTuple):
     """Both sides with the arrays that a small trace can compare."""
@@ -196,9 +203,18 @@ def _flipped(small: SmallTrace) -> dict[float, tuple[Rounding, int]]:
     return {width: (_twice(one), ties) for width, (one, ties) in small.flipped.items()}
 
 
-def with_seen(result: Verdict, seen: Seen) -> Verdict:
+def recorded_outputs(small: SmallTrace, reference: Trace) -> Trace:
+    """Return the reference with only those outputs in evaluation mode that the small trace has."""
+    sketches = small.sketches["evaluation"]
+    known = reference.run.eval_outputs.items()
+    outputs = {name: one for name, one in known if sketches[name].is_whole}
+    run = dataclasses.replace(reference.run, eval_outputs=outputs)
+    return dataclasses.replace(reference, run=run)
+
+
+def with_seen(result: Verdict, small: SmallTrace, seen: Seen) -> Verdict:
     """Return the verdict with what a small trace shows, and without numbers that are estimates."""
-    of_stages = [_of_stage(stage) for stage in result.stages]
+    of_stages = [_of_stage(stage, small) for stage in result.stages]
     layers = [
         dataclasses.replace(
             one, output=_estimated(one.output), input=one.input and _estimated(one.input)
@@ -208,8 +224,9 @@ def with_seen(result: Verdict, seen: Seen) -> Verdict:
     return dataclasses.replace(result, stages=of_stages, layers=layers, seen=seen)
 
 
-def _of_stage(stage: Stage) -> Stage:
-    if stage.id in _EXACT:
+def _of_stage(stage: Stage, small: SmallTrace) -> Stage:
+    whole = small.sketches.get(_OUTPUTS.get(stage.id, ""), {}).values()
+    if stage.id in _EXACT or (whole and all(one.is_whole for one in whole)):
         return stage
     return dataclasses.replace(stage, differences=[*map(_estimated, stage.differences)])
 

@@ -15,7 +15,7 @@ from resnet_fn.parity.trace.drawn import generator
 
 SUMS, SAMPLES = 3, 2
 
-_KEPT = 1 + SUMS + SAMPLES  # an array of so few numbers is kept as it is
+FEW = 1 + SUMS + SAMPLES  # an array of so few numbers is kept as it is
 
 _LARGE = 5e3  # numbers of this size hide others, unless most are so large
 
@@ -32,22 +32,31 @@ class Sketch(NamedTuple):
     shape: tuple[int, ...]
     numbers: np.ndarray  # float32
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all numbers of the array are kept."""
+        return len(self.numbers) == math.prod(self.shape)
+
 
 class _Places(NamedTuple):
     signs: np.ndarray  # of each number of the array
     samples: np.ndarray  # the flat indices of the sampled numbers
 
 
-def count(shape: Sequence[int]) -> int:
+def count(shape: Sequence[int], whole: int = FEW) -> int:
     """Return how many numbers the sketch of an array has."""
-    return min(math.prod(shape), _KEPT)
+    size = math.prod(shape)
+    return size if size <= whole else FEW
 
 
-def sketch(array: np.ndarray, seed: int, name: str) -> Sketch:
-    """Return the sketch of an array. The seed and the name choose places and signs."""
+def sketch(array: np.ndarray, seed: int, name: str, whole: int = FEW) -> Sketch:
+    """Return the sketch of an array. The seed and the name choose places and signs.
+
+    An array of up to `whole` numbers is kept as it is.
+    """
     flat = in_range(array).ravel()
     numbers = flat
-    if flat.size > _KEPT:
+    if flat.size > whole:
         places = _places(seed, name, flat.size)
         usual = np.where(_hidden(flat), 0.0, flat)
         sums = _sums(usual, places.signs)
@@ -92,8 +101,8 @@ def nearest(array: np.ndarray, kept: Sketch, seed: int, name: str) -> np.ndarray
     """
     flat = in_range(array).ravel()
     numbers = kept.numbers.astype(np.float64)
-    if flat.size <= _KEPT:
-        return _of_few(array, flat, kept)
+    if kept.is_whole:
+        return _of_whole(array, flat, kept)
     own = sketch(array, seed, name).numbers.astype(np.float64)
     if _equal(own, numbers):
         return array
@@ -120,7 +129,7 @@ def nearest(array: np.ndarray, kept: Sketch, seed: int, name: str) -> np.ndarray
     return result.reshape(array.shape)
 
 
-def _of_few(array: np.ndarray, flat: np.ndarray, kept: Sketch) -> np.ndarray:
+def _of_whole(array: np.ndarray, flat: np.ndarray, kept: Sketch) -> np.ndarray:
     """Return the array that was kept as it is."""
     if np.array_equal(flat.astype(np.float32), kept.numbers, equal_nan=True):
         return array

@@ -11,7 +11,7 @@ from resnet_fn.parity.trace.data import Rounding, Run, Trace
 from resnet_fn.parity.trace.derived import changes
 from resnet_fn.parity.trace.flow import StandIns, few_digits
 from resnet_fn.parity.trace.layer import Layer, fingerprint
-from resnet_fn.parity.trace.sketch import Sketch, sketch
+from resnet_fn.parity.trace.sketch import FEW, Sketch, sketch
 from resnet_fn.parity.trace.source import Source
 from resnet_fn.parity.trace.stages import FIRST, StageId
 from resnet_fn.parity.trace.tree import Arrays
@@ -52,6 +52,9 @@ OF_RUN: dict[str, Callable[[Run], Mapping[Any, np.ndarray]]] = {
     "last evaluation": lambda run: run.last_outputs,
 }
 """The groups of arrays of a run that have sketches."""
+
+WHOLE = {"evaluation": 256, "training": 256, "last evaluation": 256}
+"""The groups that have whole arrays of up to so many numbers: what a net returns."""
 
 
 def of_layers(which: str, mode: str) -> str:
@@ -157,7 +160,8 @@ def _sketches(trace: Trace, seed: int) -> Sketches:
         # without a limit of their norm, gradients are not changed
         arrays = {} if group == "clipped" and not trace.plan.clip_norm else of(trace.run)
         sketches[group] = {
-            name: sketch(array, seed, title_in(group, name)) for name, array in arrays.items()
+            name: sketch(array, seed, title_in(group, name), WHOLE.get(group, FEW))
+            for name, array in arrays.items()
         }
     for mode in MODES:
         sketches |= _of_layers(trace.layers[mode], mode, seed)

@@ -21,8 +21,8 @@ from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.drawn import Range, digest, draw
 from resnet_fn.parity.trace.flow import Flow
 from resnet_fn.parity.trace.folder import MALFORMED, load_recording, pack, unpack
-from resnet_fn.parity.trace.sketch import Sketch, count
-from resnet_fn.parity.trace.small import SmallTrace, small_trace
+from resnet_fn.parity.trace.sketch import FEW, Sketch, count
+from resnet_fn.parity.trace.small import WHOLE, SmallTrace, small_trace
 from resnet_fn.parity.trace.source import Source
 from resnet_fn.parity.trace.tree import Arrays, leaves
 
@@ -191,7 +191,7 @@ def _unpacked(manifest: Mapping[str, Any], numbers: np.ndarray) -> SmallTrace:
     trace = SmallTrace(**{name: unpack(value, arrays) for name, value in packed.items()})
     left = iter(numbers)
     trace.sketches = {
-        group: {name: _read(shape, left) for name, shape in named.items()}
+        group: {name: _read(shape, WHOLE.get(group, FEW), left) for name, shape in named.items()}
         for group, named in shapes.items()
     }
     run = trace.run
@@ -221,8 +221,8 @@ def _made(spec: _Spec, seed: int) -> np.ndarray:
     return array
 
 
-def _read(shape: list[int], numbers: Iterator[np.float32]) -> Sketch:
-    own = [next(numbers) for _ in range(count(shape))]
+def _read(shape: list[int], whole: int, numbers: Iterator[np.float32]) -> Sketch:
+    own = [next(numbers) for _ in range(count(shape, whole))]
     return Sketch(tuple(shape), np.array(own, np.float32))
 
 
