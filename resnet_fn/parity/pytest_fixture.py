@@ -22,9 +22,9 @@ def parity(request: pytest.FixtureRequest) -> Check:
     """Return a function that compares a MindSpore net with a trace that `parity record` wrote.
 
     The function takes the trace's path and, as "FILE:FUNCTION", `net`; if the trace has its own loss
-    or optimizer, `loss`, `optimizer` or `step`; and `reference`, the recorded torch module, to search
-    it for causes. Paths are relative to the test's folder, or to pytest's root folder. The test
-    fails if a stage differs or is undecided.
+    or optimizer, `loss`, `optimizer` or `step`; and `reference`, the recorded torch module, to
+    search it for causes. The `mode` "pynative" compiles nothing. Paths are relative to the test's
+    folder, or to pytest's root folder. The test fails if a stage differs or is undecided.
     """
     folders = request.path.parent, request.config.rootpath
 
@@ -37,6 +37,7 @@ def parity(request: pytest.FixtureRequest) -> Check:
         optimizer: str = "",
         step: str = "",
         reference: str = "",
+        mode: str = "graph",
     ) -> "Ladder":
         from resnet_fn.parity.asked import Asked
         from resnet_fn.parity.commands import replayed
@@ -51,7 +52,7 @@ def parity(request: pytest.FixtureRequest) -> Check:
         given: dict[str, Any] = {
             name: _inside(folders, place) for name, place in places.items() if place
         }
-        asked = Asked(model=model, **given)
+        asked = Asked(model=model, mode=mode, **given)
         try:
             _, ladder = replayed(asked, Path(_inside(folders, trace)))
         except ValueError as error:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from resnet_fn.parity.pair.name_map import NameMap, Shape, whole_array
+from resnet_fn.parity.pair.name_map import NameMap, Shape
 from resnet_fn.parity.trace.tree import Arrays
 
 
@@ -17,44 +17,61 @@ def as_in_reference(
 
     An array that the port does not have as a whole is left out.
     """
-    made: Arrays = {}
-    known: dict[str, np.ndarray] = {}
-    for name, source in names.parameters.items():
-        if name not in port or source.added:
-            continue
-        own = port[name]
-        named = {one: names.one_of(one, shapes) for one in source.names}
-        sources = {one: other for one, other in named.items() if other is not None}
-        if len(sources) < len(named):
-            continue
-        [first, *others] = sources.values()
-        if not others and source == whole_array(source.names[0]) and own.shape == shapes[first]:
-            made[first], known[first] = own, np.ones(own.shape, bool)
-            continue
-        flat, first_of = _numbered(sources, shapes)
-        places = source.build(flat.get)
+    inverse = _Inverse(names, shapes)
+    for name in names.parameters:
+        if name in port:
+            inverse.put(name, port[name])
+    whole: Arrays = {}
+    for name, array in inverse.made.items():
+        known = inverse.known[name]
+        if known.all():
+            whole[name] = array
+    return whole
+
+
+class _Inverse:
+    """The reference's arrays, which are filled from the port's."""
+
+    def __init__(self, names: NameMap, shapes: Mapping[str, Shape]) -> None:
+        self.names, self.shapes = names, shapes
+        self.made: Arrays = {}
+        self.known: Arrays = {}  # masks of the numbers that are filled
+
+    def put(self, name: str, own: np.ndarray) -> None:
+        """Fill in the numbers of one array of the port, unless it is a sum."""
+        source = self.names.parameters[name]
+        if source.added:
+            return
+        # each number of the reference's arrays gets a number of its own, from 1, so that it keeps
+        # its sign
+        begin = 1
+        first_of: dict[str, int] = {}
+        numbered: Arrays = {}
+        for alias in source.names:
+            one = self.names.one_of(alias, self.shapes)
+            if one is None:
+                return
+            shape = self.shapes[one]
+            end = begin + math.prod(shape)
+            numbers = np.arange(begin, end)
+            numbered[alias] = numbers.reshape(shape)
+            first_of[one] = begin
+            begin = end
+        places = source.build(numbered.get)
         assert places is not None
-        for one, begin in first_of.items():
-            size = math.prod(shapes[one])
-            inside = (np.abs(places) >= begin) & (np.abs(places) < begin + size)
-            at = np.abs(places)[inside] - begin
-            array = made.setdefault(one, np.zeros(shapes[one], own.dtype))
-            array.flat[at] = own[inside] * np.sign(places[inside])
-            known.setdefault(one, np.zeros(shapes[one], bool)).flat[at] = True
-    return {name: array for name, array in made.items() if known[name].all()}
+        for one, start in first_of.items():
+            self._fill(one, own, places, start)
 
-
-def _numbered(
-    sources: Mapping[str, str], shapes: Mapping[str, Shape]
-) -> tuple[Arrays, dict[str, int]]:
-    """Return arrays whose numbers count from 1, and the first number of each array."""
-    flat: Arrays = {}
-    first_of: dict[str, int] = {}
-    begin = 1
-    for alias, name in sources.items():
-        if name not in first_of:
-            first_of[name] = begin
-            begin += math.prod(shapes[name])
-        size = math.prod(shapes[name])
-        flat[alias] = np.arange(first_of[name], first_of[name] + size).reshape(shapes[name])
-    return flat, first_of
+    def _fill(self, name: str, own: np.ndarray, places: np.ndarray, start: int) -> None:
+        """Fill one array: `places` has the numbers of its own numbers from `start` on."""
+        shape = self.shapes[name]
+        if name not in self.made:
+            self.made[name] = np.zeros(shape, own.dtype)
+            self.known[name] = np.zeros(shape, bool)
+        at = np.abs(places) - start
+        inside = (at >= 0) & (at < math.prod(shape))
+        signs = np.sign(places)
+        values = own * signs
+        at = at[inside]
+        self.made[name].flat[at] = values[inside]
+        self.known[name].flat[at] = True

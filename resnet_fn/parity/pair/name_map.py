@@ -241,8 +241,11 @@ class NameMap:
 
     def one_of(self, name: str, reference: Collection[str]) -> str | None:
         """Return the name that an array has in `reference`, or None if it is not there."""
-        groups = {one: group for group in self.tied for one in group}
-        return next((one for one in (name, *groups.get(name, ())) if one in reference), None)
+        groups = (group for group in self.tied if name in group)
+        for one in (name, *next(groups, ())):
+            if one in reference:
+                return one
+        return None
 
     def _find(self, reference: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
         def find(name: str) -> np.ndarray | None:

@@ -188,7 +188,8 @@ def _agreement(ladder: Verdict) -> str:
     counts = [
         f"{compared[mode]} of {count} in {_MODES[mode]}" for mode, count in ladder.ran.items()
     ]
-    return f"the outputs of layers agree, {', '.join(counts)}"
+    where = " in sampled numbers and norms" if ladder.seen else ""
+    return f"the outputs of layers agree{where}, {', '.join(counts)}"
 
 
 def settings(ladder: Verdict) -> list[str]:

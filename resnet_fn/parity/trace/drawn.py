@@ -33,9 +33,13 @@ def draw(seed: int, name: str, shape: Sequence[int], limits: Range) -> np.ndarra
     """Return float32 numbers of a uniform distribution: low + (high − low) · u, where u is the
     upper 24 of each 64 bits of `generator`, times 2^-24.
     """
-    bits = generator(seed, name).random_raw(math.prod(shape))
-    fractions = (bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
-    low, high = map(np.float32, limits)
+    size = math.prod(shape)
+    bits = generator(seed, name).random_raw(size)
+    upper = bits >> np.uint64(40)
+    fractions = upper.astype(np.float32)
+    fractions *= np.float32(2**-24)
+    low = np.float32(limits.low)
+    high = np.float32(limits.high)
     drawn: np.ndarray = low + (high - low) * fractions
     return drawn.reshape(shape)
 
@@ -47,14 +51,19 @@ def range_of(array: np.ndarray) -> Range:
     Equal numbers would hide how a net uses them, so they get a range, too. A single number is kept.
     """
     if is_constant(array):
-        return _around(float(array.flat[0]), array.size)
+        constant = float(array.flat[0])
+        return _around(constant, array.size)
     wide = array.astype(np.float64)
-    half = math.sqrt(3) * wide.std()
-    low, high = wide.mean() - half, wide.mean() + half
-    if wide.min() >= 0:
-        low = max(low, wide.min())
-    if wide.max() <= 0:
-        high = min(high, wide.max())
+    mean = float(wide.mean())
+    half = math.sqrt(3) * float(wide.std())
+    low = mean - half
+    high = mean + half
+    least = float(wide.min())
+    largest = float(wide.max())
+    if least >= 0:
+        low = max(low, least)
+    if largest <= 0:
+        high = min(high, largest)
     return _in_few_digits(low, high)
 
 

@@ -21,7 +21,8 @@ def layout(port: np.ndarray, reference: np.ndarray) -> Move:
         apart = port - move(reference)
         return float(np.linalg.norm(apart))
 
-    return min(moves(port.shape, reference), key=distance)
+    every = moves(port.shape, reference)
+    return min(every, key=distance)
 
 
 def moves(shape: tuple[int, ...], reference: np.ndarray) -> list[Move]:

@@ -6,6 +6,7 @@ expectation of the squared sums of a difference is the difference's squared norm
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -38,15 +39,45 @@ class Sketch(NamedTuple):
         return len(self.numbers) == math.prod(self.shape)
 
 
-class _Places(NamedTuple):
-    signs: np.ndarray  # of each number of the array
-    samples: np.ndarray  # the flat indices of the sampled numbers
-
-
 def count(shape: Sequence[int], whole: int = FEW) -> int:
     """Return how many numbers the sketch of an array has."""
     size = math.prod(shape)
     return size if size <= whole else FEW
+
+
+@dataclass
+class _Places:
+    """What the seed and the name choose for an array of some size."""
+
+    signs: np.ndarray  # 1 or −1 for each number of the array
+    samples: np.ndarray  # the flat indices of the sampled numbers
+
+    def sums(self, flat: np.ndarray) -> np.ndarray:
+        """Return the sums of numbers with signs: each sum takes one number of `SUMS`."""
+        signed = flat * self.signs
+        sums = np.zeros(SUMS)
+        for first in range(SUMS):
+            part = signed[first::SUMS]
+            sums[first] = part.sum()
+        return sums
+
+    def with_sums(self, sums: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Return numbers with these sums, each as a part of its number in `sizes`."""
+        numbers = sizes * self.signs
+        for first in range(SUMS):
+            part = numbers[first::SUMS]
+            size = norm(part) or 1.0
+            part *= sums[first] / size
+        return numbers
+
+
+def _places(seed: int, name: str, size: int) -> _Places:
+    words = math.ceil(size / 64)
+    bits = generator(seed, name).random_raw(SAMPLES + words)
+    samples = bits[:SAMPLES] % np.uint64(size)
+    of_signs = bits[SAMPLES:].astype("<u8")
+    signs = np.unpackbits(of_signs.view(np.uint8), count=size)
+    return _Places(2.0 * signs - 1, samples.astype(np.int64))
 
 
 def sketch(array: np.ndarray, seed: int, name: str, whole: int = FEW) -> Sketch:
@@ -58,39 +89,35 @@ def sketch(array: np.ndarray, seed: int, name: str, whole: int = FEW) -> Sketch:
     numbers = flat
     if flat.size > whole:
         places = _places(seed, name, flat.size)
-        usual = np.where(_hidden(flat), 0.0, flat)
-        sums = _sums(usual, places.signs)
-        numbers = np.concatenate([[norm(usual)], sums, flat[places.samples]])
+        usual = _without_hidden(flat)
+        size = [norm(usual)]
+        samples = flat[places.samples]
+        numbers = np.concatenate([size, places.sums(usual), samples])
     with np.errstate(over="ignore"):
-        return Sketch(tuple(array.shape), numbers.astype(np.float32))
+        kept = numbers.astype(np.float32)
+    return Sketch(tuple(array.shape), kept)
 
 
 def error_of(array: np.ndarray, kept: Sketch, seed: int, name: str) -> float:
     """Return how far the sketch of an array is from the sketch `kept`."""
     own = sketch(array, seed, name).numbers
-    return norm(np.nan_to_num(own - kept.numbers))
-
-
-def _places(seed: int, name: str, size: int) -> _Places:
-    bits = generator(seed, name).random_raw(SAMPLES + math.ceil(size / 64))
-    signs = np.unpackbits(bits[SAMPLES:].astype("<u8").view(np.uint8), count=size)
-    samples = bits[:SAMPLES] % np.uint64(size)
-    return _Places(np.where(signs, 1.0, -1.0), samples.astype(np.int64))
+    apart = own - kept.numbers
+    return norm(np.nan_to_num(apart))
 
 
 def _hidden(flat: np.ndarray) -> np.ndarray:
     """Return a mask of the numbers that no sum has: those that are not finite, or so large, as −1e4
     in a mask, that they would hide all others.
     """
-    hidden = ~(np.abs(flat) < _LARGE)
+    sizes = np.abs(flat)
+    hidden: np.ndarray = ~(sizes < _LARGE)
     if np.count_nonzero(hidden) > flat.size // 2:
-        hidden = ~np.isfinite(flat)
+        return ~np.isfinite(flat)
     return hidden
 
 
-def _sums(usual: np.ndarray, signs: np.ndarray) -> np.ndarray:
-    signed = usual * signs
-    return np.array([signed[start::SUMS].sum() for start in range(SUMS)])
+def _without_hidden(flat: np.ndarray) -> np.ndarray:
+    return np.where(_hidden(flat), 0.0, flat)
 
 
 def nearest(array: np.ndarray, kept: Sketch, seed: int, name: str) -> np.ndarray:
@@ -99,65 +126,75 @@ def nearest(array: np.ndarray, kept: Sketch, seed: int, name: str) -> np.ndarray
     It is `array` itself if the sketches are equal up to the rounding of what is kept, or a multiple
     of it if this explains the sketch. Otherwise it is as far from `array` as the sums show.
     """
-    flat = in_range(array).ravel()
-    numbers = kept.numbers.astype(np.float64)
     if kept.is_whole:
-        return _of_whole(array, flat, kept)
+        return _of_whole(array, kept)
     own = sketch(array, seed, name).numbers.astype(np.float64)
+    numbers = kept.numbers.astype(np.float64)
     if _equal(own, numbers):
         return array
     if are_integers(array):
         return _changed(array)
-    if factor := _factor(own, numbers):
-        return factor * in_range(array)
-    places = _places(seed, name, flat.size)
-    result, usual = flat.copy(), ~_hidden(flat)
-    result[places.samples] = numbers[1 + SUMS :]
-    apart = numbers[1 : 1 + SUMS] - _sums(np.where(usual, result, 0.0), places.signs)
+    wide = in_range(array)
+    factor = _factor(own, numbers)
+    if factor:
+        return factor * wide
+    places = _places(seed, name, wide.size)
+    return _estimate(wide.ravel(), numbers, places).reshape(array.shape)
+
+
+def _estimate(flat: np.ndarray, numbers: np.ndarray, places: _Places) -> np.ndarray:
+    """Return numbers with this norm, these sums and samples, from those of another array."""
+    size = numbers[0]
+    sums = numbers[1:-SAMPLES]
+    samples = numbers[-SAMPLES:]
+    usual = ~_hidden(flat)
+    result = flat.copy()
+    result[places.samples] = samples
+    known = np.where(usual, result, 0.0)
     # as parts of the numbers themselves, so that small ones stay small
-    sizes = np.where(usual, np.abs(result), 0.0)
+    sizes = np.abs(known)
     if not sizes.any():
         sizes = usual.astype(np.float64)
-    signed = sizes * places.signs
-    for start in range(SUMS):
-        part = signed[start::SUMS]
-        result[start::SUMS] += apart[start] / (norm(part) or 1.0) * part
-    size = norm(result[usual])
-    if size and not _equal(np.array([size]), numbers[:1]):
-        result[usual] *= numbers[0] / size
-    result[places.samples] = numbers[1 + SUMS :]
-    return result.reshape(array.shape)
+    apart = sums - places.sums(known)
+    result += places.with_sums(apart, sizes)
+    before = norm(result[usual])
+    if before:
+        result[usual] *= size / before
+    result[places.samples] = samples
+    return result
 
 
-def _of_whole(array: np.ndarray, flat: np.ndarray, kept: Sketch) -> np.ndarray:
+def _of_whole(array: np.ndarray, kept: Sketch) -> np.ndarray:
     """Return the array that was kept as it is."""
-    if np.array_equal(flat.astype(np.float32), kept.numbers, equal_nan=True):
+    flat = in_range(array).ravel().astype(np.float32)
+    if np.array_equal(flat, kept.numbers, equal_nan=True):
         return array
-    whole = kept.numbers.astype(array.dtype if are_integers(array) else np.float64)
-    return whole.reshape(array.shape)
+    dtype = array.dtype if are_integers(array) else np.float64
+    return kept.numbers.astype(dtype).reshape(array.shape)
 
 
 def _changed(array: np.ndarray) -> np.ndarray:
     """Return integers of which one is another: which ones are others is not known."""
     changed = array.copy()
-    changed.flat[0] = changed.flat[0] == 0
+    first = changed.flat[0]
+    changed.flat[0] = first == 0
     return changed
 
 
 def _equal(own: np.ndarray, kept: np.ndarray) -> bool:
-    finite = np.isfinite(own) & np.isfinite(kept)
-    if not np.array_equal(own[~finite], kept[~finite], equal_nan=True):
-        return False
-    sizes = np.maximum(np.abs(own), np.abs(kept))
-    return bool((np.abs(own - kept) <= _UNIT * sizes)[finite].all())
+    return np.allclose(own, kept, rtol=_UNIT, atol=0, equal_nan=True)
 
 
 def _factor(own: np.ndarray, kept: np.ndarray) -> float:
     """Return c if `kept` is the sketch of c times the array of `own`, else 0."""
-    if not (np.isfinite(own).all() and np.isfinite(kept).all()):
+    linear = own[1:]
+    square = float(linear @ linear)
+    if not square or not np.isfinite(kept).all():
         return 0.0
-    factor = float(own[1:] @ kept[1:]) / (float(own[1:] @ own[1:]) or 1.0)
+    factor = float(linear @ kept[1:]) / square
     multiple = factor * own
     multiple[0] = abs(multiple[0])
-    fits = norm(multiple - kept) <= _FITS * norm(kept)
-    return factor if fits and abs(factor - 1) > _NO_FACTOR else 0.0
+    error = norm(multiple - kept)
+    if not error <= _FITS * norm(kept):
+        return 0.0
+    return factor if abs(factor - 1) > _NO_FACTOR else 0.0

@@ -22,7 +22,9 @@ def test_drawn_numbers_follow_the_documented_formula():
     entropy = np.random.SeedSequence([7, *b"weights conv.weight"])
     bits = np.random.PCG64(entropy).random_raw(6)
     low, high = np.float32(-0.5), np.float32(1.5)
-    expected = [low + (high - low) * np.float32(int(one) >> 40) * np.float32(2**-24) for one in bits]
+    expected = [
+        low + (high - low) * np.float32(int(one) >> 40) * np.float32(2**-24) for one in bits
+    ]
     drawn = draw(7, "weights conv.weight", (2, 3), Range(-0.5, 1.5))
     assert drawn.dtype == np.float32
     assert drawn.ravel().tolist() == pytest.approx(expected, rel=1e-7)
