@@ -189,6 +189,7 @@ def _check_usage_of_record(parsed: argparse.Namespace) -> None:
         (fault, f"--out: {fault}"),
         (parsed.net and parsed.reference, "--net: give either --net or --reference, not both"),
         (small and parsed.like, "--small: draws its own weights; leave out --like"),
+        (small and parsed.layers == "none", "--small: holds layers; leave out --layers none"),
         (small and several, "--small: holds one worker; record without msrun"),
         (own and parsed.model, "--model: give only one of --model, --net and --reference"),
         (
@@ -302,7 +303,7 @@ def compare(arguments: Sequence[str]) -> int:
     if asked.quick:
         port.probes, reference.probes = {}, {}
     of_port, of_reference = parsed.trace, parsed.other
-    if port.rounding and not reference.rounding:
+    if port.rounding and not (reference.rounding or isinstance(reference, SmallTrace)):
         port, reference = reference, port
         of_port, of_reference = of_reference, of_port
         print(

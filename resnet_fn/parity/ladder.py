@@ -61,6 +61,10 @@ def _by_small_trace(
     port_source: PortSource | None,
 ) -> Ladder:
     """Compare a port with a small trace of the reference."""
+    if port.workers:
+        raise ValueError(
+            "reference: a small trace holds no workers; record the reference without --small"
+        )
 
     def estimated(other: Trace) -> Estimate:
         return estimate(small, other, names)

@@ -248,6 +248,7 @@ def test_a_damaged_file_is_one_line(folder, tmp_path, damage, line):
     ("flags", "line"),
     [
         (["--like", "trace"], "--small: draws its own weights"),
+        (["--layers", "none"], "--small: holds layers; leave out --layers none"),
         (["--out", "no/such/folder/trace.npz"], "cannot be written"),
     ],
 )

@@ -148,7 +148,8 @@ def _estimate(flat: np.ndarray, numbers: np.ndarray, places: _Places) -> np.ndar
     sums = numbers[1:-SAMPLES]
     samples = numbers[-SAMPLES:]
     usual = ~_hidden(flat)
-    result = flat.copy()
+    # an array without a usual number shows nothing of the other one
+    result = flat.copy() if usual.any() else np.zeros_like(flat)
     result[places.samples] = samples
     known = np.where(usual, result, 0.0)
     # as parts of the numbers themselves, so that small ones stay small

@@ -43,7 +43,7 @@ def after_first_and_last(run: Run) -> list[Arrays]:
 
 OF_RUN: dict[str, Callable[[Run], Mapping[Any, np.ndarray]]] = {
     "evaluation": lambda run: run.eval_outputs,
-    "training": lambda run: run.train_outputs[0],
+    "training": lambda run: run.train_outputs[0] if run.train_outputs else {},
     "gradients": lambda run: run.gradients,
     "clipped": lambda run: run.clipped,
     "change": lambda run: changes(run, run.after[0]) if run.after else {},

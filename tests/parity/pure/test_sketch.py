@@ -102,6 +102,24 @@ def test_other_integers_are_other_integers(rng):
     assert (made != array).any()
 
 
+def test_an_array_of_nan_is_far_from_any_other(rng):
+    kept = sketch(rng.normal(size=100), 0, "a")
+    made = nearest(np.full(100, np.nan), kept, 0, "a")
+    assert np.isfinite(made).all()
+
+
+def test_what_moves_no_kept_number_is_not_seen(rng):
+    """Why the verdict of a small trace is never "the same"."""
+    array = rng.normal(size=60)
+    kept = sketch(array, 0, "a")
+    rows = np.array([sketch(one, 0, "a").numbers[1:] for one in np.eye(60)]).T
+    apart = 1e-4 * rng.normal(size=60)
+    within, *_ = np.linalg.lstsq(rows, rows @ apart, rcond=None)
+    other = array + apart - within
+    assert norm(other - array) > 5e-5 * norm(array)
+    assert norm(nearest(other, kept, 0, "a") - other) < 1e-5 * norm(array)
+
+
 def test_not_finite_numbers_count_only_in_samples(rng):
     array = rng.normal(size=100)
     array[50] = np.inf
