@@ -91,7 +91,7 @@ def replay(folder, tmp_path, capsys):
 
 
 def test_a_right_port_agrees_in_so_many_numbers(replay, tmp_path):
-    code, out = replay((), "--json", str(tmp_path / "out.json"))
+    code, out = replay((), "--json", str(tmp_path / "out.json"), "--report", str(tmp_path))
     assert code == 0
     verdict = re.search(
         r"^verdict: agree in (\d+) sampled numbers and norms of (\d+) arrays", out, re.M
@@ -103,6 +103,7 @@ def test_a_right_port_agrees_in_so_many_numbers(replay, tmp_path):
     assert line.startswith("what moves none of these numbers; initial values; changed inputs;")
     content = json.loads((tmp_path / "out.json").read_text())
     assert content["small_trace"]["arrays"] == arrays
+    assert "They agree in sampled numbers" in (tmp_path / "parity.html").read_text()
 
 
 @pytest.mark.parametrize(
