@@ -20,6 +20,7 @@ from resnet_fn.parity.trace.data import Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import Difference
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.layout import moves
+from resnet_fn.parity.trace.limits import CEILING
 from resnet_fn.parity.trace.sketch import Sketch, error_of, nearest
 from resnet_fn.parity.trace.small import (
     OF_RUN,
@@ -171,8 +172,6 @@ def _layers(
     layers = []
     for layer in estimating.small.layers[mode]:
         own = paired.get((layer.name, layer.call))
-        rounding = _TWICE * layer.input_rounding, _TWICE * layer.output_rounding
-        layer = dataclasses.replace(layer, input_rounding=rounding[0], output_rounding=rounding[1])
         input_ = output = None
         if own is not None:
             before = flow.get(id(layer.input))
@@ -180,7 +179,15 @@ def _layers(
             output = made(outputs, layer.title, own.output)
             if output is not None:
                 flow[id(layer.output)] = output
-        layers.append(dataclasses.replace(layer, input=input_, output=output))
+        layers.append(
+            dataclasses.replace(
+                layer,
+                input=input_,
+                output=output,
+                input_rounding=_doubled(layer.input_rounding),
+                output_rounding=_doubled(layer.output_rounding),
+            )
+        )
     return layers
 
 
@@ -193,10 +200,15 @@ def _nearest_move(estimating: _Estimating, group: str, title: str, own: np.ndarr
 
 
 def _twice(rounding: Rounding) -> Rounding:
+    """Return twice the rounding, but not so much that it decides nothing any more."""
     return {
-        stage: {key: _TWICE * error for key, error in errors.items()}
+        stage: {key: _doubled(error) for key, error in errors.items()}
         for stage, errors in rounding.items()
     }
+
+
+def _doubled(error: float) -> float:
+    return min(_TWICE * error, max(error, CEILING))
 
 
 def _flipped(small: SmallTrace) -> dict[float, tuple[Rounding, int]]:

@@ -136,15 +136,20 @@ def _without_arrays(run: Run, start: Arrays) -> Run:
 
 def _is_kept(stage: StageId) -> bool:
     """Return whether a stage is of the updates themselves."""
-    return stage.batch == FIRST and not (stage.masked or stage.drawn or stage.update)
+    return stage.batch == FIRST and not (stage.masked or stage.drawn)
 
 
 def _few_digits(rounding: Rounding, digits: int = 2) -> Rounding:
-    return {
-        stage: {key: few_digits(error, digits) for key, error in errors.items()}
-        for stage, errors in rounding.items()
-        if errors and _is_kept(stage)
-    }
+    """Return the rounding of the updates themselves. A stage without numbers shows that rounding
+    decides about later updates (`Sides.is_chaotic`).
+    """
+    kept: Rounding = {}
+    for stage, errors in rounding.items():
+        if stage.update:
+            kept[stage] = {}
+        elif errors and _is_kept(stage):
+            kept[stage] = {key: few_digits(error, digits) for key, error in errors.items()}
+    return kept
 
 
 def _widest(source: Source) -> dict[float, tuple[Rounding, int]]:
