@@ -156,11 +156,15 @@ def record(arguments: Sequence[str]) -> int:
     print(
         f"{asked.out}: {recording.framework}, {len(plan.batches)} updates with "
         f"{plan.optimizer.name}, "
-        f"{len(recording.layers['eval'])} layers, {size / 1e6:.2g} MB, "
+        f"{len(recording.layers['eval'])} layers, {_words_of(size)}, "
         f"{time.perf_counter() - began:.0f} s"
     )
     print("".join(f"{note}\n" for note in recording.notes), end="")
     return 0
+
+
+def _words_of(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} KB"
 
 
 def _parser_of_record() -> cli.Parser:
