@@ -14,7 +14,6 @@ import pytest
 from resnet_fn.config import cli
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.pytest_fixture import parity  # noqa: F401 (a fixture)
-from resnet_fn.parity.trace.drawn import draw
 from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.small_file import load_small
 
@@ -310,6 +309,4 @@ def test_the_file_is_small(tmp_path, flags, most):
     file = tmp_path / "trace.npz"
     assert main(["record", *flags, "--small", "--out", str(file)]) == 0
     assert file.stat().st_size <= most
-    drawn = load_small(file).run.start["conv1.weight"]
-    assert drawn.std() > 0
-    assert drawn.tolist() != draw(1, "weights conv1.weight", drawn.shape, (-1.0, 1.0)).tolist()
+    assert load_small(file).run.start["conv1.weight"].std() > 0
