@@ -4,16 +4,17 @@ import dataclasses
 from collections.abc import Callable
 from functools import partial
 
-from resnet_fn.parity.compare.estimated import Estimate, estimate, recorded_outputs, with_seen
+from resnet_fn.parity.compare.estimated import estimate, recorded_outputs, with_seen
 from resnet_fn.parity.compare.notes import first_found
-from resnet_fn.parity.compare.verdict import Evidence, Request, Verdict, verdict
+from resnet_fn.parity.compare.result import Verdict
+from resnet_fn.parity.compare.verdict import verdict
 from resnet_fn.parity.explain.causes import StageCase, explain
 from resnet_fn.parity.explain.kernel_causes import compiler_causes, possible_faults
 from resnet_fn.parity.explain.rank_causes import worker_causes
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.small import SmallTrace
-from resnet_fn.parity.trace.source import PortSource, ProbeAnswer, Source, StoredSource
+from resnet_fn.parity.trace.source import PortSource, Source, StoredSource
 
 Ladder = Verdict  # the public result of a comparison
 
@@ -47,8 +48,8 @@ def compare_recordings(
         return _by_small_trace(reference, port, names, search, source, port_source)
     if port.unmasked:
         reference = _with_fewer_masks(reference, port, source)
-    again = partial(_judged, reference=reference, names=names, source=source, initialisation=False)
-    result = _judged(port, reference, names, source, initialisation)
+    result = verdict(port, reference, names, source, initialisation)
+    again = partial(verdict, reference=reference, names=names, source=source, initialisation=False)
     return _with_causes(result, port, reference, search, source, port_source, again)
 
 
@@ -66,19 +67,16 @@ def _by_small_trace(
             "reference: a small trace holds no workers; record the reference without --small"
         )
 
-    def estimated(other: Trace) -> Estimate:
-        return estimate(small, other, names)
-
     def again(other: Trace) -> Verdict:
-        one = estimated(other)
-        return _judged(one.port, one.reference, names, source, False)
+        port, reference, _ = estimate(small, other, names)
+        return verdict(port, reference, names, initialisation=False)
 
-    both = estimated(port)
+    port, reference, seen = estimate(small, port, names)
     if isinstance(source, StoredSource):
-        source = dataclasses.replace(source, trace=recorded_outputs(small, both.reference))
-    result = _judged(both.port, both.reference, names, source, False)
-    result = _with_causes(result, both.port, both.reference, search, source, port_source, again)
-    return with_seen(result, small, both.seen)
+        source = dataclasses.replace(source, trace=recorded_outputs(small, reference))
+    result = verdict(port, reference, names, initialisation=False)
+    result = _with_causes(result, port, reference, search, source, port_source, again)
+    return with_seen(result, small, seen)
 
 
 def _with_causes(
@@ -106,19 +104,6 @@ def _with_causes(
     return result.with_causes(first_found(*searches))
 
 
-def _judged(
-    port: Trace, reference: Trace, names: NameMap, source: Source, initialisation: bool
-) -> Verdict:
-    """Return the final verdict, without causes."""
-    evidence = Evidence(source.tie_widths)
-    result = verdict(port, reference, names, evidence, initialisation)
-    while result.request:
-        evidence = dataclasses.replace(evidence, earlier=result)
-        evidence = _answered(evidence, result.request, source)
-        result = verdict(port, reference, names, evidence, initialisation)
-    return result
-
-
 def _with_fewer_masks(reference: Trace, port: Trace, source: Source) -> Trace:
     """Return the reference's trace with the dropout masks that the port has a place for.
 
@@ -138,12 +123,3 @@ def _with_fewer_masks(reference: Trace, port: Trace, source: Source) -> Trace:
     return dataclasses.replace(
         reference, run=run, layers={**layers, "dropout": masked.layers}, rounding=rounding
     )
-
-
-def _answered(evidence: Evidence, request: Request, source: Source) -> Evidence:
-    """Return the evidence with the answer of the reference's source to a request."""
-    if request.tie_width is not None:
-        return dataclasses.replace(evidence, flipped=source.flipped_ties(request.tie_width))
-    answer = source.probe_rounding(request.probes or {}) or ProbeAnswer({})
-    why = f"not measured ({answer.failed})" if answer.failed else ""
-    return dataclasses.replace(evidence, probes=answer.rounding, not_measured=why)

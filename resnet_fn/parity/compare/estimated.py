@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.config.hints import few
+from resnet_fn.parity.compare.result import Seen, Verdict
 from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.compare.verdict import Seen, Verdict
 from resnet_fn.parity.pair.inverse import as_in_reference
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace import stages

@@ -11,12 +11,16 @@ from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.trace.made_up import made_up
-from resnet_fn.parity.trace.stages import ArrayId
+from resnet_fn.parity.trace.stages import ALONE, LOSS_ALONE, ArrayId, StageId
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerAlone(Rule):
     """Compares how both optimizers change random weights by random gradients."""
+
+    id: StageId = ALONE
+    trains: bool = False
+    rounded: bool = False
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison after the first and last update, or None if a side has none."""
@@ -33,15 +37,18 @@ class OptimizerAlone(Rule):
             own = port[update]
             for name, b in names.rename(changes).items():
                 if name in own and not names.parameters[name].added:
-                    allowed = by_random_walk(update, renamed[name], b)
+                    bound = by_random_walk(update, renamed[name], b)
                     array = ArrayId(name, alone=update)
-                    differences.append(allowed.compare(array, own[name], b))
+                    differences.append(bound.compare(array, own[name], b))
         return Stage(self.id, differences)
 
 
 @dataclasses.dataclass(frozen=True)
 class LossAlone(Rule):
     """Compares the losses that both sides compute from the same outputs."""
+
+    id: StageId = LOSS_ALONE
+    rounded: bool = False
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if a side has no loss of its own."""
@@ -58,9 +65,8 @@ class LossAlone(Rule):
             if case not in port:
                 failed.append(words_of_case(case))
                 continue
-            by_kernels = kernels.get(case, 0.0)
-            allowed = by_cancellation(largest, case.factor, b, by_kernels)
-            differences.append(allowed.compare(case, port[case], b))
+            bound = by_cancellation(largest, case.factor, b, kernels.get(case, 0.0))
+            differences.append(bound.compare(case, port[case], b))
         words = f"it fails on {few(failed)} in the port" if failed else ""
         return Stage(self.id, differences, failed=words)
 
