@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import few
-from resnet_fn.parity.record.common import words_of
+from resnet_fn.config.hints import few, words_of
 from resnet_fn.parity.record.side import Side
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.like import Like

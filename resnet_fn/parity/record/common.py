@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import few, first_line
+from resnet_fn.config.hints import few, words_of
 from resnet_fn.parity.trace.data import STATISTICS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import is_array, named_outputs, plain, returned
@@ -81,11 +81,6 @@ def place_of(error: BaseException) -> str:
         if is_of_user(frame.filename)
     ]
     return f" at {lines[-1]}" if lines else ""
-
-
-def words_of(error: BaseException) -> str:
-    """Return an error's class and the first line of its text, as lines for the user have it."""
-    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def what_failed(

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.record.alone import losses_alone
-from resnet_fn.parity.record.common import words_of
 from resnet_fn.parity.record.passes import evaluated, trained
 from resnet_fn.parity.record.side import Side
 from resnet_fn.parity.trace.data import Rounding, Run

@@ -10,8 +10,8 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.record.cells import Attributes, places_of, unchanged, write
-from resnet_fn.parity.record.common import words_of
 from resnet_fn.parity.record.masked_cells import Masks
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,

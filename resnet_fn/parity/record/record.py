@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.hints import first_line, words_of
 from resnet_fn.parity.record.alone import losses_alone
-from resnet_fn.parity.record.common import dropout_notes, place_of, words_of
+from resnet_fn.parity.record.common import dropout_notes, place_of
 from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
 from resnet_fn.parity.record.kernel_errors import kernel_errors
 from resnet_fn.parity.record.passes import evaluated, only_output, trained

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.record import torch_decisions
-from resnet_fn.parity.record.common import words_of
 from resnet_fn.parity.record.torch_decisions import (
     PACKAGE,
     TORCH,

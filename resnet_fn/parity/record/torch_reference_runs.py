@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.record import rounding
-from resnet_fn.parity.record.common import words_of
 from resnet_fn.parity.record.measuring import Measuring
 from resnet_fn.parity.record.side import Measured
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
