@@ -125,6 +125,8 @@ def coverage_of(
     if not probes:
         lines.append("other inputs: there are no probes")
     lines += _masks_left_out(port, reference)
+    for stage in stages:
+        lines += stage.not_exercised
     facts = {
         "batches": many,
         "probes": {name or "the net": sorted(titles) for name, titles in shown.items()},
