@@ -23,6 +23,9 @@ from resnet_fn.parity.trace.source import KernelFault
 _SEEN = 1e-3  # what is further off is no rounding
 
 
+_BCE = r"\bbinary_cross_entropy\(|\b(nn\.BCELoss|BinaryCrossEntropy)\("
+
+
 class _Known(NamedTuple):
     """A fault, with the versions in which it was seen."""
 
@@ -139,6 +142,18 @@ def _nesterov() -> float:
     return float(np.abs(weight.numpy() - 0.85).max())
 
 
+def _one_cross_entropy() -> float:
+    p, y = np.array([0.5], np.float32), np.array([1.0], np.float32)
+    loss = ops.binary_cross_entropy(Tensor(p), Tensor(y))
+    return float(abs(loss.numpy() - np.log(2)))
+
+
+def _cross_entropy_of_zero() -> float:
+    p, y = np.array([0, 0.5], np.float32), np.array([1, 1], np.float32)
+    loss = ops.binary_cross_entropy(Tensor(p), Tensor(y), reduction="none")
+    return float(abs(loss.numpy()[0] - 100))
+
+
 FAULTS = (
     _Known(
         "in graph mode, from the second call on, the gradient of ops.pad",
@@ -155,6 +170,13 @@ FAULTS = (
         _split,
     ),
     _Known("ops.interpolate(mode='bicubic')", ("2.10.",), r"bicubic", _bicubic),
+    _Known("the mean of ops.binary_cross_entropy of 1 number", ("2.10.",), _BCE, _one_cross_entropy),
+    _Known(
+        "ops.binary_cross_entropy of the probability 0, which PyTorch computes as 100,",
+        ("2.10.",),
+        _BCE,
+        _cross_entropy_of_zero,
+    ),
     _Known("an update of mint.optim.SGD", ("2.10.",), r"\bmint\.optim\b", _sgd),
     _Known("an update of nn.Momentum(use_nesterov=True)", ("2.10.",), r"use_nesterov", _nesterov),
 )

@@ -222,17 +222,21 @@ def _kernels(side: Side, run: Run, like: Like | None, layers: dict[str, list[Lay
     If an error is raised, return {} and add a note.
     """
 
-    def results() -> dict[StageId, dict[Any, np.ndarray]]:
+    def of_losses() -> dict[StageId, dict[Any, np.ndarray]]:
         alone = {} if side.workers > 1 else _losses_alone(side, run, like)
-        of_losses = {case: np.asarray(loss) for case, loss in alone.items()}
-        return {**_results(side), LOSS_ALONE: of_losses}
+        return {LOSS_ALONE: {case: np.asarray(loss) for case, loss in alone.items()}}
+
+    def results() -> dict[StageId, dict[Any, np.ndarray]]:
+        return _results(side) | of_losses()
 
     if side.is_reference:
         return {}
     try:
         with side.exact_kernels() as calls:
-            exact = results()
-        if not calls():
+            exact = _results(side)
+        with side.exact_kernels(limits=True) as calls_of_losses:
+            exact |= of_losses()
+        if not (calls() or calls_of_losses()):
             return {}
         computed = results()
         if _largest(_errors(results(), computed)) > _SEEN:
