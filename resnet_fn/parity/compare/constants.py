@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from resnet_fn.config.hints import few
+from resnet_fn.parity.compare.notes import attribute_names
 from resnet_fn.parity.compare.other_runs import OtherRuns
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
@@ -72,6 +73,23 @@ def lines(port: Trace, reference: Trace, names: NameMap, stages: Sequence[Stage]
     # if the reference rejects random numbers, it has a line of its own (`Trace.limits`)
     rest = left_out(reference.run.start, reference.trainable)
     yield from (f"{name}: always {number:g}" for name, number in rest.items())
+
+
+def unsaved(port: Trace, reference: Trace, names: NameMap) -> list[str]:
+    """Return a line for buffers that the reference saves, but the port keeps elsewhere.
+
+    It names first the port's attributes of the same name.
+    """
+    saved = [one for one in reference.run.start if reference.buffers.get(one, False)]
+    missing = without_counterpart(saved, names)
+    if not missing:
+        return []
+    attributes = attribute_names(port.attributes, names).values()
+    held = [name for name in missing if name in attributes]
+    rest = [name for name in missing if name not in held]
+    words = [f"{few(held)}, which the port has as constant attributes"] if held else []
+    words += [few(rest)] if rest else []
+    return [f"what the reference saves and the port does not: {'; '.join(words)}"]
 
 
 _MODES = {"eval": "evaluation mode", "train": "training mode"}
