@@ -188,7 +188,14 @@ def einsum(equation, *operands):
     return product.sum(summed) if summed else product
 
 
-def interpolate(input, size, mode="nearest", align_corners=None):
+def _pairs(factor):
+    return (factor, factor) if isinstance(factor, int | float) else factor
+
+
+def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
+    size = _pair(size) if scale_factor is None else ()
+    if scale_factor is not None:
+        size = [int(n * one) for n, one in zip(input.shape[-2:], _pairs(scale_factor), strict=True)]
     # a matrix along each axis: what torch makes of an identity
     for axis, count in zip((-2, -1), size, strict=True):
         eye = torch.eye(input.shape[axis])[None, None]

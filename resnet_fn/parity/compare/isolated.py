@@ -13,7 +13,7 @@ from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.trace.difference import UNDECIDED
 from resnet_fn.parity.trace.limits import CEILING
-from resnet_fn.parity.trace.made_up import made_up
+from resnet_fn.parity.trace.made_up import LOSS_FACTORS, made_up
 from resnet_fn.parity.trace.stages import ArrayId
 
 
@@ -65,7 +65,16 @@ class LossAlone(Rule):
             allowed = by_cancellation(largest, case.factor, b, by_kernels)
             differences.append(allowed.compare(case, port[case], b))
         words = f"it fails on {few(failed)} in the port" if failed else ""
-        return _without_kernels(Stage(self.id, differences, failed=words), kernels)
+        stage = Stage(self.id, differences, failed=words, not_exercised=_rejected(given))
+        return _without_kernels(stage, kernels)
+
+
+def _rejected(given: Mapping[ArrayId, float]) -> list[str]:
+    """Return a line if the reference's loss fails on multiples of the net's outputs."""
+    accepted = {case.factor for case in given}
+    rejected = [f"× {factor}" for factor in LOSS_FACTORS if factor not in accepted]
+    words = "loss alone: the reference's fails on outputs"
+    return [f"{words} {', '.join(rejected)}"] if rejected else []
 
 
 def _without_kernels(stage: Stage, kernels: Mapping[ArrayId, float]) -> Stage:

@@ -29,6 +29,7 @@ def like_of(reference: Trace, names: NameMap, optimizer: bool) -> Like:
         decays=paired(reference.optimizer_settings.get(DECAY, {}), names),
         train_outputs=run.train_outputs[0],
         dropping=reference.dropping,
+        losses=frozenset(reference.losses_alone),
         layers=names.layers,
     )
 

@@ -213,7 +213,8 @@ def _losses_alone(side: Side, run: Run, like: Like | None) -> dict[ArrayId, floa
         if not named:
             return {}
         given = {named[name]: array for name, array in given.items() if name in named}
-    return losses_alone(side.loss, given, side.plan, example, side.tensor)
+    cases = like.losses if like else None
+    return losses_alone(side.loss, given, side.plan, example, side.tensor, cases)
 
 
 def _kernels(side: Side, run: Run, like: Like | None, layers: dict[str, list[Layer]]) -> Rounding:
