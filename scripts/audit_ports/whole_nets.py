@@ -172,9 +172,7 @@ NETS = {
                 "num_layers": 2,
                 "caption_channels": 16,
             },
-            lambda net, given: net(
-                **given, num_frames=2, height=2, width=2, return_dict=False
-            )[0],
+            lambda net, given: net(**given, num_frames=2, height=2, width=2, return_dict=False)[0],
         ),
         {
             "hidden_states": _numbers(2, 8, 8),
@@ -292,7 +290,10 @@ def main():
         except Exception as error:
             row = {"verdict": "failed", "words": str(error).strip().splitlines()[0]}
         seconds = time.process_time() - began
-        print(json.dumps({"net": name, "check": found[:6], **row, "seconds": round(seconds)}), flush=True)
+        print(
+            json.dumps({"net": name, "check": found[:6], **row, "seconds": round(seconds)}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Right ports of nets that return, hold or get unusual things agree; wrong ones of the same differ."""
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import mindspore
@@ -18,7 +19,7 @@ class Pair(NamedTuple):
     port: Callable[[str], nn.Cell]  # "" or a fault
     fault: str
     batch: Callable[[], Any] = vector
-    losses: dict[str, Any] = {}
+    losses: Any = MappingProxyType({})
 
 
 def chosen(fault: str) -> nn.Cell:
@@ -82,7 +83,9 @@ def embedded(fault: str) -> nn.Cell:
 
 
 def reference_that_embeds() -> t.Module:
-    return theirs(lambda self, ids: self.head(self.part((ids - 1).long()).mean(1)), t.Embedding(9, 8))
+    return theirs(
+        lambda self, ids: self.head(self.part((ids - 1).long()).mean(1)), t.Embedding(9, 8)
+    )
 
 
 def float_ids() -> Any:
@@ -96,7 +99,9 @@ def experts(fault: str) -> nn.Cell:
         made = ops.stack([expert(x) for expert in self.part])
         kept = (best == ops.arange(2).reshape(2, 1)).astype(x.dtype)
         weight = 1.0 if fault else ops.amax(scores, 1)
-        return self.head((made * kept.expand_dims(2)).sum(0) * ops.reshape(weight * kept.sum(0), (-1, 1)))
+        return self.head(
+            (made * kept.expand_dims(2)).sum(0) * ops.reshape(weight * kept.sum(0), (-1, 1))
+        )
 
     return ours(construct, nn.Dense(8, 8), nn.Dense(8, 8), gate=nn.Dense(8, 2))
 

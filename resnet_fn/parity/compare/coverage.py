@@ -113,8 +113,7 @@ def coverage_of(
     if clip:
         acted = sum(norm > clip for norm in norms)
         clipping = f"in {acted} of {len(norms)} updates"
-    lines = [*_too_small(stages), *constants.lines(port, reference, names, stages)]
-    lines += constants.unsaved(port, reference, names)
+    lines = [*_of_stages(stages), *constants.lines(port, reference, names, stages)]
     lines += _of_layers(reference, names, shown)
     if without_gradient:
         lines.append(f"without gradient: {few(sorted(without_gradient))}")
@@ -125,7 +124,7 @@ def coverage_of(
     lines += _probes_left_out(port, reference, names, probed)
     if not probes:
         lines.append("other inputs: there are no probes")
-    lines += [*_masks_left_out(port, reference), *_of_stages(stages)]
+    lines += _masks_left_out(port, reference)
     facts = {
         "batches": many,
         "probes": {name or "the net": sorted(titles) for name, titles in shown.items()},
@@ -154,9 +153,11 @@ def _too_small(stages: Sequence[Stage]) -> Iterator[str]:
         yield f"rate too small to see the change of {few(left)}"
 
 
-def _of_stages(stages: Sequence[Stage]) -> list[str]:
-    """Return what each stage says of itself that its numbers do not show."""
-    return [line for stage in stages for line in stage.not_exercised]
+def _of_stages(stages: Sequence[Stage]) -> Iterator[str]:
+    """Yield what the numbers of stages do not show."""
+    yield from _too_small(stages)
+    for stage in stages:
+        yield from stage.not_exercised
 
 
 def _layer_names(trace: Trace) -> dict[str, str]:

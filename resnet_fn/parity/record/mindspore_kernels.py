@@ -60,8 +60,12 @@ _ADDED, _LOWEST = 1e-12, -100.0
 def _cross_entropy(p: np.ndarray, y: np.ndarray, added: float) -> np.ndarray:
     """Return the binary cross-entropy of each probability."""
     with np.errstate(divide="ignore"):
-        of_one, of_zero = np.log(p + added), np.log(1 - p + added)
-    return -(y * np.maximum(of_one, _LOWEST) + (1 - y) * np.maximum(of_zero, _LOWEST))
+        of_one = np.log(p + added)
+        of_zero = np.log(1 - p + added)
+    of_one = np.maximum(of_one, _LOWEST)
+    of_zero = np.maximum(of_zero, _LOWEST)
+    total: np.ndarray = y * of_one + (1 - y) * of_zero
+    return -total
 
 
 def _without_limit(result: np.ndarray, p: np.ndarray, y: np.ndarray) -> np.ndarray | None:
@@ -70,11 +74,20 @@ def _without_limit(result: np.ndarray, p: np.ndarray, y: np.ndarray) -> np.ndarr
     It is about log(1e-12) where PyTorch's is log(0), and a mean or sum of a single number is twice
     that number.
     """
-    for reduced in (np.asarray, np.mean, np.sum):
-        known = reduced(_cross_entropy(p, y, _ADDED))
-        twice = 2 if p.size == 1 and reduced is not np.asarray else 1
-        if known.shape == result.shape and relative_error(result, twice * known) <= _MOST:
-            return np.asarray(reduced(_cross_entropy(p, y, 0.0)), result.dtype)
+    of_kernel = _cross_entropy(p, y, _ADDED)
+    exact = _cross_entropy(p, y, 0.0)
+    twice = 2 if p.size == 1 else 1
+    ways = (
+        (np.asarray, 1),
+        (np.mean, twice),
+        (np.sum, twice),
+    )
+    for reduced, factor in ways:
+        known = factor * reduced(of_kernel)
+        if known.shape != result.shape:
+            continue
+        if relative_error(result, known) <= _MOST:
+            return np.asarray(reduced(exact), result.dtype)
     return None
 
 
