@@ -119,7 +119,7 @@ def test_imports_go_to_rooms_before():
     assert not wrong
 
 
-def test_no_circle():
+def test_no_imports_form_a_circle():
     TopologicalSorter({name: targets(name) for name in MODULES if name != "__init__"}).prepare()
 
 
@@ -167,7 +167,7 @@ def test_traces_pairs_and_comparisons_need_no_framework():
     assert not wrong
 
 
-def test_nobody_needs_the_ladder_but_the_list_of_public_names():
+def test_only_the_public_names_import_the_ladder():
     others = [name for name in MODULES if room(name) != "parity" and name != "__init__"]
     assert not [
         f"{name} names {target}"

@@ -29,7 +29,7 @@ from resnet_fn.runtime.user_files import imports_beside, load_function
 from resnet_fn.runtime.workers import Workers, join
 
 if TYPE_CHECKING:
-    from resnet_fn.parity.compare.verdict import Verdict
+    from resnet_fn.parity.compare.result import Verdict
 
 _LIVE = """examples:
   python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5
@@ -212,7 +212,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     cli.raise_usage_errors(
         (
             reference.file and not (asked.net or asked.model),
-            f"--net: the trace is of {reference.file.partition(',')[0]}, which is no net of this "
+            f"--net: the trace is of {reference.file_name}, which is no net of this "
             "package; give --net FILE:FUNCTION, its port to MindSpore",
         )
     )
@@ -306,7 +306,7 @@ def _source_of(reference: Trace, asked: Asked) -> Source:
     """Return what a trace can still be asked: of its torch module, too, if --reference names it."""
     if not (place := asked.searched):
         return StoredSource(reference)
-    path, recorded = Path(place.rpartition(":")[0]), reference.file.partition(",")[0]
+    path, recorded = Path(place.rpartition(":")[0]), reference.file_name
     other = recorded and path.is_file() and not reference.file.endswith(sha256_of_file(path))
     cli.raise_usage_errors(
         (

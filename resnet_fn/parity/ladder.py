@@ -4,13 +4,14 @@ import dataclasses
 from functools import partial
 
 from resnet_fn.parity.compare.notes import first_found
-from resnet_fn.parity.compare.verdict import Evidence, Request, Verdict, verdict
+from resnet_fn.parity.compare.result import Verdict
+from resnet_fn.parity.compare.verdict import verdict
 from resnet_fn.parity.explain.causes import StageCase, explain
 from resnet_fn.parity.explain.kernel_causes import compiler_causes, possible_faults
 from resnet_fn.parity.explain.rank_causes import worker_causes
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.source import PortSource, ProbeAnswer, Source, StoredSource
+from resnet_fn.parity.trace.source import PortSource, Source, StoredSource
 
 Ladder = Verdict  # the public result of a comparison
 
@@ -42,11 +43,11 @@ def compare_recordings(
     source = source or StoredSource(reference)
     if port.unmasked:
         reference = _with_fewer_masks(reference, port, source)
-    result = _judged(port, reference, names, source, initialisation)
+    result = verdict(port, reference, names, source, initialisation)
     stage = result.first_computed
     if stage is None:
         return result
-    again = partial(_judged, reference=reference, names=names, source=source, initialisation=False)
+    again = partial(verdict, reference=reference, names=names, source=source, initialisation=False)
     # later stages differ because this stage does
     rounded = dataclasses.replace(reference, rounding=result.rounding)
     case = StageCase(stage, result.layers, port, rounded, names, source)
@@ -55,19 +56,6 @@ def compare_recordings(
         searches.insert(0, partial(compiler_causes, result, port_source, again))
         searches.append(partial(possible_faults, result, port_source))
     return result.with_causes(first_found(*searches))
-
-
-def _judged(
-    port: Trace, reference: Trace, names: NameMap, source: Source, initialisation: bool
-) -> Verdict:
-    """Return the final verdict, without causes."""
-    evidence = Evidence(source.tie_widths)
-    result = verdict(port, reference, names, evidence, initialisation)
-    while result.request:
-        evidence = dataclasses.replace(evidence, earlier=result)
-        evidence = _answered(evidence, result.request, source)
-        result = verdict(port, reference, names, evidence, initialisation)
-    return result
 
 
 def _with_fewer_masks(reference: Trace, port: Trace, source: Source) -> Trace:
@@ -89,12 +77,3 @@ def _with_fewer_masks(reference: Trace, port: Trace, source: Source) -> Trace:
     return dataclasses.replace(
         reference, run=run, layers={**layers, "dropout": masked.layers}, rounding=rounding
     )
-
-
-def _answered(evidence: Evidence, request: Request, source: Source) -> Evidence:
-    """Return the evidence with the answer of the reference's source to a request."""
-    if request.tie_width is not None:
-        return dataclasses.replace(evidence, flipped=source.flipped_ties(request.tie_width))
-    answer = source.probe_rounding(request.probes or {}) or ProbeAnswer({})
-    why = f"not measured ({answer.failed})" if answer.failed else ""
-    return dataclasses.replace(evidence, probes=answer.rounding, not_measured=why)

@@ -21,6 +21,10 @@ from resnet_fn.parity.trace.difference import DIFFERS
 class Constants(OtherRuns):
     """Compares on runs in which both sides have the same random numbers for constant arrays."""
 
+    def others(self, sides: Sides) -> Sequence[Sides]:
+        """Return the sides of the runs with these numbers."""
+        return sides.with_constants
+
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if it decides nothing (`lines` has the reason)."""
         drawn = drawn_names(sides.reference.run)
@@ -49,9 +53,7 @@ def drawn_names(run: Run) -> list[str]:
 
 def without_counterpart(drawn: Sequence[str], names: NameMap) -> list[str]:
     """Return the drawn arrays of the reference from which no array of the port is built."""
-    first = {one: group[0] for group in names.tied for one in group}
-    paired = {one for name in names.parameters for one in names.sources(name)}
-    return [name for name in drawn if first.get(name, name) not in paired]
+    return [name for name in drawn if names.first(name) not in names.paired]
 
 
 def lines(port: Trace, reference: Trace, names: NameMap, stages: Sequence[Stage]) -> Iterator[str]:

@@ -6,27 +6,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.compare.allowed import (
-    MASK_SCALE,
-    SETTINGS,
-    are_apart,
-    never_varies,
-    within,
-    would_be_apart,
-)
+from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, within
+from resnet_fn.parity.compare.draws import are_apart, never_varies, would_be_apart
 from resnet_fn.parity.compare.outcomes import outcomes_are_apart, outcomes_decide
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage
 from resnet_fn.parity.trace.data import Drop, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.masks import pair_drops, takes_mask
-from resnet_fn.parity.trace.stages import DROPOUT
+from resnet_fn.parity.trace.stages import DROPOUT, StageId
 
 
 @dataclasses.dataclass(frozen=True)
-class Dropout(Rule):
+class Dropout(TraceRule):
     """Compares the dropouts of both nets, if there are any."""
+
+    id: StageId = DROPOUT
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if neither net drops anything."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from resnet_fn.parity.compare.allowed import OUTCOMES, RARE_OUTCOMES
+from resnet_fn.parity.compare.draws import OUTCOMES, RARE_OUTCOMES
 from resnet_fn.parity.trace.data import Outcomes
 
 _Result = tuple[float, float, int]  # of `Outcomes.seen`

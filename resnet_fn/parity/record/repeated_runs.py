@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.limits import REPEATS
 
@@ -43,7 +43,7 @@ def repeated(
     try:
         return _repeated(make_run(compiled), share, is_enough, most)
     except Exception as error:
-        fault = f"{type(error).__name__}: {first_line(error)}"
+        fault = words_of(error)
     try:
         runs = _repeated(make_run(False), share, is_enough, most)
         return runs._replace(error=fault if compiled else "")
@@ -65,7 +65,7 @@ def _repeated(
     while further + 1 < most or (not others and further < min(enough, _MOST)):
         first, last = outputs[0], run()
         further += 1
-        is_other = first.shape != last.shape or relative_error(last, first) > _SAME
+        is_other = relative_error(last, first) > _SAME
         others += is_other
         outputs.append(last if is_other else first)  # memory for one of several equal ones
         if others and is_enough(outputs):

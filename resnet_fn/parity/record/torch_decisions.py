@@ -107,7 +107,7 @@ class Call(NamedTuple):
             return None
         part = self._step_of(result)
         # without rounding there is nothing to decide
-        return part if part is not None and any(map(_is_float, self._operands())) else None
+        return part if part is not None and any(map(is_float, self._operands())) else None
 
     def _step_of(self, result: Any) -> Any:
         """Return the part of the result that changes by steps, or None if nothing does."""
@@ -120,7 +120,7 @@ class Call(NamedTuple):
         steps = self.plain in _STEPS or self.plain in _WRAPS
         if self.kwargs.get("rounding_mode") is not None:
             steps = True
-        if steps and _is_float(result):
+        if steps and is_float(result):
             return result.detach()
         if not isinstance(result, tuple):
             return None
@@ -168,7 +168,8 @@ def _gathered(call: Call, result: Any, indices: torch.Tensor) -> Any:
     return type(result)((values, indices.clone()))
 
 
-def _is_float(leaf: Any) -> bool:
+def is_float(leaf: Any) -> bool:
+    """Return whether a value is a tensor of floating-point numbers."""
     return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
 
 
@@ -179,7 +180,7 @@ def _is_whole(leaf: Any) -> bool:
 
 
 def _has_fraction(leaf: Any) -> bool:
-    if not _is_float(leaf):
+    if not is_float(leaf):
         return False
     return not bool(whole_numbers(leaf.detach()).all())
 

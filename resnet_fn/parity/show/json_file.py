@@ -5,7 +5,7 @@ from typing import Any
 
 from resnet_fn.config.cli import write_text
 from resnet_fn.parity.compare.probes import Finding
-from resnet_fn.parity.compare.verdict import Verdict
+from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import Difference
 from resnet_fn.runtime.disk import finite_or_null

@@ -7,8 +7,8 @@ import numpy as np
 
 from resnet_fn.config.cli import write_text
 from resnet_fn.parity.compare.coverage import NOT_COMPARED
+from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
-from resnet_fn.parity.compare.verdict import Verdict
 from resnet_fn.parity.show.table import COLUMNS, cells, findings, settings
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import (

@@ -3,8 +3,8 @@
 import math
 from collections import Counter
 
+from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
-from resnet_fn.parity.compare.verdict import Verdict
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import OK, ROUNDING, UNDECIDED, WIDE
 from resnet_fn.parity.trace.stages import GRADIENTS

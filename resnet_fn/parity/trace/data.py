@@ -189,7 +189,8 @@ class Trace:
     # the reference's dropouts whose masks this side could not use, by title
     unmasked: list[str] = field(default_factory=list)
     probes: Probes = field(default_factory=dict)  # results on other inputs; {}: not computed
-    # limits of the reference's functions that no number reaches
+    # what no run of the reference exercises, a line each: limits that no number reaches, constants
+    # without random numbers, outputs on which its loss fails
     limits: list[str] = field(default_factory=list)
     file: str = ""  # the user's file, "net.py, SHA-256 …"; empty for a net of this package
     # initial values of several nets (`several_builds`)
@@ -202,6 +203,11 @@ class Trace:
     optimizer_settings: dict[str, dict[str, float]] = field(default_factory=dict)
     # the trace of each of several workers, in the order of ranks; rank 0 has `run`
     workers: list["Trace"] = field(default_factory=list)
+
+    @property
+    def file_name(self) -> str:
+        """The name of the user's file, without its hash."""
+        return self.file.partition(",")[0]
 
     @property
     def dropping(self) -> Dropping:

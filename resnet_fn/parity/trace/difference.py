@@ -17,6 +17,8 @@ from resnet_fn.parity.trace.stages import ArrayId
 # the worst last
 VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"
 
+AGREES = OK, ROUNDING
+
 FITS = 1e-3  # relative error up to which a cause explains a difference
 
 # Numbers above this times the median, such as −1e4 in a mask, would hide all others in a norm. Both
@@ -107,7 +109,7 @@ class Difference:
     def is_lent(self) -> bool:
         """Whether the array passes only by a bound above `WIDE`, or by ties."""
         if self.why == TIES:
-            return self.verdict in (OK, ROUNDING)
+            return self.verdict in AGREES
         return self.verdict == ROUNDING and ROUNDING_FACTOR * self.rounding > WIDE
 
     @property
@@ -130,6 +132,11 @@ def norm(array: Any) -> float:
     """Return ‖array‖, computed in float64."""
     # in float32, 1e-23 squared would be 0
     return float(np.linalg.norm(np.asarray(array, np.float64)))
+
+
+def same_numbers(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return where two arrays have the same number, the same infinity, or both NaN."""
+    return (a == b) | (np.isnan(a) & np.isnan(b))
 
 
 def are_integers(*arrays: Any) -> bool:
@@ -253,8 +260,7 @@ def difference(
         apart = _apart(port, reference) if exact else np.abs(a - b)
     unclear = ~np.isfinite(apart)
     if unclear.any():
-        equal = (a == b) | (np.isnan(a) & np.isnan(b))
-        apart = np.where(unclear, np.where(equal, 0.0, np.inf), apart)
+        apart = np.where(unclear, np.where(same_numbers(a, b), 0.0, np.inf), apart)
     place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
     finite = np.isfinite(a) & np.isfinite(b) if unclear.any() else ...
     norms = norm(a[finite]) * norm(b[finite])

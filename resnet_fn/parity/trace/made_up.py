@@ -13,9 +13,6 @@ KEPT = (1, UPDATES)
 
 RATES = [0.1 * 0.98**update for update in range(UPDATES)]
 
-# the net's outputs are multiplied by these factors before a loss alone is computed
-LOSS_FACTORS = (1, 10, 100)
-
 # how many random numbers are drawn for an array; a larger array repeats these numbers
 _PERIOD = 4093
 

@@ -15,6 +15,7 @@ from resnet_fn.parity.compare.constants import unsaved, without_counterpart
 from resnet_fn.parity.compare.coverage import coverage_of
 from resnet_fn.parity.compare.initial import initial_stage
 from resnet_fn.parity.compare.probes import Probed
+from resnet_fn.parity.compare.sides import sides_of
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.variations import variations
@@ -74,7 +75,7 @@ def lines_of(inputs: list[Any], probes: tuple[str, ...] = ()) -> list[str]:
     one = Trace("PyTorch", plan_of(Recipe(), batches), {}, {"eval": []}, run)
     names = NameMap("names", {}, {}, ())
     probed = Probed(agreed={"": probes})
-    return list(coverage_of(one, one, names, (), (), probed, ()).not_exercised)
+    return list(coverage_of(sides_of(one, one, names, {}, ()), (), probed).not_exercised)
 
 
 def test_inputs_that_never_change_have_a_line():

@@ -6,7 +6,7 @@ from types import SimpleNamespace as Namespace
 import numpy as np
 import pytest
 
-from resnet_fn.parity.compare.allowed import RARE_OUTCOMES
+from resnet_fn.parity.compare.draws import RARE_OUTCOMES
 from resnet_fn.parity.compare.dropout import dropout_stage
 from resnet_fn.parity.compare.outcomes import outcomes_are_apart, outcomes_decide
 from resnet_fn.parity.record.outcomes import outcomes_of
