@@ -188,28 +188,16 @@ def einsum(equation, *operands):
     return product.sum(summed) if summed else product
 
 
-def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
-    axes = (-2, -1)[4 - input.ndim :]
-    if scale_factor is not None:
-        size = [int(input.shape[axis] * scale_factor) for axis in axes]
+def interpolate(input, size, mode="nearest", align_corners=None):
     # a matrix along each axis: what torch makes of an identity
-    for axis, count in zip(
-        axes, (size,) * len(axes) if isinstance(size, int) else size, strict=True
-    ):
+    for axis, count in zip((-2, -1), size, strict=True):
         eye = torch.eye(input.shape[axis])[None, None]
         matrix = torch.nn.functional.interpolate(
-            eye,
-            (eye.shape[-2], count),
-            mode="bilinear" if mode == "linear" else mode,
-            align_corners=align_corners,
+            eye, (eye.shape[-2], count), mode=mode, align_corners=align_corners
         )
         moved = input.swapaxes(axis, -1)
         input = ops.matmul(moved, Tensor(matrix[0, 0].numpy())).swapaxes(axis, -1)
     return input
-
-
-def topk(input, k, dim=-1):
-    return ops.topk(input, k, dim)
 
 
 def rms_norm(input, gamma, epsilon=1e-6):
@@ -248,10 +236,7 @@ _FUNCTIONAL = {
     ),
 }
 _MINT = {
-    **{
-        one.__name__: one
-        for one in (softmax, norm, topk, arange, linspace, full, cumsum, roll, einsum)
-    },
+    **{one.__name__: one for one in (softmax, norm, arange, linspace, full, cumsum, roll, einsum)},
     "zeros_like": _like(ops.zeros_like),
     "ones_like": _like(ops.ones_like),
     "full_like": _like(ops.full_like),
