@@ -17,7 +17,8 @@ TESTS = Path(__file__).parent
 # level's modules.
 ROOMS_TEXT = """
 config runtime data models update checkpoint weights recipes evaluation telemetry report run parity.trace
-parity.record parity.pair parity.compare parity.explain parity.show parity.reference parity.inputs parity inspect
+parity.record parity.pair parity.compare parity.explain parity.show parity.reference parity.inputs parity.ways parity
+inspect
 doctor commands
 """
 ROOMS = ROOMS_TEXT.split()
@@ -44,6 +45,7 @@ WITH_TORCH = (  # modules, or beginnings of their names, that need PyTorch to be
     "parity.explain.search",
     "parity.explain.sequences",
     "parity.explain.torch_search",
+    "parity.ways.torch_",
 )
 
 
@@ -182,6 +184,7 @@ def test_only_declared_packages_are_imported_with_a_module():
         top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
         roots = {word.partition(".")[0] for node in top for word in imports(node)} - {"resnet_fn"}
         allowed = RUNTIME | ({"torch"} if name.startswith(WITH_TORCH) else set())
+        allowed |= {"pytest"} if name == "parity.pytest_fixture" else set()  # tests import it
         assert roots <= allowed | sys.stdlib_module_names, name
 
 

@@ -284,10 +284,8 @@ class MindSporeSide:
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates through the step, and put the weights back."""
-        custom, decays = self._custom_optimizer, ""
-        if not custom:
-            custom, decays = plan_optimizer(self._net, self.plan.optimizer, like)
-        attributes, stepper = Attributes(self._net), self._stepper(custom)
+        attributes = Attributes(self._net)
+        stepper, decays = self.stepper(like)
 
         def put_back() -> None:
             attributes.put_back()
@@ -308,9 +306,13 @@ class MindSporeSide:
         self.notes += [decays] if decays else []
         return run
 
-    def _stepper(self, optimizer: Optimizer) -> MindSporeStepper:
+    def stepper(self, like: Like | None = None) -> tuple[MindSporeStepper, str]:
+        """Return what makes the updates, and a note if weight decays are the reference's."""
         updates, schedule = range(len(self.plan.batches)), self._schedule
-        return MindSporeStepper(
+        optimizer, decays = self._custom_optimizer, ""
+        if not optimizer:
+            optimizer, decays = plan_optimizer(self._net, self.plan.optimizer, like)
+        stepper = MindSporeStepper(
             self._net,
             self.plan,
             rates=[schedule(one) for one in updates] if schedule else list(self.plan.rates),
@@ -323,6 +325,7 @@ class MindSporeSide:
             workers=self._workers,
             start=self._start,
         )
+        return stepper, decays
 
     def _record_run(
         self, stepper: MindSporeStepper, like: Like | None, put_back: Callable[[], None]

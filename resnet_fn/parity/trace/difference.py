@@ -55,6 +55,8 @@ class Difference:
     # limit
     why: str = field(default="", compare=False)
     unsure: str = ""  # why the array decides nothing whatever its numbers are; empty otherwise
+    # whether the reference's numbers are estimates, so that only `relative` is shown
+    estimated: bool = False
 
     @property
     def name(self) -> str:
@@ -120,12 +122,14 @@ class Difference:
         bound = max(NEVER_BEYOND, ROUNDING_FACTOR * self.rounding)
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 
-    def values(self) -> str:
+    def values(self, port: str = "in the port", reference: str = "in the reference") -> str:
         """Return both values at the largest difference, as in "0.12 in the port, 0.13 in the
-        reference at [0, 3]".
+        reference at [0, 3]"; of estimates only the relative error.
         """
+        if self.estimated:
+            return f"about {self.relative:.2g} of the reference's norm apart"
         place = f" at {list(self.place)}" if self.place else ""
-        return f"{self.port:.9g} in the port, {self.reference:.9g} in the reference{place}"
+        return f"{self.port:.9g} {port}, {self.reference:.9g} {reference}{place}"
 
 
 def norm(array: Any) -> float:
