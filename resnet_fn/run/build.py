@@ -29,6 +29,7 @@ from resnet_fn.models.parts import group_of
 from resnet_fn.recipes import chosen, demanded
 from resnet_fn.run.own_net import watch_first_update
 from resnet_fn.run.prefetch import Prefetcher
+from resnet_fn.runtime import instructions
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
@@ -197,6 +198,7 @@ def build_run(
     labels = dataset.train.labels
     weights = class_weights(recipe.class_weights, dataset.classes, labels, recipe.sampling, saved)
     balance = class_balance(recipe.sampling, weights, len(dataset.classes), labels)
+    _choose_instructions(recipe, options, workers, checkpoint, own)
     net = own.net if own else build_net(recipe, dataset.input)
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
@@ -260,3 +262,23 @@ def build_run(
             (lambda name: name.split(".")[0]) if own else group_of,
         ),
     )
+
+
+def _choose_instructions(
+    recipe: Recipe,
+    options: RunOptions,
+    workers: Workers,
+    checkpoint: Checkpoint | None,
+    own: Own | None,
+) -> None:
+    """Choose how convolutions are computed, before the net is built, and compare the choice between
+    the workers.
+    """
+    before = ""
+    if checkpoint:
+        layout = checkpoint.state["parallel_layout"]
+        were_products = layout.get("convolutions") == instructions.PRODUCTS
+        before = instructions.PRODUCTS if were_products else instructions.STANDARD
+    is_simple = not own and (recipe.precision, options.mode) == ("fp32", "graph")
+    instructions.choose_for(recipe.model if is_simple else "", before)
+    check_settings(workers)

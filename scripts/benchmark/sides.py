@@ -121,12 +121,12 @@ def model_train(spec: dict[str, Any]) -> Run:
     import mindspore
     from mindspore import Tensor, nn, ops
 
-    from resnet_fn.models.winograd import use_winograd
+    from resnet_fn.models.winograd import use_products
     from resnet_fn.update.groups import weight_decay_groups
 
     mindspore.set_context(mode=mindspore.GRAPH_MODE)
     net, chosen = build(spec), recipe(spec)
-    use_winograd(net, False)
+    use_products(net, False)
     pairs = weight_decay_groups(net, chosen.weight_decay)
     groups = [
         {"params": [p for p, decay in pairs if decay], "weight_decay": chosen.weight_decay},

@@ -7,7 +7,7 @@ from mindspore import Tensor, ops
 
 from resnet_fn.models import create_model
 from resnet_fn.models.resnet import BasicBlock, Design, ResNet
-from resnet_fn.models.winograd import Conv2d, convolve, standard_operations, use_winograd
+from resnet_fn.models.winograd import Conv2d, convolve, standard_operations, use_products
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -101,7 +101,7 @@ def test_all_operations_are_mindspores_and_end(gate, gates):
         Design(BasicBlock, (1, 1), (16, 32), stem="cifar", attention=gate), 3, image_size=16
     )
     net.set_train(False)
-    use_winograd(net)
+    use_products(net)
     images = Tensor(np.random.default_rng(0).normal(size=(2, 3, 16, 16)).astype(np.float32))
     before, own = net(images).asnumpy(), by_products(net)
     assert len(own[1]) == gates
