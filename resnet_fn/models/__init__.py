@@ -10,11 +10,11 @@ from resnet_fn.config.hints import closest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models.attention import GlobalDepthwise
+from resnet_fn.models.convolution import use_products
 from resnet_fn.models.init import initialise
 from resnet_fn.models.layers import Dense
 from resnet_fn.models.parts import freeze
 from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, batch_norm
-from resnet_fn.models.winograd import use_products
 
 MODELS: dict[str, Design] = {
     "resnet18": Design(BasicBlock, (2, 2, 2, 2)),

@@ -21,30 +21,58 @@ class Columns(nn.Cell):
 
     def __init__(self, size: int, stride: int, outputs: int) -> None:
         super().__init__()
-        self.stride, padding = stride, size // 2
+        self.stride = stride
+        padding = size // 2
         self.cut = ops.Im2Col(size, stride, 1, padding)
-        settings: dict[str, Any] = {"pad_mode": "pad", "pad": padding, "stride": (stride, stride)}
-        settings["pad_list"] = (padding,) * 4
-        self.gradient_of_x = ops.Conv2DBackpropInput(outputs, (size, size), **settings)
-        self.gradient_of_weight = Conv2DBackpropFilter(outputs, (size, size), **settings)
+        settings: dict[str, Any] = {
+            "kernel_size": (size, size),
+            "pad_mode": "pad",
+            "pad": padding,
+            "pad_list": (padding,) * 4,
+            "stride": (stride, stride),
+        }
+        self.gradient_of_x = ops.Conv2DBackpropInput(outputs, **settings)
+        self.gradient_of_weight = Conv2DBackpropFilter(outputs, **settings)
 
     def construct(self, x: Tensor, weight: Tensor) -> Tensor:
         """Map [N, C, H, W] and [O, C, size, size] to [N, O, H', W']."""
         n, _, height, width = x.shape
         outputs = weight.shape[0]
         matrix = weight.reshape(outputs, -1)
-        values = matrix.shape[1]
-        shape = (-1, outputs, -(-height // self.stride), -(-width // self.stride))
-        # One slice is enough if the columns are not larger than the outputs.
-        step = -(-n // _SLICES) if values > outputs else n
-        parts = ()
+        new_height = -(-height // self.stride)
+        new_width = -(-width // self.stride)
+        step = n
+        if matrix.shape[1] > outputs:  # the columns are larger than the outputs
+            step = -(-n // _SLICES)
+        slices = []
         for start in range(0, n, step):
             columns = self.cut(x[start : start + step])
-            columns = columns.reshape(columns.shape[0], values, -1)
-            parts += (ops.matmul(matrix, columns).reshape(shape),)
-        return parts[0] if len(parts) == 1 else ops.concat(parts)
+            columns = columns.reshape(
+                -1,
+                matrix.shape[1],
+                new_height * new_width,
+            )
+            y = ops.matmul(matrix, columns)
+            slices.append(y)
+        y = slices[0]
+        if len(slices) > 1:
+            y = ops.concat(slices)
+        return y.reshape(
+            n,
+            outputs,
+            new_height,
+            new_width,
+        )
 
-    def bprop(self, x: Tensor, weight: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
+    def bprop(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        out: Tensor,
+        dout: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         """Return the gradients of images and weight."""
-        of_x = self.gradient_of_x(dout, weight, x.shape)
-        return of_x, self.gradient_of_weight(dout, x, weight.shape)
+        return (
+            self.gradient_of_x(dout, weight, x.shape),
+            self.gradient_of_weight(dout, x, weight.shape),
+        )

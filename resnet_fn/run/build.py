@@ -29,7 +29,7 @@ from resnet_fn.models.parts import group_of
 from resnet_fn.recipes import chosen, demanded
 from resnet_fn.run.own_net import watch_first_update
 from resnet_fn.run.prefetch import Prefetcher
-from resnet_fn.runtime import instructions
+from resnet_fn.runtime import instructions, process
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
@@ -271,9 +271,11 @@ def _choose_instructions(
     checkpoint: Checkpoint | None,
     own: Own | None,
 ) -> None:
-    """Choose how convolutions are computed, before the net is built, and compare the choice between
-    the workers.
+    """Choose how convolutions are computed on a CPU, before the net is built, and compare the
+    choice between the workers.
     """
+    if process.started["device"] != "CPU":
+        return
     before = ""
     if checkpoint:
         layout = checkpoint.state["parallel_layout"]

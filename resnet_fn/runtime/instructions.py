@@ -49,7 +49,7 @@ class Choice(NamedTuple):
 
 
 _may_choose = False  # see `allow_choice`
-_made = Choice(STANDARD, "no training began")
+_made = Choice(STANDARD, "only trainings on a CPU choose")
 
 
 def this_cpu() -> Cpu:

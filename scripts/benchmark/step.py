@@ -18,6 +18,8 @@ OTHERS = (
     "torch",
     "torch_compile",
     "model_train",
+    "ours_avx2",
+    "ours_all",
 )
 AGAINST = {"against": (OTHERS[0], f"others, with commas: {', '.join(OTHERS)}")}
 FLAGS = {**NET, "processes": (3, "starts of each side"), **AGAINST, **THREADS}

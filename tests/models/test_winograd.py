@@ -6,8 +6,9 @@ import pytest
 from mindspore import Tensor, ops
 
 from resnet_fn.models import create_model
+from resnet_fn.models.convolution import Conv2d, standard_operations, use_products
 from resnet_fn.models.resnet import BasicBlock, Design, ResNet
-from resnet_fn.models.winograd import Conv2d, convolve, standard_operations, use_products
+from resnet_fn.models.winograd import convolve
 
 pytestmark = pytest.mark.usefixtures("device")
 
