@@ -6,18 +6,20 @@ from collections.abc import Iterator
 import mindspore
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.models.columns import Columns
+from resnet_fn.models.products import Columns, Winograd
 from resnet_fn.models.winograd import convolve
 from resnet_fn.runtime import instructions
 
 LEAST_CHANNELS = 16  # fewest input channels for `convolve`; a stem with 1 to 3 is not faster
+_CELLS = {"strided winograd": Winograd, "columns": Columns}
 
 
 class Conv2d(nn.Conv2d):
     """Computes `nn.Conv2d` by MindSpore's operation, or by matrix products.
 
-    `way` is "" for the operation, "winograd" for `convolve`, "sampled" for a 1x1 convolution after
-    taking every second row and column, or "columns" for `Columns`.
+    `way` is "" for the operation, "winograd" for `convolve` at stride 1, "strided winograd" or
+    "columns" for the cells `Winograd` and `Columns`, or "sampled" for a 1x1 convolution after taking
+    every second row and column.
     """
 
     way = ""
@@ -25,11 +27,11 @@ class Conv2d(nn.Conv2d):
     def construct(self, x: Tensor) -> Tensor:
         """Map [N, C, H, W] to [N, O, H', W']."""
         if self.way == "winograd":
-            return convolve(x, self.weight, self.stride[0])
+            return convolve(x, self.weight)
         if self.way == "sampled":
             return self.pointwise(self.sample(x), self.weight)
-        if self.way == "columns":
-            return self.columns(x, self.weight)
+        if self.way in ("strided winograd", "columns"):
+            return self.products(x, self.weight)
         return super().construct(x)
 
     def fitting_way(self, all_products: bool = False) -> str:
@@ -41,15 +43,17 @@ class Conv2d(nn.Conv2d):
         if (self.dilation, self.group, self.has_bias) != ((1, 1), 1, False):
             return ""
         size, stride = self.kernel_size, self.stride
-        usual = size in ((1, 1), (3, 3), (7, 7)) and self.padding == size[0] // 2
-        if not usual or stride not in ((1, 1), (2, 2)):
-            return ""
         deep = self.in_channels >= LEAST_CHANNELS
-        if size == (3, 3) and deep and (all_products or stride == (1, 1)):
+        is_usual = size in ((1, 1), (3, 3), (7, 7)) and self.padding == size[0] // 2
+        if not is_usual or stride not in ((1, 1), (2, 2)):
+            return ""
+        if size == (3, 3) and deep and stride == (1, 1):
             return "winograd"
         if not all_products or (size, stride) == ((1, 1), (1, 1)):
             return ""
-        return "sampled" if size == (1, 1) else "columns"
+        if size == (1, 1):
+            return "sampled"
+        return "strided winograd" if size == (3, 3) and deep else "columns"
 
     def is_product(self) -> bool:
         """Return whether the convolution runs as matrix products, in a way or by MindSpore."""
@@ -61,8 +65,8 @@ class Conv2d(nn.Conv2d):
         if way == "sampled":
             self.sample = ops.AvgPool(1, 2, "valid")  # the mean of one pixel is exact
             self.pointwise = ops.Conv2D(self.out_channels, 1)
-        if way == "columns":
-            self.columns = Columns(self.kernel_size[0], self.stride[0], self.out_channels)
+        if way in _CELLS:
+            self.products = _CELLS[way](self.kernel_size[0], self.stride[0], self.out_channels)
         self.way = way
 
 

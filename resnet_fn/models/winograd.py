@@ -27,6 +27,7 @@ POINTS = (0.0, 0.75, -0.75, 1.5, -1.5)
 _times_transposed = ops.MatMul(transpose_b=True)
 _transposed_times = ops.MatMul(transpose_a=True)
 _batch_times_transposed = ops.BatchMatMul(transpose_b=True)
+_batch_times = ops.BatchMatMul()
 _batch_transposed_times = ops.BatchMatMul(transpose_a=True)
 
 Matrices = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -135,6 +136,13 @@ def _matrices(
     )
 
 
+def _filtered(weight: Tensor, filters: Tensor) -> Tensor:
+    """Return a weight [O, C, 3, 3] as factors of the products, [products, O, C]."""
+    o, c = weight.shape[:2]
+    taps = weight.reshape(o * c, TAPS**2)
+    return _times_transposed(filters, taps).reshape(-1, o, c)
+
+
 def convolve(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     """Compute a 3x3 convolution of stride 1 or 2 and padding 1, from float32 [N, C, H, W] to [N, O,
     H', W'].
@@ -142,21 +150,41 @@ def convolve(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     # Below, a and b count products along width and height, and s and t count tiles. Products with a
     # transposed right side move the last axis to the front without a copy.
     n, c, height, width = x.shape
-    o = weight.shape[0]
     into_height, out_height, into_width, out_width, filters = _matrices(height, width, stride)
     products, rows, new_height = out_height.shape
-    square = products**2
-    taps = weight.reshape(o * c, TAPS**2)
-    u = _times_transposed(filters, taps)
-    u = u.reshape(square, o, c)  # ab, O, C
+    u = _filtered(weight, filters)  # ab, O, C
     x = x.reshape(n * c * height, width)
     v = _times_transposed(into_width, x)  # a s, N C H
     v = v.reshape(products, -1, height)
     v = _batch_times_transposed(into_height, v)  # a, b t, s N C
-    v = v.reshape(square, -1, c)
+    v = v.reshape(products**2, -1, c)
     m = _batch_times_transposed(v, u)  # ab, t s N, O
     m = m.reshape(products, rows, -1)
     y = _batch_transposed_times(m, out_height)  # a, s N O, H'
     y = y.reshape(out_width.shape[0], -1)
     y = _transposed_times(y, out_width)  # N O H', W'
-    return y.reshape(n, o, new_height, -1)
+    return y.reshape(n, -1, new_height, out_width.shape[1])
+
+
+def gradient_of_input(given: Tensor, weight: Tensor, shape: tuple[int, ...], stride: int) -> Tensor:
+    """Return the gradient of the `convolve` input of this shape, for the output's gradient
+    `given`.
+    """
+    # These are the steps of `convolve`, each transposed, in reverse order.
+    n, o, new_height, new_width = given.shape
+    height, width = shape[2:]
+    into_height, out_height, into_width, out_width, filters = _matrices(height, width, stride)
+    products, rows, _ = out_height.shape
+    # Without `depend`, MindSpore would keep the forward pass's factors, which are large.
+    u = _filtered(ops.depend(weight, given), filters)
+    y = given.reshape(n * o * new_height, new_width)
+    y = _times_transposed(out_width, y)
+    y = y.reshape(products, -1, new_height)
+    m = _batch_times_transposed(out_height, y)
+    m = m.reshape(products**2, -1, o)
+    v = _batch_times(m, u)
+    v = v.reshape(products, rows, -1)
+    v = _batch_transposed_times(v, into_height)
+    v = v.reshape(out_width.shape[0], -1)
+    x = _transposed_times(v, into_width)
+    return x.reshape(shape)

@@ -21,10 +21,10 @@ FASTER_UNLIMITED: dict[tuple[int, ...], frozenset[str]] = {
     # is 1.25 times slower.
     (26, 2): frozenset({"resnet18", "resnet50"}),
 }
-_LIMIT = "AVX2"
+LIMIT = "AVX2"
 _BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2")
 # Child processes inherit the limit. This variable shows them that no user has typed it.
-_IS_DEFAULT = "RESNET_FN_DEFAULT_ISA"
+IS_DEFAULT = "RESNET_FN_DEFAULT_ISA"
 STANDARD, PRODUCTS = "standard", "products"  # how a net's convolutions are computed
 
 
@@ -77,13 +77,13 @@ def needs_limit(cpu: Cpu) -> bool:
 def limit() -> None:
     """Limit oneDNN to AVX2 if its convolutions need it, unless the user has typed a limit."""
     if needs_limit(this_cpu()) and not typed_limit():
-        os.environ[VARIABLE] = os.environ[_IS_DEFAULT] = _LIMIT
+        os.environ[VARIABLE] = os.environ[IS_DEFAULT] = LIMIT
 
 
 def typed_limit() -> str:
     """Return the limit that the user has typed, or ""."""
     value = os.environ.get(VARIABLE, "")
-    return "" if value == os.environ.get(_IS_DEFAULT) else value
+    return "" if value == os.environ.get(IS_DEFAULT) else value
 
 
 def allow_choice() -> None:
@@ -138,9 +138,11 @@ def choice() -> Choice:
 
 
 def describe() -> str:
-    """Return one line on what trainings choose on this machine."""
+    """Return one line on what trainings choose on this machine, and why."""
     cpu, typed = this_cpu(), typed_limit()
     nets = sorted(FASTER_UNLIMITED.get(cpu[:2], ()))
-    if typed or not nets or not needs_limit(cpu):
+    if typed or not needs_limit(cpu):
         return choose(cpu, "", typed).why
-    return f"all for {', '.join(nets)}; {_LIMIT} for other nets: measured on {cpu.kind}"
+    if not nets:
+        return f"{LIMIT} for all nets: none is known to be faster with AVX-512 on {cpu.kind}"
+    return f"all for {', '.join(nets)}, which are faster on {cpu.kind}; {LIMIT} for other nets"

@@ -195,6 +195,7 @@ def as_their_users(kind: str) -> None:
         os.environ.pop(instructions.VARIABLE, None)
     if kind.startswith("ours_"):  # as if the user had typed it
         os.environ[instructions.VARIABLE] = kind.removeprefix("ours_").upper()
+        os.environ.pop(instructions.IS_DEFAULT, None)
     if kind.startswith("torch") or kind == "model_train":
         os.environ.pop("MS_DEV_HOST_BLOCKING_RUN", None)
 
