@@ -538,13 +538,14 @@ OTHERS = {
         "mode": "pynative",
     },
     **{"fast-math": "on", "ONEDNN_MAX_CPU_ISA": "SSE41", "ONEDNN_DEFAULT_FPMATH_MODE": "BF16"},
-    **{"MindSpore": "2.7.2", "NumPy": "1.25.0"},
+    **{"MindSpore": "2.7.2", "NumPy": "1.25.0", "convolutions": "products"},
 }
 
 
 def test_a_resume_with_other_kernels_says_that_other_bits_may_follow():
     now = parallel_layout(RunOptions(), Workers())
-    assert {*OTHERS, "workers", "micro-batches", "samples at a time in evaluation"} == now.keys()
+    others = {"workers", "micro-batches", "samples at a time in evaluation", process.REASON}
+    assert {*OTHERS, *others} == now.keys()
     for name, then in OTHERS.items():
         line, *_ = layout_notes({**now, name: then}, now)
         assert (
