@@ -37,8 +37,8 @@ class Conv2d(nn.Conv2d):
     def fitting_way(self, all_products: bool = False) -> str:
         """Return the fastest way that fits on a CPU.
 
-        With `all_products`, the way is "" only if MindSpore's operation is itself a product, or if
-        no way fits (see `is_product`).
+        With `all_products`, the way is "" only if MindSpore's operation is itself a product (1x1 of
+        stride 1 in one group), or if no way fits.
         """
         if (self.dilation, self.group, self.has_bias) != ((1, 1), 1, False):
             return ""
@@ -54,11 +54,6 @@ class Conv2d(nn.Conv2d):
         if size == (1, 1):
             return "sampled"
         return "strided winograd" if size == (3, 3) and deep else "columns"
-
-    def is_product(self) -> bool:
-        """Return whether the convolution runs as matrix products, in a way or by MindSpore."""
-        geometry = (self.kernel_size, self.stride, self.padding, self.group)
-        return bool(self.way) or geometry == ((1, 1), (1, 1), 0, 1)
 
     def set_way(self, way: str) -> None:
         """Compute in this way from now on."""
