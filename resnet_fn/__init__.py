@@ -12,7 +12,8 @@ beside PyTorch      compare_step, assert_parity
 a loop of your own  start, Workers, open_dataset, make_feed, score, summarise
   its step          make_train_step, StepPlan, StepResult, with_all_reduce, make_flags, make_eval_step
   loss, schedule    make_loss, DynamicLossScaler, make_schedule, cosine_warmup
-  optimizer         make_optimizer, momentum_sgd, adam, adamw, lars, lamb, parameter_groups, weight_decay_groups
+  optimizer         make_optimizer, momentum_sgd, adam, adamw, lars, lamb, lion, parameter_groups,
+                    weight_decay_groups
   state             TrainState, make_state, moving_average, save_checkpoint, load_checkpoint, restore_state
 """
 
@@ -87,7 +88,7 @@ _MODULES = {
     "resnet_fn.update.loss_scale": "DynamicLossScaler",
     "resnet_fn.update.schedule": "make_schedule cosine_warmup",
     "resnet_fn.update.optimizer": "make_optimizer momentum_sgd",
-    "resnet_fn.update.adaptive": "adam adamw lars lamb",
+    "resnet_fn.update.adaptive": "adam adamw lars lamb lion",
     "resnet_fn.update.groups": "parameter_groups weight_decay_groups",
     "resnet_fn.update.state": "TrainState make_state",
     "resnet_fn.update.average": "moving_average",

@@ -46,26 +46,26 @@ def pod_defaults() -> dict[str, Any]:
 
     In a MindCluster pod, the defaults are from environment variables.
     """
-    given = {name: os.environ.get(name, "") for name in _POD}
-    if not given["MS_LOCAL_WORKER"]:
+    variables = {name: os.environ.get(name, "") for name in _POD}
+    if not variables["MS_LOCAL_WORKER"]:
         return {"workers": 2, "nnodes": 1, "node_rank": 0, "master_addr": None, "master_port": 0}
-    if given["MS_ROLE"] == "MS_SCHED" and os.environ.get("NPU_POD") == "false":
+    if variables["MS_ROLE"] == "MS_SCHED" and os.environ.get("NPU_POD") == "false":
         raise cli.UsageError(
             "NPU_POD: the scheduler's pod has no card; give it as many cards as a worker's pod has"
         )
     names = ("MS_WORKER_NUM", "MS_LOCAL_WORKER", "MS_NODE_RANK", "MS_SCHED_PORT")
     wrong = (
-        (not given[name].isdecimal(), f"{name}: {given[name]!r} is not a whole number")
+        (not variables[name].isdecimal(), f"{name}: {variables[name]!r} is not a whole number")
         for name in names
     )
     cli.raise_usage_errors(*wrong)
-    workers, local, rank, port = (int(given[name]) for name in names)
+    workers, local, rank, port = (int(variables[name]) for name in names)
     if not local or workers % local != 0:
         raise cli.UsageError(
             f"MS_WORKER_NUM: {workers} must be a multiple of MS_LOCAL_WORKER, {local}"
         )
     machines = {"workers": workers, "nnodes": workers // local, "node_rank": rank}
-    return {**machines, "master_addr": given["MS_SCHED_HOST"] or None, "master_port": port}
+    return {**machines, "master_addr": variables["MS_SCHED_HOST"] or None, "master_port": port}
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -97,34 +97,36 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "--master-port", type=int, metavar="N", help="port of machine 0; default: a free port"
     )
     split = list(arguments).index("--") if "--" in arguments else len(arguments)
-    own, command = arguments[:split], list(arguments[split + 1 :])
-    if not command and (unknown := parser.parse_known_args(own)[1]):
+    flags, command = arguments[:split], list(arguments[split + 1 :])
+    if not command and (unknown := parser.parse_known_args(flags)[1]):
         advice = advice_on_flag(unknown[0], ("--workers", "--nnodes", "--node-rank"))
         hint = advice or "put the arguments of resnet_fn.train after --"
         parser.error(f"unknown argument {unknown[0]!r}; {hint}")
-    given = parser.parse(own)
-    workers, nodes, port = given.workers, given.nnodes, given.master_port
+    parsed = parser.parse(flags)
+    workers, nodes, port = parsed.workers, parsed.nnodes, parsed.master_port
     uneven = min(workers, nodes) > 0 and workers % nodes
     cli.raise_usage_errors(
         (workers < 1, f"--workers: {workers} is too small; give 1 or more"),
         (nodes < 1, f"--nnodes: {nodes} is too small; give 1 or more"),
         (
-            nodes > 0 and not 0 <= given.node_rank < nodes,
-            f"--node-rank: {given.node_rank} is not in 0..{nodes - 1}",
+            nodes > 0 and not 0 <= parsed.node_rank < nodes,
+            f"--node-rank: {parsed.node_rank} is not in 0..{nodes - 1}",
         ),
         (uneven, f"--workers: {workers} cannot be divided evenly among {nodes} machines"),
         (not 0 <= port < 65536, f"--master-port: {port} is not in 0..65535"),
         (nodes > 1 and not port, "--master-port: several machines need the same port; give 8118"),
         (
-            nodes > 1 and not given.master_addr,
+            nodes > 1 and not parsed.master_addr,
             f"--master-addr: {nodes} machines need it; give machine 0's address",
         ),
     )
-    given.master_addr = given.master_addr or "127.0.0.1"
+    parsed.master_addr = parsed.master_addr or "127.0.0.1"
     programs = {"python": [], "python3": [], "resnet_fn": ["-m", "resnet_fn"]}
     program = programs.get(command[0]) if command else None
-    words = ["-m", "resnet_fn.train", *command] if program is None else [*program, *command[1:]]
-    return given, [sys.executable, *words]
+    program_words = (
+        ["-m", "resnet_fn.train", *command] if program is None else [*program, *command[1:]]
+    )
+    return parsed, [sys.executable, *program_words]
 
 
 def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> None:
@@ -187,31 +189,31 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Start the workers, wait until they end, and kill the processes that are left."""
-    given, command = parse(arguments)
+    parsed, command = parse(arguments)
     for name in _POD:  # msrun sets these variables for the workers
         os.environ.pop(name, None)
     # added flags must reach the workers
     typed = [*console.typed_command(), *([] if "--" in arguments else ["--"])]
     console.outlive_console()
-    port, local = given.master_port, given.workers // given.nnodes
-    if given.node_rank == 0:
+    port, local = parsed.master_port, parsed.workers // parsed.nnodes
+    if parsed.node_rank == 0:
         try:
-            port = claim_port(given.master_addr, port)
+            port = claim_port(parsed.master_addr, port)
         except OSError as error:
-            raise port_error(given.master_addr, port, error, "--master-port") from None
-    flags = ["--worker_num", given.workers, "--local_worker_num", local]
-    flags += ["--master_addr", given.master_addr, "--master_port", port]
-    flags += ["--node_rank", given.node_rank] if given.nnodes > 1 else []
+            raise port_error(parsed.master_addr, port, error, "--master-port") from None
+    flags = ["--worker_num", parsed.workers, "--local_worker_num", local]
+    flags += ["--master_addr", parsed.master_addr, "--master_port", port]
+    flags += ["--node_rank", parsed.node_rank] if parsed.nnodes > 1 else []
     signals: list[int] = []
     # if it were ignored, the workers' exit codes would be lost
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in heeded():
         signal.signal(number, lambda got, _: signals.append(got))
-    ranks = range(given.node_rank * local, (given.node_rank + 1) * local)
+    ranks = range(parsed.node_rank * local, (parsed.node_rank + 1) * local)
     processes = WorkerProcesses()
     with (
-        nullcontext(given.log_dir)
-        if given.log_dir
+        nullcontext(parsed.log_dir)
+        if parsed.log_dir
         else tempfile.TemporaryDirectory(prefix="launch-") as folder
     ):
         logs = Path(folder).absolute()

@@ -66,11 +66,13 @@ def main(arguments: Sequence[str]) -> int:
         "quality": (1, 95),
         "threads": (0, 4096),
     }
-    given = [(flag_name(name), getattr(parsed, name), *limits) for name, limits in bounds.items()]
+    bounds_given = [
+        (flag_name(name), getattr(parsed, name), *limits) for name, limits in bounds.items()
+    ]
     text = "--{}: {} is not in {}..{}; give a number in this range"
     wrong = (
         (not least <= value <= most, text.format(*row))
-        for row in given
+        for row in bounds_given
         for _, value, least, most in [row]
     )
     cli.raise_usage_errors(*wrong)

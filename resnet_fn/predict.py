@@ -32,8 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     Unreadable files do not stop the command.
     """
     parsed = _parse(arguments)
-    given = [parsed.checkpoint, *parsed.images, parsed.list]
-    checkpoint, *images = [path for path in given if path] or [""]
+    sources = [parsed.checkpoint, *parsed.images, parsed.list]
+    checkpoint, *images = [path for path in sources if path] or [""]
     if not images:
         after = f" after {checkpoint!r}" if checkpoint else ""
         raise cli.UsageError(f"no image is given{after}; give RUN IMAGE_OR_FOLDER")

@@ -242,7 +242,7 @@ def forward_ladder(net, reference, images, corrections):
     from resnet_fn.parity.ladder import Ladder
     from resnet_fn.parity.pair.matching import Outline, match, shapes_of
     from resnet_fn.parity.record import mindspore_cell, mindspore_layers, torch_layers
-    from resnet_fn.parity.record.layer_settings import without_dropout
+    from resnet_fn.parity.record.rates import without_dropout
     from resnet_fn.parity.record.torch_layers import layers_with_rounding
     from resnet_fn.parity.record.torch_module import prepare_reference, state
     from resnet_fn.parity.trace.difference import difference, relative_error
@@ -321,7 +321,7 @@ def row_of(name, ladder, forward):
             [*([title_of_stage(stage)] if stage else []), *([f"`{layer.name}`"] if layer else [])]
         ),
         "causes": causes,
-        "settings": _short(ladder.notes),
+        "settings": _short(ladder.settings),
         "initialisation": ""
         if drawn is None
         else "differs"

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
-PORT="--image-size 16 --in-channels 3 --batch-size 4 --steps 3" # recorded, for another version to replay: docs/versions.md
+PORT="--image-size 16 --in-channels 3 --batch-size 4 --steps 3" # recorded, for another version to replay: docs/migrating.md
 trap 'rm -rf "$work"' EXIT
 
 TRACES=${TRACES:-$work/traces}

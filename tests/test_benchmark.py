@@ -115,7 +115,7 @@ def test_both_sides_build_the_net_of_the_name(name):
     assert ours == theirs
 
 
-def test_every_other_round_goes_in_reverse_and_ratios_are_taken_round_by_round():
+def test_rounds_alternate_and_ratios_are_per_round():
     order, seconds = [], {"ours": [[1.0, 9.0, 2.0], [3.0]], "torch": [[5.0, 7.0], [9.0, 9.0]]}
     runs = {
         name: lambda steps, name=name: order.append((name, steps)) or seconds[name].pop(0)

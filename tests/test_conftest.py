@@ -1,3 +1,5 @@
+"""The test suite prints a failure when it happens."""
+
 import shutil
 from pathlib import Path
 

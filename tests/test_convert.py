@@ -1,3 +1,5 @@
+"""The command `convert`: weight files from one project's names to another's."""
+
 import json
 from pathlib import Path
 
@@ -74,9 +76,7 @@ def test_each_command_prints_what_was_read_of_a_file(trained, capsys):
         assert [line for line in shown if line in notes] == notes, words
 
 
-def test_inspect_sees_the_gradients_of_the_next_update_and_the_activations_of_the_average(
-    trained, events, capsys
-):
+def test_inspect_shows_next_gradients_and_averaged_activations(trained, events, capsys):
     """From the checkpoint after update 5: update 6's loss and gradient norm, as training logged
     them.
     """

@@ -40,7 +40,6 @@ DENSER = {
     "report/run_table.py": 11.4,
     "run/console.py": 13.5,
     "runtime/cpus.py": 12.7,
-    "runtime/job.py": 11.8,
     "telemetry/norms.py": 11.4,
     "update/adaptive.py": 11.8,
     "update/gradients.py": 11.3,

@@ -47,7 +47,7 @@ _BLOCK = re.compile(
 )
 _NOT_RUN = re.compile(r"^(pip install|tensorboard|git|\.ci/run)\b|\bpytest\b")
 # A program that has flags of its own, and a help.
-_PROGRAM = r"scripts/benchmark [\w-]+|resnet_fn(?:\.parity (?:record|replay|compare)|[.\w]*)"
+_PROGRAM = r"scripts/benchmark [\w-]+|resnet_fn(?:\.parity (?:record|replay|compare|inputs)|[.\w]*)"
 _TRAIN = re.compile(
     r"^(?!#).*(resnet_fn\.(train|launch)\b(?!.* -- python)|run_(standalone|distribute)_train\.sh)"
 )

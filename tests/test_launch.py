@@ -1,3 +1,5 @@
+"""The launcher's flags, defaults of pods, and signals."""
+
 import json
 import sys
 from pathlib import Path
@@ -86,6 +88,6 @@ def test_the_workers_of_a_pod_do_not_get_its_variables(tmp_path, python):
         ),
     ],
 )
-def test_one_process_of_several_that_a_platform_started_is_one_line(variables, names, python, says):
+def test_processes_of_other_launchers_are_rejected(variables, names, python, says):
     says(python("-m", "resnet_fn.train", "--out-dir", "run", code=1, **variables).stderr, *names)
     assert not Path("run").exists()

@@ -1,3 +1,5 @@
+"""The list of commands, their help and versions."""
+
 import os
 import platform
 

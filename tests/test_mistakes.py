@@ -199,9 +199,7 @@ def cases():
 
 
 @pytest.mark.parametrize(("before", "flags", "code", "parts"), list(cases()))
-def test_a_mistake_is_one_line_that_names_field_value_and_fix(
-    before, flags, code, parts, refused, says
-):
+def test_a_mistake_is_one_line_with_a_fix(before, flags, code, parts, refused, says):
     subprocess.run(["sh", "-ec", before], check=True)
     ended, shown = refused(*flags)
     says(shown, "train: error: ", *parts)

@@ -1,3 +1,5 @@
+"""What the package shows: public names, help, files of the distribution."""
+
 import configparser
 import re
 from pathlib import Path
@@ -70,7 +72,7 @@ def test_training_does_not_load_pytorch_and_leaves_it_importable(python):
 
 
 @pytest.mark.parametrize("first", ["functions", "files"])
-def test_every_public_name_is_in_help_and_can_be_had_and_functions_win_over_files(first, python):
+def test_public_names_are_in_help_and_importable(first, python):
     names = "train, evaluate, predict, export"
     done = python(
         "-c",
@@ -137,7 +139,7 @@ def test_the_packages_to_install_are_those_that_pip_reads():
     assert {name: extra for extra in with_code for name in named(extras[extra])} == packages.EXTRAS
 
 
-def test_a_weight_file_cannot_run_code_in_any_pytorch_that_is_allowed():
+def test_allowed_pytorch_versions_run_no_code_of_files():
     """As it can by CVE-2025-32434 before 2.6 and by CVE-2026-24747 before 2.10, though
     `weights_only` is given.
     """

@@ -1,3 +1,5 @@
+"""The command `plot`: curves of runs, tables, broken logs."""
+
 import json
 import re
 import sys
@@ -78,7 +80,7 @@ def test_plot_says_what_is_wrong(runs):
         plot.read_events(Path("runs/b"))
 
 
-def test_the_table_needs_no_matplotlib_and_says_what_it_cannot_average(runs, capsys, monkeypatch):
+def test_the_table_needs_no_matplotlib(runs, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for seed, name in enumerate(runs):
         Path(name, "config.json").write_text(

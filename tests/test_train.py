@@ -1,3 +1,5 @@
+"""The command `train`: its help, its flags, and the lines at the end."""
+
 import os
 from functools import partial
 from pathlib import Path

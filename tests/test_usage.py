@@ -1,3 +1,5 @@
+"""Wrong usage of any command is an error before any work."""
+
 import importlib
 
 import pytest

@@ -73,13 +73,17 @@ def saved_variables(variables: "Variables", arrays: Arrays) -> "Variables":
     """Return `variables` without the buffers that `arrays` lack."""
     from mindspore import Parameter
 
-    return [one for one in variables if isinstance(one, Parameter) or one.name in arrays]
+    return [
+        variable
+        for variable in variables
+        if isinstance(variable, Parameter) or variable.name in arrays
+    ]
 
 
 def missing_buffers(variables: "Variables", arrays: Arrays) -> str:
     """Return a note on buffers in `variables` that `arrays` lack, or ""."""
-    present = {one.name for one in saved_variables(variables, arrays)}
-    names = [one.name for one in variables if one.name not in present]
+    present = {variable.name for variable in saved_variables(variables, arrays)}
+    names = [variable.name for variable in variables if variable.name not in present]
     return f"has no values of the buffers {few(names)}, which keep their values" if names else ""
 
 

@@ -175,7 +175,7 @@ class RunFolder:
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
         """Return the run's folder.
 
-        If `is_new`, rank 0 creates a folder with a free name. Every rank must call this.
+        If `is_new`, rank 0 creates a folder with a free name. Every worker must call this.
         """
         path = self.path
         if workers.is_main and is_new:

@@ -27,7 +27,7 @@ class CheckpointWriter:
     """
 
     def __init__(self, state: TrainState | None) -> None:
-        # None: this rank saves nothing
+        # None: this worker saves nothing
         self._parameters = (state.of_net, state.training) if state else ((), ())
         self._infinite = state.infinite if state else frozenset()
         # allocates memory before training

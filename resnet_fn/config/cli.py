@@ -320,9 +320,21 @@ def folder_to_write(text: str) -> str:
 
     `add_argument` takes this as `type`.
     """
-    there = next(place for place in (Path(text), *Path(text).absolute().parents) if place.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
+    existing = next(
+        folder for folder in (Path(text), *Path(text).absolute().parents) if folder.exists()
+    )
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")
+    return text
+
+
+def new_folder(text: str) -> str:
+    """Check that the folder `text` can be made, or is empty and can be written, and return `text`.
+
+    `add_argument` takes this as `type`.
+    """
+    if Path(folder_to_write(text)).is_dir() and any(Path(text).iterdir()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not empty; give a new folder")
     return text
 
 

@@ -21,7 +21,7 @@ from resnet_fn.config.hints import closest, one_side
 # choices of a setting whose flags are --setting and --no-setting
 YES_NO_AUTO = ["auto", "yes", "no"]
 BALANCED = "balanced"  # value of `class_weights` and `sampling`
-OWN = "own"  # value for an own net, data set or loss in `resnet_fn.fit`; no flag accepts it
+CUSTOM = "own"  # value for a caller's net, data set or loss in `resnet_fn.fit`; no flag accepts it
 
 
 def setting(
@@ -136,7 +136,7 @@ def fault(field: Any, value: Any) -> str:
 
 
 def _shown(choices: Sequence[str]) -> list[str]:
-    return [choice for choice in choices if choice != OWN]
+    return [choice for choice in choices if choice != CUSTOM]
 
 
 def _wrong_number(about: Any, number: float) -> str:

@@ -45,9 +45,9 @@ def closest_flag(word: str, flags: Iterable[str]) -> str:
     )
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number and what it counts, such as "1 image" or "2,000 images"."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def one_side(value: object) -> str:
@@ -74,7 +74,7 @@ def near_path(path: str | Path, otherwise: str) -> str:
     names = sorted(entry.name for entry in there.iterdir()) if there.is_dir() else []
     near = [there / name for name in difflib.get_close_matches(wrong.name, names, n=3, cutoff=0.6)]
     rest = Path(path).relative_to(wrong)
-    whole = [place / rest for place in near if (place / rest).exists()]
+    whole = [folder / rest for folder in near if (folder / rest).exists()]
     return f"did you mean {' or '.join(map(str, whole or near))}?" if near else otherwise
 
 
@@ -82,9 +82,9 @@ def near_run(path: Path, otherwise: str) -> str:
     """Suggest runs or existing paths near `path`, which lacks what the caller needs, or return
     `otherwise`.
     """
-    place = path if path.is_dir() else path.parent
-    runs = sorted(str(log.parent) for log in place.glob("*/metrics.jsonl"))
-    hint = f"give one of the runs in {place}: {few(runs)}" if runs else otherwise
+    folder = path if path.is_dir() else path.parent
+    runs = sorted(str(log.parent) for log in folder.glob("*/metrics.jsonl"))
+    hint = f"give one of the runs in {folder}: {few(runs)}" if runs else otherwise
     return hint if path.is_dir() else near_path(path, hint)
 
 
@@ -101,7 +101,7 @@ def kind_of(value: object) -> str:
         return "None"
     # A class of the caller that inherits from a package's class counts as the package's.
     classes = [value] if callable(value) and hasattr(value, "__name__") else type(value).__mro__
-    packages = [str(one.__module__).partition(".")[0] for one in classes]
+    packages = [str(kind.__module__).partition(".")[0] for kind in classes]
     package = next((name for name in packages if name in _PACKAGES), "")
     name = getattr(value, "__name__", type(value).__name__)
     article = "the function" if classes == [value] else "an" if name[0] in "AEIOUaeiou" else "a"

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from resnet_fn.config.fields import OWN, check_names, setting, stored
+from resnet_fn.config.fields import CUSTOM, check_names, setting, stored
+from resnet_fn.config.optimizers import OPTIMIZERS, users
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings, changed, unchecked
 
@@ -38,7 +39,7 @@ class Recipe(Settings):
     dataset: str = _data(
         "digits",
         "data set",
-        choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{OWN}",
+        choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{CUSTOM}",
     )
     image_size: int = _data(
         16, "height and width of the net's input", "pixels", at_least=1, aliases="img-size"
@@ -193,7 +194,7 @@ class Recipe(Settings):
         0.1, "factor of the learning rate at each milestone", within="(0, 1)"
     )
 
-    loss: str = _loss("cross_entropy", "loss function", choices=f"cross_entropy|bce|focal|{OWN}")
+    loss: str = _loss("cross_entropy", "loss function", choices=f"cross_entropy|bce|focal|{CUSTOM}")
     label_smoothing: float = _loss(0.1, "label smoothing", within="[0, 1)", aliases="smoothing")
     smoothing_over: str = _loss(
         "all", "smooth all classes (as PyTorch) or all except the label", choices="all|others"
@@ -204,15 +205,13 @@ class Recipe(Settings):
         "", "'balanced' or a file of lines CLASS WEIGHT; empty: weights 1", per_worker=True
     )
 
-    optimizer: str = _optimizer(
-        "sgd", "optimizer", choices="sgd|adam|adamw|lars|lamb", aliases="opt"
-    )
+    optimizer: str = _optimizer("sgd", "optimizer", choices="|".join(OPTIMIZERS), aliases="opt")
     momentum: float = _optimizer(
-        0.9, "momentum, or beta1 of Adam, AdamW and LAMB", within="[0, 1)", aliases="beta1"
+        0.9, f"momentum, or beta1 of {users('beta2')}", within="[0, 1)", aliases="beta1"
     )
-    beta2: float = _optimizer(0.999, "beta2 of Adam, AdamW and LAMB", within="[0, 1)")
+    beta2: float = _optimizer(0.999, f"beta2 of {users('beta2')}", within="[0, 1)")
     epsilon: float = _optimizer(
-        0.0, "eps of Adam, AdamW and LAMB; 0: 1e-8 (LAMB: 1e-6)", at_least=0, aliases="eps"
+        0.0, f"eps of {users('epsilon')}; 0: 1e-8 (LAMB: 1e-6)", at_least=0, aliases="eps"
     )
     nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)", off=False)
     weight_decay: float = _optimizer(
@@ -296,14 +295,16 @@ class Recipe(Settings):
         notes = []
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
             notes.append(f"milestones {late}: the run ends after epoch {self.epochs}, before them")
-        if self.optimizer in ("lars", "lamb") and not self.weight_decay:
-            plain = f"the run uses plain {'SGD' if self.optimizer == 'lars' else 'Adam'}"
+        traits = OPTIMIZERS[self.optimizer]
+        if traits.without_decay and not self.weight_decay:
+            plain = f"the run uses plain {traits.without_decay}"
             notes.append(
                 f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; {plain}"
             )
-        if self.optimizer in ("adam", "adamw") and self.learning_rate >= 0.05:
-            moves = "Adam moves every weight by about that much in an update; 0.001 is usual"
-            notes.append(f"learning_rate {self.learning_rate:g}: {moves}")
+        if traits.usual_rate and self.learning_rate >= 50 * traits.usual_rate:
+            moves = f"{traits.title.removesuffix('W')} moves every weight by about that much"
+            usual = f"{moves} in an update; {traits.usual_rate:g} is usual"
+            notes.append(f"learning_rate {self.learning_rate:g}: {usual}")
         return tuple(f"warning: {note}" for note in notes)
 
 
@@ -311,7 +312,7 @@ def check_buildable(recipe: Recipe) -> None:
     """Raise a ValueError if the run was made by `resnet_fn.fit`, because commands cannot build its
     net and data.
     """
-    if OWN in (recipe.dataset, recipe.model):
+    if CUSTOM in (recipe.dataset, recipe.model):
         raise ValueError(
             "model: this run's net and data were passed to resnet_fn.fit, and no command can make "
             "them; call fit again "

@@ -51,31 +51,31 @@ def read_recipe_file(
     `above` holds the files that extend `path`.
     """
     entries = read_toml(path)
-    number, place = entries.pop("format", (FORMAT, ""))
+    number, line = entries.pop("format", (FORMAT, ""))
     if number != FORMAT:
         raise ValueError(
-            f"{place}: format: {number!r} is not supported; this version reads format {FORMAT}"
+            f"{line}: format: {number!r} is not supported; this version reads format {FORMAT}"
         )
     base = draft_of(Recipe(), RunOptions())
     if "extends" in entries:
-        word, place = entries.pop("extends")
+        word, line = entries.pop("extends")
         try:
             base = _extended(path, str(word), named, (*above, path.resolve()))
         except ValueError as error:
-            raise ValueError(f"{place}: extends: {error}") from None
+            raise ValueError(f"{line}: extends: {error}") from None
     values = {**base.values, "name": Value(_FIELDS["name"], path.stem, Source.FILE)}
-    words: dict[str, str] = {}
-    for word, (value, place) in entries.items():
+    spelled: dict[str, str] = {}
+    for word, (value, line) in entries.items():
         name = _NAMES.get(word.replace("-", "_"))
         if name is None:
             hint = hint_for_setting(word.replace("-", "_"), _NAMES)
-            raise ValueError(f"{place}: unknown setting {word!r}; {hint}")
-        if name in words:
+            raise ValueError(f"{line}: unknown setting {word!r}; {hint}")
+        if name in spelled:
             raise ValueError(
-                f"{place}: {word}: {values[name].place} has this setting as {words[name]}; keep "
+                f"{line}: {word}: {values[name].line} has this setting as {spelled[name]}; keep "
                 "one line"
             )
-        words[name], values[name] = word, Value(_FIELDS[name], value, Source.FILE, place)
+        spelled[name], values[name] = word, Value(_FIELDS[name], value, Source.FILE, line)
     return Draft(values, base.notes)
 
 
@@ -86,11 +86,11 @@ def _extended(
         if extends not in named:
             raise ValueError(f"{extends!r} is unknown; {closest(extends, named)}")
         return draft_of(named[extends], RunOptions())
-    other = path.parent / extends
-    if other.resolve() in above:
+    file = path.parent / extends
+    if file.resolve() in above:
         raise ValueError(f"{extends} extends itself; name another recipe")
     # the extended file must be valid by itself
-    draft = read_recipe_file(other, named, above).complete()
+    draft = read_recipe_file(file, named, above).complete()
     return Draft(
         {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()},
         draft.notes,
@@ -98,7 +98,7 @@ def _extended(
 
 
 def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
-    """Read a TOML file, and map each name to its value and its place, for example "mine.toml line
+    """Read a TOML file, and map each name to its value and its line, for example "mine.toml line
     3".
     """
     try:
@@ -123,13 +123,13 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
     for word, value in settings.items():
         key = re.escape(word)
         match = re.search(rf"^[^\S\n]*(?:[\"']?{key}[\"']?\s*[=.]|\[+\s*{key}\b)", text, re.M)
-        place = f"{path} line {text.count(chr(10), 0, match.start() if match else 0) + 1}"
+        line = f"{path} line {text.count(chr(10), 0, match.start() if match else 0) + 1}"
         if isinstance(value, dict):
             raise ValueError(
-                f"{place}: [{word}]: a recipe file has no sections; write name = value for each "
+                f"{line}: [{word}]: a recipe file has no sections; write name = value for each "
                 "setting"
             )
-        entries[word] = value, place
+        entries[word] = value, line
     return entries
 
 
@@ -138,7 +138,7 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     are not defaults.
     """
     # settings without effect, which a file may not set
-    idle = dict(draft_of(recipe).with_flags(vars(recipe)).faults)
+    idle = dict(draft_of(recipe).resolve(vars(recipe)).faults)
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}

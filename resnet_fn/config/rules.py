@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from resnet_fn.config.fields import BALANCED, OWN
+from resnet_fn.config.fields import BALANCED, CUSTOM
+from resnet_fn.config.optimizers import OPTIMIZERS, users
 
 
 class Rule(NamedTuple):
@@ -30,7 +31,6 @@ class Rule(NamedTuple):
 KEEP = True  # value for `Rule.keep`
 # data sets whose images are decoded from files or records during training
 OF_FILES = ("imagefolder", "mindrecord")
-_ADAM = ("adam", "adamw", "lamb")  # optimizers that average the squares of the gradients
 _FILES = "is for data sets of image files; leave it out"
 _UNPACKED = "needs --dataset imagefolder; pack has checked MindRecord's images, so leave it out"
 _IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net of this package"
@@ -48,6 +48,14 @@ def _trains_head(freeze: str, train_only: str) -> bool:
     )
 
 
+def _of_optimizers(setting: str) -> Rule:
+    return Rule(
+        setting,
+        lambda optimizer: setting in OPTIMIZERS[optimizer].settings,
+        f"needs --optimizer {users(setting, 'or').lower()}",
+    )
+
+
 # Settings that `fit` rejects, because the net and the data are the caller's.
 NOT_OF_FIT = (
     "image_size repeats max_shift max_rotation max_zoom crop_padding flip policy color_jitter "
@@ -62,16 +70,16 @@ RULES = (
     # a caller's own net, data and loss
     Rule(
         NOT_OF_FIT,
-        lambda dataset: dataset != OWN,
+        lambda dataset: dataset != CUSTOM,
         "is for this package's data sets and nets; leave it out",
     ),
     Rule(
         "loss",
-        lambda loss, dataset: loss != OWN or dataset == OWN,
+        lambda loss, dataset: loss != CUSTOM or dataset == CUSTOM,
         "is for resnet_fn.fit; give cross_entropy",
     ),
-    Rule("dataset", lambda dataset, model: dataset != OWN or model == OWN, _IN_PYTHON, KEEP),
-    Rule("model", lambda dataset, model: model != OWN or dataset == OWN, _IN_PYTHON, KEEP),
+    Rule("dataset", lambda dataset, model: dataset != CUSTOM or model == CUSTOM, _IN_PYTHON, KEEP),
+    Rule("model", lambda dataset, model: model != CUSTOM or dataset == CUSTOM, _IN_PYTHON, KEEP),
     # data
     Rule(
         "monitor",
@@ -233,21 +241,18 @@ RULES = (
     ),
     Rule(
         "nesterov",
-        lambda optimizer: optimizer == "sgd",
-        "is for SGD, not for {optimizer}; give --no-nesterov",
+        lambda optimizer: "nesterov" in OPTIMIZERS[optimizer].settings,
+        f"is for {users('nesterov')}, not for {{optimizer}}; give --no-nesterov",
     ),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
-    Rule("trust_coefficient", lambda optimizer: optimizer == "lars", "needs --optimizer lars"),
+    _of_optimizers("trust_coefficient"),
     Rule(
         "trust_coefficient",
         lambda weight_decay: weight_decay > 0,
         "needs weight decay; give --weight-decay above 0",
     ),
-    Rule(
-        "beta2 epsilon",
-        lambda optimizer: optimizer in _ADAM,
-        "needs --optimizer adam, adamw or lamb",
-    ),
+    _of_optimizers("beta2"),
+    _of_optimizers("epsilon"),
     Rule(
         "milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"
     ),
@@ -283,7 +288,7 @@ RULES = (
     Rule(
         "loss",
         lambda loss, label_smoothing, class_weights: (
-            loss != OWN or not (label_smoothing or class_weights)
+            loss != CUSTOM or not (label_smoothing or class_weights)
         ),
         "is a function, which takes neither label_smoothing nor class_weights; leave them out",
         KEEP,

@@ -20,6 +20,7 @@ from resnet_fn.config.fields import (
     fault,
     show_value,
 )
+from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.rules import RULES
 
 _Settings = TypeVar("_Settings", bound="Settings")
@@ -43,7 +44,7 @@ class Value(NamedTuple):
     field: Any  # the setting's declaration, from `fields.setting`
     value: Any  # can have a wrong type before the checks
     source: Source = Source.RECIPE  # where the value comes from
-    place: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
+    line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
 
     def as_declared(self) -> "Value":
         """Return this value with the type of its field. In the user's paths, ~ is replaced."""
@@ -79,7 +80,7 @@ class Draft(NamedTuple):
     faults: tuple[tuple[str, str], ...] = ()
     resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
 
-    def with_flags(self, given: Mapping[str, Any]) -> "Draft":
+    def resolve(self, given: Mapping[str, Any]) -> "Draft":
         """Return a draft with the flags `given`.
 
         Settings without effect are left out, or are faults: see `RULES`.
@@ -90,6 +91,7 @@ class Draft(NamedTuple):
         }
         values = {**self.values, **flags}
         values = {name: value.as_declared() for name, value in values.items()}
+        values |= {} if self.resumes else _defaults_of_optimizer(values)
         notes = list(self.notes)
         faults = [
             (name, text)
@@ -120,25 +122,25 @@ class Draft(NamedTuple):
                 its = values[other]
                 # set `other` to the value that `name` needs
                 if rule.instead is not None and its.source < mine.source:
-                    values[other] = its._replace(value=rule.instead, source=mine.source, place="")
+                    values[other] = its._replace(value=rule.instead, source=mine.source, line="")
                     notes.append(f"{other} {show_value(its.value)} is left out: {name} {reason}")
                 elif (
                     not rule.keep
                     and rule.instead is None
                     and mine.source < max(its.source, Source.FILE)
                 ):
-                    values[name] = mine._replace(value=mine.off, source=its.source, place="")
+                    values[name] = mine._replace(value=mine.off, source=its.source, line="")
                     on.remove(name)
                     usual = (mine.field.default, mine.field.metadata["absent"])
                     if mine.value not in usual or mine.source >= Source.FILE:
                         notes.append(f"{name} {show_value(mine.value)} is left out: it {reason}")
                 else:
                     faults.append((name, f"{name}: {mine.value!r} {text}"))
-        places = {name: f"{value.place}: " for name, value in values.items() if value.place}
+        lines = {name: f"{value.line}: " for name, value in values.items() if value.line}
         return Draft(
             values,
             tuple(notes),
-            tuple((name, places.get(name, "") + text) for name, text in faults),
+            tuple((name, lines.get(name, "") + text) for name, text in faults),
             self.resumes,
         )
 
@@ -147,7 +149,7 @@ class Draft(NamedTuple):
 
         Raises a ValueError that lists all errors.
         """
-        draft = self.with_flags(given)
+        draft = self.resolve(given)
         if draft.faults:
             raise ValueError("; ".join(text for _, text in draft.faults))
         return draft
@@ -160,6 +162,18 @@ class Draft(NamedTuple):
         of_file = (name for name, value in self.values.items() if value.source is Source.FILE)
         object.__setattr__(new, "of_file", frozenset(of_file) & vars(new).keys())
         return new
+
+
+def _defaults_of_optimizer(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the settings whose values the user's optimizer brings, if nobody chose them."""
+    optimizer = values.get("optimizer")
+    if optimizer is None or optimizer.value not in [*OPTIMIZERS]:
+        return {}
+    return {
+        name: values[name]._replace(value=default)
+        for name, default in OPTIMIZERS[optimizer.value].defaults.items()
+        if values[name].source < optimizer.source
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -237,7 +251,7 @@ def draft_of(*configs: Any) -> Draft:
 def changed(config: Any, **given: Any) -> Any:
     """Return a copy of `config` with the values `given`.
 
-    Other settings can change, too: see `Draft.with_flags`.
+    Other settings can change, too: see `Draft.resolve`.
     """
     check_names(given, type(config))
     new = draft_of(config).complete(**given).make(type(config))

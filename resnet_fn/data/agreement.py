@@ -40,7 +40,7 @@ def identify(split: Samples) -> dict[str, Any]:
 
 
 def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None:
-    """Raise ValueError on all ranks if an entry of `values` differs between ranks."""
+    """Raise ValueError on all workers if an entry of `values` differs between workers."""
     text = json.dumps({name: show_value(value) for name, value in values.items()})
     first, *others = map(json.loads, gather_texts(text, workers))
     differences = [

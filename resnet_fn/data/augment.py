@@ -56,10 +56,10 @@ def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> 
             np.random.default_rng([recipe.seed, epoch, Streams.JITTER, repeat, number]),
             recipe.color_jitter,
         )
-        for place, factor in zip(
+        for index, factor in zip(
             rng.permutation(len(_JITTERED)), rng.uniform(1 - most, 1 + most, 3), strict=True
         ):
-            image = enhance(image, _JITTERED[place], factor)
+            image = enhance(image, _JITTERED[index], factor)
     if recipe.policy:
         rng = np.random.default_rng([recipe.seed, epoch, Streams.POLICY, repeat, number])
         for name, magnitude in choose(recipe, image.width, rng):
@@ -73,9 +73,12 @@ def colour_arrays(
     """Apply the recipe's jitter and policy to each image in `images`, uint8 [N, H, W, 3]."""
     from PIL import Image
 
-    places = zip(images, repeats, numbers, strict=True)
+    draws = zip(images, repeats, numbers, strict=True)
     return np.stack(
-        [colour(Image.fromarray(image), recipe, epoch, *place) for image, *place in places]
+        [
+            colour(Image.fromarray(image), recipe, epoch, *numbers_of_image)
+            for image, *numbers_of_image in draws
+        ]
     )
 
 

@@ -100,18 +100,18 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
     fix, find = "give 'balanced' or the path of a text file", number_classes(classes)
     weights: dict[int, float] = {}
     for row in read_table("class_weights", path, (CLASS, _WEIGHT), fix):
-        place, name, value = f"{path} line {row.line}", row.first, row.second
+        line, name, value = f"{path} line {row.line}", row.first, row.second
         number = find(name)
         if number is None:
             reason = fault_of_cell(name) or closest(name, classes)
-            raise ValueError(f"{place}: {name!r} is not a class of the data set; {reason}")
+            raise ValueError(f"{line}: {name!r} is not a class of the data set; {reason}")
         try:
             weights[number] = float(value)
         except ValueError:
             weights[number] = 0.0
         if not 0 < weights[number] < float("inf"):
             fix = "write a line CLASS WEIGHT, with a number such as 0.5"
-            raise ValueError(f"{place}: weight {value!r} must be a number above 0; {fix}")
+            raise ValueError(f"{line}: weight {value!r} must be a number above 0; {fix}")
     if missing := [name for number, name in enumerate(classes) if number not in weights]:
         fix = "write a line CLASS WEIGHT for each class"
         raise ValueError(f"{path}: has no weight for {few(missing)}; {fix}")

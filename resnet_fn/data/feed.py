@@ -91,8 +91,8 @@ class MemoryFeed(Plan):
             shapes and dtypes.
         """
         recipe, spec = self.recipe, self._input
-        epoch, place = divmod(update, self.updates_per_epoch)
-        samples, numbers = (share[place] for share in self.epoch(epoch))
+        epoch, index = divmod(update, self.updates_per_epoch)
+        samples, numbers = (share[index] for share in self.epoch(epoch))
         draws = {
             name: drawn[self.repeat_numbers, numbers] for name, drawn in self._draws(epoch).items()
         }

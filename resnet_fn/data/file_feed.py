@@ -57,9 +57,9 @@ class FileFeed(Plan):
             raise
         if not self._begun:
             self.close()
-        erasing, (epoch, place) = None, divmod(update, self.updates_per_epoch)
+        erasing, (epoch, index) = None, divmod(update, self.updates_per_epoch)
         if self.recipe.erasing:
-            erasing = self._erasing(epoch)[self.repeat_numbers, self.epoch(epoch)[1][place]]
+            erasing = self._erasing(epoch)[self.repeat_numbers, self.epoch(epoch)[1][index]]
         batch = images, self.labels[self.indices(update)]
         return erase_and_mix(self.recipe, batch, len(self._input.classes), update, epoch, erasing)
 
@@ -87,8 +87,8 @@ class FileFeed(Plan):
         """Return an update's images, and begin to decode the next update of the epoch, if any."""
         if self._decoder is None or update not in self._begun:
             self.close()
-            epoch, place = divmod(update, self.updates_per_epoch)
-            order = self.epoch(epoch)[0][place:].reshape(-1)
+            epoch, index = divmod(update, self.updates_per_epoch)
+            order = self.epoch(epoch)[0][index:].reshape(-1)
             self._decoder = Decoder(self._split.stream(order), self._split.threads)
             self._begin(self._decoder, update)
         if (update + 1) % self.updates_per_epoch:
@@ -99,8 +99,8 @@ class FileFeed(Plan):
 
     def _begin(self, decoder: Decoder, update: int) -> None:
         """Let threads decode the images of an update."""
-        images, (epoch, place) = self._buffers.take(), divmod(update, self.updates_per_epoch)
-        numbers = self.epoch(epoch)[1][place].tolist()
+        images, (epoch, index) = self._buffers.take(), divmod(update, self.updates_per_epoch)
+        numbers = self.epoch(epoch)[1][index].tolist()
         decode = partial(self._decode, images, epoch, numbers)
         self._begun[update] = images, decoder.begin(self.indices(update).tolist(), decode)
 
@@ -109,15 +109,15 @@ class FileFeed(Plan):
         images: np.ndarray,
         epoch: int,
         numbers: list[int],
-        place: int,
+        row: int,
         index: int,
         data: bytes,
     ) -> None:
         """Decode a file into its place in `images`. Its number seeds its augmentation."""
         with naming(self._split.undecodable, index):
-            repeat = int(self.repeat_numbers[place])
-            pixels = training_pixels(data, self.recipe, epoch, repeat, numbers[place])
-        planes, target = pixels.transpose(2, 0, 1)[None], images[place : place + 1]
+            repeat = int(self.repeat_numbers[row])
+            pixels = training_pixels(data, self.recipe, epoch, repeat, numbers[row])
+        planes, target = pixels.transpose(2, 0, 1)[None], images[row : row + 1]
         if self._as_bytes:
             target[:] = planes
         else:

@@ -99,8 +99,8 @@ def describe_unopened(data: bytes) -> str:
     if data.startswith((b"\xff\xd8", _PNG)):
         return DAMAGED  # in its header
     start = data[:64].lstrip()
-    for place, begin, what, fix in _OTHERS:
-        if start[place:].startswith(begin):
+    for offset, begin, what, fix in _OTHERS:
+        if start[offset:].startswith(begin):
             return f"{what}, which is not read; {fix}"
     return NO_IMAGE
 
@@ -125,14 +125,14 @@ def without_bad_chunks(data: bytes) -> bytes:
         0,
         0,
     )  # parts of `data`; where the next part begins; bytes of text so far
-    place = len(_PNG)
-    while place + 8 <= len(data):
-        length, name = struct.unpack_from(">I4s", data, place)
-        end = place + 12 + length
+    start = len(_PNG)
+    while start + 8 <= len(data):
+        length, name = struct.unpack_from(">I4s", data, start)
+        end = start + 12 + length
         if name == b"IEND":
             break
         if name[0] & _ANCILLARY:
-            content = data[place + 8 : end - 4]
+            content = data[start + 8 : end - 4]
             checksum = zlib.crc32(content, zlib.crc32(name))
             whole = end <= len(data) and checksum == int.from_bytes(data[end - 4 : end])
             if name == b"eXIf" and not whole:
@@ -141,9 +141,9 @@ def without_bad_chunks(data: bytes) -> bytes:
             size = _text_size(name, content) if is_text and total <= MAX_TEXT_MEMORY else 0
             total += abs(size)
             if not whole or size < 0 or (is_text and total > MAX_TEXT_MEMORY):
-                kept.append(data[begin:place])
+                kept.append(data[begin:start])
                 begin = min(end, len(data))
-        place = end
+        start = end
     return b"".join([*kept, data[begin:]]) if kept else data
 
 

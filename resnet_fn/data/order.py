@@ -86,8 +86,8 @@ class Plan:
 
     def indices(self, update: int) -> np.ndarray:
         """Return the sample numbers of this worker's share of an update, int64 [share]."""
-        epoch, place = divmod(update, self.updates_per_epoch)
-        return self.epoch(epoch)[0][place].astype(np.int64)
+        epoch, index = divmod(update, self.updates_per_epoch)
+        return self.epoch(epoch)[0][index].astype(np.int64)
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return this worker's sample numbers and numbers that select augmentations, both int32

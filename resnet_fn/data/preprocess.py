@@ -87,8 +87,8 @@ def centre_pixels(
     resampling = Image.Resampling[interpolation.upper()]
     width, height = image.size
     short, long = min(width, height), max(width, height)
-    other = int(resize * long / short)  # torchvision truncates
-    new_width, new_height = (resize, other) if width <= height else (other, resize)
+    longer = int(resize * long / short)  # torchvision truncates
+    new_width, new_height = (resize, longer) if width <= height else (longer, resize)
     # torchvision also rounds halves to even here.
     left, top = round((new_width - crop) / 2), round((new_height - crop) / 2)
     if new_width * new_height > _MOST_RESIZED:

@@ -165,7 +165,7 @@ def _csv_rows(path: Path, begin: int, reader: Any, places: Sequence[int]) -> Ite
             fault = f"has {len(cells)} cells, but the header has {width}"
             raise ValueError(f"{path} line {line}: {fault}; fix the line")
         elif any(cells):
-            yield Row(line, *(from_cell(cells[place].strip()) for place in places))
+            yield Row(line, *(from_cell(cells[column].strip()) for column in places))
         line = begin + reader.line_num  # a quoted cell may have several lines
 
 

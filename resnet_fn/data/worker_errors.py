@@ -8,20 +8,20 @@ from resnet_fn.runtime.workers import Workers, gather_texts, sum_over_ranks
 
 
 class WorkerError(ValueError):
-    """Raised on every rank if some ranks have an error that is not only a bad sample.
+    """Raised on every worker if some workers have an error that is not only a bad sample.
 
-    The message contains the errors of all ranks. A rank's own error is the cause (`__cause__`).
+    The message contains the errors of all workers. A worker's own error is the cause (`__cause__`).
     """
 
 
 def error_of_all(error: Exception | None, workers: Workers) -> Exception:
-    """Return the error that this rank raises because some ranks have an error.
+    """Return the error that this worker raises because some workers have an error.
 
-    Every rank must call this function. `error` is this rank's own error, or None.
+    Every worker must call this function. `error` is this worker's own error, or None.
 
     Returns:
-        With one worker, `error`. Otherwise a BadSampleError if the ranks have no other errors, else
-        a WorkerError.
+        With one worker, `error`. Otherwise a BadSampleError if the workers have no other errors,
+        else a WorkerError.
     """
     if workers.size == 1:
         assert error is not None

@@ -107,7 +107,7 @@ def attempt(check: Check) -> Finding:
 
 
 def on_all_ranks(findings: list[Finding], workers: Workers) -> list[Finding]:
-    """Combine the findings of all ranks. A check that failed on any rank has failed."""
+    """Combine the findings of all workers. A check that failed on any worker has failed."""
     counts = sum_over_ranks(
         np.array([not finding["ok"] for finding in findings], np.float32), workers
     )

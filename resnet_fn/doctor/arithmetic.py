@@ -122,12 +122,12 @@ def transfer() -> Answer:
     """
     memory = np.random.default_rng(0).integers(0, 256, 1 << 22, np.uint8)
     begin = -memory.ctypes.data % 64
-    places = [(begin + shift, size) for shift in (0, 1, 4, 60) for size in (1, 1000, 999_999)]
-    arrays = [memory[place : place + size] for place, size in places]
+    spans = [(begin + shift, size) for shift in (0, 1, 4, 60) for size in (1, 1000, 999_999)]
+    arrays = [memory[start : start + size] for start, size in spans]
     arrays += [
-        memory[place : place + 4 * size].view(np.float32)
-        for place, size in places
-        if place % 4 == begin % 4
+        memory[start : start + 4 * size].view(np.float32)
+        for start, size in spans
+        if start % 4 == begin % 4
     ]
     sent = [Tensor(array) for array in arrays]  # all are under way before the first is read
     wrong = sum(
@@ -138,7 +138,7 @@ def transfer() -> Answer:
 
 
 def all_reduce(workers: Workers) -> Answer:
-    """Check the sum over all ranks for whole numbers, and for numbers of which one is infinite."""
+    """Check the sum over all workers for whole numbers, and for numbers with an infinite one."""
     bad = np.inf if workers.rank == 1 else 1.0
     total, infinite = sum_over_ranks(np.array([workers.rank + 1.0, bad], np.float32), workers)
     expected = workers.size * (workers.size + 1) / 2

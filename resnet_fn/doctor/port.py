@@ -74,14 +74,14 @@ def _recorded(
     """Record instances of `layers` made in the `with` block as {id: (layer, class, names of the
     given arguments)}.
     """
-    given: dict[int, tuple[nn.Cell, type, set[str]]] = {}
+    recorded: dict[int, tuple[nn.Cell, type, set[str]]] = {}
 
     def recording(layer: type[nn.Cell], make: Any) -> Any:
         @functools.wraps(make)
         def init(self: nn.Cell, *positional: Any, **named: Any) -> None:
             with contextlib.suppress(TypeError):  # a wrong call gets its error from the layer
-                words = inspect.signature(make).bind(self, *positional, **named).arguments
-                given.setdefault(id(self), (self, layer, set(words)))
+                arguments = inspect.signature(make).bind(self, *positional, **named).arguments
+                recorded.setdefault(id(self), (self, layer, set(arguments)))
             make(self, *positional, **named)
 
         return init
@@ -90,11 +90,11 @@ def _recorded(
         for layer, make in {layer: layer.__init__ for layer in layers}.items():
             restored.callback(setattr, layer, "__init__", make)
             layer.__init__ = recording(layer, make)
-        yield given
+        yield recorded
 
 
-def resting_settings(place: str) -> list[str]:
-    """Build a net by calling `place` (FILE:NAME), a function or a class.
+def resting_settings(location: str) -> list[str]:
+    """Build a net by calling `location` (FILE:NAME), a function or a class.
 
     Return a line for each default that layers use and a later MindSpore changes, and for each given
     Dropout keep_prob.
@@ -105,26 +105,26 @@ def resting_settings(place: str) -> list[str]:
     layers = {kind: rests for kind in kinds if (rests := changing_defaults(kind))} | {
         nn.Dropout: {}
     }
-    build = load_function(place, "net")
-    with _recorded(layers) as given, imports_beside(place):
+    build = load_function(location, "net")
+    with _recorded(layers) as recorded, imports_beside(location):
         net = build()
     paths = {id(cell): path for path, cell in net.cells_and_names()}
     rows: dict[str, list[str]] = {}
-    for key, (cell, layer, words) in given.items():
+    for key, (cell, layer, arguments) in recorded.items():
         path, name, defaults = (
             paths.get(key, type(cell).__name__),
             layer.__name__,
             inspect.signature(layer).parameters,
         )
         for argument, new in layers[layer].items():
-            if argument not in words:
+            if argument not in arguments:
                 old = defaults[argument].default
                 change = (
                     f"{argument} uses the default {old!r}, which becomes {new}; write "
                     f"{argument}={old!r}"
                 )
                 rows.setdefault(f"{name}: {change}{_OPPOSITE.get(argument, '')}", []).append(path)
-        if layer is nn.Dropout and "keep_prob" in words:
+        if layer is nn.Dropout and "keep_prob" in arguments:
             keep = (
                 f"{name}: keep_prob (first argument) becomes p, the dropped share; write "
                 f"p={1 - cell.keep_prob:g}"

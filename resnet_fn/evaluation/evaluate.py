@@ -37,7 +37,7 @@ class Evaluation:
 
     trained: LoadedNet  # the net and its checkpoint
     dataset: DataSet  # the data set, whose split `test` was scored
-    scores: Scores  # the scores of each sample of this split, the same on every rank
+    scores: Scores  # the scores of each sample of this split, the same on every worker
     # "which", "tta", "image_size", and "ema": whether averaged weights were scored
     options: dict[str, Any]
     workers: Workers  # this worker's rank and the number of workers
@@ -52,7 +52,7 @@ def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dic
         options: keyword arguments of `evaluate_in_detail`.
 
     Returns:
-        A dict with "loss", "top1", "top5", "count" and "macro_f1", the same on every rank. For a
+        A dict with "loss", "top1", "top5", "count" and "macro_f1", the same on every worker. For a
         multi-label net, "map" (mean average precision) replaces "top1" and "top5". "top1", "top5",
         "macro_f1" and "map" are in 0..1.
     """

@@ -130,9 +130,9 @@ def _path_in(line: str, folder: str, is_first: bool) -> str:
     parts = [from_cell(part.strip().strip('"')) for part in (line, *ends)]
     for part in filter(None, (line, *parts)):
         for path in (part, part.replace("\\", "/")):  # as Windows writes
-            for place in (path, os.path.join(folder, path)):
-                if os.path.isfile(place) or os.path.islink(place):
-                    return place
+            for candidate in (path, os.path.join(folder, path)):
+                if os.path.isfile(candidate) or os.path.islink(candidate):
+                    return candidate
     is_header = is_first and parts[1].lower() in _HEADERS
     if is_header or not line.strip() or line.lstrip().startswith("#"):
         return ""

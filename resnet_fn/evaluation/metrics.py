@@ -71,10 +71,10 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     """
     exact = confidence.astype(np.float64)
     edges = np.linspace(0.0, 1.0, BINS + 1)
-    place = np.clip(np.searchsorted(edges, exact, side="left") - 1, 0, BINS - 1)
+    bin_of = np.clip(np.searchsorted(edges, exact, side="left") - 1, 0, BINS - 1)
     rows, error = [], 0.0
     for index in range(BINS):
-        inside = place == index
+        inside = bin_of == index
         row: dict[str, Any] = {
             "from": float(edges[index]),
             "to": float(edges[index + 1]),

@@ -105,7 +105,7 @@ def _each(images: Any) -> Iterable[Any]:
         is_one = images.ndim < 4
     if is_one or not isinstance(images, Iterable):
         images = [images]
-    each = (image for one in images for image in _inside(one, is_lazy))
+    each = (image for source in images for image in _inside(source, is_lazy))
     return each if is_lazy else list(each)
 
 
@@ -144,13 +144,15 @@ def _likeliest(trained: LoadedNet, images: Sequence[_Planes], limit: int) -> np.
     The first row of an image holds the numbers of the classes, the second their probabilities.
     """
     count, task = len(images), task_of(trained.recipe.multi_label)
-    good = [(place, planes) for place, planes in enumerate(images) if not isinstance(planes, str)]
-    if not good:
+    readable = [
+        (index, planes) for index, planes in enumerate(images) if not isinstance(planes, str)
+    ]
+    if not readable:
         return np.zeros((count, 2, 0), np.float32)
     spec, rows = trained.input, SMALL_BLOCK if count <= SMALL_BLOCK else BLOCK
     batch = np.zeros((rows, spec.channels, spec.image_size, spec.image_size), np.float32)
-    for place, planes in good:  # the places do not depend on the images that cannot be read
-        batch[place] = planes
+    for index, planes in readable:  # the places do not depend on the images that cannot be read
+        batch[index] = planes
     logits = trained.eval_step(Tensor(batch), Tensor(np.zeros(rows, np.int32))).logits
     assert logits is not None
     return task.top_classes(logits.numpy()[:count], limit).reshape(count, 2, -1)

@@ -9,8 +9,8 @@ from resnet_fn.data.cells import to_cell
 def table_header(classes: int) -> list[str]:
     """Return the names of the columns, if an image has at most `classes` classes."""
     columns = ["file"]
-    for place in range(1, classes + 1):
-        number = str(place) if place > 1 else ""
+    for position in range(1, classes + 1):
+        number = str(position) if position > 1 else ""
         columns += [f"class{number}", f"probability{number}"]
     return [*columns, "error"]
 

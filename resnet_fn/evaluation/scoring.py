@@ -31,7 +31,7 @@ def block_size(batch_size: int) -> int:
 class StoppedError(Exception):
     """A signal (with the number `number`) ended an evaluation between two batches.
 
-    Every rank raises this error.
+    Every worker raises this error.
     """
 
     def __init__(self, number: int) -> None:
@@ -51,7 +51,7 @@ def score(
 ) -> Scores:
     """Score each validation sample once.
 
-    The workers share the samples, and every rank returns all scores.
+    The workers share the samples, and every worker returns all scores.
 
     Args:
         eval_step: the result of `make_eval_step`.
@@ -68,10 +68,10 @@ def score(
             False if the evaluation step returns the mean loss of the block for each sample.
 
     Raises:
-        StoppedError: a rank received a signal. Every rank raises StoppedError.
-        BadSampleError: a rank cannot read or decode a sample. Every rank raises BadSampleError.
-        WorkerError: a rank of several has another error. Every rank raises WorkerError. With one
-            worker, the error itself is raised.
+        StoppedError: a worker received a signal. Every worker raises StoppedError.
+        BadSampleError: a worker cannot read or decode a sample. Every worker raises BadSampleError.
+        WorkerError: a worker of several has another error. Every worker raises WorkerError. With
+            one worker, the error itself is raised.
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test
@@ -131,9 +131,9 @@ def score(
 
 
 def _leave_together(error: Exception | None, stop_flags: np.ndarray, workers: Workers) -> None:
-    """Raise an error on every rank if a rank has a signal or an error. Every rank must call this.
+    """Raise an error on every worker if a worker has a signal or an error.
 
-    `error` is this rank's own error, or None.
+    Every worker must call this. `error` is this worker's own error, or None.
     """
     try:
         failed, *signals = sum_over_ranks(

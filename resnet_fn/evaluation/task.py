@@ -127,9 +127,9 @@ class Task:
         confidence).
         """
         confidence = _confidence(scores)
-        places = metrics.confident_mistakes(confidence, scores.rank < 1, limit).tolist()
+        indices = metrics.confident_mistakes(confidence, scores.rank < 1, limit).tolist()
         return [
-            (place, int(scores.prediction[place]), float(confidence[place])) for place in places
+            (index, int(scores.prediction[index]), float(confidence[index])) for index in indices
         ]
 
     def report(self, scores: Scores, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
@@ -204,11 +204,11 @@ class _AnyClasses(Task):
         # 0.
         finite, there = np.isfinite(scores.loss)[:, None], labels > 0
         confidence = np.where(there, 1 - scores.every, scores.every).astype(np.float64) * finite
-        places = metrics.confident_mistakes(
+        indices = metrics.confident_mistakes(
             confidence, there == (scores.every >= metrics.SAID_FROM), limit
         ).tolist()
         return [
-            (*divmod(place, labels.shape[1]), float(confidence.flat[place])) for place in places
+            (*divmod(index, labels.shape[1]), float(confidence.flat[index])) for index in indices
         ]
 
     def report(self, scores: Scores, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:

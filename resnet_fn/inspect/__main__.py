@@ -118,7 +118,7 @@ def _parser() -> cli.Parser:
 def _check(parsed: argparse.Namespace) -> dict[str, Any]:
     """Check the flags, and return the keyword arguments of `open_net`."""
     runs, size = parsed.activations or parsed.gradients, parsed.batch_size
-    given = [f"--{flag_name(name)}" for name in _OF_A_BATCH if getattr(parsed, name) is not None]
+    flags = [f"--{flag_name(name)}" for name in _OF_A_BATCH if getattr(parsed, name) is not None]
     changes = {
         name: getattr(parsed, name)
         for name in ("model", "stem")
@@ -130,13 +130,13 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
         runs and not folder,
         parsed.recipe or changes,
     )
-    one = "--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER"
+    message = "--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER"
     cli.raise_usage_errors(
         (
-            given and not runs,
-            f"{', '.join(given)}: needs --activations or --gradients; give one of them",
+            flags and not runs,
+            f"{', '.join(flags)}: needs --activations or --gradients; give one of them",
         ),
-        (parsed.other and (runs or parsed.out_dir), one),
+        (parsed.other and (runs or parsed.out_dir), message),
         (size is not None and size < 1, f"--batch-size: {size} is too small; give 1 or more"),
         (
             parsed.which == "best" and not folders,

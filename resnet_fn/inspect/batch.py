@@ -118,7 +118,9 @@ def _add_hooks(
         titles.append(f"{name} ({len(titles) + 1})" if titles else name)
         rows[titles[-1]] = None
 
-    def backward(_: nn.Cell, given: object, gradient: tuple[Tensor | None, ...]) -> None:
+    def backward(
+        _: nn.Cell, gradient_of_inputs: object, gradient: tuple[Tensor | None, ...]
+    ) -> None:
         title = titles.pop()  # the backward pass visits the calls in reverse order
         if isinstance(gradient[0], Tensor):
             rows[title] = array_statistics(title, gradient[0].numpy())

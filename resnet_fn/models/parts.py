@@ -72,11 +72,11 @@ def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
     for name in filter(None, (part.strip() for part in names.split(","))):
         matching = {
             path
-            for path, words in names_of.items()
-            if any(fnmatchcase(word, name) for word in words)
+            for path, known in names_of.items()
+            if any(fnmatchcase(word, name) for word in known)
         }
         if not matching:
-            all_words = dict.fromkeys(word for words in names_of.values() for word in words)
+            all_words = dict.fromkeys(word for known in names_of.values() for word in known)
             groups = dict.fromkeys(map(group_of, names_of))
             raise ValueError(
                 f"{setting}: {name!r} is not a part of the net; {closest(name, all_words, groups)}"

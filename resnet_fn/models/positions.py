@@ -1,8 +1,8 @@
 """This module sums feature maps over height and width, and broadcasts values over height and width.
 
 On a CPU, the functions multiply float32 tensors by matrices of ones, because MindSpore's CPU
-kernels for sums and broadcasts are slow (docs/lab.md). If `standard` is true, the functions use
-MindSpore's own operations.
+kernels for sums and broadcasts are slow (docs/benchmarks.md). If `standard` is true, the functions
+use MindSpore's own operations.
 """
 
 import functools

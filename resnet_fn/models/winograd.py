@@ -7,7 +7,7 @@ outputs of a filter with three taps by six products instead of twelve:
 
 Along both axes, 36 products replace 144. In float32, the method has a relative rounding error of
 9e-7, and a direct convolution has 3e-7. On a CPU, the method is faster than MindSpore's convolution
-in ResNet blocks (docs/lab.md).
+in ResNet blocks (docs/benchmarks.md).
 
 With stride 2, the taps 0 and 2 meet only pixels of odd rows and columns, and tap 1 only the others.
 These are two convolutions of stride 1: F(4, 2) with five products and F(4, 1) with four. Along both

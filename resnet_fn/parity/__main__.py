@@ -7,15 +7,24 @@ from collections.abc import Sequence
 from resnet_fn.config import cli
 from resnet_fn.parity import commands
 
+
+def _inputs(arguments: Sequence[str]) -> int:
+    # imported here, because no other command needs it
+    from resnet_fn.parity.inputs.command import inputs
+
+    return inputs(arguments)
+
+
 _COMMANDS = {
     "record": commands.record,
     "replay": commands.replay_trace,
     "compare": commands.compare,
+    "inputs": _inputs,
 }
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the subcommand `record`, `replay` or `compare`.
+    """Run the subcommand `record`, `replay`, `compare` or `inputs`.
 
     Without a subcommand, run and compare both nets.
     """

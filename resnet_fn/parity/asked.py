@@ -40,6 +40,7 @@ class Asked:
     initialisation: bool = True
     quick: bool = False  # neither probes nor a search for causes
     strict: bool = False
+    inputs_verdict: str = ""  # a line from the JSON file of `parity inputs`
 
     # how it runs, and what is written
     device: str = "CPU"

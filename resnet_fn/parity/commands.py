@@ -7,16 +7,16 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
-from resnet_fn.parity.nets import Nets
+from resnet_fn.parity.nets import Nets, compares_initialisation
 from resnet_fn.parity.shares import save_share
-from resnet_fn.parity.tasks import load_functions, plan_asked_for, returned
+from resnet_fn.parity.tasks import built, load_functions, plan_asked_for
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.plan import Plan
@@ -27,6 +27,9 @@ from resnet_fn.runtime.extras import import_extra
 from resnet_fn.runtime.malloc import keep_freed
 from resnet_fn.runtime.user_files import imports_beside, load_function
 from resnet_fn.runtime.workers import Workers, join
+
+if TYPE_CHECKING:
+    from resnet_fn.parity.compare.verdict import Verdict
 
 _LIVE = """examples:
   python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5
@@ -48,22 +51,36 @@ _RECORD = """examples:
 Recording a PyTorch net needs only NumPy and PyTorch. Recording a MindSpore net does not need PyTorch.
 """
 _CODES = (
-    "exit codes: 0 both compute the same, 1 a difference, an undecided stage or an error, 2 "
-    "wrong usage\n"
+    "exit codes: 0 both compute the same, 1 a difference or an error, 2 wrong usage,\n"
+    "            3 an undecided stage and no difference\n"
 )
 
 
 def live(arguments: Sequence[str]) -> int:
     """Run both nets in this process, compare them, and return the exit code."""
+    parsed = _parser_of_live().parse(arguments)
+    _check_usage_of_live(parsed)
+    asked = flags.asked_in(parsed)
+    plan = plan_asked_for(asked)
+    nets = Nets(asked, load_functions(asked), plan)
+    torch = import_extra("torch", "the parity ladder")
+    from resnet_fn.runtime.cpus import cpu_count
+
+    began = time.perf_counter()
+    nets.start_mindspore()
+    # Two thread pools on the same cores slow each other down tenfold. Torch has less work, so it
+    # gets half of them.
+    torch.set_num_threads(max(1, cpu_count() // 2))
+    ladder = nets.replay(nets.record_reference(), plan.net.classes)
+    title = f"{asked.net or asked.model or plan.net.model} against {asked.reference or 'PyTorch'}"
+    return _finish(asked, ladder, plan, began, title)
+
+
+def _parser_of_live() -> cli.Parser:
     description = "Compare a net and one training step with PyTorch, stage by stage."
     parser = cli.Parser("parity", description, _LIVE + _CODES, "")
-    group = parser.add_argument_group("what is compared")
-    default = {
-        "model": "; default the recipe's",
-        "reference": "; default the PyTorch version of --model",
-    }
     flags.add(
-        group,
+        parser.add_argument_group("what is compared"),
         "model",
         "net",
         "reference",
@@ -71,12 +88,17 @@ def live(arguments: Sequence[str]) -> int:
         "our-optimizer",
         "our-step",
         *flags.COMPARED,
-        **default,
+        model="; default the recipe's",
+        reference="; default the PyTorch version of --model",
     )
     flags.add_task_flags(parser)
     flags.add(cli.add_device_flags(parser), "mode")
     flags.add(parser.add_argument_group("what is written"), *flags.WRITTEN)
-    parsed = parser.parse(arguments)
+    return parser
+
+
+def _check_usage_of_live(parsed: argparse.Namespace) -> None:
+    """Raise a usage error for flags of `parity` that do not fit together."""
     alone = [name for name in flags.own_functions(parsed) if not getattr(parsed, f"our_{name}")]
     torch_net = "the torch module that it was ported from"
     cli.raise_usage_errors(
@@ -94,36 +116,11 @@ def live(arguments: Sequence[str]) -> int:
             for name in alone
         ),
     )
-    asked = flags.asked_in(parsed)
-    plan = plan_asked_for(asked)
-    nets = Nets(asked, load_functions(asked), plan)
-    torch = import_extra("torch", "the parity ladder")
-    from resnet_fn.runtime.cpus import cpu_count
-
-    began = time.perf_counter()
-    nets.start_mindspore()
-    # Two thread pools on the same cores slow each other down tenfold. Torch has less work, so it
-    # gets half of them.
-    torch.set_num_threads(max(1, cpu_count() // 2))
-    ladder = nets.replay(nets.record_reference(), plan.net.classes)
-    title = f"{asked.net or asked.model or plan.net.model} against {asked.reference or 'PyTorch'}"
-    return _finish(asked, ladder, plan, began, title)
 
 
 def record(arguments: Sequence[str]) -> int:
     """Record what one net computes, write a trace folder, and return the exit code."""
-    parser = cli.Parser(
-        "parity record", "Record what a net computes in a few updates.", _RECORD, "--out FOLDER"
-    )
-    group = parser.add_argument_group("what is recorded")
-    flags.add(
-        group, "reference", "net", "model", "like", model=", in PyTorch; default the recipe's"
-    )
-    flags.add(group, "our-step")
-    flags.add_task_flags(parser)
-    flags.add(cli.add_device_flags(parser), "mode")
-    flags.add(parser.add_argument_group("what is written"), "out", "layers", "probes")
-    parsed = parser.parse(arguments)
+    parsed = _parser_of_record().parse(arguments)
     _check_usage_of_record(parsed)
     began = time.perf_counter()
     asked = flags.asked_in(parsed)
@@ -139,12 +136,11 @@ def record(arguments: Sequence[str]) -> int:
         torch.set_num_threads(asked.threads or torch.get_num_threads())
         recorded = nets.record_reference()
     recording = recorded.trace
-    own = parsed.net or parsed.reference
-    if own:
+    if own := asked.net or asked.reference:
         path = Path(own.rpartition(":")[0])
         recording.file = f"{path.name}, SHA-256 {sha256_of_file(path)}"
     workers = join(asked.device) if asked.net else Workers()
-    size = save_share(recorded, Path(parsed.out), asked.layers, workers)
+    size = save_share(recorded, Path(asked.out), asked.layers, workers)
     if not workers.is_main:
         return 0
     print(
@@ -155,6 +151,20 @@ def record(arguments: Sequence[str]) -> int:
     )
     print("".join(f"{note}\n" for note in recording.notes), end="")
     return 0
+
+
+def _parser_of_record() -> cli.Parser:
+    description = "Record what a net computes in a few updates."
+    parser = cli.Parser("parity record", description, _RECORD, "--out FOLDER")
+    group = parser.add_argument_group("what is recorded")
+    flags.add(
+        group, "reference", "net", "model", "like", model=", in PyTorch; default the recipe's"
+    )
+    flags.add(group, "our-step")
+    flags.add_task_flags(parser)
+    flags.add(cli.add_device_flags(parser), "mode")
+    flags.add(parser.add_argument_group("what is written"), "out", "layers", "probes")
+    return parser
 
 
 def _check_usage_of_record(parsed: argparse.Namespace) -> None:
@@ -191,6 +201,34 @@ def _check_usage_of_record(parsed: argparse.Namespace) -> None:
 
 def replay_trace(arguments: Sequence[str]) -> int:
     """Compare a MindSpore net with a trace of the reference, and return the exit code."""
+    parsed = _parser_of_replay().parse(arguments)
+    cli.raise_usage_errors(
+        (parsed.net and parsed.model, "--net: give either --net or --model, not both")
+    )
+    asked = flags.asked_in(parsed)
+    functions = load_functions(asked)
+    began = time.perf_counter()
+    reference = load_recording(Path(parsed.trace))
+    cli.raise_usage_errors(
+        (
+            reference.file and not (asked.net or asked.model),
+            f"--net: the trace is of {reference.file.partition(',')[0]}, which is no net of this "
+            "package; give --net FILE:FUNCTION, its port to MindSpore",
+        )
+    )
+    source = _source_of(reference, asked)
+    nets = Nets(asked, functions, reference.plan)
+    nets.start_mindspore()
+    outputs = reference.run.eval_outputs.values()
+    classes = next((one.shape[-1] for one in outputs if one.ndim), 0)
+    ladder = nets.replay(Recorded(reference, source), classes)
+    file = f" ({reference.file})" if reference.file else ""
+    print(f"trace of {reference.framework}: {parsed.trace}{file}")
+    title = f"{asked.net or asked.model or reference.plan.net.model} against {parsed.trace}"
+    return _finish(asked, ladder, reference.plan, began, title, ladder.environment)
+
+
+def _parser_of_replay() -> cli.Parser:
     description = (
         "Compare a MindSpore net with a trace that `parity record` wrote. Only "
         "--reference needs PyTorch."
@@ -199,39 +237,57 @@ def replay_trace(arguments: Sequence[str]) -> int:
         "parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)"
     )
     parser.add_argument("trace", metavar="TRACE", help="the folder that `parity record` wrote")
-    group, model = (
-        parser.add_argument_group("what is compared"),
-        "; default the model of the trace's recipe",
-    )
+    group = parser.add_argument_group("what is compared")
     flags.add(
-        group, "model", "net", "our-loss", "our-optimizer", "our-step", *flags.COMPARED, model=model
+        group,
+        "model",
+        "net",
+        "our-loss",
+        "our-optimizer",
+        "our-step",
+        *flags.COMPARED,
+        model="; default the model of the trace's recipe",
     )
     group.add_argument("--reference", **flags.SEARCHED)
     flags.add(cli.add_device_flags(parser), "mode")
     flags.add(parser.add_argument_group("what is written"), *flags.WRITTEN)
-    parsed = parser.parse(arguments)
-    cli.raise_usage_errors(
-        (parsed.net and parsed.model, "--net: give either --net or --model, not both")
-    )
-    asked = flags.asked_in(parsed)
-    functions = load_functions(asked)
-    began = time.perf_counter()
-    reference = load_recording(Path(parsed.trace))
-    source = _source_of(reference, asked)
-    nets = Nets(asked, functions, reference.plan)
-    nets.start_mindspore()
-    recorded = Recorded(reference, source)
-    ladder = nets.replay(recorded, next(iter(reference.run.eval_outputs.values())).shape[-1])
-    print(
-        f"trace of {reference.framework}: {parsed.trace}"
-        + f" ({reference.file})" * bool(reference.file)
-    )
-    title = f"{asked.net or asked.model or reference.plan.net.model} against {parsed.trace}"
-    return _finish(asked, ladder, reference.plan, began, title, ladder.environment)
+    return parser
 
 
 def compare(arguments: Sequence[str]) -> int:
     """Compare two traces and return the exit code. Only --reference needs PyTorch."""
+    parsed = _parser_of_compare().parse(arguments)
+    asked = flags.asked_in(parsed)
+    began = time.perf_counter()
+    from resnet_fn.parity.ladder import compare_recordings
+    from resnet_fn.parity.pair.matching import fuller_mode, match, outline_of
+
+    port, reference = load_recording(Path(parsed.trace)), load_recording(Path(parsed.other))
+    _check_same_task(port, reference)
+    if asked.quick:
+        port.probes, reference.probes = {}, {}
+    of_port, of_reference = parsed.trace, parsed.other
+    if port.rounding and not reference.rounding:
+        port, reference = reference, port
+        of_port, of_reference = of_reference, of_port
+        print(
+            f"{parsed.trace} becomes the reference, because only this trace has a measured rounding"
+        )
+    print(f"the port {port.framework}, the reference {reference.framework}")
+    mode = fuller_mode(reference)
+    names = match(outline_of(port, mode), outline_of(reference, mode), asked.corrections)
+    if names.problems:
+        raise ValueError(
+            f"compare: the traces must be of the same net, but {'; '.join(names.problems[:3])}"
+        )
+    initialisation = compares_initialisation(asked, reference.plan)
+    source = _source_of(reference, asked)
+    ladder = compare_recordings(port, reference, names, initialisation, not asked.quick, source)
+    title = f"{of_port} against {of_reference}"
+    return _finish(asked, ladder, reference.plan, began, title, ladder.environment)
+
+
+def _parser_of_compare() -> cli.Parser:
     description = (
         "Compare two traces of the same task. Only --reference needs PyTorch, and "
         "nothing needs MindSpore."
@@ -243,39 +299,7 @@ def compare(arguments: Sequence[str]) -> int:
     flags.add(group, *flags.COMPARED)
     group.add_argument("--reference", **flags.SEARCHED)
     flags.add(parser.add_argument_group("what is written"), *flags.WRITTEN)
-    parsed = parser.parse(arguments)
-    asked = flags.asked_in(parsed)
-    began = time.perf_counter()
-    from resnet_fn.parity.ladder import compare_recordings
-    from resnet_fn.parity.pair.matching import fuller_mode, match, outline_of
-
-    port, reference = load_recording(Path(parsed.trace)), load_recording(Path(parsed.other))
-    _check_same_task(port, reference)
-    if asked.quick:
-        port.probes, reference.probes = {}, {}
-    if port.rounding and not reference.rounding:
-        port, reference = reference, port
-        print(
-            f"{parsed.trace} becomes the reference, because only this trace has a measured rounding"
-        )
-    print(f"the port {port.framework}, the reference {reference.framework}")
-    mode = fuller_mode(reference)
-    names = match(outline_of(port, mode), outline_of(reference, mode), asked.corrections)
-    if names.problems:
-        raise ValueError(
-            f"compare: the traces must be of the same net, but {'; '.join(names.problems[:3])}"
-        )
-    initialisation = Nets(asked, {}, reference.plan).initialisation
-    source = _source_of(reference, asked)
-    ladder = compare_recordings(port, reference, names, initialisation, not asked.quick, source)
-    return _finish(
-        asked,
-        ladder,
-        reference.plan,
-        began,
-        f"{parsed.trace} against {parsed.other}",
-        ladder.environment,
-    )
+    return parser
 
 
 def _source_of(reference: Trace, asked: Asked) -> Source:
@@ -305,17 +329,17 @@ def _source_of(reference: Trace, asked: Asked) -> Source:
     build = load_function(place, "--reference")
 
     @contextlib.contextmanager
-    def built() -> Iterator[Any]:
+    def module() -> Iterator[Any]:
         from resnet_fn.runtime.cpus import cpu_count
 
         torch.set_num_threads(max(1, cpu_count() // 2))  # as in `live`
         torch.manual_seed(reference.plan.seed)  # as in `record`
         with imports_beside(place):
-            yield returned("--reference", place, build(), torch.nn.Module, "a torch Module")
+            yield built("--reference", place, build, torch.nn.Module, "a torch Module")
 
     from resnet_fn.parity.explain.torch_search import ModuleSource
 
-    return ModuleSource(reference, built)
+    return ModuleSource(reference, module)
 
 
 def _check_same_task(port: Trace, reference: Trace) -> None:
@@ -345,7 +369,7 @@ def _settings_of(plan: Plan) -> dict[str, Any]:
 
 def _finish(
     asked: Asked,
-    ladder: Any,
+    ladder: "Verdict",
     plan: Plan,
     began: float,
     title: str,
@@ -360,20 +384,25 @@ def _finish(
     print(table.table(ladder))
     if environment and not ladder.agrees:
         print("\n  ".join(["environment:", *environment]))
-    size = next(
-        (len(leaf) for _, leaf in leaves(tuple(reversed(plan.batches[0]))) if np.ndim(leaf)), 1
-    )
+    updates = f"{len(plan.batches)} updates of {_samples_of(plan)} samples"
     seconds = time.perf_counter() - began
-    print(
-        f"{len(plan.batches)} updates of {size} samples with {plan.optimizer.name}, {seconds:.0f} s"
-    )
+    print(f"{updates} with {plan.optimizer.name}, {seconds:.0f} s")
     print(NOT_COMPARED)
+    if asked.inputs_verdict:
+        print(asked.inputs_verdict)
     if asked.json:
         json_file.write_json(ladder, asked.json)
     if asked.report:
         print(f"report: {write_page(ladder, asked.report, title)}")
-    return (
-        0
-        if ladder.agrees and not (asked.strict and (ladder.beyond or ladder.probed.findings))
-        else 1
-    )
+    if ladder.first_stage:
+        return 1
+    if ladder.undecided:
+        return 3
+    return 1 if asked.strict and (ladder.beyond or ladder.probed.findings) else 0
+
+
+def _samples_of(plan: Plan) -> int:
+    """Return the length of a batch's labels or, if these are numbers, of its inputs."""
+    inputs, labels = plan.batches[0]
+    lengths = [len(leaf) for _, leaf in leaves((labels, inputs)) if np.ndim(leaf)]
+    return lengths[0] if lengths else 1

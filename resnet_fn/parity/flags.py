@@ -9,6 +9,7 @@ from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.asked import Asked
+from resnet_fn.parity.inputs.stored import line_of
 from resnet_fn.parity.pair.map_file import read_map
 from resnet_fn.parity.tasks import CHANNELS_AND_CLASSES, GENTLE, OTHER, OWN_NET, RECIPE
 
@@ -56,6 +57,8 @@ _STEP = (
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}
 _FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
+_NEW_FOLDER = {"metavar": "FOLDER", "type": cli.new_folder}
+_JSON = {"metavar": "FILE", "type": cli.file_to_write}
 _LAYERS = {"choices": ("all", "none"), "default": "all"}
 _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "model": ("NAME", "a net of this package"),
@@ -85,13 +88,17 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
         _SWITCH,
         "exit 1 also if a probe differs, or if a difference within tolerance exceeds rounding",
     ),
+    "inputs-verdict": (
+        "FILE",
+        "the JSON file of `parity inputs`, so that the result includes how inputs were compared",
+    ),
     "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
-    "json": ("FILE", "write the results of every stage, array and layer as JSON into this file"),
+    "json": (_JSON, "write the results of every stage, array and layer as JSON into this file"),
     "report": (
         _FOLDER,
         "write parity.html with verdict, stages, losses and each layer's error into this folder",
     ),
-    "out": ("FOLDER", "a new folder for the trace"),
+    "out": (_NEW_FOLDER, "a new folder for the trace"),
     "layers": (
         _LAYERS,
         "none: record no layers; then no layer is compared, and both nets must name parameters "
@@ -104,7 +111,8 @@ SEARCHED: dict[str, Any] = {
     "help": "search for causes in the recorded torch module, from its unchanged file; needs "
     "PyTorch",
 }
-COMPARED, WRITTEN = ("map", "no-initialisation", "strict", "quick"), ("json", "report")
+COMPARED = ("map", "no-initialisation", "strict", "quick", "inputs-verdict")
+WRITTEN = ("json", "report")
 
 
 def add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
@@ -189,7 +197,7 @@ def own_functions(parsed: argparse.Namespace) -> list[str]:
 
 
 def asked_in(parsed: argparse.Namespace) -> Asked:
-    """Return the parsed flags as plain values, with the content of the file of --map."""
+    """Return the parsed flags as plain values, with the content of the files that they name."""
     custom = own_functions(parsed)
     names = {field.name for field in dataclasses.fields(Asked)} - {"settings", "corrections"}
     given = {name: value for name, value in vars(parsed).items() if name in names}
@@ -202,6 +210,9 @@ def asked_in(parsed: argparse.Namespace) -> Asked:
     }
     with cli.usage_errors():
         corrections = read_map(parsed.map) if getattr(parsed, "map", None) else None
+        prepared = getattr(parsed, "inputs_verdict", None)
+        inputs_verdict = line_of(prepared) if prepared else None
     left_out = getattr(parsed, "no_initialisation", False)
     given |= {"settings": settings, "corrections": corrections, "initialisation": not left_out}
+    given |= {"inputs_verdict": inputs_verdict}
     return Asked(**{name: value for name, value in given.items() if value is not None})

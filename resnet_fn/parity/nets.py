@@ -1,16 +1,22 @@
 """Build, record and compare both nets as the user asks for them."""
 
 import dataclasses
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from resnet_fn.parity import memory
 from resnet_fn.parity.asked import Asked
-from resnet_fn.parity.tasks import returned
+from resnet_fn.parity.record.printed_once import lines_printed_once
+from resnet_fn.parity.tasks import built
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.source import Recorded
+from resnet_fn.parity.trace.source import Recorded, StoredSource
 from resnet_fn.runtime.user_files import imports_beside
 from resnet_fn.runtime.workers import Workers
+
+if TYPE_CHECKING:
+    from resnet_fn.parity.ladder import Ladder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +30,7 @@ class Nets:
     @property
     def initialisation(self) -> bool:
         """Whether the initial parameters are compared."""
-        return self.asked.initialisation and self.plan.net.initialisation == "torchvision"
+        return compares_initialisation(self.asked, self.plan)
 
     def port_net(self, classes: int) -> Any:
         """Build the MindSpore net of --net, or a net of this package with `classes` classes."""
@@ -33,8 +39,8 @@ class Nets:
         from resnet_fn.models import create_model
 
         if "net" in self.functions:
-            made = self.functions["net"]()
-            return returned("--net", self.asked.net, made, nn.Cell, "a MindSpore Cell")
+            build = self.functions["net"]
+            return built("--net", self.asked.net, build, nn.Cell, "a MindSpore Cell")
         net = self.plan.net
         return create_model(
             self.asked.model or net.model,
@@ -53,8 +59,8 @@ class Nets:
         from resnet_fn.parity.reference.nets import reference_net
 
         if "reference" in self.functions:
-            made = self.functions["reference"]()
-            return returned("--reference", self.asked.reference, made, Module, "a torch Module")
+            build = self.functions["reference"]
+            return built("--reference", self.asked.reference, build, Module, "a torch Module")
         net = self.plan.net
         return reference_net(
             self.asked.model or net.model,
@@ -83,8 +89,11 @@ class Nets:
 
         own, build = self.functions.get, self.reference_net if self.initialisation else None
         torch.manual_seed(self.plan.seed)
-        with imports_beside(self.asked.reference, self.asked.loss, self.asked.optimizer):
+        places = (self.asked.reference, self.asked.loss, self.asked.optimizer)
+        with imports_beside(*places), lines_printed_once():
             net = self.reference_net()
+            copies = memory.REFERENCE if self.asked.out else memory.BOTH
+            memory.warn(_sizes(net.parameters()), len(self.plan.batches), copies)
             side = TorchSide(net, self.plan, own("loss"), own("optimizer"), build)
             return record(side, probes=self.asked.with_probes)
 
@@ -102,8 +111,9 @@ class Nets:
         workers, own = with_all_reduce(self.start_mindspore()), self.functions
         build, make_optimizer = partial(self.port_net, 0), own.get("optimizer")
         places = (self.asked.net, self.asked.loss, self.asked.optimizer, self.asked.our_step)
-        with imports_beside(*places), run_in(self.asked.mode):
+        with imports_beside(*places), lines_printed_once(), run_in(self.asked.mode):
             net = build()
+            memory.warn(_sizes(net.get_parameters()), len(self.plan.batches), memory.PORT)
             options: dict[str, Any] = {
                 "optimizer": make_optimizer(net) if make_optimizer else None,
                 "workers": workers,
@@ -122,8 +132,8 @@ class Nets:
             reference = like_of(like, names, make_optimizer is not None)
             return record(side, reference, self.asked.with_probes)
 
-    def replay(self, reference: Recorded, classes: int) -> Any:
-        """Compare the net in MindSpore with a recording of the reference. Returns a `Ladder`."""
+    def replay(self, reference: Recorded, classes: int) -> "Ladder":
+        """Compare the net in MindSpore with a recording of the reference."""
         from resnet_fn.parity.replay import replay
 
         own, build = self.functions, partial(self.port_net, classes)
@@ -132,14 +142,30 @@ class Nets:
             "initialisation": self.initialisation,
             "corrections": self.asked.corrections,
         }
-        with imports_beside(
-            self.asked.net, self.asked.our_loss, self.asked.our_optimizer, self.asked.our_step
-        ):
+        places = (
+            self.asked.net,
+            self.asked.our_loss,
+            self.asked.our_optimizer,
+            self.asked.our_step,
+        )
+        with imports_beside(*places), lines_printed_once():
             net = build()
+            if isinstance(reference.source, StoredSource):
+                memory.warn(_sizes(net.get_parameters()), len(self.plan.batches), memory.REPLAY)
             options |= {"optimizer": own["our_optimizer"](net)} if "our_optimizer" in own else {}
             options |= {"make_step": own["our_step"]} if "our_step" in own else {}
             options["quick"] = not self.asked.with_probes
             return replay(reference, net, build=build, loss=own.get("our_loss"), **options)
+
+
+def compares_initialisation(asked: Asked, plan: Plan) -> bool:
+    """Return whether the initial parameters are compared: as torchvision initialises them."""
+    return asked.initialisation and plan.net.initialisation == "torchvision"
+
+
+def _sizes(parameters: Iterable[Any]) -> list[int]:
+    """Return the bytes of each parameter; 0 of one whose size the first batch decides."""
+    return [getattr(one, "nbytes", 0) for one in parameters if not hasattr(one, "materialize")]
 
 
 def _arguments(plan: Plan, classes: int) -> dict[str, Any]:

@@ -20,12 +20,15 @@ from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_cell import run_in
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
+from resnet_fn.parity.record.mindspore_source import MindSporeSource
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.source import Recorded, StoredSource
 from resnet_fn.parity.trace.stages import WEIGHTS
 from resnet_fn.parity.trace.tree import Batch
+
+_PROBLEMS = 6  # so many unpaired arrays are listed before advice: only some hints are printed
 
 _RATE = 0.01  # small enough that a small batch does not make training chaotic
 
@@ -65,12 +68,27 @@ def replay(
         if names.problems:
             notes = unmatched_notes(side.layers("eval"), reference.layers["eval"])
             problems = Stage(
-                WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes]
+                WEIGHTS,
+                failed="; ".join(names.problems),
+                hints=[
+                    *names.problems[:_PROBLEMS],
+                    *names.advice,
+                    *names.problems[_PROBLEMS:],
+                    *notes,
+                ],
             )
-            return Ladder([inputs_stage(plan.batches, plan.batches), problems], [], names, [])
+            return Ladder(
+                [inputs_stage(plan.batches, plan.batches), problems],
+                [],
+                names,
+                [],
+                compiled=mode != "pynative",
+                measured=bool(reference.rounding),
+            )
         like = like_of(reference, names, options.get("optimizer") is not None)
         port = record(side, like, bool(reference.probes) and not quick).trace
-    return compare_recordings(port, reference, names, initialisation, not quick, source)
+    again = None if quick else MindSporeSource(side, like, port)
+    return compare_recordings(port, reference, names, initialisation, not quick, source, again)
 
 
 def names_of(

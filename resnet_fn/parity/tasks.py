@@ -1,16 +1,19 @@
 """Make the plan of the updates that the user asks for."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
+from resnet_fn.config.hints import first_line
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.batches import make_batches, recipe_batches
 from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.record.common import place_of
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import Batch
 from resnet_fn.runtime.user_files import imports_beside, load_function
@@ -110,6 +113,18 @@ def load_functions(asked: Asked) -> dict[str, Any]:
         for name, place in places.items()
         if place
     }
+
+
+def built(flag: str, function: str, build: Callable[[], Any], wanted: Any, expected: str) -> Any:
+    """Call the user's function that builds a net, and check what it returns."""
+    try:
+        value = build()
+    except Exception as error:
+        fault = f"{type(error).__name__}: {first_line(error)}"
+        raise ValueError(
+            f"{flag}: {function} fails{place_of(error)} ({fault}); correct this line"
+        ) from error
+    return returned(flag, function, value, wanted, expected)
 
 
 def returned(flag: str, function: str, value: Any, wanted: Any, expected: str) -> Any:

@@ -40,12 +40,12 @@ def details(name: str) -> str:
         for field in dataclasses.fields(Recipe)
         if field.name != "name"
     ]
-    if given := [
+    if options := [
         file.values[field.name]
         for field in dataclasses.fields(RunOptions)
-        if file.values[field.name].place
+        if file.values[field.name].line
     ]:
-        lines += ["", "how it is run:", *map(_line, given)]
+        lines += ["", "how it is run:", *map(_line, options)]
     lines += ["", *file.notes] if file.notes else []
     lines += ["", cli.as_typed(f"python -m resnet_fn.train --recipe {shell_words(name)}")]
     return "\n".join(lines)
@@ -54,9 +54,9 @@ def details(name: str) -> str:
 def _line(setting: Value) -> str:
     mark = "*" if setting.value != setting.field.default else " "
     unit = f" [{setting.field.metadata['unit']}]" if setting.field.metadata["unit"] else ""
-    place = f" ({setting.place})" if setting.place else ""
+    line = f" ({setting.line})" if setting.line else ""
     start = f" {mark} --{flag_name(setting.field.name):22} {show_value(setting.value) or '-':12} "
-    return f"{start:{_MEANING}}{setting.field.metadata['meaning']}{unit}{place}"
+    return f"{start:{_MEANING}}{setting.field.metadata['meaning']}{unit}{line}"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -5,7 +5,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from resnet_fn.config.fields import OWN
+from resnet_fn.config.fields import CUSTOM
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.report.plots import PANELS, colours_of_curves
 
@@ -68,7 +68,9 @@ class Pictures(NamedTuple):
 def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) -> str:
     """Return the HTML page of a report that `build_report` made, with the plots of `draw_all`."""
     made = report["checkpoint"]
-    title = "A net of your own" if made["model"] == OWN else f"{made['model']} on {made['dataset']}"
+    title = (
+        "A net of your own" if made["model"] == CUSTOM else f"{made['model']} on {made['dataset']}"
+    )
     body = [
         f"<h1>{text(title)}</h1>",
         f'<p class="from">run {text(made["run"])}, update {made["update"]}, {made["date"]}</p>',
@@ -108,7 +110,7 @@ def _tiles(report: dict[str, Any]) -> str:
         ),
         # A loss that was given to `fit` has no value for each sample, so the report shows
         # cross-entropy.
-        ("cross-entropy" if report["recipe"]["loss"] == OWN else "loss", number(report["loss"])),
+        ("cross-entropy" if report["recipe"]["loss"] == CUSTOM else "loss", number(report["loss"])),
         ("macro F1", number(report["averages"]["macro"]["f1"])),
         *(
             [("mean average precision", number(area))]
@@ -129,7 +131,7 @@ def _tiles(report: dict[str, Any]) -> str:
 
 
 def _samples(report: dict[str, Any]) -> str:
-    return "samples" if report["recipe"]["dataset"] == OWN else "images"
+    return "samples" if report["recipe"]["dataset"] == CUSTOM else "images"
 
 
 def _facts(report: dict[str, Any]) -> list[str]:
@@ -162,8 +164,8 @@ def _run(report: dict[str, Any], pictures: Pictures) -> list[str]:
         image(f"curves of the {panel[0]}", file)
         for panel, file in zip(PANELS, pictures.curves, strict=True)
     )
-    words = "<h2>The run</h2><p>The dotted line marks the update that this report evaluates.</p>"
-    return [words, f'<div class="grid curves">{"".join(images)}</div>']
+    caption = "<h2>The run</h2><p>The dotted line marks the update that this report evaluates.</p>"
+    return [caption, f'<div class="grid curves">{"".join(images)}</div>']
 
 
 def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
@@ -186,8 +188,8 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
 
 def _confusion(report: dict[str, Any]) -> list[str]:
     if not report["calibration"]:
-        words = f"The net predicts each class whose probability is {SAID_FROM} or more."
-        return [f"<p>An image can have any number of classes. {words}</p>"]
+        caption = f"The net predicts each class whose probability is {SAID_FROM} or more."
+        return [f"<p>An image can have any number of classes. {caption}</p>"]
     names = [text(row["name"]) for row in report["classes"]]
     parts = ["<h2>Confusion matrix</h2>"]
     if len(names) > _TABLE_UP_TO:
@@ -273,7 +275,7 @@ def _curves(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
 def _thresholds(report: dict[str, Any]) -> list[str]:
     if not report["thresholds"]:
         return []
-    name, other = (text(report["classes"][place]["name"]) for place in (1, 0))
+    name, other = (text(report["classes"][index]["name"]) for index in (1, 0))
     best = max(report["thresholds"], key=lambda row: row["f1"])
     keys = ("precision", "recall", "f1", "false_alarms", "accuracy")
     rows = []
@@ -351,14 +353,14 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
     for row in shown:
         cells = []
         for sample in row["samples"]:
-            words = number(sample["probability"], ".2%")
-            words += (
+            caption = number(sample["probability"], ".2%")
+            caption += (
                 "" if sample["right"] else f" <b>→ {text(sample['prediction'] or NO_CLASS)}</b>"
             )
             kind = "" if sample["right"] else ' class="wrong"'
-            words += f"<br><span>{text(sample['name'])}</span>"
+            caption += f"<br><span>{text(sample['name'])}</span>"
             picture = image(sample["name"], next(files))
-            cells.append(f"<figure{kind}>{picture}<figcaption>{words}</figcaption></figure>")
+            cells.append(f"<figure{kind}>{picture}<figcaption>{caption}</figcaption></figure>")
         parts.append(
             f'<h3>{text(row["class"])}</h3><div class="grid gallery">' + "\n".join(cells) + "</div>"
         )
@@ -381,7 +383,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: in
     """
 
     def cells(tag: str, row: Sequence[str]) -> str:
-        kinds = ['class="text"' if place < text_columns else "" for place in range(len(row))]
+        kinds = ['class="text"' if column < text_columns else "" for column in range(len(row))]
         return "".join(
             f"<{tag} {kind}>{cell}</{tag}>" for kind, cell in zip(kinds, row, strict=True)
         )

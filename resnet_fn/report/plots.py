@@ -119,8 +119,8 @@ def plot_curves(report: dict[str, Any]) -> "Figure":
     colours = [colour for _, colour in colours_of_curves(report)]
     figure = Figure(figsize=(5.6, 5.6), layout="constrained")
     axes = figure.add_subplot()
-    for place, curve in enumerate(curves):
-        style = {"color": colours[place]} if colours else {"color": _GREY, "alpha": 0.5}
+    for index, curve in enumerate(curves):
+        style = {"color": colours[index]} if colours else {"color": _GREY, "alpha": 0.5}
         recall, precision = [0.0, *curve["recall"]], [curve["precision"][0], *curve["precision"]]
         axes.plot(recall, precision, drawstyle="steps-pre", lw=1.2, clip_on=False, **style)
     area = report["mean_average_precision"]

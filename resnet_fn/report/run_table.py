@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.config.fields import OWN, show_value, to_dict
+from resnet_fn.config.fields import CUSTOM, show_value, to_dict
 from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.runtime.console import aligned
@@ -56,7 +56,7 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
             {setting: value for setting, value in recipe.items() if setting not in _ALIKE}
         )
         # nothing shows whether two runs have the same net and arrays
-        if recipe.get("dataset") == OWN:
+        if recipe.get("dataset") == CUSTOM:
             key = name
         groups.setdefault(key, []).append(name)
     first = [recipes[names[0]] for names in groups.values()]
@@ -70,7 +70,9 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
     ]
     titles = {}
     for recipe, by, names in zip(first, settings, groups.values(), strict=True):
-        title = f"{recipe['name']} {names[0]}" if recipe.get("dataset") == OWN else recipe["name"]
+        title = (
+            f"{recipe['name']} {names[0]}" if recipe.get("dataset") == CUSTOM else recipe["name"]
+        )
         titles[", ".join([title, *by])] = names
     return titles
 

@@ -61,8 +61,8 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in files.items():
-                with place_to_write(folder / name) as place:
-                    place.write_text(text, encoding="utf-8")
+                with place_to_write(folder / name) as temporary:
+                    temporary.write_text(text, encoding="utf-8")
         except OSError as error:
             raise ValueError(
                 f"report: {folder} cannot be written ({error.strerror}); give another folder"
@@ -175,12 +175,12 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
 
 def _classes_of(evaluation: Evaluation, index: int) -> np.ndarray:
     # for all samples it would be [N, classes]
-    one = evaluation.dataset.test.labels[index : index + 1]
-    return np.flatnonzero(evaluation.scores.task.positive(one, len(evaluation.dataset.classes)))
+    labels = evaluation.dataset.test.labels[index : index + 1]
+    return np.flatnonzero(evaluation.scores.task.positive(labels, len(evaluation.dataset.classes)))
 
 
 def _names(chosen: np.ndarray, classes: Sequence[str]) -> str:
-    return ";".join(classes[place] for place in chosen)
+    return ";".join(classes[index] for index in chosen)
 
 
 def _sample(
@@ -204,10 +204,10 @@ def predictions_csv(evaluation: Evaluation) -> str:
     assert top is not None
     text = io.StringIO()
     writer = table_writer(text)
-    places = range(top.shape[2])
+    ranks = range(top.shape[2])
     header = [*_COLUMNS, task.wrong_by]
     writer.writerow(
-        header + [f"{what}{place + 1}" for place in places for what in ("class", "probability")]
+        header + [f"{what}{rank + 1}" for rank in ranks for what in ("class", "probability")]
     )
     for index in range(len(scores.rank)):
         row: list[object] = [index, to_cell(sample_name(evaluation.dataset, index))]
@@ -216,7 +216,7 @@ def predictions_csv(evaluation: Evaluation) -> str:
             for chosen in (_classes_of(evaluation, index), task.predicted(scores, index))
         ]
         row += [int(scores.rank[index] < 1), f"{scores.loss[index]:.6g}", int(scores.rank[index])]
-        for place in places:
-            row += [to_cell(classes[int(top[index, 0, place])]), f"{top[index, 1, place]:.6g}"]
+        for rank in ranks:
+            row += [to_cell(classes[int(top[index, 0, rank])]), f"{top[index, 1, rank]:.6g}"]
         writer.writerow(row)
     return text.getvalue()

@@ -27,7 +27,7 @@ from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Masks, make_masks
 from resnet_fn.models.parts import group_of
 from resnet_fn.recipes import chosen, demanded
-from resnet_fn.run.own_net import watch_first_update
+from resnet_fn.run.custom_net import watch_first_update
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime import instructions, process
 from resnet_fn.runtime.signals import StopRequest
@@ -86,7 +86,7 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True)
-class Own:
+class Custom:
     """Holds the net, the data set and the loss that a caller passes to `fit`."""
 
     net: nn.Cell
@@ -120,7 +120,7 @@ class Run:
     prefetcher: Prefetcher  # prepares the feed's batches, one update ahead
     writer: CheckpointWriter  # writes checkpoints in the background
     norms: LayerNorms  # measures the norms of layers
-    # Writes the log and shows progress; silent until the run's folder exists, and on all ranks
+    # Writes the log and shows progress; silent until the run's folder exists, and on all workers
     # except 0.
     telemetry: Telemetry = dataclasses.field(default_factory=SilentTelemetry)
     # the losses and times of the current epoch
@@ -158,13 +158,13 @@ def build_run(
     folder: RunFolder,
     stop_request: StopRequest,
     checkpoint: Checkpoint | None = None,
-    own: Own | None = None,
+    custom: Custom | None = None,
 ) -> Run:
     """Build all parts of a run at update 0. `restore` loads `checkpoint` into the run later.
 
-    The file `recipe.weights` is not read if `checkpoint` or `own` is given. If the recipe names no
-    model, this weights file determines the model. `own` replaces the recipe's net and data.
-    `own.loss`, if any, replaces the recipe's loss.
+    The file `recipe.weights` is not read if `checkpoint` or `custom` is given. If the recipe names
+    no model, this weights file determines the model. `custom` replaces the recipe's net and data.
+    `custom.loss`, if any, replaces the recipe's loss.
     """
     # options that have no effect are an error
     draft = draft_of(recipe, RunOptions())._replace(resumes=bool(checkpoint))
@@ -174,7 +174,7 @@ def build_run(
     source = None
     # Before `read_start`, whose recipe does not know where its settings come from.
     strict = set() if checkpoint else demanded(recipe)
-    if not own and not checkpoint:
+    if not custom and not checkpoint:
         recipe, source = read_start(recipe, chosen(recipe))
         check_buildable(recipe)
         check_model(recipe.model)  # before the data set, which can take minutes to read
@@ -185,9 +185,11 @@ def build_run(
     if checkpoint:
         places["classes"] = checkpoint.state["dataset"]["classes"]
     dataset = (
-        own.dataset if own else open_dataset(recipe, options=options, workers=workers, **places)
+        custom.dataset
+        if custom
+        else open_dataset(recipe, options=options, workers=workers, **places)
     )
-    own_loss = own.loss if own else None
+    custom_loss = custom.loss if custom else None
     feed = make_feed(dataset, recipe, workers, options.feed)
     total = recipe.epochs * feed.updates_per_epoch
     too_short = check_lengths(recipe, feed.updates_per_epoch, strict)
@@ -198,8 +200,8 @@ def build_run(
     labels = dataset.train.labels
     weights = class_weights(recipe.class_weights, dataset.classes, labels, recipe.sampling, saved)
     balance = class_balance(recipe.sampling, weights, len(dataset.classes), labels)
-    _choose_instructions(recipe, options, workers, checkpoint, own)
-    net = own.net if own else build_net(recipe, dataset.input)
+    _choose_instructions(recipe, options, workers, checkpoint, custom is not None)
+    net = custom.net if custom else build_net(recipe, dataset.input)
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
     first = start_from(net, source, recipe, dataset.classes, strict) if source else []
@@ -221,7 +223,8 @@ def build_run(
     jit = mindspore.jit if options.mode == "graph" else None
     train_step = make_train_step(
         net,
-        own_loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
+        custom_loss
+        or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
         optimizer,
         state=state,
         metric=metric if dataset.classes else no_metric,
@@ -233,7 +236,7 @@ def build_run(
         ),
         jit=jit,
     )
-    if own:
+    if custom:
         train_step = watch_first_update(train_step, net, workers, compiled=jit is not None)
     return Run(
         recipe=recipe,
@@ -244,7 +247,7 @@ def build_run(
         feed=feed,
         state=state,
         train_step=train_step,
-        eval_step=make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit, own_loss),
+        eval_step=make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit, custom_loss),
         masks=masks,
         schedule=make_schedule(recipe, feed.updates_per_epoch),
         rate_factor=shown_factor(factors.values()),
@@ -259,7 +262,7 @@ def build_run(
         norms=LayerNorms(
             state.trained,
             options.norms_every,
-            (lambda name: name.split(".")[0]) if own else group_of,
+            (lambda name: name.split(".")[0]) if custom else group_of,
         ),
     )
 
@@ -269,7 +272,7 @@ def _choose_instructions(
     options: RunOptions,
     workers: Workers,
     checkpoint: Checkpoint | None,
-    own: Own | None,
+    is_custom: bool,
 ) -> None:
     """Choose how convolutions are computed on a CPU, before the net is built, and compare the
     choice between the workers.
@@ -281,6 +284,6 @@ def _choose_instructions(
         layout = checkpoint.state["parallel_layout"]
         were_products = layout.get("convolutions") == instructions.PRODUCTS
         before = instructions.PRODUCTS if were_products else instructions.STANDARD
-    is_simple = not own and (recipe.precision, options.mode) == ("fp32", "graph")
+    is_simple = not is_custom and (recipe.precision, options.mode) == ("fp32", "graph")
     instructions.choose_for(recipe.model if is_simple else "", before)
     check_settings(workers)

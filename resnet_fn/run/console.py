@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.fields import BALANCED, OWN, show_value
+from resnet_fn.config.fields import BALANCED, CUSTOM, show_value
 from resnet_fn.config.hints import counted, few
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.data.sources.files import FileSplit
@@ -45,7 +45,7 @@ def header(run: Run, start: Path | None) -> list[str]:
     size = f"{recipe.image_size}x{recipe.image_size}"
     if isinstance(dataset.train, Arrays):
         size = f"inputs {dataset.train.images.dtype} {list(dataset.train.images.shape[1:])}"
-    what = "sample" if recipe.dataset == OWN else "image"
+    what = "sample" if recipe.dataset == CUSTOM else "image"
     classes = f"{counted(len(dataset.classes), 'class', 'classes')}, " if dataset.classes else ""
     if recipe.of_files:
         classes = f"{counted(len(dataset.classes), 'class', 'classes')} ({few(dataset.classes)}), "
@@ -84,7 +84,7 @@ def _images(run: Run, what: str) -> str:
         places = (options.train_list, options.val_list)
     elif isinstance(train, FileSplit) and isinstance(test, FileSplit):
         places = (train.root, test.root)
-    within = [f" in {place}" if place else "" for place in places]
+    within = [f" in {folder}" if folder else "" for folder in places]
     first = f"{len(train):,} training"
     if places[0] != places[1]:
         first = f"{counted(len(train), f'training {what}')}{within[0]}"

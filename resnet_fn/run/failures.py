@@ -18,7 +18,7 @@ from resnet_fn.run.build import Run
 from resnet_fn.run.resume import save
 from resnet_fn.runtime.workers import broadcast_text, gather_texts
 
-_SHARED = (BadSampleError, WorkerError)  # errors that every rank raises
+_SHARED = (BadSampleError, WorkerError)  # errors that every worker raises
 
 
 class NotFiniteError(ValueError):
@@ -26,10 +26,10 @@ class NotFiniteError(ValueError):
 
 
 def stop_without_batch(run: Run, error: Exception | None) -> NoReturn:
-    """End the run because a rank could not prepare its batch. Save a checkpoint if at least one
+    """End the run because a worker could not prepare its batch. Save a checkpoint if at least one
     update is done.
 
-    Every rank calls this function. `error` is the exception on this rank, or None if this rank has
+    Every worker calls this function. `error` is the exception on this worker, or None if it has
     its batch.
     """
     error = error_of_all(error, run.workers)
@@ -46,7 +46,7 @@ def stop_evaluation(run: Run, error: Exception) -> NoReturn:
     A resumed run begins with this evaluation.
     """
     if run.workers.size > 1 and not isinstance(error, _SHARED):
-        # The other ranks may have no error, so they cannot be waited for. A save needs none of them.
+        # The other workers may have no error, so nobody waits for them. A save needs none of them.
         if run.workers.is_main:
             with contextlib.suppress(Exception):  # `error` is raised
                 _save_if_new(run)
@@ -58,10 +58,10 @@ def stop_evaluation(run: Run, error: Exception) -> NoReturn:
 
 def save_and_wait(run: Run) -> str:
     """Save a checkpoint if updates were made since the last one, and wait until it and the log are
-    written. Every rank must call this function.
+    written. Every worker must call this function.
 
     Returns:
-        What became of the checkpoint, the same text on every rank, for an error message.
+        What became of the checkpoint, the same text on every worker, for an error message.
     """
     update = run.progress.update
     saved = f"the checkpoint after update {update} is saved"
@@ -76,7 +76,7 @@ def _save_if_new(run: Run) -> None:
 
 
 def finish_files(run: Run, saves: bool = False) -> str:
-    """Wait until checkpoints and the log are written, on every rank. If `saves` is True, first save
+    """Wait until every worker has written checkpoints and the log. If `saves` is True, first save
     a checkpoint of updates that none contains.
 
     Returns:
@@ -92,12 +92,12 @@ def finish_files(run: Run, saves: bool = False) -> str:
         run.telemetry.flush()
     except Exception as error:  # a full disk, but also a lack of memory or threads, NaN …
         fault = one_line(error)
-    # The other ranks wait here, because the first rank that raises an error ends all ranks.
+    # The other workers wait here, because the first worker that raises an error ends all workers.
     return broadcast_text(fault, run.workers)
 
 
 def _raise(run: Run, error: Exception, where: str, after: str) -> NoReturn:
-    """Raise an error of all ranks, with the texts `where` and `after` in its message or printed."""
+    """Raise an error of all workers, with `where` and `after` in its message or printed."""
     if isinstance(error, _SHARED):
         raise type(error)(f"{where}: {error}; {after}") from error.__cause__
     run.telemetry.say(f"{where}: failed; {after}")
@@ -111,13 +111,13 @@ def stop_not_finite(
     skipped_in_row: int,
     write_error: Exception | None = None,
 ) -> NoReturn:
-    """End the run and save no checkpoint, because numbers of an update are not finite. Every rank
+    """End the run and save no checkpoint, because numbers of an update are not finite. Every worker
     calls this function.
 
-    `not_finite` is an array [workers], with 1 for each rank that found its loss, gradients or
-    BatchNorm statistics not finite. Each rank with a 1 saves its batch to a file not-finite-….npz.
-    If there is no 1, every rank saves its batch. `write_error` is an error of the log or an earlier
-    checkpoint.
+    `not_finite` is an array [workers], with 1 for each worker that found its loss, gradients or
+    BatchNorm statistics not finite. Each worker with a 1 saves its batch to a file
+    not-finite-….npz. If there is no 1, every worker saves its batch. `write_error` is an error of
+    the log or an earlier checkpoint.
     """
     folder, workers, update = run.folder, run.workers, run.progress.update
     indices = run.feed.indices(update - 1)

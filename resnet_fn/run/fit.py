@@ -9,7 +9,7 @@ from mindspore import nn
 
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.parameters import assign, copy_arrays
-from resnet_fn.config.fields import OWN, check_names
+from resnet_fn.config.fields import CUSTOM, check_names
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import warn
@@ -32,8 +32,8 @@ from resnet_fn.evaluation.scoring import score
 from resnet_fn.models.untrained import saved_state
 from resnet_fn.report.writer import check_report, write_report
 from resnet_fn.run import loop
-from resnet_fn.run.build import Own
-from resnet_fn.run.own_net import check_saveable
+from resnet_fn.run.build import Custom
+from resnet_fn.run.custom_net import check_saveable
 from resnet_fn.run.trial import check_loss, check_net, in_float32, try_call
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, gather_texts
@@ -96,58 +96,62 @@ def fit(
     check_loss(loss)
     splits = check_arrays(train, validation)
     recipe, options = _read_settings(splits[0], loss, settings)
-    own_loss = None if isinstance(loss, str) else loss
+    custom_loss = None if isinstance(loss, str) else loss
     workers = process.start(options.device, options.threads, options.fast_math)
     if options.out_dir and workers.is_main:
         check_report("out_dir", Path(options.out_dir, _REPORT))
-    classes = try_call(net, own_loss, splits[0], compiled=options.mode == "graph")
+    classes = try_call(net, custom_loss, splits[0], compiled=options.mode == "graph")
     if classes:
         check_labels(splits[0], len(classes), "train")
         check_labels(splits[1], len(classes), "validation")
     spec = InputSpec(
-        name=OWN, classes=classes, channels=0, image_size=0, full_scale=1.0, mean=(), std=()
+        name=CUSTOM, classes=classes, channels=0, image_size=0, full_scale=1.0, mean=(), std=()
     )
     dataset = DataSet(*splits, spec, notes=_notes(net), digest=digest(*splits))
-    own = Own(net, dataset, None if own_loss is None else in_float32(own_loss))
-    check_data(workers, own.dataset, ("train", "test"))
-    result = loop.train(recipe, options, own=own)
+    custom = Custom(net, dataset, None if custom_loss is None else in_float32(custom_loss))
+    check_data(workers, custom.dataset, ("train", "test"))
+    result = loop.train(recipe, options, custom=custom)
     if classes and result.best_checkpoint and not result.stopped:
-        _report(own, recipe, options, workers, result)
+        _report(custom, recipe, options, workers, result)
     return result
 
 
 def _read_settings(
     split: Arrays, loss: Loss | str, settings: dict[str, Any]
 ) -> tuple[Recipe, RunOptions]:
-    given = {"name": "fit", **settings}
+    chosen = {"name": "fit", **settings}
     for name in _OF_RECIPES:
-        if name in given:
+        if name in chosen:
             raise ValueError(
                 f"{name}: this setting is only for this package's data sets and nets; leave it out"
             )
-    if given.get("monitor") == "map":
+    if chosen.get("monitor") == "map":
         raise ValueError(
             "monitor: 'map' needs images with several labels; give top1, macro_f1 or loss"
         )
-    check_names(given, Recipe, RunOptions, what="fit", useless={*_OF_RECIPES, *NOT_OF_FIT.split()})
+    check_names(chosen, Recipe, RunOptions, what="fit", useless={*_OF_RECIPES, *NOT_OF_FIT.split()})
     if not are_classes(split.labels):
         got = describe(split.labels)
         if isinstance(loss, str):
             fix = how_to_make_classes(split.labels) or "give ints or a loss function"
             raise ValueError(f"train: targets are {got}, but {loss} takes integers [N]; {fix}")
         for name, allowed in (("monitor", "loss"), ("sampling", "shuffle")):
-            if given.setdefault(name, allowed) != allowed:
+            if chosen.setdefault(name, allowed) != allowed:
                 raise ValueError(
-                    f"{name}: {given[name]!r} needs classes, but targets are {got}; give "
+                    f"{name}: {chosen[name]!r} needs classes, but targets are {got}; give "
                     f"{allowed!r}"
                 )
     if not isinstance(loss, str):
-        given.setdefault("label_smoothing", 0.0)
-    given |= {"model": OWN, "dataset": OWN, "loss": loss if isinstance(loss, str) else OWN}
-    options = {
-        name: given.pop(name) for name in [*given] if name in RunOptions.__dataclass_fields__
+        chosen.setdefault("label_smoothing", 0.0)
+    chosen |= {
+        "model": CUSTOM,
+        "dataset": CUSTOM,
+        "loss": loss if isinstance(loss, str) else CUSTOM,
     }
-    return Recipe(**given), RunOptions(**options)
+    options = {
+        name: chosen.pop(name) for name in [*chosen] if name in RunOptions.__dataclass_fields__
+    }
+    return Recipe(**chosen), RunOptions(**options)
 
 
 def _notes(net: nn.Cell) -> tuple[str, ...]:
@@ -166,7 +170,7 @@ def _notes(net: nn.Cell) -> tuple[str, ...]:
 
 
 def _report(
-    own: Own, recipe: Recipe, options: RunOptions, workers: Workers, result: loop.TrainResult
+    custom: Custom, recipe: Recipe, options: RunOptions, workers: Workers, result: loop.TrainResult
 ) -> None:
     """Write the report of the best checkpoint, or print a warning.
 
@@ -178,28 +182,28 @@ def _report(
         checkpoint = load_checkpoint(result.best_checkpoint)
     except (ValueError, OSError) as error:
         fault = str(error)
-    # All ranks score, or none: a machine that does not share the disk has no checkpoint.
+    # All workers score, or none: a machine that does not share the disk has no checkpoint.
     if faults := [text for text in gather_texts(fault, workers) if text]:
         return _warn(faults[0], workers)
-    state = saved_state(own.net)
+    state = saved_state(custom.net)
     last = copy_arrays(state)
     try:
-        averaged = assign_checkpoint(own.net, checkpoint)
-        trained = LoadedNet(own.net, recipe, own.dataset.input, checkpoint, averaged)
+        averaged = assign_checkpoint(custom.net, checkpoint)
+        trained = LoadedNet(custom.net, recipe, custom.dataset.input, checkpoint, averaged)
         step = make_eval_step(
-            own.net, with_logits=True, jit=mindspore.jit if options.mode == "graph" else None
+            custom.net, with_logits=True, jit=mindspore.jit if options.mode == "graph" else None
         )
         scores = score(
             step,
-            own.dataset,
+            custom.dataset,
             options.eval_batch_size,
             workers,
-            all_classes=keeps_all_classes(own.dataset),
+            all_classes=keeps_all_classes(custom.dataset),
         )
         how = {"which": "best", "tta": "none", "ema": averaged, "image_size": 0}
         try:  # the run is complete: an error here must not lose its result
             write_report(
-                Evaluation(trained, own.dataset, scores, how, workers), result.run / _REPORT
+                Evaluation(trained, custom.dataset, scores, how, workers), result.run / _REPORT
             )
         except Exception as error:
             _warn(first_line(error), workers)

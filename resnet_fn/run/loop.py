@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.checkpoint.run_folder import RunFolder, will_resume
-from resnet_fn.config.fields import OWN
+from resnet_fn.config.fields import CUSTOM
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import recipe_text
@@ -25,7 +25,7 @@ from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.evaluation.scoring import StoppedError, score
 from resnet_fn.evaluation.task import all_metrics
 from resnet_fn.recipes import load_recipe
-from resnet_fn.run.build import Own, Run, build_run
+from resnet_fn.run.build import Custom, Run, build_run
 from resnet_fn.run.console import clock, epoch_lines, header
 from resnet_fn.run.failures import stop_evaluation, stop_not_finite, stop_without_batch
 from resnet_fn.run.resume import (
@@ -84,7 +84,7 @@ def train(
     recipe: Recipe | str,
     options: RunOptions = RunOptions(),
     left_out: Sequence[str] = (),
-    own: Own | None = None,
+    custom: Custom | None = None,
 ) -> TrainResult:
     """Train a recipe, or resume the run that `options.resume` and `options.out_dir` choose
     (`find_start`).
@@ -120,7 +120,7 @@ def train(
             the defaults.
         left_out: lines that the run prints at its start, about settings of the recipe that are
             ignored.
-        own: the caller's own net, data set and loss, as `fit` passes them.
+        custom: the caller's net, data set and loss, as `fit` passes them.
 
     Raises:
         ValueError: a setting, the data or the weights cannot work; raised before the first update.
@@ -132,8 +132,8 @@ def train(
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
-        base, given = load_recipe(recipe), typed_in(options)
-        file = base._replace(resumes=will_resume(base, given)).complete(**given)
+        base, chosen = load_recipe(recipe), typed_in(options)
+        file = base._replace(resumes=will_resume(base, chosen)).complete(**chosen)
         recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.notes
     # This comes before anything is written, because in msrun's scheduler process the call never
     # returns.
@@ -146,7 +146,7 @@ def train(
             recipe, kept = resumed_recipe(recipe, checkpoint)
             options_now, capped = options_here(options)
             left_out = [*left_out, *kept, *capped]
-        run = build_run(recipe, options_now, workers, folder, stop_request, checkpoint, own)
+        run = build_run(recipe, options_now, workers, folder, stop_request, checkpoint, custom)
         run.notes[:0] = left_out
         if checkpoint:
             restore(run, checkpoint)
@@ -271,21 +271,21 @@ def train_epoch(run: Run) -> int:
         run.prefetcher.start(update + 1)  # in a thread, while the device computes
         run.norms.before(update + 1)
         # The flags carry one number for each of SIGNALS. If the batch could not be prepared, it is
-        # blank and "withheld": this rank takes part in the update as the others do, and no rank
-        # applies it.
-        flags = make_flags(run.stop_request.stop_flags(), withheld=error is not None)
+        # blank and "without samples": this worker takes part in the update as the others do, and no
+        # worker applies it.
+        flags = make_flags(run.stop_request.stop_flags(), without_samples=error is not None)
         result = run.train_step(images, labels, learning_rate, flags, *run.masks(update))
         # now that the step is compiled, a signal saves a checkpoint first
         run.stop_request.install_handlers()
         done = fetch(result)
         # the report is the same on all workers
         report, skipped_in_row = done.report, int(done.scaler[2])
-        if report.withheld:
+        if report.workers_without_samples:
             stop_without_batch(run, error)
         progress.update = update + 1
         seconds, began = time.perf_counter() - began, time.perf_counter()
         run.pace.add(float(report.loss), float(report.metric), seconds, applied=not skipped_in_row)
-        if update == 0 and run.recipe.dataset != OWN:
+        if update == 0 and run.recipe.dataset != CUSTOM:
             pictures = like_float_feed(batch[0], run.dataset.input)
             run.telemetry.first_batch(pictures, batch[1], run.dataset.classes)
         write_error = None
@@ -293,7 +293,7 @@ def train_epoch(run: Run) -> int:
             log_update(run, done, epoch, learning_rate, seconds, data_seconds)
         except Exception as failed:  # of the log, or of an earlier save
             write_error = failed
-        # This error comes first, because the other ranks raise it, too.
+        # This error comes first, because the other workers raise it, too.
         if skipped_in_row >= allowed_skips:
             stop_not_finite(run, batch, report.not_finite, skipped_in_row, write_error)
         if write_error is not None:
@@ -359,7 +359,7 @@ def evaluate_epoch(run: Run) -> int:
     """Evaluate on the whole validation set, record the result, and note whether it is the best so
     far.
 
-    Returns the number of a signal that ended the evaluation on all ranks, or 0. After a signal, a
+    Returns the number of a signal that ended the evaluation on all workers, or 0. After a signal, a
     resume repeats it.
     """
     progress, dataset = run.progress, run.dataset
@@ -368,7 +368,7 @@ def evaluate_epoch(run: Run) -> int:
     try:
         with averaged(run.state.average):
             scores = score(
-                run.eval_step, dataset, size, run.workers, flags, fills=run.recipe.loss != OWN
+                run.eval_step, dataset, size, run.workers, flags, fills=run.recipe.loss != CUSTOM
             )
             metrics = all_metrics(scores, dataset.test.labels, len(dataset.classes))
     except StoppedError as signalled:

@@ -15,7 +15,7 @@ from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint
 from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import missing_buffers, restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
-from resnet_fn.config.fields import BALANCED, OWN, show_value, to_dict
+from resnet_fn.config.fields import BALANCED, CUSTOM, show_value, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import shell_words, warn
@@ -96,7 +96,7 @@ def find_start(
 
     `recipe.epochs` may differ from the value in the checkpoint only if `resume` names a run or
     checkpoint. Without `out_dir`, the run folder is the resumed run's folder, or a new folder
-    runs/<recipe>-<time>. Rank 0 chooses for all ranks. If the chosen folder has checkpoints, rank 0
+    runs/<recipe>-<time>. Rank 0 chooses for all. If the chosen folder has checkpoints, rank 0
     locks it. This function does not make a new folder.
     """
     text = ""
@@ -118,7 +118,7 @@ def find_start(
             )
         checkpoint = load_checkpoint(Path(start)) if start else None
     if checkpoint:
-        checkpoint.state["best"] = best  # the same on all ranks
+        checkpoint.state["best"] = best  # the same on all workers
     return folder, checkpoint
 
 
@@ -177,8 +177,8 @@ def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
     """
     to = out_dir or "NEW"
     if locate(named)[1] and named.resolve().parent != run.checkpoints.resolve():
-        place = RunFolder(Path(to)).checkpoint_path(find_checkpoint(named).state["update"])
-        copy = _shell(["mkdir", "-p", place.parent], ["cp", "-r", named, place])
+        checkpoint = RunFolder(Path(to)).checkpoint_path(find_checkpoint(named).state["update"])
+        copy = _shell(["mkdir", "-p", checkpoint.parent], ["cp", "-r", named, checkpoint])
         fix = f"put it into one: {copy}; then --resume {shell_words(to)}"
         raise ValueError(f"resume: {named} does not lie in a run folder; {fix}")
     if out_dir and Path(out_dir).resolve() != run.path.resolve():
@@ -204,7 +204,7 @@ def _how_to_branch(run: RunFolder, to: str, update: int) -> str:
 
 
 def _shell(*commands: Sequence[object]) -> str:
-    return " && ".join(shell_words(*words) for words in commands if words)
+    return " && ".join(shell_words(*command) for command in commands if command)
 
 
 def check_same_recipe(
@@ -216,8 +216,8 @@ def check_same_recipe(
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
     ours |= {name: theirs[name] for name in _kept_settings(recipe, checkpoint)}
     if recipe.weights:  # these settings come from the weights, unless the user chose them
-        given = typed_preparation(recipe, chosen(recipe))
-        ours |= {name: theirs[name] for name in PREPARATION if name not in given}
+        preparation = typed_preparation(recipe, chosen(recipe))
+        ours |= {name: theirs[name] for name in PREPARATION if name not in preparation}
     if not recipe.model:  # the weights determined the model when the run began
         ours |= {
             "model": theirs["model"],
@@ -229,7 +229,7 @@ def check_same_recipe(
         return
     differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
     run = str(checkpoint.path.parent.parent)
-    if recipe.dataset == OWN:
+    if recipe.dataset == CUSTOM:
         fix = "call fit with the old settings, or give another out_dir for a new run"
         longer = f"call fit(…, resume={run!r}, epochs={recipe.epochs}), without out_dir"
     else:
@@ -327,7 +327,7 @@ def evaluation_notes(run: Run) -> list[str]:
     note = f"the evaluation after update {run.progress.update} comes first"
     if size == 1:
         return [note]
-    setting = "eval_batch_size=" if run.recipe.dataset == OWN else "--eval-batch-size "
+    setting = "eval_batch_size=" if run.recipe.dataset == CUSTOM else "--eval-batch-size "
     return [f"{note}; if it ran out of memory before, give {setting}{max(1, size // 4)}"]
 
 

@@ -96,7 +96,7 @@ def typed_command() -> list[str]:
     if LAUNCHED_BY in os.environ:
         return list(json.loads(os.environ[LAUNCHED_BY]))
     words, count = msrun_command(), os.environ.get("MS_WORKER_NUM", "1")
-    start = next((place for place, word in enumerate(words, 1) if Path(word).name == "msrun"), 0)
+    start = next((number for number, word in enumerate(words, 1) if Path(word).name == "msrun"), 0)
     flags = ["--worker_num", count, "--local_worker_num", count, "--join", "True"]
     return ["msrun", *(words[start:] if start else [*flags, *sys.orig_argv])]
 

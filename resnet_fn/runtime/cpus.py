@@ -9,7 +9,8 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from resnet_fn.runtime.job import job_processes, place_of
+from resnet_fn.runtime.cgroups import cgroup_folders
+from resnet_fn.runtime.job import job_processes, slot_of
 
 _counted: set[int] = set()  # CPUs that this process could use before `keep_to_one_cpu`
 
@@ -35,17 +36,7 @@ def cpu_quota(root: Path = Path("/")) -> int:
     """Return how many CPUs the cgroups (v1 or v2) of this process allow, or `sys.maxsize` if there
     is no limit.
     """
-    quota = sys.maxsize
-    with contextlib.suppress(OSError):  # no /proc: not Linux
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers or "cpu" in controllers.split(","):
-                mount = root / "sys/fs/cgroup" / controllers
-                # in a container this may be a path of the host, which does not exist
-                place = mount / path.lstrip("/")
-                for folder in (place, *place.parents[: len(place.parts) - len(mount.parts)]):
-                    quota = min(quota, _quota_of(folder))
-    return quota
+    return min(map(_quota_of, cgroup_folders("cpu", root)), default=sys.maxsize)
 
 
 def _quota_of(folder: Path) -> int:
@@ -83,15 +74,15 @@ def keep_to_one_cpu() -> None:
     many as workers.
     """
     cpus, workers = os.sched_getaffinity(0), local_workers()
-    own = {place: {cpu} for place, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
+    cpu_of = {slot: {cpu} for slot, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
     # A process that may use two CPUs computes with at least two threads, which would disturb the
     # other workers. Workers that are bound already have one CPU. Other masks mean that somebody
     # else divided the CPUs.
-    if len(workers) == len(cpus) and all(workers[place] in (cpus, own[place]) for place in workers):
+    if len(workers) == len(cpus) and all(workers[slot] in (cpus, cpu_of[slot]) for slot in workers):
         _counted.update(cpus)
         for thread in os.listdir("/proc/self/task"):  # all-reduce already has threads
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(int(thread), own.get(place_of(os.environ), cpus))
+                os.sched_setaffinity(int(thread), cpu_of.get(slot_of(os.environ), cpus))
 
 
 def local_workers() -> dict[tuple[str, ...], set[int]]:
@@ -103,5 +94,5 @@ def local_workers() -> dict[tuple[str, ...], set[int]]:
     masks: dict[tuple[str, ...], set[int]] = {}
     for process in job_processes(os.environ["MS_ROLE"]):
         with contextlib.suppress(OSError):  # the process ended
-            masks.setdefault(process.place, set()).update(os.sched_getaffinity(process.pid))
+            masks.setdefault(process.slot, set()).update(os.sched_getaffinity(process.pid))
     return masks

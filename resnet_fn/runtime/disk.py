@@ -85,16 +85,16 @@ def _mounts() -> Iterator[tuple[Path, str]]:
 
 def is_mount(path: Path) -> bool:
     """Return whether a file system is mounted at `path`, as at files that a container gets."""
-    place = Path(os.path.realpath(path))
-    return any(mount == place for mount, _ in _mounts())
+    real = Path(os.path.realpath(path))
+    return any(mount == real for mount, _ in _mounts())
 
 
 def file_system(path: Path) -> str:
     """Describe the file system of `path`, such as "the file system fuse.gcsfuse at /mnt/bucket"."""
-    place, nearest, kind = Path(os.path.realpath(path)), Path(), ""
+    real, nearest, kind = Path(os.path.realpath(path)), Path(), ""
     for mount, its_kind in _mounts():
         # A later mount at the same place hides an earlier one.
-        if place.is_relative_to(mount) and len(mount.parts) >= len(nearest.parts):
+        if real.is_relative_to(mount) and len(mount.parts) >= len(nearest.parts):
             nearest, kind = mount, its_kind
     return f"the file system {kind} at {nearest}" if kind else f"the file system of {path}"
 

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from resnet_fn.runtime.job import JobProcess, end_workers, job_processes, place_of, running_workers
+from resnet_fn.runtime.job import JobProcess, end_workers, job_processes, running_workers, slot_of
 from resnet_fn.runtime.parent import starter_waits
 
 _FOR_OTHERS = 3.0  # seconds for the other workers to print their own errors
@@ -65,4 +65,4 @@ def _saves(pid: int) -> bool:
 
 def _others() -> list[JobProcess]:
     """Return the workers on this machine, without this one and the processes that it started."""
-    return [worker for worker in running_workers() if worker.place != place_of(os.environ)]
+    return [worker for worker in running_workers() if worker.slot != slot_of(os.environ)]

@@ -3,14 +3,13 @@
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from resnet_fn.runtime.parent import start_of
 
 _JOB = ("MS_SCHED_HOST", "MS_SCHED_PORT")  # equal in all processes of a job
 # variables that differ between a job's workers; child processes inherit them
-_PLACE = ("MS_NODE_ID", "DEVICE_ID")
+_SLOT = ("MS_NODE_ID", "DEVICE_ID")
 
 
 class JobProcess(NamedTuple):
@@ -20,14 +19,14 @@ class JobProcess(NamedTuple):
     environment: Mapping[str, str]
 
     @property
-    def place(self) -> tuple[str, ...]:
-        """The worker's place in its job: node id and device id."""
-        return place_of(self.environment)
+    def slot(self) -> tuple[str, ...]:
+        """The worker's slot in its job: node id and device id."""
+        return slot_of(self.environment)
 
 
-def place_of(environment: Mapping[str, str]) -> tuple[str, ...]:
+def slot_of(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return a worker's node id and device id, from its environment."""
-    return tuple(environment.get(name, "") for name in _PLACE)
+    return tuple(environment.get(name, "") for name in _SLOT)
 
 
 def environment_of(pid: int) -> dict[str, str]:
@@ -35,10 +34,10 @@ def environment_of(pid: int) -> dict[str, str]:
 
     Returns {} if the process has ended or is another user's.
     """
-    with contextlib.suppress(OSError):
-        text = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes())
-        entries = (entry.partition("=") for entry in text.split("\0"))
-        return {name: value for name, _, value in entries}
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).environ()
     return {}
 
 
@@ -51,9 +50,10 @@ def job_processes(role: str, job: Mapping[str, str] = os.environ) -> list[JobPro
         role: the value of MS_ROLE.
         job: the environment of any process of the job.
     """
+    import psutil
+
     wanted = {"MS_ROLE": role, **{name: job.get(name) for name in _JOB}}.items()
-    pids = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
-    processes = (JobProcess(pid, environment_of(pid)) for pid in pids)
+    processes = (JobProcess(pid, environment_of(pid)) for pid in psutil.pids())
     return [process for process in processes if wanted <= process.environment.items()]
 
 
@@ -83,8 +83,10 @@ def _logs(pid: int) -> str:
 
 
 def _program(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return os.readlink(f"/proc/{pid}/exe")
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).exe()
     return ""
 
 

@@ -24,6 +24,13 @@ def keep_freed() -> None:
     )
 
 
+def release_freed() -> None:
+    """Give freed memory back to the kernel, also inside the heap."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def _set(*options: tuple[int, int]) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

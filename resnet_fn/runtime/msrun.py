@@ -71,7 +71,7 @@ class WorkerProcesses:
         become = ("python", Path(parent.__file__).absolute(), os.getpid(), *command)
         # -P: otherwise a file of the current folder, such as ast.py, would hide Python's own
         msrun = (sys.executable, "-P", "-m", "mindspore.parallel.cluster.run")
-        words = [str(word) for word in (*msrun, *flags, "--log_dir", logs, *become)]
+        command_line = [str(word) for word in (*msrun, *flags, "--log_dir", logs, *become)]
         # Without `--join True`, msrun ends when the workers run. This process then becomes the
         # parent of the workers.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -84,7 +84,7 @@ class WorkerProcesses:
             # The workers get their own session, so that Ctrl-C reaches them only once, through
             # this process.
             done = subprocess.run(
-                words,
+                command_line,
                 env={**os.environ, **variables, "PATH": path},
                 capture_output=True,
                 start_new_session=True,

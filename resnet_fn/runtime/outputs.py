@@ -75,8 +75,8 @@ def place_to_write(file: str | Path) -> Iterator[Path]:
     elif target.exists() and (is_mount(path) or not os.access(target.parent, os.W_OK)):
         yield target
     else:
-        with replace_file(target) as place:
-            yield place
+        with replace_file(target) as temporary:
+            yield temporary
 
 
 @contextlib.contextmanager
@@ -84,8 +84,8 @@ def replacing(file: str | Path) -> Iterator[TextIO]:
     """Open a text file, which replaces `file` as `place_to_write` describes."""
     with (
         cli.naming(str(file)),
-        place_to_write(file) as place,
-        open(place, "w", encoding="utf-8", newline="") as opened,
+        place_to_write(file) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="") as opened,
     ):
         yield opened
 

@@ -56,29 +56,30 @@ def command_line(process: int) -> list[str]:
 
 def parent_of(process: int) -> int:
     """Return the process id of the parent of `process`, or 0 if `process` has ended."""
-    return _parent_and_start(process)[0]
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(process).ppid()
+    return 0
 
 
-def start_of(process: int) -> int:
-    """Return when `process` started, in the kernel's clock ticks, or 0 if it has ended."""
-    return _parent_and_start(process)[1]
+def start_of(process: int) -> float:
+    """Return when `process` started, in seconds, or 0 if it has ended."""
+    import psutil
 
-
-def _parent_and_start(process: int) -> tuple[int, int]:
-    with contextlib.suppress(OSError):  # the process ended
-        text = Path(f"/proc/{process}/stat").read_text(errors="replace")
-        fields = text.rpartition(")")[2].split()  # from the third field, see proc(5)
-        return int(fields[1]), int(fields[19])
-    return 0, 0
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(process).create_time()
+    return 0.0
 
 
 def children(parent: int) -> list[int]:
     """Return the process ids of the children of process `parent`, oldest first."""
-    processes = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-    of_parent = [pid for pid in processes if parent_of(pid) == parent]
-    of_parent.sort()
-    of_parent.sort(key=start_of)  # those that started in one tick stay in order
-    return of_parent
+    import psutil
+
+    with contextlib.suppress(psutil.Error):  # those that started in one tick stay in order
+        below = sorted(psutil.Process(parent).children(), key=psutil.Process.create_time)
+        return [process.pid for process in below]
+    return []
 
 
 # python parent.py PID COMMAND…: run COMMAND, which gets SIGTERM when process PID dies

@@ -45,8 +45,8 @@ def prepare_environment() -> None:
     # folder.
     if "MS_OM_PATH" not in os.environ:
         os.environ["MS_OM_PATH"] = _private_folder()
-    # All-reduce on CPU fails after 30 s by default. Ranks may wait longer, for example for rank 0's
-    # checkpoint.
+    # All-reduce on CPU fails after 30 s by default. Workers may wait longer, for example for a
+    # checkpoint of rank 0.
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
     if not glob.glob("/dev/davinci*"):  # no card
         # Compiled functions then compute in the calling thread, which otherwise spins on a core
@@ -158,7 +158,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
     Raises:
         ValueError: If `device` or `threads` is invalid, or if an earlier call chose another value.
         ValueError: If MindSpore's compile cache is on, because the cache gives wrong results
-            (docs/lab.md).
+            (docs/benchmarks.md).
         ValueError: If another launcher than msrun started several processes, which cannot join.
     """
     check_launcher()
@@ -255,7 +255,7 @@ def ending_mixed_precision() -> Iterator[None]:
         with contextlib.suppress(RuntimeError):  # the device may be lost
             for _ in range(100):  # each round ends the mixed precision of one cell
                 with contextlib.suppress(TypeError):  # bfloat16 may have no kernel
-                    if all(ops.Neg()(one).dtype == one.dtype for one in ones):
+                    if all(ops.Neg()(tensor).dtype == tensor.dtype for tensor in ones):
                         break
                 _pynative_executor.set_mixed_precision_type(MixedPrecisionType.NOTSET, False)
         raise

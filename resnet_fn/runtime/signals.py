@@ -162,9 +162,9 @@ class _Watch:
 
 
 def agreed_signal(stop_flags: np.ndarray) -> int:
-    """Return the first of `SIGNALS` that any rank has recorded, or 0.
+    """Return the first of `SIGNALS` that any worker has recorded, or 0.
 
-    `stop_flags` is the sum of all ranks' flags.
+    `stop_flags` is the sum of all workers' flags.
     """
     return next(
         (int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0

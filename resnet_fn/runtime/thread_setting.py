@@ -23,15 +23,15 @@ def threads_set_before() -> int:
 
     settings, numbers = RuntimeConf.get_instance(), []
     # a Python object of pybind11 begins with Python's header and a pointer to the C++ object
-    place = ctypes.c_size_t.from_address(id(settings) + object.__basicsize__).value
+    address = ctypes.c_size_t.from_address(id(settings) + object.__basicsize__).value
     # a wrong address gives an OSError here, where reading through a pointer would end the process
     with contextlib.suppress(OSError), open("/proc/self/mem", "rb", buffering=0) as memory:
-        memory.seek(place)
+        memory.seek(address)
         before = np.frombuffer(memory.read(_LENGTH), np.uint32)
         changed = np.ones(len(before), bool)
         for mark in _MARKS:
             settings.set_op_threads_num(mark)
-            memory.seek(place)
+            memory.seek(address)
             changed &= np.frombuffer(memory.read(_LENGTH), np.uint32) == mark
         numbers = before[changed].tolist()
     if len(numbers) != 1:

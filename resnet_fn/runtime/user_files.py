@@ -22,13 +22,17 @@ _paths: dict[Path, list[str]] = {}  # by folder: the folder, and what its files 
 
 
 @contextlib.contextmanager
-def imports_beside(*places: str | None) -> Iterator[None]:
+def imports_beside(*locations: str | None) -> Iterator[None]:
     """Let imports inside a `with` block search the folders of the files in `places` first.
 
     A place is "FILE.py:FUNCTION". At the end of the block, modules from these folders are taken out
     of `sys.modules`.
     """
-    files = [Path(place.rpartition(":")[0]).resolve() for place in places if place and ":" in place]
+    files = [
+        Path(location.rpartition(":")[0]).resolve()
+        for location in locations
+        if location and ":" in location
+    ]
     folders = list(dict.fromkeys(file.parent for file in files))
     before, known = list(sys.path), dict(sys.modules)
     for folder in reversed(folders):
@@ -55,10 +59,10 @@ def imports_beside(*places: str | None) -> Iterator[None]:
 
 
 def _place(module: ModuleType | None) -> Path | None:
-    place = next(iter(getattr(module, "__path__", None) or ()), None) or getattr(
+    path = next(iter(getattr(module, "__path__", None) or ()), None) or getattr(
         module, "__file__", None
     )
-    return Path(place).resolve().parent if place else None
+    return Path(path).resolve().parent if path else None
 
 
 def _import_fault(error: Exception) -> str:
@@ -70,36 +74,50 @@ def _import_fault(error: Exception) -> str:
     return f"cannot be imported ({type(error).__name__}: {first_line(error)}); correct the file"
 
 
-def load_function(place: str, flag: str) -> Any:
-    """Return the function at `place`, such as "nets/mine.py:build".
+def load_function(location: str, flag: str) -> Any:
+    """Return the function at `location`, such as "nets/mine.py:build".
 
     Error messages begin with `flag`.
     """
-    path, _, name = place.rpartition(":")
+    function = load_value(location, flag)
+    if not callable(function):
+        path, _, name = location.rpartition(":")
+        raise UsageError(
+            f"{flag}: {path} has no function {name!r}; give a function of this file",
+        )
+    return function
+
+
+def load_value(location: str, flag: str) -> Any:
+    """Return what the name at `location` is, a function or another value; None: it is absent.
+
+    Error messages begin with `flag`.
+    """
+    path, _, name = location.rpartition(":")
     if not path.endswith(".py") or not name:
         raise UsageError(
-            f"{flag}: {place!r} is not FILE.py:FUNCTION; give for example nets/mine.py:build"
+            f"{flag}: {location!r} is not FILE.py:FUNCTION; give for example nets/mine.py:build"
         )
     if not Path(path).is_file():
+        fix = near_path(path, "give FILE.py:FUNCTION")
         raise UsageError(
-            f"{flag}: there is no file {path}; {near_path(path, 'give FILE.py:FUNCTION')}"
+            f"{flag}: there is no file {path}; {fix}",
         )
     resolved = Path(path).resolve()
     if resolved not in _loaded:
+        unique = f"resnet_fn_user_{len(_loaded)}_{resolved.stem}"
         spec = importlib.util.spec_from_file_location(
-            f"resnet_fn_user_{len(_loaded)}_{resolved.stem}", resolved
+            unique,
+            resolved,
         )
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module  # jit finds functions by their module's name
         try:
-            with imports_beside(place):
+            with imports_beside(location):
                 spec.loader.exec_module(module)
         except Exception as error:
             raise ValueError(f"{flag}: {path} {_import_fault(error)}") from error
         _loaded[resolved] = module
-    function = getattr(_loaded[resolved], name, None)
-    if not callable(function):
-        raise UsageError(f"{flag}: {path} has no function {name!r}; give a function of this file")
-    return function
+    return getattr(_loaded[resolved], name, None)

@@ -19,8 +19,8 @@ def at_least(major: int, minor: int, package: str = "mindspore") -> bool:
     """Return True if the installed version is at least major.minor, or if the version is
     unknown.
     """
-    words = installed(package).split(".")
-    return not words[0].isdigit() or (int(words[0]), int(words[1])) >= (major, minor)
+    numbers = installed(package).split(".")
+    return not numbers[0].isdigit() or (int(numbers[0]), int(numbers[1])) >= (major, minor)
 
 
 def warnings() -> list[str]:

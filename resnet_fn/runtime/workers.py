@@ -1,4 +1,4 @@
-"""This module describes the workers of a run and exchanges values between all ranks."""
+"""This module describes the workers of a run and exchanges values between all workers."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -69,9 +69,9 @@ def _join(device: str) -> Workers:
 
 
 def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Sum a float32 array over all ranks.
+    """Sum a float32 array over all workers.
 
-    Sums of integers up to 2^24 are exact. Every rank must call this.
+    Sums of integers up to 2^24 are exact. Every worker must call this.
     """
     if workers.size == 1:
         return values
@@ -81,9 +81,9 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 
 def exchange_numbers(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Sum int64 arrays of all ranks.
+    """Sum int64 arrays of all workers.
 
-    Each number is below 2^48 on one rank, else 0. Every rank must call this.
+    Each number is below 2^48 on one worker, else 0. Every worker must call this.
     """
     # float32 holds the 24 bits of each half exactly
     halves = np.stack(np.divmod(values, 2**24)).astype(np.float32)
@@ -92,16 +92,16 @@ def exchange_numbers(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 
 def barrier(workers: Workers) -> None:
-    """Wait until every rank has called this function."""
+    """Wait until every worker has called this function."""
     sum_over_ranks(np.zeros(1, np.float32), workers)
 
 
 def gather_texts(text: str, workers: Workers) -> list[str]:
-    """Return the `text` of every rank, in the order of the ranks. Every rank must call this."""
+    """Return the `text` of every worker, in their order. Every worker must call this."""
     if workers.size == 1:
         return [text]
     data = text.encode("utf-8", "surrogateescape")  # a path may contain bytes that are not UTF-8
-    # first, because all ranks must sum arrays of one shape
+    # first, because all workers must sum arrays of one shape
     lengths = np.zeros(workers.size, np.int64)
     lengths[workers.rank] = len(data)
     lengths = exchange_numbers(lengths, workers)
@@ -112,5 +112,5 @@ def gather_texts(text: str, workers: Workers) -> list[str]:
 
 
 def broadcast_text(text: str, workers: Workers) -> str:
-    """Return the `text` of rank 0 on every rank. Every rank must call this."""
+    """Return the `text` of rank 0 on every worker. Every worker must call this."""
     return gather_texts(text if workers.is_main else "", workers)[0]

@@ -214,9 +214,9 @@ def _describe_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[st
         shares = (
             {label: 1.0}
             if labels.ndim == 1
-            else {place: label[place] for place in np.flatnonzero(label)}
+            else {index: label[index] for index in np.flatnonzero(label)}
         )
-        names = (f"{in_utf8(classes[place])} {share:.0%}" for place, share in shares.items())
+        names = (f"{in_utf8(classes[index])} {share:.0%}" for index, share in shares.items())
         lines.append(f"- image {number}: {', '.join(names) or 'no class'}")
     return "\n".join(lines)
 

@@ -126,15 +126,15 @@ class Telemetry:
             event["memory_mb"] = memory_mb()
             self._write(event)
             self._board.norms(event.get("norms", {}), event["update"])
-            place = f"epoch {epoch + 1}/{epochs}"
+            position = f"epoch {epoch + 1}/{epochs}"
             loss, rate = f"loss {event['loss']:.4f}", f"{event['images_per_second']:.0f} images/s"
-            self._bar.set_description_str(f"{place} ", refresh=False)
+            self._bar.set_description_str(f"{position} ", refresh=False)
             self._bar.set_postfix_str(f"{loss}, {rate}", refresh=False)
             if time.monotonic() > self._next_line:
                 self._next_line = time.monotonic() + PAUSE
                 accuracy = f"acc {event['accuracy']:.1%}, " if "accuracy" in event else ""
                 self.say(
-                    f"{place}, update {event['update']}: {loss}, {accuracy}lr {event['lr']:.4g}, "
+                    f"{position}, update {event['update']}: {loss}, {accuracy}lr {event['lr']:.4g}, "
                     f"{rate}"
                 )
         self._left -= 1
@@ -177,7 +177,7 @@ class Telemetry:
 
 
 class SilentTelemetry(Telemetry):
-    """Replaces `Telemetry` on all ranks except rank 0. The methods do nothing."""
+    """Replaces `Telemetry` on all workers except rank 0. The methods do nothing."""
 
     def __init__(self) -> None:
         pass

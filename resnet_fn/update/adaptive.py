@@ -1,4 +1,4 @@
-"""This module makes the optimizers Adam, AdamW, LARS and LAMB."""
+"""This module makes the optimizers Adam, AdamW, LARS, LAMB and Lion."""
 
 from collections.abc import Callable, Sequence
 
@@ -94,10 +94,10 @@ def adam(
         _assign(count, now)
         corrected = ratios * corrections(now)
         root = ops.sqrt(corrected[1])
-        one = ops.partial(
+        update_parameter = ops.partial(
             update_one, learning_rate * root / corrected[0], epsilon * root, learning_rate
         )
-        map_tensors(one, decays, factors, parameters, momenta, variances, gradients)
+        map_tensors(update_parameter, decays, factors, parameters, momenta, variances, gradients)
 
     return Optimizer((*momenta, *variances, count), update)
 
@@ -121,9 +121,9 @@ def trust_ratio(
     norms is 0.
     """
     size, length = _norm(parameter), _norm(direction)
-    usable, one = ops.logical_and(size > 0, length > 0), ops.ones_like(size)
+    usable, ones = ops.logical_and(size > 0, length > 0), ops.ones_like(size)
     return ops.where(
-        usable, coefficient * size / ops.where(usable, length + decay * size, one), one
+        usable, coefficient * size / ops.where(usable, length + decay * size, ones), ones
     )
 
 
@@ -206,3 +206,36 @@ def lamb(
             _assign(parameter, parameter - scaled(learning_rate, factors[index]) * step)
 
     return Optimizer((*momenta, *variances, count), update)
+
+
+def lion(groups: Groups, beta1: float = 0.9, beta2: float = 0.99) -> Optimizer:
+    """Make Lion, which moves by a sign (Chen et al., arXiv 2302.06675, algorithm 2).
+
+    p ← p − lr · (sign(β1 m + (1 − β1) g) + decay · p);  m ← β2 m + (1 − β2) g.
+
+    The arguments are as in `adam`.
+
+    Returns:
+        An `Optimizer` with the float32 state `momentum.<parameter>` (m).
+    """
+    check_decays(beta1=beta1, beta2=beta2)
+    parameters, decays, factors = unzip_groups(groups)
+    momenta = make_buffers(parameters, "momentum")
+    rest1, rest2 = 1.0 - beta1, 1.0 - beta2
+
+    def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        for index in range(len(parameters)):
+            parameter = parameters[index]
+            gradient = gradients[index]
+            mean = momenta[index]
+            decay = decays[index]
+            ahead = beta1 * mean
+            step = ops.sign(ahead + rest1 * gradient)
+            if decay > 0:
+                step = step + decay * parameter
+            rate = scaled(learning_rate, factors[index])
+            kept = beta2 * mean
+            _assign(mean, kept + rest2 * gradient)
+            _assign(parameter, parameter - rate * step)
+
+    return Optimizer(momenta, update)

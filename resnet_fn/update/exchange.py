@@ -5,7 +5,7 @@ contains, in this order:
 
     loss: the mean over the whole batch, before the update.
     metric: the mean over the whole batch, before the update.
-    withheld: the number of workers that have no samples. If `withheld` is above 0, no worker applies the update.
+    workers_without_samples: their number. If it is above 0, no worker applies the update.
     flags: the caller's own numbers, for example the signals that the workers received.
     not_finite: for each worker, 1 if this worker found its loss, gradients or BatchNorm statistics not finite, else 0.
 """
@@ -21,7 +21,7 @@ from resnet_fn.runtime.workers import Reduce, Workers
 from resnet_fn.update.gradients import Gradients, Parameters, is_finite, map_tensors
 
 MEANS = 2  # loss and metric
-_WITHHELD, _FLAGS = MEANS, MEANS + 1  # places of withheld and of the first flag
+_WITHOUT_SAMPLES, _FLAGS = MEANS, MEANS + 1  # places in a report
 
 _depend = ops.Depend()
 
@@ -33,23 +33,23 @@ class Report(NamedTuple):
 
     loss: Any  # scalar
     metric: Any  # scalar
-    withheld: Any  # scalar
+    workers_without_samples: Any  # scalar
     flags: Any  # [k]
     not_finite: Any  # [workers]
 
 
-def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) -> Tensor:
+def make_flags(more: Sequence[float] | np.ndarray = (), without_samples: bool = False) -> Tensor:
     """Make the argument `flags` of a training step, which sums the flags over the workers.
 
     Args:
         more: k values of your choice, where k may be 0. `StepResult.report.flags` has their sums.
-        withheld: whether this worker has no samples for the update, so that no worker applies the
+        without_samples: whether this worker has no samples for the update, so that no worker applies the
             update.
 
     Returns:
         float32 [1 + k].
     """
-    return Tensor(np.array([withheld, *more], np.float32))
+    return Tensor(np.array([without_samples, *more], np.float32))
 
 
 def stack_means(loss: Tensor, metric: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tenso
 def unpack(report: Any, workers: int) -> Report:
     """Split a report (the small vector that the workers sum) into its named parts."""
     end = report.shape[0] - workers
-    return Report(report[0], report[1], report[_WITHHELD], report[_FLAGS:end], report[end:])
+    return Report(report[0], report[1], report[_WITHOUT_SAMPLES], report[_FLAGS:end], report[end:])
 
 
 def all_finite(report: Tensor, norm: Tensor, workers: int) -> Tensor:
@@ -80,9 +80,9 @@ def all_finite(report: Tensor, norm: Tensor, workers: int) -> Tensor:
     return ops.logical_and(is_finite(report[0], norm), report[-workers:].sum() == 0)
 
 
-def none_withheld(report: Tensor) -> Tensor:
+def all_have_samples(report: Tensor) -> Tensor:
     """Return, as a bool scalar tensor, whether every worker had samples for this update."""
-    return report[_WITHHELD] == 0
+    return report[_WITHOUT_SAMPLES] == 0
 
 
 def with_all_reduce(workers: Workers) -> Workers:

@@ -6,7 +6,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, ops
 
-from resnet_fn.config.fields import OWN, check_value
+from resnet_fn.config.fields import CUSTOM, check_value
 from resnet_fn.config.recipe import Recipe
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -100,7 +100,7 @@ def make_loss(
     """
     check_value(Recipe, "loss", kind)
     check_value(Recipe, "smoothing_over", over)
-    if kind == OWN:
+    if kind == CUSTOM:
         raise ValueError(
             f"loss: {kind!r} is for functions passed to resnet_fn.fit; give cross_entropy, bce or "
             "focal"

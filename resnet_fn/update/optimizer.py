@@ -3,13 +3,13 @@
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import mindspore
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.update.adaptive import adam, adamw, lamb, lars
+from resnet_fn.update.adaptive import adam, adamw, lamb, lars, lion
 from resnet_fn.update.groups import Groups, parameter_groups, scaled, unzip_groups
 from resnet_fn.update.state import Optimizer, check_decays, make_buffers, zeros_like
 from resnet_fn.update.vectors import over_vectors
@@ -20,42 +20,24 @@ _MOST = 2**20
 
 def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -> Optimizer:
     """Make the optimizer that a recipe names. `groups` replaces `parameter_groups(recipe, net)`."""
+    settings = {name: getattr(recipe, name) for name in OPTIMIZERS[recipe.optimizer].settings}
     return named_optimizer(
         recipe.optimizer,
         groups or parameter_groups(recipe, net),
         momentum=recipe.momentum,
-        nesterov=recipe.nesterov,
-        beta2=recipe.beta2,
-        epsilon=recipe.epsilon,
-        trust_coefficient=recipe.trust_coefficient,
+        **settings,
     )
 
 
-def named_optimizer(
-    name: str,
-    groups: Groups,
-    *,
-    momentum: float,
-    nesterov: bool,
-    beta2: float,
-    epsilon: float,
-    trust_coefficient: float,
-) -> Optimizer:
+def named_optimizer(name: str, groups: Groups, *, momentum: float, **settings: float) -> Optimizer:
     """Make the optimizer with this name. `momentum` is also Adam's and LAMB's β1.
 
-    An `epsilon` of 0 means the optimizer's own.
+    Of `settings`, those in the optimizer's row of `OPTIMIZERS` are read. A 0 means what
+    the row's `zeros` have, if anything.
     """
-    moments: dict[str, Any] = {"beta1": momentum, "beta2": beta2}
-    if epsilon:
-        moments["epsilon"] = epsilon
-    optimizers: dict[str, Callable[[], Optimizer]] = {
-        "sgd": lambda: momentum_sgd(groups, momentum, nesterov),
-        "adam": lambda: adam(groups, **moments),
-        "adamw": lambda: adamw(groups, **moments),
-        "lars": lambda: lars(groups, momentum, trust_coefficient),
-        "lamb": lambda: lamb(groups, **moments),
-    }
-    return optimizers[name]()
+    traits = OPTIMIZERS[name]
+    values = [settings[key] or traits.zeros.get(key, settings[key]) for key in traits.settings]
+    return _MAKERS[name](groups, momentum, *values)
 
 
 def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
@@ -67,7 +49,7 @@ def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
     # LARS and LAMB need each parameter's norm. A moving average must read the weights after they
     # are updated, but a compiled function may reorder both, because it treats a vector and the
     # vector's views as different memory.
-    elementwise = recipe.optimizer in ("sgd", "adam", "adamw") and not recipe.ema
+    elementwise = OPTIMIZERS[recipe.optimizer].elementwise and not recipe.ema
     plain = all(parameter.dtype == mindspore.float32 for parameter in parameters)
     if small and elementwise and plain and mindspore.get_current_device().device_target == "CPU":
         return over_vectors(
@@ -122,3 +104,13 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
             )
 
     return Optimizer(buffers, update)
+
+
+_MAKERS: dict[str, Callable[..., Optimizer]] = {
+    "sgd": momentum_sgd,
+    "adam": adam,
+    "adamw": adamw,
+    "lars": lars,
+    "lamb": lamb,
+    "lion": lion,
+}

@@ -29,8 +29,8 @@ to the forward pass (sums of x, then of squared deviations) and two to the backw
 `sync_batchnorm` does not work with micro-batches.
 
 The report is a small vector: the loss, the metric, the number of workers without samples
-(`withheld`), the caller's flags (signals that were received), and which workers failed the test of
-step 3. `exchange.py` defines it.
+(`workers_without_samples`), the caller's flags (signals that were received), and which workers
+failed the test of step 3. `exchange.py` defines it.
 
 BatchNorm: every forward pass moves the statistics, so K micro-batches move them K times in an
 update. Each worker moves the statistics with its own samples (with `sync_batchnorm`, with all
@@ -123,7 +123,7 @@ class StepResult(NamedTuple):
 
     @property
     def report(self) -> exchange.Report:
-        """Return the entries of `packed` by name: loss, metric, withheld, flags and not_finite."""
+        """Return the entries of `packed` by name."""
         return exchange.unpack(self.packed, self.workers)
 
     @property
@@ -297,7 +297,7 @@ def make_train_step(
             # on a card.
             statistics_mean = exchange.mean_over_workers(statistics, 1.0 / size, all_reduce, report)
         # From here on all workers have the same numbers, so all of them decide alike.
-        complete = exchange.none_withheld(report)
+        complete = exchange.all_have_samples(report)
         applied = ops.logical_and(finite, complete)
         if applied:  # a tensor: where this is compiled, a branch of the graph
             optimize(clip_by_global_norm(gradients, norm, clip_norm, by_operation), rate)

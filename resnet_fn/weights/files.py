@@ -43,7 +43,7 @@ def read_arrays(path: Path) -> Contents:
     arrays_only = ((name, item) for name, item in stored.items() if not isinstance(item, Unread))
     net = find_net({name: tuple(item.shape) for name, item in arrays_only})
     try:
-        arrays = {name: _values(stored[place]) for name, place in net.names.items()}
+        arrays = {name: _values(stored[key]) for name, key in net.names.items()}
     except MemoryError:
         raise
     except Exception as error:  # damaged storages of PyTorch may raise almost any error
@@ -77,7 +77,7 @@ def _open(path: Path) -> Mapping[str, Any]:
 
 def _unread(stored: Mapping[str, Any], net: Net) -> tuple[str, ...]:
     """Return a note about objects that are in the same dict as the net's arrays."""
-    groups = {place.rpartition("/")[0] for place in net.names.values()}
+    groups = {path.rpartition("/")[0] for path in net.names.values()}
     objects = (name for name, item in stored.items() if isinstance(item, Unread))
     names = [name for name in objects if name.rpartition("/")[0] in groups]
     return (f"not read, because they are no arrays: {few(names)}",) if names else ()

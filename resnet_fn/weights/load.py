@@ -20,7 +20,7 @@ from resnet_fn.checkpoint.parameters import (
 )
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.checkpoint.tensor_file import read_metadata
-from resnet_fn.config.fields import OWN
+from resnet_fn.config.fields import CUSTOM
 from resnet_fn.config.hints import closest, counted, few
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
@@ -115,7 +115,7 @@ def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
         ) from None
     about = {"averaged": bool(averages), "update": state["update"], "classes": classes}
     about["preparation"] = of_run(str(checkpoint.path), state["dataset"], state["recipe"])
-    if model == OWN:  # may be a model of this package, which `recognise_model` finds out
+    if model == CUSTOM:  # may be a model of this package, which `recognise_model` finds out
         return WeightFile(checkpoint.path, arrays, "own", "", False, **about)
     return _named_as_ours(checkpoint.path, arrays, model=model, **about)
 
@@ -198,9 +198,9 @@ def load_weights(
     source = file if isinstance(file, WeightFile) else read_weights(file)
     left_out = (f"{HEAD}.",) if reset_head else ()
     arrays = {name: array for name, array in source.arrays.items() if not name.startswith(left_out)}
-    state = [one for one in saved_state(net) if not one.name.startswith(left_out)]
+    state = [variable for variable in saved_state(net) if not variable.name.startswith(left_out)]
     present = saved_variables(state, arrays)
-    check_fit({one.name: one.shape for one in present}, arrays, str(source.path))
+    check_fit({variable.name: variable.shape for variable in present}, arrays, str(source.path))
     if not allow_non_finite:
         check_finite(arrays, source.path, names_with_infinity(net))
     warnings = (source.warning, _other_function(net, source.model), missing_buffers(state, arrays))

@@ -61,7 +61,7 @@ def find_net(shapes: Shapes) -> Net:
     group = prefix[: prefix.rfind("/") + 1]
     averaged = _is_average(prefix, shapes)
     names = nets[prefix]
-    others = [other for other in nets if other != prefix]
+    others = [name for name in nets if name != prefix]
     notes = [_describe_choice(prefix, group, others, averaged)]
     if averaged and len(others) == 1:
         names, note = _completed(names, others[0], nets[others[0]])
@@ -91,7 +91,7 @@ def _completed(names: Names, prefix: str, weights: Names) -> tuple[Names, str]:
 
     Averages may lack BatchNorm's statistics.
     """
-    lacking = {name: place for name, place in weights.items() if name not in names}
+    lacking = {name: path for name, path in weights.items() if name not in names}
     missing = strip_extras(lacking)
     if not missing:
         return names, ""
@@ -102,9 +102,9 @@ def _completed(names: Names, prefix: str, weights: Names) -> tuple[Names, str]:
 def _with_head(names: Names, head: str, shapes: Shapes) -> Names:
     """Return `names` with the last layer `head`, a name in the file, as `fc`."""
     renamed = {}
-    for name, place in names.items():
-        if not place.startswith(f"{head}."):
-            renamed[name] = place
+    for name, path in names.items():
+        if not path.startswith(f"{head}."):
+            renamed[name] = path
     for leaf in ("weight", "bias"):
         if f"{head}.{leaf}" in shapes:
             renamed[f"fc.{leaf}"] = f"{head}.{leaf}"
@@ -117,9 +117,9 @@ def _describe_rest(group: str, nets: Iterable[Names], shapes: Shapes) -> str:
     for names in nets:
         used.update(names.values())
     beside = []
-    for place in shapes:
-        name = place.removeprefix(group)
-        if place.startswith(group) and place not in used and "/" not in name:
+    for path in shapes:
+        name = path.removeprefix(group)
+        if path.startswith(group) and path not in used and "/" not in name:
             beside.append(name)
     left_out = sorted(strip_extras(beside))
     return f"left out: {few(left_out)}" if left_out else ""
@@ -138,13 +138,13 @@ def _nets(shapes: Shapes) -> dict[str, Names]:
             if has_stem and not is_optimizer_state(prefix):
                 nets[prefix] = {}
     longest_first = sorted(nets, key=len, reverse=True)
-    for place in shapes:
+    for path in shapes:
         for prefix in longest_first:
-            if place.startswith(prefix):
-                name = place.removeprefix(prefix)
+            if path.startswith(prefix):
+                name = path.removeprefix(prefix)
                 if "/" not in name:
                     is_numbered = f"{prefix}{_NUMBERED_BLOCK}" in shapes
-                    nets[prefix][_usual_name(name, is_numbered)] = place
+                    nets[prefix][_usual_name(name, is_numbered)] = path
                 break
     return nets
 
@@ -179,9 +179,9 @@ def _is_average(prefix: str, shapes: Shapes) -> bool:
 def _layers(names: Names, shapes: Shapes) -> Shapes:
     """Return the shapes of a net's weights before the last layer, which one design determines."""
     layers = {}
-    for name, place in names.items():
+    for name, path in names.items():
         if re.fullmatch(r"(conv1|layer\d+)\..*weight", name):
-            layers[name] = shapes[place]
+            layers[name] = shapes[path]
     return layers
 
 
@@ -205,13 +205,13 @@ def _head(prefix: str, group: str, names: Names, shapes: Shapes) -> str:
 def _features(names: Names, shapes: Shapes) -> int:
     """Return the number of channels after the last convolution."""
     last, features = (0, 0, 0), 0
-    for name, place in names.items():
+    for name, path in names.items():
         match = re.fullmatch(r"layer(\d+)\.(\d+)\.conv(\d)\.weight", name)
-        if match is None or not shapes[place]:
+        if match is None or not shapes[path]:
             continue
         position = (int(match[1]), int(match[2]), int(match[3]))
         if position > last:
-            last, features = position, shapes[place][0]
+            last, features = position, shapes[path][0]
     return features
 
 
@@ -233,9 +233,9 @@ def _largest_dict(shapes: Shapes) -> Net:
     An average with at least half as many arrays is preferred.
     """
     groups: dict[str, Names] = {}
-    for place in shapes:
-        start = place.rfind("/") + 1
-        groups.setdefault(place[:start], {})[place[start:]] = place
+    for path in shapes:
+        start = path.rfind("/") + 1
+        groups.setdefault(path[:start], {})[path[start:]] = path
     most = max(map(len, groups.values()), default=0)
     large = [group for group, names in groups.items() if 2 * len(names) >= most]
     averages = [group for group in large if _is_average(group, shapes)]
@@ -243,9 +243,9 @@ def _largest_dict(shapes: Shapes) -> Net:
     names, before = groups.get(group, {}), ""
     for wrapper in ("_orig_mod.", "module."):  # of torch.compile and DataParallel
         if all(name.startswith(wrapper) for name in names):
-            names = {name.removeprefix(wrapper): place for name, place in names.items()}
+            names = {name.removeprefix(wrapper): path for name, path in names.items()}
             before += wrapper
-    others = [other for other in large if other != group]
+    others = [name for name in large if name != group]
     note = _describe_choice(f"{group}{before}", group, others, bool(averages))
     return Net(names, (note,) if note else (), bool(averages))
 

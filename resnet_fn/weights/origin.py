@@ -63,9 +63,9 @@ def find_origin(path: Path, net: str = "") -> Origin:
         notes.append(f"            {beside} is of {config['architecture']}, so it is not used")
         config = {}
     origin = _named(path.name, of_release(path))
-    for place, entries in ((str(beside), config), (f"{path} itself", read_entries(path))):
+    for source, entries in ((str(beside), config), (f"{path} itself", read_entries(path))):
         try:
-            preparation = _preparation(place, entries)
+            preparation = _preparation(source, entries)
         except ValueError as error:
             notes.append(f"warning: {error}; images are not prepared as in this file")
             preparation = None
@@ -73,7 +73,7 @@ def find_origin(path: Path, net: str = "") -> Origin:
             name = str(entries.get("architecture", ""))
             origin = Origin(
                 is_named=origin.is_named or bool(_NET_NAME.search(name)),
-                difference=_difference(place, name, entries) or origin.difference,
+                difference=_difference(source, name, entries) or origin.difference,
                 preparation=preparation or origin.preparation,
             )
     if not origin.is_named:
@@ -91,11 +91,11 @@ def _named(name: str, preparation: Preparation | None, difference: str = "") -> 
     return Origin(bool(net), difference or _difference(f"the name {name!r}", net, {}), preparation)
 
 
-def _preparation(place: str, entries: Mapping[str, Any]) -> Preparation | None:
+def _preparation(source: str, entries: Mapping[str, Any]) -> Preparation | None:
     exported, of_net = entries.get("preprocessing"), entries.get("pretrained_cfg")
     if isinstance(exported, dict):
-        return of_export(place, exported)
-    return of_timm(place, of_net if isinstance(of_net, dict) else entries)
+        return of_export(source, exported)
+    return of_timm(source, of_net if isinstance(of_net, dict) else entries)
 
 
 def read_entries(path: Path) -> dict[str, Any]:
@@ -161,16 +161,16 @@ def _is_other_net(config: Mapping[str, Any], net: str) -> bool:
     return str(config.get("architecture")) in known - {net}
 
 
-def _difference(place: str, net: str, config: Mapping[str, Any]) -> str:
+def _difference(source: str, net: str, config: Mapping[str, Any]) -> str:
     """Return how timm's net, built with the settings in `config`, differs from ours, or ""."""
     match = _NET_NAME.search(net)
     if match and (kind := match["antialiasing"]):
         what = "averages" if kind.lower() == "aa" else "blurs"
         effect = f"which {what} pixels before a stride; no net of this package does"
-        return f"{place} is of timm's {net}, {effect}"
+        return f"{source} is of timm's {net}, {effect}"
     arguments = config.get("model_args")
     settings = {**config, **(arguments if isinstance(arguments, dict) else {})}
     for name, plain in _PLAIN.items():
         if name in settings and settings[name] not in plain:
-            return f"{place} has {name} {settings[name]!r}, as no net of this package has"
+            return f"{source} has {name} {settings[name]!r}, as no net of this package has"
     return ""

@@ -47,7 +47,7 @@ _UNKNOWN = (
 class Preparation:
     """How images were prepared for a net. Values that are not known are empty or 0."""
 
-    place: str  # where this is from, for example a file
+    origin: str  # where this is from, for example a file
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     interpolation: str = ""
@@ -70,25 +70,25 @@ class Preparation:
         return {**spec, "image_size": size, "eval_resize": self.resize(size) if self.crop else 0}
 
 
-def of_run(place: str, spec: Mapping[str, Any], recipe: Mapping[str, Any]) -> Preparation | None:
+def of_run(source: str, spec: Mapping[str, Any], recipe: Mapping[str, Any]) -> Preparation | None:
     """Return a run's preparation. `spec` and `recipe` are its stored `InputSpec` and `Recipe`."""
-    return _of_spec(place, {"interpolation": "bilinear", **spec}, recipe.get("image_size"))
+    return _of_spec(source, {"interpolation": "bilinear", **spec}, recipe.get("image_size"))
 
 
-def of_export(place: str, spec: Mapping[str, Any]) -> Preparation | None:
+def of_export(source: str, spec: Mapping[str, Any]) -> Preparation | None:
     """Return the preparation in the metadata of a file that `export` wrote."""
-    return _of_spec(place, spec, spec.get("image_size"))
+    return _of_spec(source, spec, spec.get("image_size"))
 
 
-def _of_spec(place: str, spec: Mapping[str, Any], image_size: Any) -> Preparation | None:
+def _of_spec(source: str, spec: Mapping[str, Any], image_size: Any) -> Preparation | None:
     if not spec.get("image_size"):  # the net and its data were passed to `fit`
         return None
     values = {name: spec.get(name) for name in ("mean", "std", "interpolation", "eval_resize")}
     values |= {"image_size": image_size, "eval_size": spec["image_size"]}
-    checked = _checked(place, values)
+    checked = _checked(source, values)
     resize = checked.pop("eval_resize", 0)
     crop = checked["eval_size"] / resize if resize else 0.0
-    return Preparation(place=place, **checked, crop=crop, of_files=bool(resize))
+    return Preparation(origin=source, **checked, crop=crop, of_files=bool(resize))
 
 
 def of_release(path: Path) -> Preparation | None:
@@ -98,7 +98,7 @@ def of_release(path: Path) -> Preparation | None:
         return None
     interpolation, size, resize = _BY_HASH[digits[1]]
     return Preparation(
-        place=f"the hash in the name of {path.name}",
+        origin=f"the hash in the name of {path.name}",
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
         interpolation=interpolation,
@@ -108,7 +108,7 @@ def of_release(path: Path) -> Preparation | None:
     )
 
 
-def of_timm(place: str, config: Mapping[str, Any]) -> Preparation | None:
+def of_timm(source: str, config: Mapping[str, Any]) -> Preparation | None:
     """Return the preparation in `config`, which has entries as timm's `pretrained_cfg`.
 
     Returns None if `config` has none of them. timm uses `test_input_size` and `test_crop_pct` only
@@ -121,22 +121,22 @@ def of_timm(place: str, config: Mapping[str, Any]) -> Preparation | None:
         return None
     if size and not values["interpolation"]:
         values["interpolation"] = "bicubic"  # as in timm
-    checked = _checked(place, {**values, "image_size": size or None, "eval_size": size or None})
-    crop = _share(place, "crop_pct", config.get("crop_pct") or _TIMM_CROP)
+    checked = _checked(source, {**values, "image_size": size or None, "eval_size": size or None})
+    crop = _share(source, "crop_pct", config.get("crop_pct") or _TIMM_CROP)
     notes = []
     if (mode := config.get("crop_mode") or "center") != "center":
         effect = "images are cropped at the centre, so results may differ"
-        notes.append(f"warning: {place} has the crop_mode {mode!r}, which is not used; {effect}")
+        notes.append(f"warning: {source} has the crop_mode {mode!r}, which is not used; {effect}")
     if unused and not size:
         shown = " and ".join(f"the {name} {value}" for name, value in unused.items())
-        notes.append(f"warning: {place} has {shown}, but no square input_size, so it is not used")
+        notes.append(f"warning: {source} has {shown}, but no square input_size, so it is not used")
     test_size = _side(config.get("test_input_size")) or size
-    test_crop = _share(place, "test_crop_pct", config.get("test_crop_pct") or crop)
+    test_crop = _share(source, "test_crop_pct", config.get("test_crop_pct") or crop)
     if (test_size, test_crop) != (size, crop) and size:
         flags = f"--eval-size {test_size} --eval-resize {math.floor(test_size / test_crop)}"
-        text = f"{place} has another size for tests; to evaluate with it, give {flags}"
+        text = f"{source} has another size for tests; to evaluate with it, give {flags}"
         notes.append(f"{' ' * 12}{text}")
-    return Preparation(place=place, **checked, crop=crop if size else 0.0, notes=tuple(notes))
+    return Preparation(origin=source, **checked, crop=crop if size else 0.0, notes=tuple(notes))
 
 
 def take_over(
@@ -159,15 +159,15 @@ def take_over(
         taken["eval_size"] = 0  # as in training
     lines = []
     if shown := [f"{name} {show_value(value)}" for name, value in taken.items() if value]:
-        lines.append(f"preparation {', '.join(shown)} (from {source.place})")
+        lines.append(f"preparation {', '.join(shown)} (from {source.origin})")
     pairs = [(name, getattr(recipe, name), wanted[name]) for name in wanted if name in typed]
-    other = [pair for pair in pairs if pair[1] != pair[2]]
-    kept = [f"{name} {show_value(ours)}, not {show_value(its)}" for name, ours, its in other]
+    different = [pair for pair in pairs if pair[1] != pair[2]]
+    kept = [f"{name} {show_value(ours)}, not {show_value(its)}" for name, ours, its in different]
     if kept:
-        lines.append(f"preparation as given: {'; '.join(kept)} (from {source.place})")
+        lines.append(f"preparation as given: {'; '.join(kept)} (from {source.origin})")
     new = changed(recipe, **taken)
     if "eval_resize" in typed and new.eval_resize != recipe.eval_resize:
-        size = f"is below the {new.evaluation_size} pixels of {source.place}"
+        size = f"is below the {new.evaluation_size} pixels of {source.origin}"
         fix = "give --eval-size, too, or leave it out"
         raise ValueError(f"eval_resize: {recipe.eval_resize} {size}; {fix}")
     return new, [*lines, *source.notes]
@@ -200,17 +200,17 @@ def _wanted(recipe: Recipe, source: Preparation, typed: set[str]) -> dict[str, A
     return wanted
 
 
-def _checked(place: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(source: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that are not None, converted to the types of a recipe's settings.
 
     Raises ValueError if a value is not allowed for the setting.
     """
     fields = {field.name: field for field in dataclasses.fields(Recipe)}
-    given = {name: value for name, value in values.items() if value is not None}
-    checked = {name: as_declared(fields[name], value) for name, value in given.items()}
+    stated = {name: value for name, value in values.items() if value is not None}
+    checked = {name: as_declared(fields[name], value) for name, value in stated.items()}
     for name, value in checked.items():
         if wrong := fault(fields[name], value):
-            raise ValueError(f"{place}: {wrong}")
+            raise ValueError(f"{source}: {wrong}")
     return checked
 
 
@@ -220,7 +220,7 @@ def _side(size: Any) -> int:
     return size[1] if is_square and isinstance(size[1], int) else 0
 
 
-def _share(place: str, name: str, value: Any) -> float:
+def _share(source: str, name: str, value: Any) -> float:
     if isinstance(value, int | float) and 0 < value <= 1:
         return float(value)
-    raise ValueError(f"{place}: {name}: {value!r} is not in (0, 1]")
+    raise ValueError(f"{source}: {name}: {value!r} is not in (0, 1]")

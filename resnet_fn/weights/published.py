@@ -102,7 +102,7 @@ class Published(NamedTuple):
     digits: str  # the first eight hexadecimal digits of the file's SHA-256
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         """Where the project's own code keeps the file after a download."""
         name = self.address.rpartition("/")[2]
         if name.endswith(".ckpt"):
@@ -145,19 +145,19 @@ def published_file(name: str) -> Path:
 
     Raises:
         ValueError: If the name is unknown, or the file is not on this machine or is another one.
-            The message has the file's address, the first digits of its hash, and its place.
+            The message has the file's address, the first digits of its hash, and its path.
     """
     if name not in PUBLISHED:
         raise ValueError(f"{name!r} is unknown; {closest(name, PUBLISHED)}")
     file = PUBLISHED[name]
-    download = f"curl -L --create-dirs -o {shlex.quote(str(file.place))} {file.address}"
-    if not file.place.is_file():
+    download = f"curl -L --create-dirs -o {shlex.quote(str(file.path))} {file.address}"
+    if not file.path.is_file():
         absent = f"{name} is not on this machine, and this package downloads nothing"
         raise ValueError(f"{absent}; run {download} (its SHA-256 begins with {file.digits})")
-    if not (hashed := sha256_of_file(file.place)).startswith(file.digits):
+    if not (hashed := sha256_of_file(file.path)).startswith(file.digits):
         wrong = f"has a SHA-256 that begins with {hashed[:8]}, not with {file.digits}"
-        raise ValueError(f"{name}: {file.place} {wrong}; download it again: {download}")
-    return file.place
+        raise ValueError(f"{name}: {file.path} {wrong}; download it again: {download}")
+    return file.path
 
 
 def describe_random_start(model: str, images: int) -> list[str]:

@@ -48,7 +48,9 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
 def same_parameters(name: str) -> tuple[str, ...]:
     """Return the other models that have the same parameters as model `name`."""
     return tuple(
-        other for other in MODELS if other != name and _parameters(other) == _parameters(name)
+        candidate
+        for candidate in MODELS
+        if candidate != name and _parameters(candidate) == _parameters(name)
     )
 
 

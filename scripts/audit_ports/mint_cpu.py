@@ -229,6 +229,11 @@ _FUNCTIONAL = {
     "adaptive_avg_pool2d": adaptive_avg_pool,
     "adaptive_avg_pool1d": adaptive_avg_pool,
     "relu6": lambda input, inplace=False: ops.relu6(input),
+    "relu": lambda input, inplace=False: ops.relu(input),
+    "relu_": ops.relu,
+    "leaky_relu": lambda input, negative_slope=0.01, inplace=False: ops.leaky_relu(
+        input, negative_slope
+    ),
 }
 _MINT = {
     **{one.__name__: one for one in (softmax, norm, arange, linspace, full, cumsum, roll, einsum)},
@@ -251,6 +256,7 @@ _MINT = {
     "addmm": lambda input, a, b: input + ops.matmul(a, b),
     "log2": lambda input: ops.log(input) / 0.6931471805599453,
     "bitwise_xor": ops.logical_xor,
+    "outer": lambda input, vec2: input[:, None] * vec2[None],
 }
 _LAYERS = {
     "LayerNorm": lambda c, x: layer_norm(x, c.normalized_shape, c.weight, c.bias, c.eps),

@@ -1,3 +1,5 @@
+"""Fixtures that change a checkpoint while it is read, and that write matching manifests."""
+
 import hashlib
 import json
 import sys

@@ -1,3 +1,5 @@
+"""A checkpoint folder is complete or absent, and reading it notices every change."""
+
 import builtins
 import errno
 import hashlib
@@ -62,9 +64,7 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_another_format_is_rejected_in_one_line_and_no_earlier_checkpoint_is_tried(
-    tmp_path, capsys, raises_line, seal
-):
+def test_a_newer_format_is_rejected_without_a_fallback(tmp_path, capsys, raises_line, seal):
     run = RunFolder(tmp_path)
     run.checkpoints.mkdir()
     for update in (1, 2):

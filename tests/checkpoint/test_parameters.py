@@ -1,3 +1,5 @@
+"""A checkpoint is restored into a net and its optimizer completely or not at all."""
+
 import numpy as np
 import pytest
 from mindspore import nn

@@ -1,3 +1,5 @@
+"""An older checkpoint of the same name is replaced without a moment without one."""
+
 import errno
 import os
 from pathlib import Path

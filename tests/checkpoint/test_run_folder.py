@@ -1,3 +1,5 @@
+"""A run folder: which checkpoint is the newest and the best, pruning, config.json."""
+
 import os
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from resnet_fn.train import parse
 RECIPE = Recipe(batch_size=240)
 
 
-def test_runs_that_start_in_one_second_get_folders_of_their_own():
+def test_runs_of_one_second_get_separate_folders():
     run = RunFolder(Path("runs/digits-20260102-030405"))
     names = [run.reserve(Workers(), is_new=True).path.name for _ in range(3)]
     assert names == [
@@ -36,7 +38,7 @@ def test_what_a_killed_process_left_of_its_settings_goes(lock):
     assert there == [*others, "checkpoints", "config.json", "lock", "recipe.toml"]
 
 
-def test_a_recipe_file_that_was_changed_in_the_run_folder_stays(lock):
+def test_a_changed_recipe_file_of_a_run_stays(lock):
     run, path = RunFolder(Path("run")), Path("run/recipe.toml")
     run.create(lock)
     for text in ("seed = 1\n", "seed = 2\n"):
@@ -108,7 +110,7 @@ def test_pruning_never_removes_what_was_just_written(checkpoint):
     assert run.updates() == [2, 3, 7, 8, 9]
 
 
-def test_the_best_is_read_again_if_a_run_replaces_it_meanwhile(checkpoint, at_open, capsys):
+def test_the_best_is_reread_after_a_replacement(checkpoint, at_open, capsys):
     run = RunFolder(Path("run"))
     checkpoint("run", 1, 2, best={"top1": 0.5, "update": 1})
 
@@ -121,7 +123,7 @@ def test_the_best_is_read_again_if_a_run_replaces_it_meanwhile(checkpoint, at_op
     assert capsys.readouterr().err == ""
 
 
-def test_the_newest_is_read_again_if_a_run_replaces_it_meanwhile(checkpoint, at_open, capsys):
+def test_the_newest_is_reread_after_a_replacement(checkpoint, at_open, capsys):
     checkpoint("run", 1, 2)
     at_open("step-00000002/state", lambda: checkpoint("run", 2, best={"top1": 0.7, "update": 2}))
     assert RunFolder(Path("run")).newest().state["best"] == {"top1": 0.7, "update": 2}

@@ -1,3 +1,5 @@
+"""What state.json may contain, and the message for everything else."""
+
 from pathlib import Path
 
 import numpy as np

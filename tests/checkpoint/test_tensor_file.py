@@ -1,3 +1,5 @@
+"""safetensors files: bytes, hashes, headers of strangers."""
+
 import json
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The background writer: order, errors, and arrays that did not change."""
+
 import os
 import threading
 import time
@@ -39,9 +41,7 @@ def held_disk(monkeypatch):
     gate.set()
 
 
-def test_training_goes_on_while_the_disk_is_slow_and_does_not_change_what_is_saved(
-    tmp_path, state, held_disk
-):
+def test_training_during_a_slow_save_changes_no_file(tmp_path, state, held_disk):
     folder, pruned = tmp_path / "step-00000003", []
     with CheckpointWriter(state) as writer:
         writer.save(folder, STATE, lambda: pruned.append(folder.exists()))
@@ -75,7 +75,7 @@ def inodes(folder):
     return {path.name: path.stat().st_ino for path in folder.glob("*.safetensors")}
 
 
-def test_a_second_save_of_the_same_values_writes_only_the_state(tmp_path, state, monkeypatch):
+def test_an_equal_second_save_writes_only_the_state(tmp_path, state, monkeypatch):
     """As after an evaluation. What an evaluation has moved, or a disk without links: all anew."""
     folder, found = tmp_path / "step-00000003", []
     with CheckpointWriter(state) as writer:
@@ -107,7 +107,7 @@ def test_a_wait_for_a_save_can_end_early(tmp_path, state, held_disk):
         held_disk.set()
 
 
-def test_an_error_surfaces_at_the_next_poll_or_at_the_end(tmp_path, state):
+def test_an_error_is_raised_at_the_next_poll(tmp_path, state):
     (tmp_path / "file").write_text("in the way")
     with CheckpointWriter(state) as writer:
         writer.save(tmp_path / "file" / "step-00000003", STATE, lambda: None)

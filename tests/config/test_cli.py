@@ -1,3 +1,5 @@
+"""Flags, one-line errors and exit codes that all commands share."""
+
 import re
 import subprocess
 import sys
@@ -54,7 +56,7 @@ def test_any_error_is_a_sentence_and_exit_code_1(error, text, capsys):
     assert capsys.readouterr().err.startswith(f"train: error: {text}")
 
 
-def test_help_lists_the_settings_that_are_used_most_and_help_all_every_one(capsys):
+def test_help_lists_common_settings_and_help_all_everything(capsys):
     every = [
         name.replace("_", "-")
         for config in (Recipe, RunOptions)

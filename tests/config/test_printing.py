@@ -1,3 +1,5 @@
+"""What is printed fits any terminal and any encoding, on one line."""
+
 import ast
 import io
 import os

@@ -1,3 +1,5 @@
+"""Files of other people are read whole, or the error names them."""
+
 import json
 import os
 from pathlib import Path

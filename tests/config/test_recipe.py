@@ -1,3 +1,5 @@
+"""Recipes and options: aliases, copies, stored forms, and the message for each wrong value."""
+
 import copy
 import dataclasses
 import inspect

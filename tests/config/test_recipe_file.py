@@ -1,3 +1,5 @@
+"""Recipe files over what they extend, flags over both, and the line of each mistake."""
+
 import dataclasses
 import json
 from pathlib import Path
@@ -35,7 +37,7 @@ def write(text, name="mine.toml"):
     Path(name).write_text(text.replace("; ", "\n"), encoding="utf-8")
 
 
-def test_a_file_is_its_settings_over_those_of_what_it_extends():
+def test_a_file_overrides_what_it_extends():
     write(MINE)
     changes = {
         "epochs": 40,
@@ -53,7 +55,7 @@ def test_a_file_is_its_settings_over_those_of_what_it_extends():
     assert options == RunOptions(data_dir="set/ü", log_every=5)
 
 
-def test_flags_win_over_the_file_and_the_file_over_what_it_extends():
+def test_flags_override_the_file():
     write(MINE)
     write('extends = "../mine.toml"; epochs = 35; name = "ours"', "further/yours.toml")
     recipe, options, _ = parse(
@@ -68,7 +70,7 @@ def test_flags_win_over_the_file_and_the_file_over_what_it_extends():
     assert (options.data_dir, options.log_every) == ("elsewhere", 5)
 
 
-def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
+def test_useless_settings_of_an_extended_file_are_dropped():
     write('extends = "digits"; dataset = "imagefolder"')
     write('extends = "mine.toml"; epochs = 2', "next.toml")
     for name in ("mine.toml", "next.toml"):
@@ -133,13 +135,13 @@ def test_a_file_that_cannot_be_read_is_named(raises_line):
         load_recipe("mine.toml")
 
 
-def test_what_gave_way_is_named_if_it_was_typed_and_has_no_line_any_more():
+def test_a_dropped_setting_of_a_file_is_named():
     """Though it be the default's value; the line of a file stands for what the file says."""
     write('policy = "randaugment"; policy_ops = 2')
     _, _, left_out = parse(["--recipe", "mine.toml", "--policy", ""])
     assert left_out == ("policy_ops 2 is left out: it needs --policy randaugment",)
-    draft = read_recipe_file(Path("mine.toml"), RECIPES).with_flags({"policy": ""})
-    assert (draft.values["policy_ops"].place, draft.values["policy_ops"].value) == ("", 2)
+    draft = read_recipe_file(Path("mine.toml"), RECIPES).resolve({"policy": ""})
+    assert (draft.values["policy_ops"].line, draft.values["policy_ops"].value) == ("", 2)
 
 
 def test_each_value_has_its_line():
@@ -152,7 +154,7 @@ def test_each_value_has_its_line():
     assert read_toml(Path("mine.toml")) == expected
 
 
-def test_a_flag_may_give_what_the_file_lacks_and_may_take_away_what_it_needs():
+def test_flags_complete_or_overrule_what_a_file_needs():
     write('reset_head = true; policy = "randaugment"; policy_ops = 3; dataset = "cifar10"')
     with pytest.raises(
         UsageError, match=r"^mine.toml line 1: reset_head: True needs weights; give --weights FILE$"
@@ -194,7 +196,7 @@ def test_what_a_run_writes_is_the_same_recipe(name):
 @pytest.mark.parametrize(
     "words", ["cifar100_resnet18 --schedule cosine", "imagenet_resnet50_v2 --epochs 5"]
 )
-def test_what_a_run_writes_is_the_same_recipe_where_something_was_left_out(words):
+def test_written_recipe_files_read_as_the_same_recipe(words):
     recipe, options, left_out = parse(["--recipe", *words.split()])
     Path("recipe.toml").write_text(recipe_text(recipe, options))
     assert parse(["--recipe", "recipe.toml"]) == (recipe, options, ())
@@ -216,7 +218,7 @@ def test_a_file_gives_way_to_flags(raises_line):
             parse(["--recipe", "mine.toml", flag, value])
 
 
-def test_a_run_resumes_without_the_options_that_have_no_effect_by_todays_rules():
+def test_a_resume_drops_options_that_new_rules_forbid():
     """Nobody typed them: they are the run's. What they need may have been added since."""
     options = {**to_dict(RunOptions()), "max_skips": 50, "data_threads": 2, "log_every": 3}
     Path("run").mkdir()
@@ -234,7 +236,7 @@ def test_a_run_resumes_without_the_options_that_have_no_effect_by_todays_rules()
 
 
 @pytest.mark.parametrize(("section", "name"), [("recipe", "log_every"), ("options", "epochs")])
-def test_a_setting_in_the_wrong_section_of_a_runs_settings_is_named(section, name):
+def test_stored_settings_in_wrong_sections_are_named(section, name):
     settings = {"recipe": to_dict(Recipe()), "options": to_dict(RunOptions())}
     settings[section][name] = 3
     with pytest.raises(ValueError, match=rf"^{section}: unknown setting '{name}'; "):

@@ -1,3 +1,5 @@
+"""Which settings need which others, and what happens to those that nothing can use."""
+
 import dataclasses
 import inspect
 import json
@@ -46,7 +48,7 @@ WITHOUT_EFFECT = (
 
 
 @pytest.mark.parametrize("words", WITHOUT_EFFECT.split("|"))
-def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_the_default(words):
+def test_a_typed_setting_without_effect_is_rejected(words):
     flag, *_ = words.removeprefix("--").partition(" ")
     with pytest.raises(UsageError, match=rf"(^|; ){flag.replace('-', '_')}: \S+ (needs|is for) "):
         parse(words.split())
@@ -55,7 +57,7 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
 @pytest.mark.parametrize(
     "words", ["--train-only *.bias", "--freeze fc.weight", "--train-only fc.weight"]
 )
-def test_a_last_layer_of_which_one_parameter_is_trained_has_a_learning_rate(words):
+def test_a_partly_trained_last_layer_has_a_rate(words):
     assert parse(["--head-lr-factor", "2", *words.split()])[0].head_lr_factor == 2
 
 
@@ -161,7 +163,7 @@ def test_no_rule_reads_a_value_that_cannot_be():
         assert str(caught.value).count(": ") == 1
 
 
-def test_several_classes_an_image_set_what_they_need_where_nothing_else_was_typed():
+def test_multi_label_sets_its_loss_and_monitor():
     for words, loss, count in (("", "bce", 3), ("--loss focal", "focal", 2)):
         recipe, _, left_out = parse(["--recipe", "finetune", "--multi-label", *words.split()])
         assert (recipe.loss, recipe.label_smoothing, recipe.monitor) == (loss, 0.0, "map")
@@ -196,7 +198,7 @@ def test_several_classes_an_image_set_what_they_need_where_nothing_else_was_type
         ),
     ],
 )
-def test_what_only_the_recipe_brought_is_left_out_and_named_where_nothing_can_use_it(flags, off):
+def test_useless_settings_of_recipes_are_dropped_and_named(flags, off):
     recipe, _, left_out = parse(flags.split())
     assert {name: getattr(recipe, name) for name in off} == off
     named = {line.partition(" ")[0] for line in left_out}
@@ -205,7 +207,7 @@ def test_what_only_the_recipe_brought_is_left_out_and_named_where_nothing_can_us
     assert all(" is left out: it " in line for line in left_out)
 
 
-def test_a_keyword_counts_as_typed_and_so_does_what_is_not_its_default():
+def test_keywords_and_changed_values_count_as_typed():
     assert not Recipe(optimizer="adamw").nesterov
     for fields in ({"policy_ops": 3}, {"policy_ops": 2}):
         with pytest.raises(

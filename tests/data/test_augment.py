@@ -1,3 +1,5 @@
+"""Crop, flip, jitter and policies give the formulas' pixels."""
+
 from collections import Counter
 
 import numpy as np
@@ -104,7 +106,7 @@ def test_trivialaugment_takes_one_operation_each_as_likely_at_any_strength():
     assert len(set(np.abs(rotations))) == 31
 
 
-def test_randaugment_has_one_strength_or_a_normal_one_for_each_operation():
+def test_randaugment_draws_a_strength_for_each_operation():
     chosen = picks(500, policy="randaugment", policy_ops=3, policy_magnitude=12)
     assert {len(operations) for operations in chosen} == {3}
     assert {
@@ -128,7 +130,7 @@ def test_autoaugment_leaves_operations_out_as_often_as_its_pairs_say():
     assert {name for operations in chosen for name, _ in operations} <= set(OPERATIONS)
 
 
-def test_arrays_in_memory_get_the_colours_of_a_photograph_with_the_same_numbers(make_photograph):
+def test_arrays_and_photographs_get_the_same_colours(make_photograph):
     pictures = [make_photograph(number, 32, 32) for number in range(6)]
     arrays = np.stack([np.asarray(picture) for picture in pictures])
     for fields in (

@@ -1,3 +1,5 @@
+"""Class weights and balanced sampling, by their formulas."""
+
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,7 @@ def test_balanced_weights_are_scikit_learns():
     assert np.mean(np.array(with_empty)[LABELS]) == pytest.approx(1)
 
 
-def test_weights_of_a_file_keep_their_ratios_and_have_the_mean_1():
+def test_class_weights_of_a_file_have_mean_1():
     Path("w.txt").write_text("éléphant 9\n\nbee 1\ncat with a space  2.5 \n", encoding="utf-8")
     weights = np.array(class_weights("w.txt", CLASSES, LABELS))
     np.testing.assert_allclose(weights / weights[0], [1, 2.5, 9], rtol=1e-12)
@@ -92,7 +94,7 @@ def test_the_balance_is_listed_class_by_class():
     )
 
 
-def test_every_class_is_seen_equally_often_and_no_sample_again_before_all_of_its_class():
+def test_balanced_sampling_shows_classes_equally_often():
     def drawn(seed, epoch):
         return balanced_order(np.random.default_rng([seed, epoch]), LABELS)
 

@@ -1,3 +1,5 @@
+"""Cells of a table survive writing and reading, and no spreadsheet runs one."""
+
 import csv
 import io
 

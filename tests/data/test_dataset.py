@@ -1,3 +1,5 @@
+"""Evaluation gets every sample once, in batches of one size."""
+
 import numpy as np
 import pytest
 
@@ -12,9 +14,7 @@ DIGITS = load_digits()
     ("workers", "batch_size", "block"),
     [(1, 1, 1), (1, 360, 1), (7, 13, 1), (2, 1000, 1), (1, 192, 64), (3, 128, 64), (8, 64, 64)],
 )
-def test_evaluation_meets_every_sample_once_at_its_place_in_equal_batches(
-    workers, batch_size, block
-):
+def test_evaluation_reads_every_sample_once_in_order(workers, batch_size, block):
     seen, lengths = [], set()
     for rank in range(workers):
         batches = list(

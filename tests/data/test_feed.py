@@ -1,3 +1,5 @@
+"""Batches in memory do not depend on workers and micro-batches."""
+
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
@@ -32,7 +34,7 @@ def test_an_epoch_visits_no_sample_twice():
     assert len(set(seen)) == len(seen) == 23 * 60
 
 
-def test_batches_made_in_another_thread_while_indices_are_asked_for_are_the_same():
+def test_two_threads_get_the_same_batches():
     """Across the end of an epoch, where the order is drawn anew."""
     recipe = dataclasses.replace(AUGMENTED, repeats=2)
     expected = [MemoryFeed(PICTURES, recipe).batch(update)[0].tobytes() for update in range(6)]

@@ -1,3 +1,5 @@
+"""Batches of image files do not depend on workers, threads and buffers."""
+
 import dataclasses
 import os
 import time
@@ -77,7 +79,7 @@ def test_pixels_are_the_same_for_any_threads_workers_and_resume(photographs, fie
             assert np.concatenate(parts).tobytes() == walk[update].tobytes()
 
 
-def test_a_sample_that_comes_again_looks_different_in_every_epoch_and_place(photographs):
+def test_repeated_samples_look_different_each_time(photographs):
     recipe = dataclasses.replace(RECIPE, batch_size=20, sampling="balanced", erasing=0.0)
     keep = np.zeros(21, bool)
     keep[[0, 1, 2, 3, 4, 5, 6, 7, 14]] = True  # 7, 1 and 1 of the classes
@@ -115,7 +117,7 @@ def test_erasing_draws_what_the_whole_epochs_numbers_say(photographs):
         assert feed.batch(update)[0].tobytes() == expected.tobytes()
 
 
-def test_repeated_augmentation_shows_each_image_several_times_but_never_beside_itself(photographs):
+def test_repeated_augmentation_spreads_the_copies(photographs):
     recipe = dataclasses.replace(RECIPE, batch_size=6, repeats=3, mixup=0.2)
     feed = make_feed(photographs, recipe)
     for update in range(3):
@@ -185,7 +187,7 @@ class SlowSplit(FileSplit):
         return super().read(index)
 
 
-def test_a_disk_with_2_ms_of_latency_does_not_cap_a_worker(photographs):
+def test_a_slow_disk_does_not_limit_a_worker(photographs):
     """One after the other, 900 files would take 1.8 s longer than from memory."""
 
     def seconds(kind):
@@ -284,7 +286,7 @@ def tasks() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def test_no_thread_is_left_behind_after_an_end_a_break_or_a_failure(photographs, wait_until):
+def test_threads_end_after_an_end_or_a_failure(photographs, wait_until):
     # threads that the library starts once and keeps
     bytes_of(make_feed(photographs, RECIPE), range(10))
     before = tasks()

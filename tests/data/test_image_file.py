@@ -1,3 +1,5 @@
+"""Decoding: modes, orientation, bad chunks, bombs, and a reason for each failure."""
+
 import errno
 import io
 import os
@@ -122,7 +124,7 @@ def test_a_png_cut_in_its_last_text_is_whole(png, tmp_path):
     assert examine(str(file))[1] == "cut or damaged"
 
 
-def test_other_text_of_a_png_with_too_much_still_turns_it(png):
+def test_a_png_with_much_text_keeps_its_orientation(png):
     turned = chunk(b"iTXt", b'XML:com.adobe.xmp\0\0\0\0\0<x tiff:Orientation="6"/>')
     for more in (turned, turned + BAD_CHUNKS["zTXt"], BAD_CHUNKS["iTXt"] + turned):
         assert open_upright(png(more)).size == open_upright(png()).size[::-1]
@@ -173,7 +175,7 @@ def test_an_error_of_a_path_is_the_files_own(name):
 @pytest.mark.parametrize(
     "name", ["EMFILE", "ENFILE", "ENOMEM", "EIO", "ESTALE", "ETIMEDOUT", "EAGAIN", "ENOTCONN"]
 )
-def test_an_error_of_a_limit_or_disk_is_not_the_files_own(name):
+def test_system_errors_are_not_a_files_fault(name):
     assert not is_files_fault(OSError(getattr(errno, name), "text"))
     assert not is_files_fault(MemoryError())
     assert not is_files_fault(RuntimeError("can't start new thread"))

@@ -1,3 +1,5 @@
+"""Resizing, normalising and affine changes, by their formulas."""
+
 import dataclasses
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Mixup and CutMix: labels follow the pixels."""
+
 import numpy as np
 
 from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix

@@ -1,3 +1,5 @@
+"""Crops of training and evaluation, as in torchvision."""
+
 import dataclasses
 import io
 import warnings
@@ -188,7 +190,7 @@ def test_crop_flip_and_colours_are_torchvisions_pixel_for_pixel(
         assert jittered.tobytes() == image.tobytes()
 
 
-def test_boxes_are_whole_inside_and_of_the_areas_and_ratios_asked_for():
+def test_random_crops_have_the_given_areas_and_ratios():
     rng = np.random.default_rng(0)
     boxes = np.array([draw_box(500, 375, 0.3, rng) for _ in range(4000)])
     left, top, right, bottom = boxes.T

@@ -1,3 +1,5 @@
+"""Which changes of the data a resume accepts, notes or rejects."""
+
 import dataclasses
 import hashlib
 import json
@@ -58,9 +60,7 @@ FLAGS = (
 
 
 @pytest.mark.usefixtures("device")
-def test_a_class_folder_that_was_renamed_is_refused_before_anything_changes(
-    folder, capsys, raises_line
-):
+def test_a_renamed_class_folder_is_rejected(folder, capsys, raises_line):
     """The classes are sorted by name: "zebra" puts the others' labels one lower."""
 
     def run(*more: str) -> None:

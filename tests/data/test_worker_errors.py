@@ -1,3 +1,5 @@
+"""One error for all workers, with the text of each."""
+
 import pytest
 
 from resnet_fn.data.dataset import BadSampleError

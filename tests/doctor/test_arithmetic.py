@@ -1,3 +1,5 @@
+"""The doctor's checks notice the arithmetic that they are for."""
+
 import re
 
 import mindspore
@@ -10,7 +12,7 @@ from resnet_fn.doctor import arithmetic
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_a_copy_that_loses_bytes_of_an_array_that_is_not_aligned(monkeypatch):
+def test_a_copy_that_loses_unaligned_bytes_is_found(monkeypatch):
     ok, text = arithmetic.transfer()
     assert (ok, bool(re.fullmatch(r"0 of \d+ arrays come back changed", text))) == (True, True)
     real = arithmetic.Tensor

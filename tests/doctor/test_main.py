@@ -1,3 +1,5 @@
+"""The doctor's table, exit code and hints."""
+
 import json
 import os
 import shutil
@@ -45,7 +47,7 @@ def test_this_machine_passes_and_its_versions_are_listed(report):
     assert (written["device"], written["workers"]) == ("CPU", 1)
 
 
-def test_what_is_not_installed_is_named_and_other_variables_are_left_out(monkeypatch):
+def test_missing_packages_are_named(monkeypatch):
     for name in ("SECRET_TOKEN", "MS_GRAPH_CLIENT_SECRET", "ASCEND_TOKEN", "RANK_PASSWORD"):
         monkeypatch.setenv(name, "hunter2")
     described = machine.describe_machine("CPU", 3, Workers(0, 2))
@@ -65,7 +67,7 @@ def test_what_raises_is_broken():
     assert lines_of(finding) == ["BROKEN  name         OSError: no such kernel", f"{'':20} meaning"]
 
 
-def test_a_folder_that_is_not_there_is_an_error_and_leaves_nothing(tmp_path, python, says):
+def test_a_missing_folder_is_an_error(tmp_path, python, says):
     done = python("-m", "resnet_fn.doctor", "--out-dir", "absent", code=1)
     says(
         done.stderr,

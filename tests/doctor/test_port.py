@@ -1,3 +1,5 @@
+"""Defaults of MindSpore's layers that will change are named in a port."""
+
 import mindspore
 import pytest
 from mindspore import nn
@@ -51,7 +53,7 @@ def test_docstrings_are_read(layer, argument, new):
     assert changing_defaults(layer)[argument] == new
 
 
-def test_what_rests_on_a_default_is_named_with_what_to_write(python, tmp_path):
+def test_changing_defaults_are_named_with_a_fix(python, tmp_path):
     (tmp_path / "port.py").write_text(PORT.format(**RESTING))
     lines = python("-m", "resnet_fn.doctor", "port.py:Net", cwd=tmp_path).stdout.splitlines()
     for words in (

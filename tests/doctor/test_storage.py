@@ -1,3 +1,5 @@
+"""The check of a folder for runs, where the file system has no locks."""
+
 import errno
 import fcntl
 import os

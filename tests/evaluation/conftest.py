@@ -1,3 +1,5 @@
+"""Fixtures: small runs whose nets can be evaluated, exported and asked."""
+
 import csv
 import importlib
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Scores of a batch against their formulas."""
+
 import numpy as np
 import pytest
 from mindspore import Tensor, nn

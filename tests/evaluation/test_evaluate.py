@@ -1,3 +1,5 @@
+"""`evaluate` and its command: which checkpoint, which data, which output."""
+
 import json
 from pathlib import Path
 
@@ -26,9 +28,7 @@ def test_each_evaluation_option_has_its_effect(run):
         evaluate(run, image_size=-1)
 
 
-def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(
-    run, main, capsys, write_recipe
-):
+def test_weights_of_a_run_print_checkpoint_and_classes(run, main, capsys, write_recipe):
     best = load_checkpoint(run / "checkpoints/step-00000005")
     spec = best.state["dataset"] | {"classes": list("1023456789")}
     last = run / "checkpoints/step-00000006"
@@ -58,9 +58,7 @@ def test_evaluation_gives_the_scores_of_training(trained_run):
 
 
 @pytest.mark.slow
-def test_reports_are_the_same_bytes_for_any_batch_size_and_number_of_workers(
-    trained_run, msrun, main
-):
+def test_reports_have_equal_bytes_for_any_batch_size(trained_run, msrun, main):
     for name, size in (("one", 256), ("two", 70)):
         assert (
             main("evaluate", "--checkpoint", trained_run, "--report", name, "--batch-size", size)
@@ -86,9 +84,7 @@ def test_reports_are_the_same_bytes_for_any_batch_size_and_number_of_workers(
 SMALL = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "eval_resize": 8}
 
 
-def test_a_weight_file_is_scored_with_the_check_of_files_of_the_recipe_file(
-    folder, write_recipe, main
-):
+def test_evaluation_checks_files_as_the_recipe_file_says(folder, write_recipe, main):
     mindspore.save_checkpoint(create_model("resnet8", num_classes=3), "net.ckpt")
     bad = folder / "val" / "bee" / "00 ü.JPEG"
     bad.write_bytes(bad.read_bytes()[:300])
@@ -103,9 +99,7 @@ def test_a_weight_file_is_scored_with_the_check_of_files_of_the_recipe_file(
     assert sorted(path.name for path in folder.iterdir()) == ["train", "val"]
 
 
-def test_weights_for_other_classes_are_rejected_with_what_can_be_done(
-    folder, write_recipe, main, raises_line
-):
+def test_weights_for_other_classes_have_a_fix(folder, write_recipe, main, raises_line):
     mindspore.save_checkpoint(create_model("resnet8", num_classes=4), "net.ckpt")
     # More threads than there are CPUs here: how fast training reads is not for an evaluation.
     recipe = write_recipe({**SMALL, "data_dir": str(folder), "data_threads": 9999})

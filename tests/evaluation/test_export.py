@@ -1,3 +1,5 @@
+"""Exported files compute the net's outputs and describe their input."""
+
 import dataclasses
 import json
 import os
@@ -64,7 +66,7 @@ def documented():
 
 
 @pytest.mark.parametrize("size", [8, pytest.param(16, marks=pytest.mark.slow)])
-def test_an_image_file_answers_by_the_documented_steps_as_predict_says(run, digits_png, size):
+def test_documented_steps_of_an_export_equal_predict(run, digits_png, size):
     """From a PNG through onnxruntime; of the net's own size, of others, which are resized, turned,
     with 16 bits.
     """

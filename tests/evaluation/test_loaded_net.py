@@ -1,3 +1,5 @@
+"""Loading a trained net: averages, sizes, flips, foreign checkpoints."""
+
 import contextlib
 import hashlib
 import json
@@ -53,9 +55,7 @@ def poisoned():
     return step
 
 
-def test_a_checkpoint_that_is_not_finite_is_rejected_and_inspect_shows_it(
-    poisoned, capsys, raises_line
-):
+def test_inspect_shows_a_rejected_non_finite_checkpoint(poisoned, capsys, raises_line):
     Path("image.png").write_bytes(b"is not even looked at")
     for use in (
         lambda: load_run("run"),
@@ -74,7 +74,7 @@ def test_a_checkpoint_that_is_not_finite_is_rejected_and_inspect_shows_it(
     assert inspect_main(["run", "--activations"]) == 0
 
 
-def test_ema_where_there_is_none_is_an_error_with_the_fix(run):
+def test_ema_without_an_average_has_a_fix(run):
     trained = load_run(run)
     save_checkpoint(
         Path("bare/checkpoints/step-00000005"),

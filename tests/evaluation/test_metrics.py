@@ -1,3 +1,5 @@
+"""Metrics against scikit-learn's and their formulas."""
+
 import tracemalloc
 
 import numpy as np
@@ -65,7 +67,7 @@ def test_mistakes_and_confused_pairs_are_in_order():
     assert metrics.confused_pairs(labels, labels) == []
 
 
-def test_what_a_report_holds_grows_with_samples_and_classes_not_with_the_classes_square():
+def test_memory_of_a_report_grows_linearly_with_classes():
     """Of 4,000 classes a matrix alone would be 128 MB, of 22,000, as ImageNet-21k has, 4 GB."""
     rng, classes = np.random.default_rng(2), 4000
     labels, predictions = (rng.integers(0, classes, 6000, np.int32) for _ in range(2))
@@ -114,7 +116,7 @@ def test_the_threshold_table_is_scikit_learns():
     )
 
 
-def test_mean_average_precision_is_scikit_learns_ties_and_absent_classes_included():
+def test_mean_average_precision_is_scikit_learns():
     rng = np.random.default_rng(0)
     labels = (rng.random((60, 5)) < [0.5, 0.1, 0.9, 0.3, 0.0]).astype(np.float32)
     probabilities = rng.random((60, 5)).round(1).astype(np.float32)
@@ -174,7 +176,7 @@ def test_a_long_curve_keeps_its_ends_and_101_points():
     assert many == [{"recall": [], "precision": []}] * 102
 
 
-def test_the_gallery_is_the_surest_and_the_worst_of_each_class():
+def test_the_gallery_has_each_classs_surest_and_worst():
     labels = np.array([0] * 8 + [1] * 4 + [3])
     loss = np.array([5, 1, 7, 2, 8, 3, 6, 4, 0.4, 0.1, np.nan, 0.3, 9], np.float32)
     shown = metrics.gallery(labels, loss[:, None], [0.5, 0.9, 0.0, 0.1])
@@ -190,7 +192,7 @@ def mistakes(labels, probabilities, loss, limit):
     return ANY_CLASSES.mistakes(scores, labels, limit)
 
 
-def test_wrong_statements_are_classes_predicted_or_missed_the_most_confident_first():
+def test_wrong_statements_are_sorted_by_confidence():
     positive = np.array([[True, False, True], [False, False, True]])
     probabilities = np.float32([[0.125, 0.75, 0.875], [0.25, 0.5, 0.375]])
     wrong = [(0, 0, 0.875), (0, 1, 0.75), (1, 2, 0.625), (1, 1, 0.5)]

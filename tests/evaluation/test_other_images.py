@@ -109,7 +109,7 @@ def test_a_copy_of_the_data_set_keeps_its_validation_images(split_run):
     assert scored("copy").notes[-1].startswith(warning)
 
 
-def test_a_data_set_is_scored_on_its_validation_or_test_folder(split_run, lay, raises_line):
+def test_evaluation_scores_the_validation_or_test_folder(split_run, lay, raises_line):
     for half in ("Training", "Testing"):
         lay(f"Q/{half}/{half}/bee 3", 9)
         lay(f"Q/{half}/{half}/cat 3", 10)

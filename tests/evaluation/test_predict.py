@@ -1,3 +1,5 @@
+"""`predict` and its command: images of any kind, lists, CSV and JSON."""
+
 import csv
 import dataclasses
 import io
@@ -63,7 +65,7 @@ def test_what_holds_no_images_is_named(digits_png):
         Path("images/99.png").mkdir(exist_ok=True)
 
 
-def test_what_is_no_regular_file_is_a_bad_file_and_never_opened(run, digits_png):
+def test_devices_and_pipes_are_never_opened(run, digits_png):
     """Reading a FIFO or a device would never end, whether it is found in a folder or named."""
     os.mkfifo("images/05a.png")
     Path("images/05b.png").symlink_to("nowhere")
@@ -278,7 +280,7 @@ def test_an_empty_list_is_named_for_several_classes_too(make_run, main):
         main("predict", "run", "empty.txt", "--csv", "out.csv")
 
 
-def test_a_missing_path_is_an_error_at_once_or_a_result(trained, digits_png, raises_line):
+def test_missing_paths_are_errors_or_rows(trained, digits_png, raises_line):
     """An iterator's path is looked at when its turn comes, and does not stop the others."""
     with raises_line("no.png: does not exist"):
         predict("no run", ["images/00.png", "no.png"])

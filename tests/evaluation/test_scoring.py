@@ -1,3 +1,5 @@
+"""Every validation sample is scored once, or the run ends."""
+
 import numpy as np
 import pytest
 from mindspore import Tensor
@@ -26,7 +28,7 @@ def test_a_batch_size_below_64_is_what_the_net_computes(batch_size, sizes):
     assert np.array_equal(scores.prediction, dataset.test.labels)
 
 
-def test_an_error_in_the_last_block_is_raised_as_it_is():
+def test_an_error_of_the_last_block_is_raised():
     def step(images, labels):
         raise ZeroDivisionError("one")
 

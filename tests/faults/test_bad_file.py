@@ -1,3 +1,5 @@
+"""A file that becomes bad during a run ends it, and costs no epoch."""
+
 import dataclasses
 import os
 import shutil
@@ -36,7 +38,7 @@ def file_of(folder, update):
 
 
 @pytest.mark.usefixtures("device")
-def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder, last_state, raises_line):
+def test_runs_resume_after_a_bad_file_is_repaired(folder, last_state, raises_line):
     """In micro-batches.
 
     Without a single update there is nothing to save; a file of another size is other data.

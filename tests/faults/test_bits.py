@@ -37,9 +37,7 @@ RUN = [
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize(("model", "count"), [("resnet20", 5), ("resnet18", 3)])
-def test_processes_with_all_cpus_and_one_that_resumes_have_the_same_bits(
-    python, last_state, tmp_path, model, count
-):
+def test_several_processes_compute_the_same_bits(python, last_state, tmp_path, model, count):
     """MindSpore tries 1, 2, 4 … threads in a kernel's first launches, and again in a process that
     resumes.
 

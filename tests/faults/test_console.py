@@ -1,3 +1,5 @@
+"""A terminal that closes or blocks does not end a run."""
+
 import os
 import shlex
 import signal

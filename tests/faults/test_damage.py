@@ -1,3 +1,5 @@
+"""Truncated and changed checkpoints are noticed; a kill loses none."""
+
 import json
 import tempfile
 from pathlib import Path

@@ -276,9 +276,7 @@ print("stopped by", result.stopped, "after", result.updates)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mask", "numbers"), [("blocked", "2"), ("open", "2|15")])
-def test_ctrl_c_in_a_script_saves_and_the_script_goes_on(
-    mask, numbers, launcher, all_cpus, tmp_path
-):
+def test_ctrl_c_saves_and_the_script_continues(mask, numbers, launcher, all_cpus, tmp_path):
     run = tmp_path / "run"
     process = popen([*all_cpus, sys.executable, "-c", SCRIPT, str(run), mask])
     launcher.wait_for_update(run, process)

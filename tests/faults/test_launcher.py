@@ -205,7 +205,7 @@ def test_an_earlier_jobs_scheduler_log_is_none_of_this_jobs(launcher, tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_end_if_the_launcher_was_killed_and_a_save_fails(launcher, tmp_path):
+def test_workers_end_after_their_launcher_was_killed(launcher, tmp_path):
     """The rank that could not save does not leave the other in an all-reduce for ten minutes."""
     run = tmp_path / "run"
     process = launcher.start(
@@ -279,7 +279,7 @@ barrier(workers)
 
 
 @pytest.mark.slow
-def test_a_worker_that_stands_still_is_named_and_waited_for_as_long_as_asked(launcher, tmp_path):
+def test_a_silent_worker_is_named_after_the_timeout(launcher, tmp_path):
     """For 18 s, while the other waits for it in an all-reduce; two jobs at once, of another
     patience each.
     """

@@ -1,3 +1,5 @@
+"""Two machines, as network namespaces: start, death, late start."""
+
 import contextlib
 import os
 import shutil

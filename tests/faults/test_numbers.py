@@ -65,7 +65,7 @@ def test_fp32_stops_before_the_optimizer(monkeypatch, last_state):
 
 
 @pytest.mark.slow
-def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch, raises_line):
+def test_fp16_stops_after_too_many_skipped_updates(monkeypatch, raises_line):
     poison(monkeypatch, {2, 4, 5})
     row = "update 5: 2 updates in a row were skipped, in spite of loss scaling; loss or gradients"
     with raises_line(
@@ -101,7 +101,7 @@ def test_weights_that_run_away_are_never_saved(raises_line):
     assert os.listdir("run/checkpoints") == []
 
 
-def test_an_evaluation_that_is_not_finite_is_saved_and_gone_on_from():
+def test_a_run_continues_after_a_non_finite_evaluation():
     """float16: after a huge update 1 all logits are infinite, and update 2 is skipped."""
     wild = dataclasses.replace(
         TINY,

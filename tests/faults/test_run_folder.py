@@ -1,3 +1,5 @@
+"""A run folder belongs to one run at a time."""
+
 import os
 import re
 import shlex
@@ -28,7 +30,7 @@ def files(folder):
 
 
 @pytest.mark.slow
-def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(launcher, python):
+def test_a_second_run_in_a_folder_is_rejected(launcher, python):
     first = launcher.train(*LONG, "--out-dir", "run")
     launcher.wait_for_update(Path("run"), first, 1)
     first.send_signal(signal.SIGSTOP)

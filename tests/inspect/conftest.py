@@ -1,3 +1,5 @@
+"""Fixtures: the weights of a small net, and a net with data."""
+
 import dataclasses
 from collections.abc import Callable
 

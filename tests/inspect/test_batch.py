@@ -1,3 +1,5 @@
+"""Statistics of activations and gradients of one batch."""
+
 import numpy as np
 import pytest
 from mindspore import Tensor, ops

@@ -1,3 +1,5 @@
+"""The command `inspect`: tables, comparisons, wrong flags."""
+
 import json
 from pathlib import Path
 

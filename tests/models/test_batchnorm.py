@@ -82,7 +82,7 @@ def test_statistics_are_known_by_class_and_kind():
     assert names == [*expected, "2.running_mean"]
 
 
-def test_all_of_a_net_are_synchronised_but_frozen_ones_which_keep_their_statistics():
+def test_all_batchnorms_except_frozen_ones_are_synchronised():
     net = create_model("resnet8", num_classes=2, in_channels=1)
     cells = [cell for _, cell in net.cells_and_names() if isinstance(cell, BatchNorm2d)]
     assert {cell.ranks for cell in cells} == {1}

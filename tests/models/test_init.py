@@ -1,3 +1,5 @@
+"""Initial weights have the distributions of PyTorch and of the named schemes."""
+
 import mindspore
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from resnet_fn.models.init import initialise
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_initialisations_that_torch_does_not_have_by_default_have_their_spread():
+def test_other_initialisations_have_their_standard_deviation():
     def weights(name):
         net = create_model("resnet18", num_classes=1000, initialisation=name)
         return net.layer3[1].conv1.weight.asnumpy(), net.fc.weight.asnumpy(), net.fc.bias.asnumpy()

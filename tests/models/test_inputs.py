@@ -1,3 +1,5 @@
+"""Masks of stochastic depth and dropout, and normalisation on the device."""
+
 import dataclasses
 
 import mindspore
@@ -30,7 +32,7 @@ def arrays(masks, update):
     return [None if part is None else part.asnumpy() for part in masks(update)]
 
 
-def test_what_stays_is_scaled_up_and_the_first_block_always_stays():
+def test_kept_values_are_scaled_up():
     net = small_net()
     recipe = dataclasses.replace(RECIPE, batch_size=40_000)
     keep, mask = arrays(make_masks(recipe, net), 0)
@@ -42,7 +44,7 @@ def test_what_stays_is_scaled_up_and_the_first_block_always_stays():
     np.testing.assert_allclose(mask.mean(), 1, atol=0.01)
 
 
-def test_numbers_depend_on_seed_update_and_sample_alone_and_are_drawn_if_switched_on():
+def test_masks_depend_on_seed_update_and_sample_alone():
     net = small_net()
     assert make_masks(Recipe(), net)(3) == ()
     keep, mask = arrays(make_masks(dataclasses.replace(RECIPE, drop_path=0.0), net), 3)
@@ -57,7 +59,7 @@ def test_numbers_depend_on_seed_update_and_sample_alone_and_are_drawn_if_switche
     assert (arrays(make_masks(dataclasses.replace(RECIPE, seed=1), net), 5)[1] != mask).any()
 
 
-def test_a_block_that_is_left_out_is_its_shortcut_and_ones_change_nothing():
+def test_a_dropped_block_is_its_shortcut():
     net = small_net()
     net.set_train(False)
     images = Tensor(np.random.default_rng(0).normal(size=(2, 1, 8, 8)).astype(np.float32))
@@ -78,7 +80,7 @@ def test_a_block_that_is_left_out_is_its_shortcut_and_ones_change_nothing():
 SPEC = color_spec("", (), IMAGENET_MEAN, IMAGENET_STD)
 
 
-def test_an_update_from_bytes_equals_one_from_normalised_images_to_rounding():
+def test_updates_from_bytes_equal_those_from_floats():
     weights, losses = [], []
     for as_bytes in (False, True):
         mindspore.set_seed(1)

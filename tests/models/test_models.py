@@ -1,3 +1,5 @@
+"""Each model has its number of parameters, and wrong names have a hint."""
+
 import dataclasses
 
 import numpy as np
@@ -99,7 +101,7 @@ def test_the_seed_alone_decides_the_weights():
     assert other["conv1.weight"] != first["conv1.weight"]
 
 
-def test_unknown_models_and_evaluation_at_a_size_that_does_not_fit_are_rejected():
+def test_unknown_models_and_misfitting_sizes_are_rejected():
     with pytest.raises(ValueError, match="model: 'resnet5' is unknown; did you mean resnet56 or"):
         create_model("resnet5")
     recipe = Recipe(model="genet50", image_size=32, eval_size=48)
@@ -112,6 +114,6 @@ def test_unknown_models_and_evaluation_at_a_size_that_does_not_fit_are_rejected(
 
 
 @pytest.mark.parametrize("change", [{"groups": 2, "base_width": 32}, {"base_width": 128}])
-def test_a_basic_block_has_neither_groups_nor_a_width_of_its_own(change):
+def test_basic_blocks_have_no_groups_or_width(change):
     with pytest.raises(ValueError, match="do not fit BasicBlock; use Bottleneck"):
         ResNet(dataclasses.replace(MODELS["resnet8"], **change), num_classes=10)

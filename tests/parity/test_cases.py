@@ -434,7 +434,7 @@ CASES: dict[str, Callable[[], Ladder]] = {
     "Res2Net: `same` at stride 2, a maximum for an average | mindcv ba0eb91 | eval forward | a "
     "maximum for the "
     "average in the port | `self.pool(x) + self.down(x)`": other_pools,
-    "BatchNorm with the batch's statistics in evaluation | mindcv 37300fb | weights | "
+    "BatchNorm with the batch's statistics in evaluation | mindcv 37300fb | eval forward | "
     "batch_statistics always "
     "in the port, in training in the reference | ": batch_statistics,
     "`repeat` as NumPy means it | mindone 28f59f5d, e9ea3398 | eval forward | repeat_interleave "

@@ -22,11 +22,25 @@ from resnet_fn.parity.trace.stages import CHANGE, GRADIENTS, RATE
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.step import make_train_step
-from small_nets import SGD, Ours, Theirs, images, ladder_of, own_step, t
+from small_nets import (
+    SGD,
+    Ours,
+    Theirs,
+    draw,
+    images,
+    labels,
+    ladder_of,
+    ours,
+    own_step,
+    t,
+    theirs,
+    torch,
+)
 
 pytestmark = pytest.mark.usefixtures("device")
 
 RATES = plan_of(SGD, make_batches(3, 8, 3, 12, 3)).rates
+RATES_OF_TWO = plan_of(SGD, make_batches(2, 8, 3, 12, 3)).rates
 
 
 def climb(norm=None, updates=2, use=SGD, **options):
@@ -132,11 +146,11 @@ def test_a_flipped_element_of_the_first_update_does_not_hide_the_cause():
     sides = [
         {
             "start": {"w": start},
-            "rates": [0.1, 0.2],
-            "after": [{"w": change}],
+            "rates": [0.1, 0.2, 0.3],
+            "after": [{"w": change}, {"w": change + second * update}],
             "gradients": {"w": update},
         }
-        for change in (here, update)
+        for change, second in ((here, 3), (update, 2))
     ]
     (hint,) = causes.explain(recorded("w", CHANGE, *sides), search=False)
     assert "off by one update" in hint
@@ -168,3 +182,168 @@ def test_every_other_way_of_clipping_is_named():
     }.items():
         assert causes.another_clipping(clipped, parts, 0.5) == [words]
     assert causes.another_clipping({n: 0.9 * v for n, v in to_norm(mean).items()}, parts, 0.5) == []
+
+
+def test_half_an_update_is_not_another_updates_rate():
+    """With two updates, the cosine's second rate is half of the first."""
+
+    def make_step(net, loss, optimizer, **options):
+        step = make_train_step(net, loss, optimizer, **options)
+        return lambda images, labels, rate: step(images, labels, rate / 2.0)
+
+    assert RATES_OF_TWO[1] == pytest.approx(RATES_OF_TWO[0] / 2)
+    words = "the first update is 0.5 times the reference's"
+    assert climb(make_step=make_step) == ("change by update 1", [words])
+
+
+class Scaled(nn.Cell):
+    """The input times a constant that is no parameter."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def construct(self, x):
+        return x * (self.scale if isinstance(self.scale, Tensor | float) else Tensor(self.scale))
+
+
+class ScaledThere(t.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.arange(1.0, 9))
+
+    def forward(self, x):
+        return x * self.scale
+
+
+@pytest.mark.parametrize("make", [Tensor, np.array])
+def test_a_constant_attribute_is_compared_with_the_buffer(make):
+    numbers = np.arange(1, 9, dtype=np.float32)
+    batches = [(draw(6, 8), labels(6))] * 2
+    right = ladder_of(Ours(Scaled(make(numbers))), Theirs(ScaledThere()), batches)
+    assert right.agrees
+    assert right.settings == []
+    numbers[5] = 7
+    wrong = ladder_of(Ours(Scaled(make(numbers))), Theirs(ScaledThere()), batches, quick=False)
+    words = "7 in the port, 6 in the reference at [5]"
+    assert wrong.settings == [f"part.scale: a constant, {words}"]
+    assert "part.scale: 7 for 6 at [5] in the port" in wrong.first_stage.hints
+
+
+class FrozenThere(t.Module):
+    """As in torchvision: a norm of buffers."""
+
+    def __init__(self):
+        super().__init__()
+        for name, array in FROZEN.items():
+            self.register_buffer(name, torch.from_numpy(array))
+
+    def forward(self, x):
+        scale = self.weight * (self.running_var + 1e-5).rsqrt()
+        shift = self.bias - self.running_mean * scale
+        return x * scale[:, None, None] + shift[:, None, None]
+
+
+FROZEN = {
+    name: (low + np.random.default_rng(place).random(8)).astype(np.float32)
+    for place, (name, low) in enumerate(
+        {"weight": 0.5, "bias": -0.5, "running_mean": -0.5, "running_var": 0.5}.items()
+    )
+}
+
+
+class NeverTrains(t.BatchNorm2d):
+    def train(self, mode=True):
+        return super().train(False)
+
+
+def frozen_norm(norm):
+    """A norm with the frozen numbers, which are not trained."""
+    names = ("weight", "bias", "running_mean", "running_var")
+    ported = ("gamma", "beta", "moving_mean", "moving_variance")
+    for name, own in zip(names, ported, strict=True):
+        if isinstance(norm, t.Module):
+            getattr(norm, name).data.copy_(torch.from_numpy(FROZEN[name]))
+            getattr(norm, name).requires_grad_(False)
+        else:
+            getattr(norm, own).set_data(Tensor(FROZEN[name]))
+            getattr(norm, own).requires_grad = False
+    return norm
+
+
+class NeverTrainsHere(nn.BatchNorm2d):
+    def construct(self, x):
+        statistics = self.gamma, self.beta, self.moving_mean, self.moving_variance
+        return ops.batch_norm(x, *statistics[2:], *statistics[:2], False, eps=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.BatchNorm2d(8, 1e-5, use_batch_statistics=False),
+        lambda: nn.BatchNorm2d(8, 1e-5, momentum=0.99, use_batch_statistics=False),
+        lambda: NeverTrainsHere(8, 1e-5),
+    ],
+)
+@pytest.mark.parametrize("there", [FrozenThere, lambda: frozen_norm(NeverTrains(8))])
+def test_a_frozen_norm_has_no_setting_that_differs(make, there):
+    sides = (
+        Ours(nn.Conv2d(3, 8, 3, has_bias=True), frozen_norm(make()), nn.ReLU()),
+        Theirs(t.Conv2d(3, 8, 3, padding=1), there(), t.ReLU()),
+    )
+    ladder = ladder_of(*sides, [images() for _ in range(2)])
+    assert ladder.agrees
+    assert ladder.settings == []
+
+
+def test_a_norm_that_trains_is_no_frozen_norm():
+    sides = (
+        Ours(nn.Conv2d(3, 8, 3, has_bias=True), frozen_norm(nn.BatchNorm2d(8, 1e-5)), nn.ReLU()),
+        Theirs(t.Conv2d(3, 8, 3, padding=1), frozen_norm(NeverTrains(8)), t.ReLU()),
+    )
+    ladder = ladder_of(*sides, [images() for _ in range(2)])
+    assert not ladder.agrees
+    words = "batch_statistics in training in the port, never in the reference"
+    assert ladder.settings == [f"part.1: {words}"]
+
+
+@pytest.mark.parametrize("how", ["whole", "inside", "in place"])
+def test_a_compiled_reference_is_unwrapped(how):
+    module = Theirs(t.Linear(8, 8), t.ReLU())
+    if how == "whole":
+        module = torch.compile(module, backend="eager")
+    elif how == "inside":
+        module.part = torch.compile(module.part, backend="eager")
+    else:
+        module.compile(backend="eager")
+    batches = [(draw(6, 8), labels(6))] * 2
+    ladder = ladder_of(Ours(nn.Dense(8, 8), nn.ReLU()), module, batches)
+    assert ladder.agrees
+    assert ladder.names.layers["part.0"] == "part.0"
+    if how == "inside":
+        assert "_orig_mod" in dict(module.part.named_parameters()).popitem()[0] or hasattr(
+            module.part, "_orig_mod"
+        )
+
+
+@pytest.mark.parametrize("where", ["inside", "before"])
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_another_kind_of_padding_is_the_cause(mode, where):
+    def forward(net, x):
+        if where == "before":
+            x = torch.nn.functional.pad(x, (4, 4), mode=mode)
+        return net.head(net.part(x).mean(2))
+
+    how = {"padding": "same", "padding_mode": mode} if where == "inside" else {}
+    module = theirs(forward, t.Conv1d(3, 8, 5, dilation=2, **how))
+    net = ours(
+        lambda net, x: net.head(net.part(x).mean(2)),
+        nn.Conv1d(3, 8, 5, dilation=2, pad_mode="same", has_bias=True),
+    )
+    ladder = ladder_of(net, module, [(draw(4, 3, 12), labels(4)) for _ in range(2)])
+    words = {
+        "inside": f"padding_mode zeros in the port, {mode} in the reference",
+        "before": f"padding by zeros in the port, by {mode} in the reference",
+    }
+    assert ladder.settings == [f"part: {words[where]}"]
+    assert words[where] in ladder.first_layer.hints

@@ -302,7 +302,7 @@ a skip connection left out | skip | q | the first term left out in the port
 a residual from after the norm | residual | q | (norm) as argument 1 of add in the port
 positions left out | positions | norm | the second term left out in the port
 mean for class token | token | head | mean over axis 1 for [0] in the port
-other heads | heads | out | reshaped to [4, 6, 4, 2] for [4, 6, 2, 4] in the port (and 2 more calls)
+other heads | heads | out | reshaped to [4, 6, 4, 2] for [4, 6, 2, 4] (and 2 more calls), then
 q and k swapped | swapped | out | the product transposed in the port
 an LSTM's c for its h | cell | state | (lstm): the cell state for the hidden state in the port
 flattened wrongly | order | flat | axes 1 and 2 exchanged before it is reshaped in the port
@@ -435,11 +435,11 @@ FAULTS = {
             nn.Conv2dTranspose(4, 4, 3, 2, pad_mode="pad", padding=1, has_bias=True), width=4
         ),
     ),
-    "a frozen layer that trains | gradients |  | part.weight: trained in the port, frozen in the "
+    "a frozen layer that trains | trained arrays |  | part.weight: trained in the port, frozen in the "
     "reference": Fault(
         VECTORS, lambda: Theirs(frozen(t.Linear(8, 8))), lambda: Ours(nn.Dense(8, 8))
     ),
-    "a trained layer that is frozen | gradients |  | part.weight: frozen in the port, trained in the "
+    "a trained layer that is frozen | trained arrays |  | part.weight: frozen in the port, trained in the "
     "reference": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8)), lambda: Ours(frozen(nn.Dense(8, 8)))
     ),
@@ -462,7 +462,7 @@ FAULTS = {
         lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)),
         lambda: Ours(nn.SequentialCell(nn.Dense(8, 8))),
     ),
-    "a loss that is a sum | loss |  | the reference: sum for mean in the port": Fault(
+    "a loss that is a sum | loss |  | the reference: sum for mean, a factor of": Fault(
         VECTORS, *dense(), options={"loss": partial(ops.cross_entropy, reduction="sum")}
     ),
     "another mean, which is not trained | untrained arrays |  | part.mean: 2 in the port, 1 in the "

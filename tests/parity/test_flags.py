@@ -90,6 +90,11 @@ NET = "--reference mine.py:build --net "
             "--optimizer: needs --our-optimizer FILE:FUNCTION, the same function",
         ),
         ("--inputs a.py:batches", "--inputs: works only with --net and --reference"),
+        (
+            "--model resnet8 --json nowhere/a.json",
+            "--json: 'nowhere/a.json' cannot be written; give a file in a folder that exists",
+        ),
+        ("record --model resnet8 --out .", "--out: '.' is not empty; give a new folder"),
         ("record --model resnet8", "--out: needs a folder to write; give --out trace"),
         (
             "record --net a.py:build --reference b.py:build --out x",

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from mindspore import Tensor, mint, nn, ops
 
-from resnet_fn.parity.record.layer_settings import without_dropout
 from resnet_fn.parity.record.mindspore_cell import with_inputs
 from resnet_fn.parity.record.mindspore_optimizer import of_mindspore
+from resnet_fn.parity.record.rates import without_dropout
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -139,20 +139,64 @@ LAYER = Layer("a", 0, "own block", "Block", {}, IMAGE, IMAGE, (), True)
 
 def test_a_share_that_is_not_what_a_layer_says_is_measured():
     rng = np.random.default_rng(1)
-    (drop,) = drops_of(
-        [("a", "p", 0.3)], [LAYER], lambda name, x: 2 * x * (rng.random(x.shape) >= 0.7)
+    drop = _drop_of(lambda x: 2 * x * (rng.random(x.shape) >= 0.7))
+    assert drop == Drop(
+        "a", pytest.approx(0.7, abs=0.02), True, 2.0, IMAGE.shape, varies=1.0, further=1
     )
-    assert drop == Drop("a", pytest.approx(0.7, abs=0.02), True, 2.0, IMAGE.shape)
+
+
+def _drop_of(run, layer=LAYER):
+    """Return the dropout of one layer, which `run` runs with random dropout."""
+
+    def make(name, ones, only, compiled):
+        return lambda: run(ones)
+
+    (drop,) = drops_of([("a", "p", 0.3)], [layer], make)
+    return drop
 
 
 @pytest.mark.parametrize(
-    "call",
+    "run",
     [
         # as AlphaDropout
-        lambda name, x: x * (np.random.default_rng(0).random(x.shape) >= 0.3) - 0.5,
-        lambda name, x: x,
-        lambda name, x: [][1],
+        lambda x: np.random.default_rng(0).random(IMAGE.shape) - 0.5,
+        lambda x: IMAGE if x is None else x,
+        lambda x: [][1],
     ],
 )
-def test_what_is_no_mask_has_its_share_alone(call):
-    assert drops_of([("a", "p", 0.3)], [LAYER], call) == [Drop("a", 0.3, False)]
+def test_what_is_no_mask_has_its_share_alone(run):
+    drop = _drop_of(run)
+    assert (drop.title, drop.share, drop.scale, drop.shape) == ("a", 0.3, 0.0, ())
+    assert not drop.varies
+
+
+def test_a_mask_that_never_changes_is_recognised():
+    mask = np.random.default_rng(1).random((2048, 3, 2, 2)) >= 0.3
+    drop = _drop_of(lambda x: x * mask / 0.7)
+    assert (drop.scale, drop.varies) == (pytest.approx(1 / 0.7), 0.0)
+
+
+def test_one_number_for_the_whole_batch_is_a_mask():
+    rng = np.random.default_rng(1)
+    drop = _drop_of(lambda x: x * (rng.random() >= 0.3) / 0.7)
+    assert (drop.share, drop.shape, drop.scale) == (0.3, (1, 1, 1, 1), pytest.approx(1 / 0.7))
+
+
+@pytest.mark.parametrize(("shape", "factor"), [((4, 1, 1, 1), 1.0), ((1, 1, 1, 1), 1 / 0.7)])
+def test_a_branch_that_is_dropped_is_recognised(shape, factor):
+    rng = np.random.default_rng(1)
+    added = rng.normal(size=IMAGE.shape)
+    layer = dataclasses.replace(LAYER, output=IMAGE + added)
+    drop = _drop_of(lambda x: IMAGE + added * factor * (rng.random(shape) >= 0.3), layer)
+    assert (drop.is_branch, drop.shape, drop.share) == (True, shape, 0.3)
+    assert drop.scale == pytest.approx(factor)
+
+
+def test_what_runs_uncompiled_only_is_named():
+    def make(name, ones, only, compiled):
+        if compiled:
+            raise TypeError("cannot be compiled")
+        return lambda: ones * (np.random.random(ones.shape) >= 0.3)
+
+    (drop,) = drops_of([("a", "p", 0.3)], [LAYER], make)
+    assert (drop.share, drop.error) == (0.3, "TypeError: cannot be compiled")

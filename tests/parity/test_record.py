@@ -13,6 +13,7 @@ from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.replay import names_of
 from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.source import Recorded
 from small_nets import ADAMW, Ours, Theirs, draw, t, torch
@@ -24,7 +25,8 @@ RECIPE = dataclasses.replace(ADAMW, clip_norm=0.1, ema=0.9, ema_warmup=False)
 FILLED_ELSEWHERE = {"file", "workers", "flipped", "search", "measure_probes"}
 OF_REFERENCE = {"rounding", "limits"}
 OF_CUSTOM_FUNCTIONS = {"losses_alone", "optimizer_alone", "optimizer_settings"}
-OF_ODD_NETS = {"tied", "constants", "random_train", "random_eval"}
+OF_ODD_NETS = {"ties", "kernels", "tied", "constants", "random_train", "random_eval", "changing"}
+OF_ODD_NETS |= {"unread", "attributes", "buffers", "unmasked"}
 
 
 def reference() -> Any:
@@ -101,6 +103,23 @@ def test_losses_and_optimizers_of_the_user_run_alone(recorded):
     trace = record(side, like, probes=False).trace
     assert all(getattr(trace, name) for name in OF_CUSTOM_FUNCTIONS)
     assert trace.probes == {}
+
+
+def test_settings_may_be_numbers_of_numpy(tmp_path):
+    from resnet_fn.parity.record.torch_side import TorchSide
+
+    one, rate = np.int64(1), np.float32(0.5)
+    module = t.Sequential(
+        t.Conv2d(np.int64(2), np.int64(4), np.int64(3), padding=one, groups=np.int64(2)),
+        t.LeakyReLU(rate),
+        t.Flatten(),
+        t.Linear(64, 3),
+    )
+    batches = [(draw(2, 2, 4, 4), np.array([0, 1], np.int32))]
+    save_recording(record(TorchSide(module, plan_of(ADAMW, batches))).trace, tmp_path / "trace")
+    layers = load_recording(tmp_path / "trace").layers["eval"]
+    settings = {name: value for layer in layers for name, value in layer.settings.items()}
+    assert (settings["groups"], settings["pads"], settings["slope"]) == (2, (1, 1, 1, 1), 0.5)
 
 
 def test_what_a_port_takes_over_has_its_names(recorded):

@@ -26,14 +26,14 @@ def test_resnet8_agrees_over_20_clipped_updates_in_micro_batches():
     bounds = {
         "eval forward": 1e-5,
         "gradients": 1e-4,
-        "weights after update 5": 1e-4,
+        "weights after update 5": 1e-3,  # of the changes
         "loss trajectory": 1e-3,
     }
     for name, most in {"weights": 0, **bounds}.items():
         assert max(item.relative for item in stage_of(ladder, name).differences) <= most, name
     assert {stage.verdict for stage in ladder.stages} == {"ok"}
     assert len(ladder.layers) == 2 * len({(layer.name) for layer in ladder.layers})
-    assert ladder.notes == []
+    assert ladder.settings == []
     assert stage_of(ladder, "gradient norm").differences[0].port > 0.5  # so that it did clip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.compare.layers import LayerDifference
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Stage, not_in_task
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.show.json_file import write_json
@@ -42,11 +42,20 @@ def one(name, ours, theirs=1.0, **how):
 
 def ladder(*, faulty):
     good = Stage(INPUTS, [one("images", 1.0)])
-    skipped = Stage(INITIALISATION, note="not asked for")
+    skipped = not_in_task(INITIALISATION, "not asked for")
     wrong = Stage(EVAL_FORWARD, [one("logits", 2.0 if faulty else 1.0, tolerance=1e-5)])
     rounded = Stage(
         GRADIENTS,
-        [one("a.b", 1 + 1e-3, rounding=5e-4 / (1 + 5e-4), tolerance=1e-4), one("x", 1.0)],
+        [
+            one(
+                "a.b",
+                1 + 1e-3,
+                rounding=5e-4 / (1 + 5e-4),
+                tolerance=1e-4,
+                why="measured rounding",
+            ),
+            one("x", 1.0),
+        ],
     )
     hints = ("pad_mode same pads 0/1, the reference 1/1",) if faulty else ()
     layer = LayerDifference("eval", "conv", "0", wrong.differences[0], None, hints)
@@ -75,9 +84,21 @@ def test_a_table_of_agreement():
     assert rows[1] == ["inputs", "1", "0.0e+00", "0.0e+00", "1.000000000", "0e+00", "ok"]
     assert rows[2] == ["initialisation", "0", "skipped:", "not", "asked", "for"]
     numbers = ["1.0e-03", "1.0e-03", "1.000000000", "1e-04", "5.0e-04"]
-    assert rows[4] == ["gradients", "2", *numbers, "rounding", "(a.b)"]
+    assert rows[4] == [
+        "gradients",
+        "2",
+        *numbers,
+        "rounding",
+        "by",
+        "measured",
+        "rounding",
+        "(a.b)",
+    ]
     assert "float32 cannot say on which side of 0 7 inputs of a ReLU lie" in text
-    assert text.endswith("\n\nverdict: both compute the same")
+    assert text.endswith(
+        "\n\nverdict: both compute the same; 1 of 4 arrays pass by a bound above 0.001 "
+        "(1 measured rounding)"
+    )
 
 
 def test_a_table_of_a_fault():

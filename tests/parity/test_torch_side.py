@@ -12,7 +12,7 @@ from mindspore import nn, ops
 from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.plan import plan_of
-from resnet_fn.parity.record.layer_settings import without_dropout
+from resnet_fn.parity.record.rates import without_dropout
 from resnet_fn.parity.replay import assert_parity
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
@@ -22,9 +22,9 @@ from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
 from resnet_fn.parity.record.torch_layers import layers_of  # noqa: E402
-from resnet_fn.parity.record.torch_modes import flip_ties  # noqa: E402
 from resnet_fn.parity.record.torch_module import prepare_reference  # noqa: E402
 from resnet_fn.parity.record.torch_step import optimizer_alone  # noqa: E402
+from resnet_fn.parity.record.torch_ties import flip_ties  # noqa: E402
 from small_nets import SGD, draw, labels, ladder_of, ours, record_reference, t, theirs  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -171,7 +171,7 @@ def test_constants_that_are_trained_get_noise_and_frozen_ones_are_kept():
         words
         == "random numbers for 4 constant arrays of the reference: weight, bias, gate and 1 more"
     )
-    assert 0 < float((net.scale.detach() - 1e-6).abs().mean()) < 1e-6
+    assert 0.2 <= net.scale.min() < net.scale.max() <= 0.8
     assert abs(float(net.weight.detach().std()) * 400**0.5 - 1) < 0.02
     assert abs(float(net.gate.detach().std()) / 0.2 - 1) < 0.1
     assert net.bias.detach().std() > 0.1
@@ -214,7 +214,7 @@ def test_an_input_near_zero_takes_the_other_side(kind):
     x = torch.tensor(
         [1e-7, -1e-7, 1.0, -1.0, 6.0 - 1e-7, 9.0], dtype=torch.float64, requires_grad=True
     )
-    with flip_ties(1e-6) as count:
+    with flip_ties(2.0, [1e-6 / 8]) as count:
         out = relu(x * 1.0)
         out.sum().backward()
     slope = float(not limited)
@@ -318,14 +318,12 @@ def test_a_batch_in_another_order_is_the_same_training():
 
 def test_drift_is_of_the_trained_module_and_noted_where_it_cannot_be_measured():
     def refuses(module):
-        assert (torch.ones(99) + torch.ones(99) == 2).all(), "noise"
+        assert (torch.full((99,), 0.3) + 0.3 == 0.6).all(), "noise"
         return torch.optim.Adam(module.parameters())
 
     net = torch.nn.Sequential(*block(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
     net[1].register_buffer("running_var", torch.ones(8), persistent=False)
     plan = plan_of(dataclasses.replace(ADAM, learning_rate=1e-6), make_batches(2, 16, 1, 8, 4, 0))
     assert record_reference(net, plan, probes=False).rounding[CHANGED_BUFFERS]["logits"] < 1e-4
-    assert (
-        "under noise failed (AssertionError: noise)"
-        in record_reference(net, plan, None, refuses).notes[-1]
-    )
+    notes = record_reference(net, plan, None, refuses).notes
+    assert any("under noise failed (AssertionError: noise)" in note for note in notes)

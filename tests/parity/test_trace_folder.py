@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from resnet_fn.config import cli
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.trace.data import Drop, Run, Trace
@@ -176,6 +177,12 @@ def test_layers_may_be_left_out(recording, tmp_path):
 def test_a_folder_that_is_not_empty_is_rejected(recording, written):
     with pytest.raises(ValueError, match=r"^out: .*trace is not empty; give a new folder$"):
         save_recording(recording, written)
+
+
+def test_a_trace_of_a_users_file_needs_a_net(recording, tmp_path):
+    save_recording(dataclasses.replace(recording, file="b.py, SHA-256 1f"), tmp_path / "trace")
+    with pytest.raises(cli.UsageError, match=r"^--net: the trace is of b\.py, .*give --net FILE"):
+        main(["replay", str(tmp_path / "trace")])
 
 
 def test_a_flipped_bit_a_cut_and_a_missing_file_are_noticed(written, tmp_path):

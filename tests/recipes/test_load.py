@@ -1,3 +1,5 @@
+"""Options of a recipe file count where Python gives none."""
+
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import typed_in

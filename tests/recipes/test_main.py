@@ -1,3 +1,5 @@
+"""The command `recipes` lists recipes and shows settings."""
+
 import sys
 
 from resnet_fn import recipes

@@ -1,3 +1,5 @@
+"""A fixture: the evaluation of a small net."""
+
 from pathlib import Path
 
 import pytest

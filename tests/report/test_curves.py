@@ -1,3 +1,5 @@
+"""Curves of several runs: means, deviations, axes."""
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure

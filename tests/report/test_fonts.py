@@ -1,3 +1,5 @@
+"""Class names in any script have a font."""
+
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from resnet_fn.report.fonts import font_families, with_codes

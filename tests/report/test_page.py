@@ -1,3 +1,5 @@
+"""The page of a report: figures, tables, escaped texts."""
+
 import base64
 import re
 
@@ -83,7 +85,7 @@ def sources(text):
     ]
 
 
-def test_the_page_needs_no_network_escapes_names_and_has_what_went_wrong_before_calibration():
+def test_the_page_is_self_contained_and_escapes_names():
     text = page(make_report(), {}, PICTURES)
     assert re.findall("<h2>(.*?)</h2>", text) == [
         *(
@@ -140,7 +142,7 @@ def test_the_names_of_curves_stand_below_the_picture():
     assert len(set(re.findall("--colour: (#[0-9a-f]{6})", legend))) == 3
 
 
-def test_two_classes_get_a_table_of_thresholds_with_the_best_f1_in_bold():
+def test_two_classes_get_a_table_of_thresholds():
     keys = {"predicted": 3, "precision": 0.5, "recall": 1.0, "false_alarms": 0.25, "accuracy": 0.75}
     rows = [
         {"threshold": threshold, "f1": f1, **keys}
@@ -153,7 +155,7 @@ def test_two_classes_get_a_table_of_thresholds_with_the_best_f1_in_bold():
     assert bold == ["0.50"]
 
 
-def test_what_is_of_one_class_an_image_is_left_out_where_it_has_any_number():
+def test_multi_label_pages_leave_out_single_label_parts():
     report = make_report(calibration=None, confusion=None, confused=[], map=0.375)
     del report["top1"], report["top5"]
     text = page(report, {}, PICTURES)
@@ -167,7 +169,7 @@ def test_what_is_of_one_class_an_image_is_left_out_where_it_has_any_number():
     assert figures == ["loss", "macro F1", "mean average precision", "validation images"]
 
 
-def test_each_mistake_is_its_picture_and_its_evidence_with_its_words():
+def test_each_mistake_has_picture_and_evidence():
     text = "\n".join(mistakes(make_report(), PICTURES))
     found = re.findall(r"<figure>(.*?)</figure>", text)
     words = [re.sub("(<[^>]*>)+", "|", cell).strip("|") for cell in found]
@@ -178,7 +180,7 @@ def test_each_mistake_is_its_picture_and_its_evidence_with_its_words():
     assert mistakes({"mistakes": []}, Pictures()) == ["<h2>Mistakes</h2>", "<p>None.</p>"]
 
 
-def test_the_evidence_beside_not_a_class_is_said_to_be_for_that_class():
+def test_evidence_beside_a_missed_class_names_that_class():
     row = {
         "index": 0,
         "name": "x.png",
@@ -196,7 +198,7 @@ def test_the_evidence_beside_not_a_class_is_said_to_be_for_that_class():
     assert "not X" not in "\n".join(mistakes(make_report(), PICTURES))
 
 
-def test_the_gallery_goes_class_by_class_and_marks_what_is_wrong():
+def test_the_gallery_marks_mistakes_class_by_class():
     samples = [
         {"index": 4, "name": "a.png", "prediction": "c<", "right": True, "probability": 0.9},
         {"index": 2, "name": "b.png", "prediction": "d", "right": False, "probability": None},

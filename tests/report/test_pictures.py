@@ -1,3 +1,5 @@
+"""Pictures in a report show what the net was given."""
+
 import dataclasses
 import io
 
@@ -77,7 +79,7 @@ def test_maps_are_grad_cam_by_its_definition(model):
     assert shown >= 3  # an untrained net has evidence for some classes only
 
 
-def test_a_map_reddens_the_picture_where_it_is_1_and_leaves_it_where_it_is_0():
+def test_a_map_reddens_pictures_where_it_is_1():
     picture, heat = io.BytesIO(), np.zeros((4, 4), np.float32)
     Image.fromarray(np.full((16, 16), 100, np.uint8)).save(picture, "PNG")
     heat[:, 2:] = 1

@@ -1,3 +1,5 @@
+"""The curves and diagrams of a report."""
+
 from matplotlib.text import Text
 
 from resnet_fn.report import plots
@@ -43,7 +45,7 @@ CURVES = {
 }
 
 
-def test_curves_begin_at_recall_0_and_have_colours_up_to_ten():
+def test_curves_begin_at_recall_0():
     figure = plots.plot_curves(CURVES)
     (line,) = figure.axes[0].get_lines()
     assert list(zip(*line.get_data(), strict=True)) == [(0, 1), (0.5, 1), (1, 0.5)]

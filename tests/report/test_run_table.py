@@ -1,3 +1,5 @@
+"""The table of runs: best values, differing settings."""
+
 import json
 import statistics
 from pathlib import Path
@@ -24,7 +26,7 @@ def cells(line):
     return [cell.strip() for cell in line.split("   ") if cell.strip()]
 
 
-def test_runs_that_differ_in_the_seed_alone_are_one_line_with_mean_and_deviation():
+def test_seeds_of_one_recipe_become_mean_and_deviation():
     runs = {
         "a": run(0.96),
         "b": run(0.98, 1, loss=0.6, name="renamed"),
@@ -123,7 +125,7 @@ def test_a_folder_without_recipe_or_evaluation_is_named():
     assert (run.recipe["seed"], run.recipe["epochs"], run.evaluations) == (1, 20, [event])
 
 
-def test_runs_with_several_classes_an_image_have_map_and_no_table_with_others():
+def test_multi_label_runs_have_a_table_with_map():
     evaluation = {"event": "eval", "update": 10, "map": 0.75, "loss": 0.5}
     several = EvaluatedRun(
         {"name": "digits", "seed": 0, "multi_label": True}, [evaluation, {**evaluation, "map": 0.5}]

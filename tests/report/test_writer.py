@@ -1,3 +1,5 @@
+"""The files of a report, and that a failure leaves none by half."""
+
 import csv
 import dataclasses
 import io
@@ -143,7 +145,7 @@ def several(evaluation):
     return dataclasses.replace(evaluation, trained=trained, dataset=dataset, scores=scores)
 
 
-def test_mistakes_of_several_classes_are_none_of_logits_that_are_not_finite(several):
+def test_non_finite_logits_are_no_mistakes(several):
     report = build_report(several)
     assert len(report["mistakes"]) == 36
     assert 0 not in [mistake["index"] for mistake in report["mistakes"]]

@@ -54,7 +54,7 @@ def rank_1(recipe=None, options=None, base=RECIPE, **both):
 
 
 @pytest.mark.usefixtures("device")
-def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, msrun, write_recipe):
+def test_differences_are_named_on_all_workers(folder, msrun, write_recipe):
     """What may differ (paths, threads, how often is logged) trains on.
 
     A resume compares the restored state, too, and an evaluation what it scores: of a run, or of a

@@ -1,3 +1,5 @@
+"""A run is built from its recipe: state, frozen parts, best checkpoint."""
+
 import dataclasses
 import shutil
 from pathlib import Path
@@ -36,7 +38,7 @@ def names(parameters):
     return [parameter.name for parameter in parameters]
 
 
-def test_the_state_is_the_weights_and_what_the_recipe_trains_with():
+def test_the_state_has_what_the_recipe_needs():
     run = build(ema=0.9, ema_every=3, precision="fp16", loss_scale=512.0)
     assert run.total == 3 * (1437 // 240) == 3 * run.feed.updates_per_epoch
     state, weights = run.state, names(run.state.weights)
@@ -80,7 +82,7 @@ def test_few_images_without_weights_are_a_line(folder):
     assert not [note for note in build().notes if "random numbers" in note]  # 1437 digits in memory
 
 
-def test_the_rate_that_is_shown_is_one_that_a_part_has(says):
+def test_the_shown_rate_is_that_of_a_part(says):
     fine = {"head_lr_factor": 10.0, "learning_rate": 0.01}
     for settings, rates, factor in (
         ({}, "stem to layer3 0.01, fc 0.1", 1),
@@ -142,7 +144,7 @@ def bests(monitor, values, losses=None):
     return best, counts
 
 
-def test_the_best_of_equal_ones_is_the_last_and_only_a_finite_one():
+def test_the_last_finite_of_equals_is_best():
     assert bests("top1", [0.5, 0.4, 0.5, 0.6, 0.6]) == ([1, 1, 3, 4, 5], [0, 1, 2, 0, 1])
     assert bests("loss", [2.0, 3.0, 2.0, 1.0]) == ([1, 1, 3, 4], [0, 1, 2, 0])
     for bad in (float("nan"), float("inf")):

@@ -1,3 +1,5 @@
+"""What a run prints, from its header to its total time."""
+
 import io
 import os
 import re

@@ -1,3 +1,5 @@
+"""`fit` with a caller's net, arrays and loss."""
+
 import csv
 import importlib
 import json
@@ -543,7 +545,7 @@ def test_without_compiling_python_sees_every_step(capsys):
         assert np.array_equal(parameter.asnumpy(), last[parameter.name])
 
 
-def test_a_layer_in_float16_that_fails_in_an_evaluation_leaves_the_saved_weights_in_float32(
+def test_a_failed_float16_evaluation_leaves_weights_in_float32(
     tmp_path,
 ):
     """`process.ending_mixed_precision`: the moving average's end would write the weights back,

@@ -1,3 +1,5 @@
+"""The training loop: any number of workers and micro-batches gives the same updates."""
+
 import csv
 import importlib
 import json
@@ -156,7 +158,7 @@ def write_lists(train, val):
 
 
 @pytest.mark.slow
-def test_workers_compute_and_score_the_same_with_several_classes_an_image(
+def test_multi_label_workers_compute_the_same(
     msrun, python, compare_runs, events, device, write_recipe
 ):
     options = write_lists(60, 150)
@@ -236,9 +238,7 @@ def main(command, *arguments):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_with_patience_ends_where_the_unbroken_one_does(
-    device, events, last_state, capsys
-):
+def test_patience_counts_across_a_resume(device, events, last_state, capsys):
     """Fine-tuning at a rate of almost nothing: only the statistics move, and two evaluations
     without a gain come.
     """

@@ -1,3 +1,5 @@
+"""The next batch is prepared in a thread, and its error reaches the loop."""
+
 import threading
 
 import mindspore
@@ -27,7 +29,7 @@ class Feed:
 BLANK = (np.zeros((1, 1, 1, 1), np.float32), np.ones(1, np.int32))
 
 
-def test_the_next_batch_is_prepared_in_a_thread_while_the_device_computes():
+def test_the_next_batch_is_prepared_in_a_thread():
     gate = threading.Event()
     feed = Feed(lambda update: gate.wait(60) if update else None)
     prefetcher = Prefetcher(feed, 2, BLANK)
@@ -74,7 +76,7 @@ def test_a_tensor_reads_the_arrays_own_memory(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int32])
-def test_a_cards_tensor_is_a_copy_whatever_the_arrays_place_in_memory(dtype):
+def test_a_cards_tensor_is_always_a_copy(dtype):
     """Aligned or not: the array may be written again at once."""
     for start in (0, 1, 3):
         memory = np.zeros(start + 6 * np.dtype(dtype).itemsize, np.uint8)
@@ -90,7 +92,7 @@ def test_rows_apart_in_memory_are_copied():
     assert to_device(array[:, ::2]).asnumpy().tolist() == [[0, 2], [4, 6], [8, 10]]
 
 
-def test_memory_is_not_given_out_again_before_the_function_that_reads_it_is_called_anew():
+def test_buffers_are_reused_after_the_next_call():
     @mindspore.jit
     def total(x):
         return x.sum()

@@ -1,3 +1,5 @@
+"""A stopped and resumed run equals an unbroken one, or is rejected with a fix."""
+
 import dataclasses
 import json
 import os
@@ -94,7 +96,7 @@ def test_a_users_own_file_is_never_overwritten(name, lock):
 
 
 @pytest.mark.parametrize("left", ["", "\0" * 60], ids=["empty", "zeros"])
-def test_a_lock_that_a_loss_of_power_left_without_text_is_a_runs_where_there_is_one(left, lock):
+def test_an_empty_lock_beside_a_run_is_taken(left, lock):
     with FolderLock() as first:
         RunFolder(Path("run")).create(first)
         RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
@@ -111,7 +113,7 @@ def test_a_lock_that_a_loss_of_power_left_without_text_is_a_runs_where_there_is_
     assert Path("run/lock").read_text().startswith("process ")
 
 
-def test_a_users_own_lock_is_not_taken_in_a_runs_folder_either(lock):
+def test_a_foreign_lock_in_a_run_folder_stays(lock):
     RunFolder(Path("run")).checkpoints.mkdir(parents=True)
     RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
     Path("run/lock").write_text("mine")
@@ -119,7 +121,7 @@ def test_a_users_own_lock_is_not_taken_in_a_runs_folder_either(lock):
     assert Path("run/lock").read_text() == "mine"
 
 
-def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(checkpoint, lock):
+def test_auto_resumes_after_a_crash_in_a_replacement(checkpoint, lock):
     checkpoint("run", 5, 10)
     assert start(lock, out_dir="run")[1].state["update"] == 10
     Path("run/checkpoints/step-00000010").rename("run/checkpoints/step-00000010.old")
@@ -202,7 +204,7 @@ def test_damaged_ones_are_named_and_the_one_before_is_used(checkpoint, lock, cap
     assert "run: all 3 checkpoints are damaged; start a new run" in rejected(lock, out_dir="run")
 
 
-def test_a_best_checkpoint_that_is_missing_is_the_best_no_more(checkpoint, lock, capsys):
+def test_a_missing_best_checkpoint_is_forgotten(checkpoint, lock, capsys):
     checkpoint("x", 10, best={"top1": 0.9, "update": 5})
     assert start(lock, resume="x")[1].state["best"] is None
     assert capsys.readouterr().err == "warning: the best checkpoint, after update 5, is missing\n"
@@ -249,9 +251,7 @@ def test_only_a_run_that_is_named_may_get_other_epochs(checkpoint, lock, says):
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
-def test_a_run_that_gets_more_epochs_goes_on_as_one_that_had_them_from_the_start(
-    schedule, capsys, events
-):
+def test_more_epochs_continue_like_an_unbroken_run(schedule, capsys, events):
     """The learning rate is then the longer schedule's; a constant one gives the longer run's
     bits.
     """
@@ -306,7 +306,7 @@ SMALL = [
         ),
     ],
 )
-def test_a_run_of_version_0_2_0_goes_on_to_the_same_bits(name, now, kept, capsys, last_state):
+def test_runs_of_0_2_0_continue_bit_identically(name, now, kept, capsys, last_state):
     """`stored` has the state.json that version 0.2.0 wrote after update 2 of the same training."""
     options = RunOptions(
         out_dir="run", mode="pynative", checkpoint_every=2, keep_last=9, progress=False
@@ -400,9 +400,7 @@ def typed(text):
         ),
     ],
 )
-def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(
-    checkpoint, options, field, copy, lock
-):
+def test_the_error_prints_commands_that_branch_a_run(checkpoint, options, field, copy, lock):
     checkpoint("run", 2, 5, 10)
     RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
     text = rejected(lock, **options)
@@ -420,9 +418,7 @@ def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(
     assert "already holds a run; leave out --resume" in rejected(lock, resume="run", out_dir=branch)
 
 
-def test_a_checkpoint_that_lies_in_no_run_folder_is_put_into_one_as_the_error_has_it(
-    checkpoint, lock
-):
+def test_a_checkpoint_outside_a_run_has_copy_commands(checkpoint, lock):
     checkpoint("run", 5).rename("copy")
     assert parse(["--resume", "copy"])[0].epochs == 3
     text = rejected(lock, resume="copy")
@@ -495,7 +491,7 @@ def test_patience_counts_evaluations(capsys):
 
 
 @pytest.mark.parametrize(("every", "saved"), [(0, [5, 10, 15]), (4, [15]), (10, [10, 15])])
-def test_an_epochs_end_is_saved_when_it_is_due_best_or_last(every, saved):
+def test_an_epoch_is_saved_when_due_or_best(every, saved):
     assert [
         update
         for update in (5, 10, 15)
@@ -504,7 +500,7 @@ def test_an_epochs_end_is_saved_when_it_is_due_best_or_last(every, saved):
     assert save_is_due(Progress(5, {"top1": 0.5, "update": 5}), every, is_over=False)
 
 
-def test_a_resume_with_other_micro_batches_or_workers_says_that_other_bits_follow():
+def test_resuming_with_other_workers_warns_of_other_bits():
     then = parallel_layout(RunOptions(accumulate=2), Workers(0, 1))
     assert layout_notes(then, then) == []
     workers, parts = layout_notes(then, parallel_layout(RunOptions(accumulate=4), Workers(0, 2)))
@@ -542,7 +538,7 @@ OTHERS = {
 }
 
 
-def test_a_resume_with_other_kernels_says_that_other_bits_may_follow():
+def test_resuming_with_other_kernels_warns_of_other_bits():
     now = parallel_layout(RunOptions(), Workers())
     others = {"workers", "micro-batches", "samples at a time in evaluation", process.REASON}
     assert {*OTHERS, *others} == now.keys()
@@ -567,7 +563,7 @@ def test_another_pillow_is_a_note_where_images_are_decoded():
 @pytest.mark.parametrize(
     ("cpus", "threads", "lines"), [(64, 4, 0), (4, 64, 0), (64, 64, 1), (5, 8, 1)]
 )
-def test_a_resume_with_more_threads_than_keep_their_bits_says_so(monkeypatch, cpus, threads, lines):
+def test_resuming_with_many_threads_warns_of_other_bits(monkeypatch, cpus, threads, lines):
     for name, value in (("cpus", cpus), ("threads", threads)):
         monkeypatch.setitem(process.started, name, value)
     now = parallel_layout(RunOptions(), Workers())

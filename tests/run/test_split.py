@@ -104,7 +104,7 @@ def test_runs_of_other_seeds_validate_on_the_same_pictures(chance, command):
     assert validating("run-0") == validating("run-1")
 
 
-def test_weights_of_a_run_are_scored_on_its_own_validation_pictures(chance, command, write_recipe):
+def test_weights_of_a_run_keep_its_validation_images(chance, command, write_recipe):
     from resnet_fn.evaluate import main
 
     split = ("--split-seed", 3, "--validation-share", 0.4)
@@ -150,7 +150,7 @@ def test_a_resume_says_that_the_validation_set_changed(chance, command):
     assert "another validation set" not in command(train_main, "--resume", "run", "--epochs", 4)
 
 
-def test_a_run_of_an_older_version_goes_on_with_its_list(chance, command):
+def test_an_older_run_keeps_its_validation_list(chance, command):
     """Its validation.json is a list that no rule draws today, and it has no contents.json."""
     command(train_main, *SMALL, "--data-dir", "chance", "--out-dir", "run", "--seed", 5)
     names = sorted(f"{name}/{k:02}.png" for name in "abcde" for k in (0, 1))

@@ -1,3 +1,5 @@
+"""A fixture that starts processes with msrun's variables."""
+
 import os
 import subprocess
 

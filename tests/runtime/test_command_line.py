@@ -32,7 +32,7 @@ def typed(*words, **environment):
     return json.loads(done.stdout)
 
 
-def test_of_a_worker_it_is_the_msrun_that_waits_for_it():
+def test_a_workers_command_is_that_of_its_msrun():
     Path("msrun").write_text(MSRUN)
     words = [
         "--worker_num",
@@ -50,7 +50,7 @@ def test_of_a_worker_it_is_the_msrun_that_waits_for_it():
     assert typed(sys.executable, "./msrun", *words, **WORKER) == ["msrun", *words]
 
 
-def test_of_a_worker_that_msrun_has_left_it_is_made_from_what_msrun_told_it():
+def test_a_worker_rebuilds_an_ended_msruns_command():
     count = ["--worker_num", "3", "--local_worker_num", "3"]
     assert typed(*COMMAND, **WORKER) == ["msrun", *count, "--join", "True", *COMMAND]
 

@@ -1,3 +1,5 @@
+"""How the CPUs of a machine are divided among its workers."""
+
 import os
 import subprocess
 import sys

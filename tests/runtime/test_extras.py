@@ -1,3 +1,5 @@
+"""A package that is missing is one line with its command."""
+
 import sys
 from pathlib import Path
 

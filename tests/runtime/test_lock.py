@@ -1,3 +1,5 @@
+"""One process at a time writes to a run folder; without locks, a line says so."""
+
 import errno
 import fcntl
 import os
@@ -22,7 +24,7 @@ sys.stdin.read()
 """
 
 
-def test_a_lock_names_its_holder_until_that_is_killed_though_its_child_lives_on():
+def test_a_lock_ends_with_its_holder_despite_children():
     command, pipe = [sys.executable, "-c", HOLD], subprocess.PIPE
     with (
         subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as holder,
@@ -39,7 +41,7 @@ def test_a_lock_names_its_holder_until_that_is_killed_though_its_child_lives_on(
         lock.take(Path("."))
 
 
-def test_where_there_are_no_locks_a_run_goes_on_and_says_so(monkeypatch, capsys):
+def test_a_run_without_locks_prints_a_line(monkeypatch, capsys):
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

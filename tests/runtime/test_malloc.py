@@ -1,3 +1,5 @@
+"""Settings of the memory allocator hold, and freed memory is used again."""
+
 import pytest
 
 ARENAS = """

@@ -1,3 +1,5 @@
+"""Starting workers with msrun, and the exit codes that come back."""
+
 import os
 import socket
 import subprocess
@@ -32,7 +34,7 @@ if rank == "1":
 """
 
 
-def test_all_is_well_when_all_workers_are_and_orphans_are_ended(tmp_path, python, processes):
+def test_success_needs_all_workers_and_ends_orphans(tmp_path, python, processes):
     """Rank 0's output is shown; a process that a worker left behind in a session of its own is
     killed.
     """

@@ -1,3 +1,5 @@
+"""A worker ends with the process that started it, and only then."""
+
 import os
 import signal
 import sys

@@ -1,3 +1,5 @@
+"""A port that is in use is named with its process and the command that ends it."""
+
 import os
 import socket
 import sys

@@ -1,3 +1,5 @@
+"""Choosing the device, threads and environment before MindSpore starts."""
+
 import os
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from resnet_fn.runtime import process
 @pytest.mark.skipif(
     any(Path("/dev").glob("davinci*")), reason="this machine has a card, where it is left alone"
 )
-def test_calls_compute_in_the_calling_thread_and_a_users_environment_is_never_overridden(python):
+def test_the_users_environment_is_never_overridden(python):
     users = {"MS_DEV_HOST_BLOCKING_RUN": "0", "ONEDNN_MAX_CPU_ISA": "SSE41", "GLOG_v": "2"}
     code = f"import os, resnet_fn; print(*(os.environ.get(name) for name in {[*users]}))"
     assert python("-c", code, without="MS_DEV_HOST_BLOCKING_RUN").stdout.startswith("1 ")
@@ -27,7 +29,7 @@ def test_negative_threads_and_mindspores_compile_cache_are_rejected(monkeypatch)
 
 
 @pytest.mark.usefixtures("device")
-def test_another_device_or_number_of_threads_in_one_process_is_rejected():
+def test_a_second_device_in_a_process_is_rejected():
     with pytest.raises(ValueError, match="device: this process already uses CPU"):
         process.start("Ascend")
     now = process.kernel_threads(0)

@@ -1,3 +1,5 @@
+"""MindSpore's scheduler ends with its job, and never before the workers."""
+
 import os
 import signal
 import socket
@@ -27,7 +29,7 @@ def listens(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_a_signal_does_not_end_it_before_the_workers_of_its_job(start, wait_until):
+def test_a_signal_ends_the_scheduler_after_its_workers(start, wait_until):
     """Workers save first, and MindSpore lets one that has lost its scheduler wait for it for 20
     s.
     """

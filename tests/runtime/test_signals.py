@@ -1,3 +1,5 @@
+"""Signals are recorded, and stop all workers at one update."""
+
 import faulthandler
 import os
 import shutil
@@ -34,7 +36,7 @@ def test_the_first_signal_counts_and_further_ones_change_nothing(number, votes):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_blocked_sigint_is_waited_for_in_a_thread_that_ends():
+def test_a_blocked_sigint_is_awaited_in_a_thread():
     before = threading.active_count()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -1,3 +1,5 @@
+"""Supported versions, and the message for every other."""
+
 import os
 import subprocess
 import sys
@@ -24,7 +26,7 @@ def test_ten_is_more_than_nine(version, later, monkeypatch):
 
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.7.1", "2.11.0"])
-def test_a_version_that_was_not_run_is_met_by_one_line(version, monkeypatch):
+def test_an_untested_version_prints_a_line(version, monkeypatch):
     assert versions.warnings() == [] or installed() not in versions.RUN_ON
     monkeypatch.setattr(metadata, "version", {"mindspore": version, "pillow": "9.0.1"}.get)
     assert versions.warnings() == [

@@ -8,7 +8,7 @@ import numpy as np
 from resnet_fn.runtime.workers import Workers, exchange_numbers
 
 
-def test_a_role_that_msrun_does_not_give_is_named_before_mindspore_is_asked(python):
+def test_an_unknown_role_is_rejected_before_mindspore_starts(python):
     code = "from resnet_fn.runtime import workers; workers.join()"
     done = python("-c", code, code=1, MS_ROLE="MS_WORKR")
     line = "ValueError: MS_ROLE: 'MS_WORKR' is unknown; use one of MS_WORKER, MS_SCHED"

@@ -1,3 +1,5 @@
+"""TensorBoard's events: names, pictures, full disks, resumed runs."""
+
 import dataclasses
 import io
 import re
@@ -47,7 +49,7 @@ def test_a_picture_never_ends_a_run(tmp_path, capsys):
     )
 
 
-def test_the_first_batch_has_a_fixed_grey_scale_and_its_labels(tmp_path, board_events):
+def test_the_first_batch_has_a_fixed_grey_scale(tmp_path, board_events):
     """0 is mid-grey, 2.5 white, -2.5 black, whatever else is in the batch: one that is not centred
     looks pale.
     """
@@ -182,7 +184,7 @@ def test_what_differs_from_the_recipe_is_marked_and_comes_first(tmp_path, board_
         assert len(lines) == 2 + len(vars(recipe if name == "recipe" else RunOptions()))
 
 
-def test_the_config_and_the_hyper_parameters_are_written_once_with_their_end(run, board_events):
+def test_the_config_is_written_once(run, board_events):
     events = board_events(run)
     for tag in ("session_start_info", "session_end_info"):
         assert len(values(events, f"_hparams_/{tag}")) == 1, tag

@@ -1,3 +1,5 @@
+"""Norms of layer groups, against NumPy."""
+
 import mindspore
 import numpy as np
 import pytest

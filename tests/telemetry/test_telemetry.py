@@ -1,3 +1,5 @@
+"""metrics.jsonl and the progress bar, also after a kill."""
+
 import contextlib
 import json
 import resource
@@ -23,7 +25,7 @@ EVENT = {
 OPTIONS = RunOptions(progress=False)
 
 
-def test_a_number_that_is_not_finite_is_null_in_the_log(tmp_path):
+def test_non_finite_numbers_are_null_in_the_log(tmp_path):
     with Telemetry(tmp_path, Recipe(), OPTIONS, 0, 1) as telemetry:
         telemetry.advance(
             0, 1, {**EVENT, "loss": float("nan"), "norms": {"gradient": {"fc": float("inf")}}}
@@ -102,7 +104,7 @@ def line(update, **more):
     return json.dumps({"event": "train", "update": update, **more}).encode() + b"\n"
 
 
-def test_damaged_lines_are_named_and_left_out_and_a_torn_last_one_is_left_out(capsys):
+def test_damaged_log_lines_are_named_and_left_out(capsys):
     Path("metrics.jsonl").write_bytes(
         line(1)
         + b'{"event": "tr\xffin", "update": 2}\n'
@@ -120,7 +122,7 @@ def test_damaged_lines_are_named_and_left_out_and_a_torn_last_one_is_left_out(ca
     assert capsys.readouterr().err.splitlines() == named
 
 
-def test_a_resumed_run_keeps_what_was_logged_up_to_its_checkpoint(capsys):
+def test_a_resume_keeps_the_log_until_its_checkpoint(capsys):
     kept = [line(1, loss=0.1 + 0.2, lr=1e-7, norms=None), line(2, loss=3.4028234663852886e38)]
     Path("metrics.jsonl").write_bytes(b"".join([*kept, b"\xfe\n", line(3)]))
     with Telemetry(Path(), Recipe(), RunOptions(progress=False), 2, 5):

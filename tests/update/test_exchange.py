@@ -1,12 +1,14 @@
+"""The report that workers sum in each update."""
+
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, jit
 
 from resnet_fn.update.exchange import (
     all_finite,
+    all_have_samples,
     make_flags,
     mean_over_workers,
-    none_withheld,
     pack,
     unpack,
 )
@@ -24,27 +26,33 @@ def report(rank, flags, finite=True):
 
 
 def test_a_reports_layout_is_the_files():
-    packed = report(2, make_flags([7, 8], withheld=True), finite=False)
+    packed = report(2, make_flags([7, 8], without_samples=True), finite=False)
     assert packed.asnumpy().tolist() == [1.5, 0.75, 1, 7, 8, 0, 0, 1]
     assert make_flags().asnumpy().tolist() == [0]
 
 
 def test_all_workers_read_the_same_of_their_sum():
-    total = report(0, make_flags([0, 0], withheld=True)) + report(1, make_flags([0, 0]), False)
+    total = report(0, make_flags([0, 0], without_samples=True)) + report(
+        1, make_flags([0, 0]), False
+    )
     total = total + report(2, make_flags([0, 1]))
     for parts in (unpack(total, 3), unpack(total.asnumpy(), 3)):
-        assert (float(parts.loss), float(parts.metric), float(parts.withheld)) == (3.0, 1.5, 1.0)
+        assert (float(parts.loss), float(parts.metric), float(parts.workers_without_samples)) == (
+            3.0,
+            1.5,
+            1.0,
+        )
         assert parts.flags.tolist() == [0, 1]
         assert parts.not_finite.tolist() == [0, 1, 0]
     # One worker is not finite, the sum of the losses and the norm are: as on a card that saturates.
     one, infinite = Tensor(np.float32(1)), Tensor(np.float32(np.inf))
     assert not all_finite(total, one, 3).asnumpy()
-    assert not none_withheld(total).asnumpy()
+    assert not all_have_samples(total).asnumpy()
     good = report(0, make_flags([0, 1])) + report(1, make_flags([5, 0]))
     assert all_finite(good, one, 3).asnumpy()  # flags are no fault
     assert not all_finite(good, infinite, 3).asnumpy()
     assert not all_finite(good + Tensor(np.float32([np.inf, *[0] * 7])), one, 3).asnumpy()
-    assert none_withheld(good).asnumpy()
+    assert all_have_samples(good).asnumpy()
 
 
 def test_every_statistic_is_the_mean_of_both_workers():

@@ -1,3 +1,5 @@
+"""Norms, clipping and finite tests of gradients."""
+
 import mindspore
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from resnet_fn.update.gradients import (
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_a_small_norm_passes_to_the_bit_and_0_turns_clipping_off():
+def test_small_norms_and_limit_0_clip_nothing():
     rng = np.random.default_rng(2)
     gradients = [
         Tensor(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 4), (5,), (2, 3, 1, 1))

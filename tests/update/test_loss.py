@@ -1,3 +1,5 @@
+"""Losses against PyTorch's and their formulas."""
+
 import mindspore
 import numpy as np
 import pytest

@@ -1,14 +1,19 @@
+"""Optimizers against their equations in float64, and groups of parameters."""
+
 import dataclasses
+import inspect
 
 import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, mint, nn, ops
 
+import resnet_fn
+from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import build_net
-from resnet_fn.update.adaptive import adam, adamw, lamb, lars, one_minus_powers
+from resnet_fn.update.adaptive import adam, adamw, lamb, lars, lion, one_minus_powers
 from resnet_fn.update.groups import (
     describe_rates,
     parameter_groups,
@@ -108,6 +113,12 @@ def lamb_equation(p, state, g, rate, decay, t, *numbers):
     return p - rate * (np.linalg.norm(p) / np.linalg.norm(u) if decay else 1.0) * u
 
 
+def lion_equation(p, state, g, rate, decay, t, beta1, beta2):
+    step = np.sign(beta1 * state["m"] + (1 - beta1) * g)
+    state["m"] = beta2 * state["m"] + (1 - beta2) * g
+    return p - rate * (step + decay * p)
+
+
 BETAS = [(0.9, 0.999, 1e-8), (0.8, 0.95, 1e-3), (0.0, 0.98, 1e-8)]
 CASES = [
     *(
@@ -117,6 +128,7 @@ CASES = [
     *((adam, adam_equation, numbers) for numbers in BETAS),
     *((adamw, adamw_equation, numbers) for numbers in BETAS),
     (lars, lars_equation, (0.9, 0.01)),
+    *((lion, lion_equation, numbers) for numbers in ((0.9, 0.99), (0.95, 0.98))),
     *((lamb, lamb_equation, numbers) for numbers in ((0.9, 0.999, 1e-6), (0.0, 0.999, 1e-6))),
 ]
 
@@ -143,7 +155,18 @@ def test_fifty_updates_are_the_equations_in_float64(make, equation, numbers, pro
                 state[f"variance.{i}"], kept["v"], rtol=2e-6, atol=1e-9 * largest**2
             )
     counts = [value for name, value in state.items() if name.endswith("_updates")]
-    assert counts == ([] if make in (momentum_sgd, lars) else [UPDATES])
+    assert counts == ([] if make in (momentum_sgd, lars, lion) else [UPDATES])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_row_lists_the_settings_of_its_function(name):
+    row, maker = OPTIMIZERS[name], {"sgd": "momentum_sgd"}.get(name, name)
+    _, _, *parameters = inspect.signature(getattr(resnet_fn, maker)).parameters.values()
+    taken = parameters[: len(row.settings)]
+    assert tuple(parameter.name for parameter in taken) == row.settings
+    defaults = {parameter.name: parameter.default for parameter in taken}
+    brought = {**row.zeros, **row.defaults}
+    assert brought == {setting: defaults[setting] for setting in brought}
 
 
 def test_bias_corrections_are_float32_of_the_exact_ones():
@@ -191,7 +214,7 @@ class Mixed(nn.Cell):
         self.attention = nn.MultiheadAttention(4, 1)
 
 
-def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
+def test_weight_decay_depends_on_the_kind_of_layer():
     """Spared are norm layers' parameters, however they are called, and biases; a `gamma` elsewhere
     is a weight.
     """
@@ -208,7 +231,7 @@ def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
     assert {decay for _, decay in weight_decay_groups(net, 0.1, decay_all=True)} == {0.1}
 
 
-def test_parameters_alone_have_no_weight_decay_and_other_rows_are_named():
+def test_bare_parameters_have_no_weight_decay():
     net = nn.Dense(3, 2)
     assert unzip_groups(net.trainable_params()) == unzip_groups(weight_decay_groups(net, 0.0))
     for groups, name in (

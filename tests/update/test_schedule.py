@@ -1,3 +1,5 @@
+"""Learning rates of each schedule, by its formula."""
+
 import math
 
 import pytest

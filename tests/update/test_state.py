@@ -14,7 +14,7 @@ from resnet_fn.update.average import averaged, moving_average
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_evaluation_sees_the_averages_and_training_gets_its_own_bits_back():
+def test_evaluation_uses_averages_and_restores_the_weights():
     net = nn.Dense(4, 3)
     average, evaluate = moving_average(net.get_parameters(), 0.5), make_eval_step(net)
     for parameter in average.averages:

@@ -1,3 +1,5 @@
+"""One update: its order, micro-batches, overflow, signals, memory."""
+
 import mindspore
 import numpy as np
 import pytest
@@ -87,7 +89,7 @@ def sum_of_equals(tensors):
 TWO = Workers(0, 2, sum_of_equals)  # the other worker has just the same
 
 
-def test_workers_exchange_the_same_whether_an_update_is_applied_or_not():
+def test_skipped_updates_exchange_as_much_as_others():
     """No collective is in a branch of the graph, where it was never tried on a card."""
     exchanged = []
 
@@ -233,20 +235,20 @@ def test_an_update_that_a_worker_withholds_changes_nothing_at_all():
     before, scaler = snapshot(state), scalars(state.scaler)
     assert scaler == [8.0, 1.0, 0.0, 0.0]
     for samples in (batch(1), poisoned(1, np.nan)):
-        result = step(*samples, RATE, make_flags([3.0], withheld=True))
-        assert result.report.withheld.asnumpy() == 1
+        result = step(*samples, RATE, make_flags([3.0], without_samples=True))
+        assert result.report.workers_without_samples.asnumpy() == 1
         assert result.report.flags.asnumpy().tolist() == [3.0]
         assert result.scaler.asnumpy().tolist() == [8.0, 0.0, 0.0]
         assert (snapshot(state), scalars(state.scaler)) == (before, scaler)
-    assert step(*batch(2), RATE).report.withheld.asnumpy() == 0
+    assert step(*batch(2), RATE).report.workers_without_samples.asnumpy() == 0
     assert scalars(state.scaler) == [16.0, 0.0, 0.0, 0.0]
     assert snapshot(state) != before
     step(*poisoned(3, np.nan), RATE)
-    step(*batch(1), RATE, make_flags([3.0], withheld=True))
+    step(*batch(1), RATE, make_flags([3.0], without_samples=True))
     assert scalars(state.scaler) == [8.0, 0.0, 1.0, 1.0]  # of a row of skipped ones, too
 
 
-def test_statistics_that_overflow_skip_an_update_whose_loss_and_gradients_are_finite():
+def test_overflowed_statistics_skip_the_update():
     """Pixels of 1e20: the first BatchNorm divides them by an infinite deviation, and all that
     follows is finite.
     """
@@ -404,7 +406,7 @@ def test_each_function_compiles_once(monkeypatch):
         if update == 3:
             images = Tensor(np.full(images.shape, np.nan, np.float32))
         rate = 0.1 / (update + 1)
-        flags = make_flags(withheld=True) if update == 4 else None
+        flags = make_flags(without_samples=True) if update == 4 else None
         step(images, labels, rate if update % 2 else Tensor(rate, mindspore.float32), flags)
         evaluate(*batch(0))
     assert sorted(name for name, _ in compiled) == ["add", "begin", "finish", "scores"]
@@ -439,7 +441,7 @@ def test_accuracy_of_sparse_soft_and_several_labels():
     assert accuracy_by_class(logits, labels).asnumpy() == 0.5
 
 
-def test_what_is_frozen_keeps_its_bits_and_a_frozen_batchnorm_normalises_by_its_statistics():
+def test_frozen_parts_keep_their_bits_and_statistics():
     """Two workers with equal samples: their sum is twice the one's.
 
     A frozen weight is no statistic to average.

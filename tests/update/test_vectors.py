@@ -1,3 +1,5 @@
+"""Parameters as views of vectors compute the same update."""
+
 import dataclasses
 import types
 
@@ -51,6 +53,7 @@ def values(state):
         ({"layer_decay": 0.75}, 0, 10, 1),
         ({"optimizer": "adam", "nesterov": False, "learning_rate": 1e-3}, 1e-6, 2, 1),
         ({"optimizer": "adamw", "nesterov": False, "learning_rate": 1e-3}, 1e-6, 2, 2),
+        ({"optimizer": "lion", "nesterov": False, "learning_rate": 1e-4}, 1e-6, 2, 1),
     ],
 )
 def test_vectors_take_the_same_update(settings, tolerance, vectors, micro_batches):

@@ -1,3 +1,5 @@
+"""Fixtures: arrays and files of small nets."""
+
 import numpy as np
 import pytest
 

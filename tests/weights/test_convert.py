@@ -1,3 +1,5 @@
+"""Converted weights compute what the originals do."""
+
 from pathlib import Path
 
 import numpy as np

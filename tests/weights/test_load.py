@@ -1,3 +1,5 @@
+"""Weights into a net: heads, classes, names, misfits."""
+
 import dataclasses
 from pathlib import Path
 
@@ -170,7 +172,7 @@ def test_of_a_run_folder_the_average_counts():
         assert note.endswith(f"class names and preparation, give run/checkpoints/{step}")
 
 
-def test_of_a_run_folder_the_best_counts_where_it_is_asked_for(capsys):
+def test_the_best_checkpoint_of_a_run_is_loaded(capsys):
     weights = list(create_model("resnet8", num_classes=3).get_parameters())
     best = checkpoint_at(1, weights, [])
     last = checkpoint_at(

@@ -1,3 +1,5 @@
+"""Names of other projects' parameters, there and back."""
+
 import numpy as np
 
 from resnet_fn.models import create_model

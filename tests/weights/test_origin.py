@@ -1,3 +1,5 @@
+"""Which published net a file is, from its names, config and hash."""
+
 import itertools
 import json
 import re

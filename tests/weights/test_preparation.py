@@ -1,3 +1,5 @@
+"""How images are prepared for a net, as its weights say."""
+
 import copy
 import dataclasses
 import json

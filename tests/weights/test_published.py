@@ -1,3 +1,5 @@
+"""Names of published weights, their files and hashes."""
+
 import hashlib
 import re
 from pathlib import Path
@@ -25,9 +27,9 @@ def test_a_file_that_is_not_there_is_described(monkeypatch, raises_line):
         read_weights("timm:resnet50.a1_in2k")
 
 
-def test_a_file_in_the_cache_is_used_if_its_hash_is_right(monkeypatch, written, raises_line):
+def test_a_cached_file_needs_the_right_hash(monkeypatch, written, raises_line):
     monkeypatch.setenv("TORCH_HOME", "cache")
-    place = PUBLISHED["torchvision:resnet18"].place
+    place = PUBLISHED["torchvision:resnet18"].path
     place.parent.mkdir(parents=True)
     write_arrays("a.safetensors", {"a": np.ones(3, np.float32)})
     place.write_bytes(Path("a.safetensors").read_bytes())
@@ -38,7 +40,7 @@ def test_a_file_in_the_cache_is_used_if_its_hash_is_right(monkeypatch, written, 
     digits = hashlib.sha256(data).hexdigest()[:8]
     small = Published(f"https://example.com/small-{digits}.safetensors", digits)
     monkeypatch.setitem(PUBLISHED, "timm:small", small)
-    PUBLISHED["timm:small"].place.write_bytes(data)
+    PUBLISHED["timm:small"].path.write_bytes(data)
     source = read_weights("timm:small")
     assert source.path == Path(f"cache/hub/checkpoints/small-{digits}.safetensors")
     assert source.arrays["fc.bias"].tobytes() == ours["fc.bias"].tobytes()
@@ -50,10 +52,10 @@ def test_the_caches_are_those_of_the_projects(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     torchs, mindcvs = PUBLISHED["torchvision:resnet18"], PUBLISHED["mindcv:resnet18"]
     name = "torch/hub/checkpoints/resnet18-f37072fd.pth"
-    assert torchs.place == Path("/home/me/.cache", name)
-    assert mindcvs.place == Path("/home/me/.mindspore/models/resnet18-1e65cd21.ckpt")
+    assert torchs.path == Path("/home/me/.cache", name)
+    assert mindcvs.path == Path("/home/me/.mindspore/models/resnet18-1e65cd21.ckpt")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert torchs.place == Path("/cache", name)
+    assert torchs.path == Path("/cache", name)
 
 
 def test_a_start_from_random_numbers_names_weights_to_get():

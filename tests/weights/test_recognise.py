@@ -1,3 +1,5 @@
+"""The model of a file, from shapes alone."""
+
 import numpy as np
 import pytest
 

@@ -19,11 +19,11 @@ def check_arrays(train: Any, validation: Any) -> tuple[Arrays, Arrays]:
     int32 classes.
     """
     first, other = _split(train, "train"), _split(validation, "validation")
-    for part, one, two in (
+    for part, *both in (
         ("inputs", first.images, other.images),
         ("targets", first.labels, other.labels),
     ):
-        expected, got = (f"{array.dtype} {list(array.shape[1:])}" for array in (one, two))
+        expected, got = (f"{array.dtype} {list(array.shape[1:])}" for array in both)
         if expected != got:
             raise ValueError(
                 f"validation: {part} of a sample must be {expected}, as in train, but they are "

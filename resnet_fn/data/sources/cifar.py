@@ -103,7 +103,7 @@ def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
             if len(missing) < len(wanted):
                 partial.append((folder, missing))
     if partial:
-        folder, missing = min(partial, key=lambda place: len(place[1]))
+        folder, missing = min(partial, key=lambda pair: len(pair[1]))
         raise ValueError(f"data_dir: {folder} lacks {', '.join(missing)}; {fix}")
     contents = ", ".join(sorted(path.name for path in root.iterdir())[:5]) or "nothing"
     expected = " or ".join(layout.train[0] for layout in _LAYOUTS[name])

@@ -23,9 +23,9 @@ class Decoding:
         self._error: BaseException | None = None
         self._lock, self._ended = threading.Lock(), threading.Event()
 
-    def put(self, place: int, result: Any) -> None:
+    def put(self, row: int, result: Any) -> None:
         """Store a sample's result."""
-        self._results[place] = result
+        self._results[row] = result
         with self._lock:
             self._left -= 1
             is_whole = not self._left
@@ -63,8 +63,8 @@ class Decoder:
     def begin(self, indices: Sequence[int], decode: Decode) -> Decoding:
         """Let threads decode the next samples of the stream, whose numbers must be `indices`."""
         decoding = Decoding(indices, decode)
-        for place in range(len(indices)):
-            self._places.append((decoding, place))
+        for row in range(len(indices)):
+            self._places.append((decoding, row))
             self._pool.submit(self._decode_next)
         return decoding
 
@@ -90,19 +90,19 @@ class Decoder:
 
     def _decode_next(self) -> None:
         with self._stream:
-            decoding, place = self._places.popleft()
+            decoding, row = self._places.popleft()
             try:
                 index, data = next(self._samples, (None, b""))
-                if index != decoding.indices[place]:
-                    expected = decoding.indices[place]
+                if index != decoding.indices[row]:
+                    expected = decoding.indices[row]
                     got = f"the data reader returned sample {index} instead of {expected}"
                     raise RuntimeError(got)
             except BaseException as error:
                 decoding.fail(error)
                 return
         try:
-            result = decoding.decode(place, index, data)
+            result = decoding.decode(row, index, data)
         except BaseException as error:
             decoding.fail(error)
         else:
-            decoding.put(place, result)
+            decoding.put(row, result)

@@ -65,19 +65,19 @@ def is_left_out(name: str) -> bool:
     return name.startswith(".") or name.lower() in _OF_SYSTEMS
 
 
-def list_folders(place: str | Path) -> list[str]:
-    """Return the sorted names of the folders in `place`, or [] if `place` is no folder."""
-    if not Path(place).is_dir():  # raises other errors, such as EIO, unlike os.path.isdir
+def list_folders(folder: str | Path) -> list[str]:
+    """Return the sorted names of the folders in `folder`, or [] if it is no folder."""
+    if not Path(folder).is_dir():  # raises other errors, such as EIO, unlike os.path.isdir
         return []
-    names = (entry.name for entry in os.scandir(place) if entry.is_dir())
+    names = (entry.name for entry in os.scandir(folder) if entry.is_dir())
     return sorted(name for name in names if not is_left_out(name))
 
 
-def list_loose_images(place: str | Path) -> list[str]:
-    """Return the sorted names of the images directly in `place`, or [] if `place` is no folder."""
-    if not Path(place).is_dir():
+def list_loose_images(folder: str | Path) -> list[str]:
+    """Return the sorted names of the images directly in `folder`, or [] if it is no folder."""
+    if not Path(folder).is_dir():
         return []
-    return sorted(name for name in os.listdir(place) if is_image(name) and not is_left_out(name))
+    return sorted(name for name in os.listdir(folder) if is_image(name) and not is_left_out(name))
 
 
 def _walk(
@@ -90,15 +90,15 @@ def _walk(
     `onerror` gets the error of a folder that cannot be read. None: such folders are skipped.
     """
     seen = {*map(os.path.realpath, Path(os.path.abspath(folder)).parents)}
-    for place, folders, files in os.walk(folder, onerror=onerror, followlinks=True):
-        if (real := os.path.realpath(place)) in seen:
+    for inside, folders, files in os.walk(folder, onerror=onerror, followlinks=True):
+        if (real := os.path.realpath(inside)) in seen:
             folders.clear()
             continue
         seen.add(real)
         images = sorted(name for name in files if is_image(name) and not is_left_out(name))
         unread = [name for name in folders if is_left_out(name)]
         folders[:] = sorted({*folders}.difference(unread))
-        inner = "" if place == os.fspath(folder) else os.path.relpath(place, folder)
+        inner = "" if inside == os.fspath(folder) else os.path.relpath(inside, folder)
         yield inner, images, [*{*files}.difference(images), *unread]
 
 
@@ -170,7 +170,7 @@ class EncodedSplit:
         Images are normalised, float32 [n, C, H, W]. Threads decode one batch ahead.
         """
 
-        def decode(place: int, index: int, data: bytes) -> np.ndarray:
+        def decode(row: int, index: int, data: bytes) -> np.ndarray:
             with naming(self.undecodable, index):
                 return eval_pixels(data, spec.eval_resize, spec.image_size, spec.interpolation)
 

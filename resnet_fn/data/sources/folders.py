@@ -39,26 +39,26 @@ def load_folder(
     """
     root = Path(data_dir)
     halves = find_halves(root, rule.classes)
-    place, validation, classes = halves.train, halves.validation, halves.classes
-    if rule.needs_folder and place and not validation and root.is_dir():
+    train_folder, validation, classes = halves.train, halves.validation, halves.classes
+    if rule.needs_folder and train_folder and not validation and root.is_dir():
         problem = f"the validation folder of the run {rule.run} is missing or empty in {root}"
         fix = "restore it, or evaluate the run on another folder with --data-dir FOLDER"
         raise ValueError(f"data_dir: {problem}; {fix}")
     validates = validation is not None or share > 0 or rule.is_fixed
-    if not trains and (place is None or (place == root and not validates)):
+    if not trains and (train_folder is None or (train_folder == root and not validates)):
         return load_test_folder(data_dir, threads)
-    is_empty = place == root and root.is_dir() and not list_loose_images(root)
-    if place is None or ((classes or is_empty) and not validates):
+    is_empty = train_folder == root and root.is_dir() and not list_loose_images(root)
+    if train_folder is None or ((classes or is_empty) and not validates):
         raise ValueError(f"data_dir: {_what_is_missing(root, halves)}")
     scores_only = rule.is_fixed and not trains and root.is_dir()
     if scores_only and {*classes} < {*rule.classes}:  # folders of other classes were removed
         classes = tuple(rule.classes)
     number = {name: label for label, name in enumerate(classes)}
-    train, notes = _list_classes(place, {name: number[name] for name in halves.classes})
+    train, notes = _list_classes(train_folder, {name: number[name] for name in halves.classes})
     if not scores_only:
-        _check_classes(place, classes, train)
+        _check_classes(train_folder, classes, train)
     notes += warn_alike(classes)
-    if place != root:
+    if train_folder != root:
         notes += describe_left_out(root, sorted(filter(is_left_out, os.listdir(root))))
     is_split = validation is None or rule.is_fixed
     if validation is None or rule.is_fixed:
@@ -85,7 +85,7 @@ def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -
     `classes` are the classes of a trained net, some of which may have no folder, or () for the
     sorted names of the class folders. The training split is empty.
     """
-    root = place = Path(data_dir)
+    root = folder = Path(data_dir)
     if not root.is_dir():
         fix = near_path(data_dir, "give the folder of the images with --data-dir")
         raise ValueError(f"data_dir: {data_dir!r} does not exist; {fix}")
@@ -98,10 +98,10 @@ def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -
         if not scored and halves.train not in (None, root):
             fix = f"to score the training images, give --data-dir {halves.train}"
             raise ValueError(f"data_dir: {root} holds no validation or test folder; {fix}")
-        place = scored[0] if scored else root
+        folder = scored[0] if scored else root
         fix = "to score it, give it as --data-dir"
-        notes = [f"{other} is not scored; {fix}" for other in scored[1:]]
-    test, all_classes, more = _list_labelled(root, place, classes, "the trained net")
+        notes = [f"{unscored} is not scored; {fix}" for unscored in scored[1:]]
+    test, all_classes, more = _list_labelled(root, folder, classes, "the trained net")
     if not classes:
         _check_classes(Path(test.root), all_classes, test)
     _check_not_empty(test)
@@ -121,13 +121,13 @@ def _what_is_missing(root: Path, halves: Halves) -> str:
         return f"{problem}; give --data-dir {inner[0]}"
     if halves.train is None:
         fix = "rename the folders if they are classes"
-        for place in (halves.validation, *halves.tests):
-            if place and list_folders(place):
-                fix = f"give --data-dir {place} to train on its images"
+        for folder in (halves.validation, *halves.tests):
+            if folder and list_folders(folder):
+                fix = f"give --data-dir {folder} to train on its images"
         return f"{problem}; add the training folder, or {fix}"
     layout = "train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download)"
     fix = f"lay the images out as {layout}, or give --validation-share 0.2 to split one folder"
-    tests = [how_to_use(place, halves.classes) for place in halves.tests]
+    tests = [how_to_use(folder, halves.classes) for folder in halves.tests]
     return "; ".join((problem, fix, *tests))
 
 
@@ -138,48 +138,48 @@ def _check_not_empty(test: FileSplit) -> None:
         raise ValueError(f"data_dir: {test.root} contains no images; {fix}")
 
 
-def _check_classes(place: Path, classes: Sequence[str], files: FileSplit) -> None:
-    """Raise ValueError if the folders in `place` cannot be the classes, for example because one is
+def _check_classes(folder: Path, classes: Sequence[str], files: FileSplit) -> None:
+    """Raise ValueError if the folders in `folder` cannot be the classes, for example because one is
     empty.
     """
     counts = np.bincount(files.labels, minlength=len(classes))
-    layout = f"lay the images out as {place}/CLASS/*.JPEG"
-    if not place.is_dir():
-        problem, fix = f"{place} does not exist", near_path(place, layout)
-    elif not classes and list_loose_images(place):
-        problem = f"{place} holds images and no folders"
-        parent = place.parent
+    layout = f"lay the images out as {folder}/CLASS/*.JPEG"
+    if not folder.is_dir():
+        problem, fix = f"{folder} does not exist", near_path(folder, layout)
+    elif not classes and list_loose_images(folder):
+        problem = f"{folder} holds images and no folders"
+        parent = folder.parent
         grandparent = parent.parent if kind_of(parent.name) == "training" else parent
         fix = f"if they are of one class, give the parent folder with --data-dir {grandparent}"
-        if kind_of(place.name) == "training":
+        if kind_of(folder.name) == "training":
             fix = f"{layout}, or give --train-list FILE --val-list FILE"
             alike = [name for name in list_folders(parent) if kind_of(name)]
             if len(alike) > 1:
                 fix = f"{fix}; if {few(alike)} are classes, rename these folders"
     elif not classes:
-        problem, fix = f"{place} contains no class folders", layout
+        problem, fix = f"{folder} contains no class folders", layout
     elif not counts.all():
-        empty = place / classes[int(np.argmin(counts))]
+        empty = folder / classes[int(np.argmin(counts))]
         problem = f"{empty} contains no images"
         fix = "add images or remove the folder, which would count as a class"
         if {*classes} == {"images", "labels"}:
             fix = "this is for object detection; export the data with a folder for each class"
         fix = how_to_convert(list_images(empty)[1]) or _look_inside(empty) or fix
     elif len(classes) == 1:
-        problem = f"{place} holds one class only, {classes[0]!r}"
+        problem = f"{folder} holds one class only, {classes[0]!r}"
         fix = "lay the images out with a folder for each class, and give their parent folder"
-        fix = _look_inside(place / classes[0]) or fix
-    elif around := [name for name in classes if _holds_data_set(place / name)]:
-        problem = f"{place / around[0]} holds a data set, not a class"
-        fix = _look_inside(place / around[0])
+        fix = _look_inside(folder / classes[0]) or fix
+    elif around := [name for name in classes if _holds_data_set(folder / name)]:
+        problem = f"{folder / around[0]} holds a data set, not a class"
+        fix = _look_inside(folder / around[0])
     else:
         return
     raise ValueError(f"data_dir: {problem}; {fix}")
 
 
-def _holds_data_set(place: Path) -> bool:
-    """Return whether all folders in `place` have names of halves, of which one trains."""
-    kinds = {kind_of(name) for name in list_folders(place)}
+def _holds_data_set(folder: Path) -> bool:
+    """Return whether all folders in `folder` have names of halves, of which one trains."""
+    kinds = {kind_of(name) for name in list_folders(folder)}
     return "training" in kinds and not kinds.isdisjoint(("validation", "test")) and "" not in kinds
 
 
@@ -195,29 +195,29 @@ def _look_inside(folder: Path) -> str:
 
 
 def _list_labelled(
-    root: Path, place: Path, classes: Sequence[str], source: str
+    root: Path, folder: Path, classes: Sequence[str], source: str
 ) -> tuple[FileSplit, Sequence[str], list[str]]:
-    """Return the images in the class folders of `enter(place)`, the classes, and notes.
+    """Return the images in the class folders of `enter(folder)`, the classes, and notes.
 
-    `source` names what has `classes`. If `classes` is empty, all folders in `place` are classes.
+    `source` names what has `classes`. If `classes` is empty, all folders in `folder` are classes.
     Without folders, the images are ImageNet's.
     """
-    entered = enter(place, classes)
+    entered = enter(folder, classes)
     folders = list_folders(entered)
-    if entered != place and not folders and not kind_of(entered.name):  # a class without others
+    if entered != folder and not folders and not kind_of(entered.name):  # a class without others
         entered, folders = entered.parent, [entered.name]
-    place = entered
+    folder = entered
     if not folders:
-        return list_flat_val(root, place, classes)
+        return list_flat_val(root, folder, classes)
     classes = classes or folders
     find = number_classes(classes)
     labels = {name: label for name in folders if (label := find(name)) is not None}
     if unknown := [name for name in folders if name not in labels]:
-        other = place / unknown[0]
-        fix = _look_inside(other) if _holds_data_set(other) else closest(unknown[0], classes)
-        problem = f"{other} exists, but {unknown[0]} is no class of {source}"
+        extra = folder / unknown[0]
+        fix = _look_inside(extra) if _holds_data_set(extra) else closest(unknown[0], classes)
+        problem = f"{extra} exists, but {unknown[0]} is no class of {source}"
         raise ValueError(f"data_dir: {problem}; {fix}")
-    split, notes = _list_classes(place, labels)
+    split, notes = _list_classes(folder, labels)
     return split, classes, notes
 
 

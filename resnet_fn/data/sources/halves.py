@@ -43,21 +43,21 @@ def kind_of(name: str) -> str:
     return _KIND_OF[match[1]] if match else ""
 
 
-def enter(place: Path, classes: Collection[str] = ()) -> Path:
-    """Return the folder that an archive added inside `place`, as seg_train/seg_train, or `place`.
+def enter(folder: Path, classes: Collection[str] = ()) -> Path:
+    """Return the folder that an archive added inside `folder`, as seg_train/seg_train, or `folder`.
 
-    The added folder is the only one in `place`, which holds no images. The folder's name is not in
+    The added folder is the only one in `folder`, which holds no images. The folder's name is not in
     `classes`. If `classes` is empty, the folder must hold folders.
     """
     known = {composed(name) for name in classes}
-    while not list_loose_images(place):
-        inner = list_folders(place)
+    while not list_loose_images(folder):
+        inner = list_folders(folder)
         if len(inner) != 1 or composed(inner[0]) in known:
             break
-        if not known and not list_folders(place / inner[0]):
+        if not known and not list_folders(folder / inner[0]):
             break
-        place = place / inner[0]
-    return place
+        folder = folder / inner[0]
+    return folder
 
 
 def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
@@ -79,7 +79,7 @@ def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
     named = _sorted_by_kind(root, folders)
     halves: dict[str, list[Path]] = {}
     for kind in _NAMES:
-        halves[kind] = [place for place in named[kind] if _holds_classes(place)]
+        halves[kind] = [folder for folder in named[kind] if _holds_classes(folder)]
     if known and root / "val" in halves["validation"]:
         halves["validation"] = [root / "val"]
     if known and list_folders(root / "train") == sorted(known):
@@ -92,17 +92,17 @@ def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
         train = enter(train, known)
         classes = list_folders(train)
     known = known or classes
-    flat = [place for place in named["validation"] if has_images(place)]
+    flat = [folder for folder in named["validation"] if has_images(folder)]
     validation = _only("validation", halves["validation"] or flat or named["validation"][:1])
-    tests = [place for place in named["test"] if has_images(place)]
+    tests = [folder for folder in named["test"] if has_images(folder)]
     notes = []
-    for place in named["unlabelled"]:
-        if has_images(place):
-            notes.append(how_to_use(place, known))
-    for place in named[""]:
-        if has_images(place):
+    for folder in named["unlabelled"]:
+        if has_images(folder):
+            notes.append(how_to_use(folder, known))
+    for folder in named[""]:
+        if has_images(folder):
             reason = "its name is of no training, validation or test folder"
-            notes.append(f"{place} is not used: {reason}")
+            notes.append(f"{folder} is not used: {reason}")
     return Halves(
         train=train,
         classes=tuple(classes),
@@ -112,14 +112,14 @@ def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
     )
 
 
-def how_to_use(place: Path, classes: Collection[str]) -> str:
+def how_to_use(folder: Path, classes: Collection[str]) -> str:
     """Return a line with the command for a folder that is not used in training."""
-    folder = shlex.quote(str(place))
-    if list_folders(enter(place, classes)):
-        command = as_typed(f"python -m resnet_fn.evaluate RUN --data-dir {folder}")
-        return f"{place} is not used in training; to score it afterwards: {command}"
-    command = as_typed(f"python -m resnet_fn.predict RUN {folder}")
-    reason = f"{place} is not used in training, because it has no class folders"
+    quoted = shlex.quote(str(folder))
+    if list_folders(enter(folder, classes)):
+        command = as_typed(f"python -m resnet_fn.evaluate RUN --data-dir {quoted}")
+        return f"{folder} is not used in training; to score it afterwards: {command}"
+    command = as_typed(f"python -m resnet_fn.predict RUN {quoted}")
+    reason = f"{folder} is not used in training, because it has no class folders"
     return f"{reason}; to classify its images: {command}"
 
 
@@ -132,14 +132,14 @@ def _beside_classes(root: Path, folders: Sequence[str], named: _Places) -> Halve
     classes = list(folders)
     notes = []
     for kind, places in beside.items():
-        for place in named[kind]:
-            inner = {*list_folders(enter(place, folders))}
-            names = {*folders} - {place.name}
+        for folder in named[kind]:
+            inner = {*list_folders(enter(folder, folders))}
+            names = {*folders} - {folder.name}
             if kind in ("validation", "test") and inner and inner <= names:
-                places.append(place)
-                classes.remove(place.name)
+                places.append(folder)
+                classes.remove(folder.name)
                 continue
-            problem = f"{place} counts as a class, because folders beside it hold images"
+            problem = f"{folder} counts as a class, because folders beside it hold images"
             fix = f"if it is the {kind} folder, move it out of {root}"
             notes.append(f"warning: {problem}; {fix}")
     return Halves(
@@ -170,30 +170,30 @@ def _are_halves(named: _Places, candidates: Sequence[Path]) -> bool:
     if not named["training"] and not scored:
         return False
     for train in candidates:
-        if any(_fits(place, train) for place in scored):
+        if any(_fits(folder, train) for folder in scored):
             return True
-    return not any(has_images(place) for place in named[""])
+    return not any(has_images(folder) for folder in named[""])
 
 
-def _holds_classes(place: Path) -> bool:
-    return any(has_images(place / name) for name in list_folders(place))
+def _holds_classes(folder: Path) -> bool:
+    return any(has_images(folder / name) for name in list_folders(folder))
 
 
-def _fits(place: Path, train: Path) -> bool:
-    """Return whether `place` can hold images of the classes in `train`.
+def _fits(folder: Path, train: Path) -> bool:
+    """Return whether `folder` can hold images of the classes in `train`.
 
-    They have a class in common, or `place` holds only images and `train` only folders.
+    They have a class in common, or `folder` holds only images and `train` only folders.
     """
     classes = {composed(name) for name in list_folders(enter(train))}
-    inner = list_folders(enter(place, classes))
+    inner = list_folders(enter(folder, classes))
     if not inner:
-        return has_images(place) and not list_loose_images(train)
+        return has_images(folder) and not list_loose_images(train)
     return any(composed(name) in classes for name in inner)
 
 
-def _only(kind: str, places: Sequence[Path]) -> Path | None:
-    if len(places) > 1:
-        names = " and ".join(map(str, places))
+def _only(kind: str, folders: Sequence[Path]) -> Path | None:
+    if len(folders) > 1:
+        names = " and ".join(map(str, folders))
         fix = "rename or move all except one"
         raise ValueError(f"data_dir: {names} can each be the {kind} folder; {fix}")
-    return places[0] if places else None
+    return folders[0] if folders else None

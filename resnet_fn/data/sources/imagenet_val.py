@@ -16,7 +16,7 @@ from resnet_fn.data.sources.files import (
 )
 
 _TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
-_PLACES = (  # where the development kit's files are, seen from the data set's folder
+_FOLDERS = (  # where the development kit's files are, seen from the data set's folder
     "",
     "val",
     "data",
@@ -30,26 +30,26 @@ _CLASSES = 1000  # numbers above are of categories that contain classes
 
 def list_flat_val(
     root: Path,
-    place: Path,
+    folder: Path,
     classes: Sequence[str] = (),
 ) -> tuple[FileSplit, Sequence[str], list[str]]:
-    """Return ImageNet's images in `place` with official labels, the classes, and notes.
+    """Return ImageNet's images in `folder` with official labels, the classes, and notes.
 
     ILSVRC2012_validation_ground_truth.txt has a number 1..1000 for each image, in the order of the
     file names. The file meta.mat maps each number to a class folder, because numbers are not in the
     alphabetical order of folders. Both files are looked for in `root`. If `classes` is empty, the
     classes are those of meta.mat.
     """
-    names, left_out = list_images(place)
+    names, left_out = list_images(folder)
     if not names:
-        fix = how_to_convert(left_out) or f"fill it with {place.name}/CLASS/*.JPEG, or remove it"
-        raise ValueError(f"{place}: holds neither class folders nor images; {fix}")
+        fix = how_to_convert(left_out) or f"fill it with {folder.name}/CLASS/*.JPEG, or remove it"
+        raise ValueError(f"{folder}: holds neither class folders nor images; {fix}")
     truth, meta = _find_file(root, _TRUTH), _find_file(root, _META)
     if truth is None or meta is None:
         missing = _TRUTH if truth is None else _META
         kit = "ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download)"
         fix = f"sort the images into class folders, or extract {missing} from {kit} into {root}"
-        raise ValueError(f"{place}: has no class folders; {fix}")
+        raise ValueError(f"{folder}: has no class folders; {fix}")
     from scipy.io import loadmat  # a dependency of MindSpore
 
     file = truth
@@ -62,7 +62,7 @@ def list_flat_val(
         fix = "extract the development kit again"
         raise ValueError(f"{file}: is damaged ({first_line(error)}); {fix}") from None
     if len(numbers) != len(names):
-        problem = f"has {len(numbers)} lines for {len(names)} images in {place}"
+        problem = f"has {len(numbers)} lines for {len(names)} images in {folder}"
         raise ValueError(f"{truth}: {problem}; the numbers must be equal")
     if not classes:
         classes = sorted(name for number, name in folders.items() if number <= _CLASSES)
@@ -74,10 +74,12 @@ def list_flat_val(
             problem = f"train has no folder for number {number} ({name or 'unknown'})"
             raise ValueError(f"{truth}: {problem}; add the folder to train")
         labels.append(label_of[name])
-    split = FileSplit(str(place), tuple(names), np.array(labels, np.int32))
-    notes = describe_left_out(place, left_out)
+    split = FileSplit(str(folder), tuple(names), np.array(labels, np.int32))
+    notes = describe_left_out(folder, left_out)
     return split, classes, notes
 
 
 def _find_file(root: Path, name: str) -> Path | None:
-    return next((root / place / name for place in _PLACES if (root / place / name).is_file()), None)
+    return next(
+        (root / folder / name for folder in _FOLDERS if (root / folder / name).is_file()), None
+    )

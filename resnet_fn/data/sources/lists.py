@@ -50,8 +50,8 @@ class ImageList:
         keys = (hash(os.path.normpath(path)) for path in self.paths)
         return np.fromiter(keys, np.int64, len(self))
 
-    def place(self, row: int) -> str:
-        """Return the place of a row, for example "train.txt line 3"."""
+    def line_of(self, row: int) -> str:
+        """Return the line of a row, for example "train.txt line 3"."""
         return f"{self.file} line {self.lines[row]}"
 
 
@@ -119,9 +119,9 @@ def _labels(images: ImageList, classes: Sequence[str], source: str, several: boo
         numbers.append([number for name in names if (number := find(name)) is not None])
         if len(numbers[-1]) < len(names):
             unknown = next(name for name in names if find(name) is None)
-            place = images.place(int(np.argmax(images.kind == kind)))
+            line = images.line_of(int(np.argmax(images.kind == kind)))
             fix = closest(unknown, classes)
-            raise ValueError(f"{place}: {unknown!r} is not a class of {source}; {fix}")
+            raise ValueError(f"{line}: {unknown!r} is not a class of {source}; {fix}")
     if not several:
         return np.array(numbers, np.int32).reshape(-1)[images.kind]
     labels = np.zeros((len(images), len(classes)), np.float32)
@@ -146,8 +146,8 @@ def _notes(
         for images in (train, val):
             of_kind = np.array([min(len(names), 2) for names in images.kinds], int)
             counts += np.bincount(of_kind[images.kind], minlength=3)
-        none, one, more = counts
-        yield f"classes     {none:,} images have none, {one:,} one, {more:,} several"
+        none, single, more = counts
+        yield f"classes     {none:,} images have none, {single:,} one, {more:,} several"
     elif joined := next((name for name in classes if ";" in name), ""):
         fix = "for images of several classes, give --multi-label"
         yield f"warning: {joined!r} is one class here; {fix}"
@@ -248,13 +248,15 @@ def _check_contradictions(images: ImageList, several: bool) -> None:
     repeats = np.flatnonzero(keys[1:] == keys[:-1]) + 1
     later, first = order[repeats], order[np.searchsorted(keys, keys[repeats])]
     differ = images.kind[later] != images.kind[first]
-    for row, other in sorted(zip(later[differ].tolist(), first[differ].tolist(), strict=True)):
+    for row, first_row in sorted(zip(later[differ].tolist(), first[differ].tolist(), strict=True)):
         path = images.paths[row]
-        if os.path.normpath(path) == os.path.normpath(images.paths[other]):
-            now, before = (";".join(images.kinds[images.kind[place]]) for place in (row, other))
+        if os.path.normpath(path) == os.path.normpath(images.paths[first_row]):
+            now, before = (
+                ";".join(images.kinds[images.kind[number]]) for number in (row, first_row)
+            )
             fix = "write both on one line, with ;" if several else "keep one line"
-            fault = f"{path} has class {now!r}, but line {images.lines[other]} has {before!r}"
-            raise ValueError(f"{images.place(row)}: {fault}; {fix}")
+            fault = f"{path} has class {now!r}, but line {images.lines[first_row]} has {before!r}"
+            raise ValueError(f"{images.line_of(row)}: {fault}; {fix}")
 
 
 def _check_exists(images: ImageList, data_dir: str) -> None:
@@ -267,7 +269,7 @@ def _check_exists(images: ImageList, data_dir: str) -> None:
     else:
         begin = "paths are relative to --data-dir, so give the folder that they begin at"
         fix = near_path(path, begin)
-    raise ValueError(f"{images.place(0)}: {path} does not exist; {fix}")
+    raise ValueError(f"{images.line_of(0)}: {path} does not exist; {fix}")
 
 
 def _sorted_classes(labels: Iterable[str]) -> tuple[str, ...]:

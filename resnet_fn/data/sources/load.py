@@ -235,17 +235,17 @@ def _per_channel(name: str, values: tuple[float, ...], spec: InputSpec) -> tuple
     """Return the setting `name` of a recipe for each channel, or the data set's own values if it is
     empty.
     """
-    own: tuple[float, ...] = getattr(spec, name)
-    if len(values) in (0, len(own)):
-        return values or own
+    of_data_set: tuple[float, ...] = getattr(spec, name)
+    if len(values) in (0, len(of_data_set)):
+        return values or of_data_set
     if len(values) == 1:
-        return values * len(own)
-    given = ",".join(f"{value:g}" for value in values)
+        return values * len(of_data_set)
+    values_text = ",".join(f"{value:g}" for value in values)
     problem = (
         f"has {len(values)} values, but the images of {spec.name} have {spec.channels} channel"
     )
     fix = "give one value for each channel, or weights for such images"
-    raise ValueError(f"{name}: {given} {problem}{'s' * (spec.channels > 1)}; {fix}")
+    raise ValueError(f"{name}: {values_text} {problem}{'s' * (spec.channels > 1)}; {fix}")
 
 
 def _describe_earlier(dataset: DataSet, run: Path, same_set: bool) -> list[str]:
@@ -265,8 +265,8 @@ def _scores_other_folder(
 ) -> bool:
     """Return whether `data_dir` is to be scored without the lists that the net was trained on."""
     stored = trained_on.val_list or trained_on.train_list
-    given = options.train_list or options.val_list
-    if "train" in splits or given or not stored or recipe.multi_label:
+    list_file = options.train_list or options.val_list
+    if "train" in splits or list_file or not stored or recipe.multi_label:
         return False
     is_same = os.path.realpath(data_dir) == os.path.realpath(trained_on.data_dir)
     return not is_same and not fits_folder(stored, data_dir)

@@ -51,10 +51,10 @@ class Names(Sequence[str]):
 
     def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
         if isinstance(index, slice):
-            return tuple(self[place] for place in range(*index.indices(len(self))))
-        place = range(len(self))[index]
-        start = self._ends[place - 1] + 1 if place else 0
-        return self._bytes[start : self._ends[place]].decode("utf-8", "surrogateescape")
+            return tuple(self[number] for number in range(*index.indices(len(self))))
+        number = range(len(self))[index]
+        start = self._ends[number - 1] + 1 if number else 0
+        return self._bytes[start : self._ends[number]].decode("utf-8", "surrogateescape")
 
     def __iter__(self) -> Iterator[str]:
         start = 0

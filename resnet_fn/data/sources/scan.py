@@ -145,7 +145,7 @@ def scan_files(
                     faults[index] = examined.fault
             bar.update(len(part))
     if workers.size > 1:
-        sizes = exchange_numbers(sizes, workers)  # each size is zero on all ranks except one
+        sizes = exchange_numbers(sizes, workers)  # each size is zero on all workers except one
         prints = exchange_numbers(prints, workers) if decode else prints
         for text in gather_texts(json.dumps(list(faults.items())), workers):
             faults.update(json.loads(text))

@@ -92,12 +92,12 @@ def _keep(
 ) -> tuple[np.ndarray, list[str]]:
     """Return a mask of the validation files, bool [N], and lines about them, for `rule.run`."""
     assert rule.run
-    place, count = rule.run / VALIDATION, len(contents.validation)
+    path, count = rule.run / VALIDATION, len(contents.validation)
     kept = find_kept(files, contents, rule.exact)
     by_contents = rule.exact and not rule.same_folder
     there = kept.recognised if by_contents else count - len(kept.missing)
     if not there or (not rule.same_folder and 2 * there < count):
-        lost = f"{count - there} of the {count} images that {place} lists"
+        lost = f"{count - there} of the {count} images that {path} lists"
         absent = f"{lost} are not in {files.root}"
         if rule.exact:
             fix = "put them back, or start another run"
@@ -111,21 +111,21 @@ def _keep(
         if not contents.are_known:
             sides = _new_classes(files.labels, sides)
         held = hold_out(groups, files.labels, share, rule.seed, sides)
-    return held, _describe(kept, held, place, count, rule.exact)
+    return held, _describe(kept, held, path, count, rule.exact)
 
 
-def _describe(kept: Kept, held: np.ndarray, place: Path, count: int, exact: bool) -> list[str]:
+def _describe(kept: Kept, held: np.ndarray, path: Path, count: int, exact: bool) -> list[str]:
     notes = []
     if kept.missing:
-        lost = f"{len(kept.missing)} of the {count} validation images that {place} lists"
+        lost = f"{len(kept.missing)} of the {count} validation images that {path} lists"
         notes.append(f"warning: {lost} are missing: {few(kept.missing)}")
     if kept.moved:
         verb = "has" if kept.moved == 1 else "have"
-        moved = f"{counted(kept.moved, 'validation image')} of {place}"
+        moved = f"{counted(kept.moved, 'validation image')} of {path}"
         notes.append(f"{moved} {verb} another path or class now")
     if not exact:
         new = int((held & (kept.sides == 0)).sum())
-        again = f"the {int(held.sum()) - new} validation images of {place} validate again"
+        again = f"the {int(held.sum()) - new} validation images of {path} validate again"
         notes.append(f"{again}, and {new} new images join them" if new else again)
     return notes
 

@@ -16,10 +16,20 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import Rounding
-from resnet_fn.parity.trace.difference import UNDECIDED, Difference, difference, norm
-from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR, SIGMAS
-from resnet_fn.parity.trace.stages import ArrayId, Key
+from resnet_fn.parity.trace.data import Drop, Rounding
+from resnet_fn.parity.trace.difference import (
+    DIFFERS,
+    KERNELS_OF_PORT,
+    OTHER_SHAPE,
+    TIES,
+    Difference,
+    difference,
+    norm,
+    without_large,
+)
+from resnet_fn.parity.trace.limits import CEILING, REPEATS, ROUNDING_FACTOR
+from resnet_fn.parity.trace.stages import EVAL_FORWARD, LOSS, TRAJECTORY, ArrayId, Key
+from resnet_fn.parity.trace.stages import OUTPUTS as OUTPUTS_OF_UPDATES
 from resnet_fn.parity.trace.tree import Arrays
 
 EQUAL = 0.0
@@ -42,9 +52,19 @@ SETTINGS = 1e-6
 MOST_IN_MEDIAN = 1e-4
 """Arrays with more rounding than this do not count in the stage's median. docs/parity.md#median"""
 
+NO_GRADIENT = 1e-6
+"""Where the reference's gradient is None, the port's may be this fraction of the largest gradient in
+the layer. docs/parity.md#no-gradient
+"""
+
 UNSURE_SHARE, UNSURE_SIZE = 0.01, 1e-6
 """A gradient's element is only rounding if both sides differ by more than the first fraction of the
 element, or if the element is at most the second fraction of the largest. docs/parity.md#adam
+"""
+
+TIE_FACTOR = 2.0
+"""An array may be apart by so many times its change where all ties of functions are decided
+otherwise: some ties alone may change it more than all. docs/parity.md#ties
 """
 
 HALF_A_UNIT = 2.0**-24
@@ -71,14 +91,35 @@ CHANCE = 1e-5
 docs/parity.md#initial-values
 """
 
+MOST_BY_CHANCE = 1e-9
+"""Rows that are constant by chance have at least this probability. docs/parity.md#initial-values
+"""
+
 ORTHOGONAL = 1e-4
 """The largest cosine of two orthogonal rows. docs/parity.md#initial-values"""
+
+CHANGING_SHARE = 0.01
+"""With a larger fraction of integers that change by rounding, an array is undecided.
+docs/parity.md#integers
+"""
 
 KERNELS, UNSEEN_KERNELS = 1e-3, 5e-5
 """Up to these relative errors on changed inputs, MindSpore's kernels of tanh and elu may be the
 cause: in a layer with such a kernel, or where such a function may run outside of layers.
 docs/parity.md#what-the-batches-do-not-show
 """
+
+LEAST_RESPONSE = 0.03
+"""Means of outputs under dropout differ if they are apart by this part of the larger one, and by
+`STANDARD_ERRORS`. docs/parity.md#what-is-random
+"""
+
+_DRAWS = 3
+"""The fewest numbers of a mask that is measured on ones, which have so many channels or more
+samples. docs/parity.md#what-is-random"""
+
+TOO_SMALL = "too small for float32"
+"""Why a change decides nothing: its weight's last place hides it. docs/parity.md#units"""
 
 MASK_SCALE = 1e-4
 """The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
@@ -90,26 +131,59 @@ class Allowed(NamedTuple):
     tolerance: float  # a relative error that passes whatever the rounding
     rounding: float = 0.0  # the reference's relative rounding; a multiple of it passes
     why: str = ""  # the rule that gives the larger bound
+    # the rounding of the numbers that are compared apart, if it is another
+    large: float | None = None
 
     def compare(self, array: ArrayId | str, port: object, reference: object) -> Difference:
         """Compare two arrays of one shape with this bound."""
         return difference(array, port, reference, *self)
 
 
-def larger_bound(tolerance: float, roundings: Mapping[str, float], reason: str = "") -> Allowed:
+def larger_bound(
+    tolerance: float,
+    roundings: Mapping[str, float],
+    reason: str = "",
+    large: float | None = None,
+) -> Allowed:
     """Return what a tolerance, and the largest of several roundings by reason, allow.
 
-    `reason` names the tolerance's rule, if it is not the stage's tolerance.
+    `reason` names the tolerance's rule, if it is not the stage's tolerance. `large` is the measured
+    rounding of the array's large numbers.
     """
     why, rounding = max(roundings.items(), key=lambda one: one[1])
     if ROUNDING_FACTOR * rounding <= tolerance:
         why = reason or within(tolerance).why
-    return Allowed(tolerance, rounding, why)
+    if large is not None:
+        large = max({**roundings, "measured rounding": large}.values())
+    return Allowed(tolerance, rounding, why, large)
 
 
 def within(tolerance: float) -> Allowed:
     """Return a bound without rounding: a tolerance, or equality."""
     return Allowed(tolerance, 0.0, "tolerance" if tolerance else "equal")
+
+
+def exactly(
+    array: ArrayId | str, port: np.ndarray, reference: np.ndarray, changing: np.ndarray | None
+) -> Difference:
+    """Compare integers or booleans by value, whatever their width.
+
+    `changing` marks the elements that change by the reference's own rounding. They are excused,
+    unless there are too many to decide anything.
+    """
+    equal = within(EQUAL).compare(array, port, reference)
+    if changing is None or equal.verdict != DIFFERS:
+        return equal
+    count = int(changing.sum())
+    apart = int((port != reference).sum())
+    if count > CHANGING_SHARE * changing.size:
+        words = f"{count} of {changing.size} integers change by the reference's own rounding"
+        unsure = words if apart <= ROUNDING_FACTOR * count else ""
+        return dataclasses.replace(equal, unsure=unsure)
+    excused = int((changing & (port != reference)).sum())
+    item = within(EQUAL).compare(array, np.where(changing, reference, port), reference)
+    words = f"{excused} of {changing.size} integers excused, which change by rounding"
+    return dataclasses.replace(item, why=words)
 
 
 def rounding_of(
@@ -165,25 +239,22 @@ def unsure_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool
     return small | (np.abs(port - reference) > UNSURE_SHARE * size) | only_rounding
 
 
-def part_of_stage(item: Difference, size: float, whole: float, rounding: float) -> Difference:
+def part_of_stage(item: Difference, off: float, whole: float, rounding: float) -> Difference:
     """Return the difference of an array that is only rounding, as a part of the whole stage.
 
-    Such an array only needs to be small. `size` and `whole` are the norms of the array and the
-    stage.
+    Such an array only needs to be small. `off` is the norm of the error, and `whole` the norm of
+    the stage.
     """
-    relative = item.relative * size / (whole or 1.0)
+    relative = off / (whole or 1.0)
     return dataclasses.replace(
         item, relative=relative, rounding=rounding, why="only rounding: a part of the stage"
     )
 
 
-def unit_of_stage(item: Difference, unit: float, size: float, whole: float) -> Difference:
+def unit_of_stage(item: Difference, part: float) -> Difference:
     """Return the difference of a change that its weight's last place hides, as a part of all
-    changes.
+    changes. `part` is the change's norm as a fraction of that of all changes.
     """
-    if not (item.verdict == UNDECIDED and ROUNDING_FACTOR * unit > CEILING * size and whole):
-        return item
-    part = size / whole
     return dataclasses.replace(
         item,
         relative=item.relative * part,
@@ -193,22 +264,60 @@ def unit_of_stage(item: Difference, unit: float, size: float, whole: float) -> D
     )
 
 
+def part_of_value(item: Difference, part: float, tolerance: float) -> Difference:
+    """Return the difference of a change that is mostly rounding, as a part of the value.
+
+    `part` is the change's norm as a fraction of the value's, and `tolerance` that of the value. If
+    it is 0, values are not compared.
+    """
+    if not tolerance:
+        return item
+    return dataclasses.replace(
+        item,
+        relative=item.relative * part,
+        rounding=item.rounding * part,
+        tolerance=tolerance,
+        why="measured rounding, as a part of the value",
+    )
+
+
+def zero_in_reference(item: Difference) -> Difference:
+    """Return the difference of an array that should be zero: all of it is wrong, however small."""
+    return dataclasses.replace(
+        item, relative=1.0, rounding=0.0, tolerance=0.0, why="zero in the reference"
+    )
+
+
 def by_random_walk(updates: int, weights: np.ndarray, change: np.ndarray) -> Allowed:
     """Return the bound of a change by the optimizer alone.
 
     Each update rounds a weight to float32; the errors add up as in a random walk.
     """
-    error = float(updates) ** 0.5 * HALF_A_UNIT * norm(weights) / (norm(change) or 1.0)
+    size = norm(without_large(change)) or 1.0
+    error = float(updates) ** 0.5 * HALF_A_UNIT * norm(weights) / size
     return larger_bound(CHANGES, {"random walk of weights": min(error, CEILING)})
 
 
-def by_cancellation(largest: float, factor: float, loss: float) -> Allowed:
-    """Return the bound of a loss alone of outputs up to `largest` · `factor`.
+def by_kernels(error: float) -> float:
+    """Return the rounding that lets an array pass which the port's kernels move by `error`.
+
+    The array may be apart by twice that: by the kernels' error and what is left of the tolerance.
+    """
+    return 2 * error / ROUNDING_FACTOR
+
+
+def by_cancellation(largest: float, factor: float, loss: float, kernels: float) -> Allowed:
+    """Return the bound of a loss alone of outputs up to `largest` · `factor`, of which the port's
+    kernels move the loss by the relative error `kernels`.
 
     Where large numbers cancel, the small result keeps the rounding of the large ones.
     """
     error = CANCELLATION * largest * factor / (abs(loss) or 1.0)
-    return larger_bound(OUTPUTS, {"cancellation of outputs": min(error, CEILING)})
+    roundings = {
+        "cancellation of outputs": min(error, CEILING),
+        KERNELS_OF_PORT: by_kernels(kernels),
+    }
+    return larger_bound(OUTPUTS, roundings)
 
 
 def by_units_in_the_last_place(
@@ -234,20 +343,91 @@ def with_flipped_ties(measured: Rounding, flipped: Rounding) -> Rounding:
     }
 
 
-def of_other_shape(array: ArrayId, port: np.ndarray, reference: np.ndarray) -> Difference:
-    """Return the difference of two outputs whose shapes differ: nothing is allowed."""
+def with_ties(measured: Rounding, ties: Rounding, forward_differs: bool) -> Rounding:
+    """Return the larger rounding of each array: as measured, or what allows the change by ties of
+    functions.
+
+    Outputs are compared element by element instead (`apart_from_ties`). Losses count only if
+    outputs differ: with equal outputs, both sides have decided alike.
+    """
+    of_outputs = {LOSS.name, OUTPUTS_OF_UPDATES.name, TRAJECTORY.name}
+    kept = {EVAL_FORWARD.name} | (set() if forward_differs else of_outputs)
+    lent = TIE_FACTOR / ROUNDING_FACTOR
+    return {
+        stage: errors
+        if stage.name in kept
+        else {
+            name: max(error, lent * ties.get(stage, {}).get(name, 0.0))
+            for name, error in errors.items()
+        }
+        for stage, errors in measured.items()
+    }
+
+
+def apart_from_ties(
+    bound: Allowed, item: Difference, port: np.ndarray, reference: np.ndarray, flipped: np.ndarray
+) -> Difference:
+    """Return the difference of outputs without what ties explain.
+
+    Each element may be apart by `TIE_FACTOR` times its change where all ties are decided otherwise
+    (`flipped`). Elements without a tie have no such allowance.
+    """
+    if flipped.shape != reference.shape:
+        return item
+    equal = (port == reference) | (np.isnan(port) & np.isnan(reference))
+    with np.errstate(invalid="ignore"):  # of equal infinities
+        off = np.where(equal, 0.0, np.subtract(port, reference, dtype=np.float64))
+        moved = TIE_FACTOR * np.abs(np.subtract(flipped, reference, dtype=np.float64))
+    left = np.sign(off) * np.maximum(np.abs(off) - np.nan_to_num(moved, posinf=0.0), 0.0)
+    rest = bound.compare(item.id, np.where(left, reference + left, reference), reference)
+    return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=TIES)
+
+
+def of_other_shape(
+    array: ArrayId, port: np.ndarray, reference: np.ndarray, rounding: float
+) -> Difference:
+    """Return the difference of two outputs whose shapes differ: nothing is allowed.
+
+    It is undecided if the reference's shape depends on rounding, which is infinite then.
+    """
     sizes = float(port.size), float(reference.size)
-    return Difference(array, math.inf, math.inf, 0.0, *sizes, (), 0.0, OUTPUTS, "tolerance")
+    unsure = "its shape depends on rounding" if math.isinf(rounding) else ""
+    given = (*sizes, (), rounding, OUTPUTS, OTHER_SHAPE, unsure)
+    return Difference(array, math.inf, math.inf, 0.0, *given)
 
 
 def tie_width(outputs: Collection[Difference]) -> float:
-    """Return the distance from 0 within which rounding may change a ReLU input's sign, as a
-    fraction of its RMS.
+    """Return the error of the port's layers, in units of the reference's own rounding.
 
-    `outputs` are those of layers in training mode. A layer that overflows in float32 is no measure.
+    A ReLU's tie must be so many times as wide as in the reference. `outputs` are those of layers in
+    training mode. A layer that overflows in float32 is no measure.
     """
-    errors = [max(one.relative, one.rounding) for one in outputs if one.rounding < CEILING]
-    return SIGMAS * max(errors, default=0.0)
+    measured = (one for one in outputs if one.rounding < CEILING)
+    errors = [one.relative / max(one.rounding, HALF_A_UNIT) for one in measured]
+    return max([1.0, *errors])
+
+
+def never_varies(drop: Drop, other: Drop) -> bool:
+    """Return whether a dropout repeats in all runs and its counterpart does not, and chance does not
+    explain that. docs/parity.md#what-is-random
+    """
+    if drop.varies != 0 or not other.varies:
+        return False
+    rare = min(drop.share, 1 - drop.share)
+    if other.further >= drop.further:  # it did not stop at the first run that varied
+        rare = max(rare, other.varies / 2)
+    numbers = max(math.prod(drop.shape), math.prod(other.shape))  # the layer may have no mask
+    draws = min(numbers, _DRAWS)  # of each run
+    by_chance: float = (1 - rare) ** (drop.further * draws)
+    return by_chance <= REPEATS
+
+
+def are_apart(port: tuple[float, float], reference: tuple[float, float]) -> bool:
+    """Return whether two means, each with its standard error, differ by more than chance."""
+    apart = abs(port[0] - reference[0])
+    error = math.hypot(port[1], reference[1])
+    largest = max(abs(port[0]), abs(reference[0]))
+    return apart > max(STANDARD_ERRORS * error, LEAST_RESPONSE * largest)
 
 
 def mean_of_draws(count: int) -> float:
@@ -263,3 +443,43 @@ def deviation_of_draws(count: int) -> float:
 def kurtosis_of_draws(count: int) -> float:
     """Return the allowed difference of the kurtosis of two draws."""
     return STANDARD_ERRORS * math.sqrt(48 / count)
+
+
+def has_heavy_tails(count: int, kurtosis: float) -> bool:
+    """Return whether a draw's kurtosis is too large for a normal distribution."""
+    return kurtosis > 3 + STANDARD_ERRORS * math.sqrt(24 / count)
+
+
+def moments_of_heavy_tails(*draws: np.ndarray) -> tuple[float, float]:
+    """Return the allowed differences of standard deviation (as a fraction) and kurtosis of two
+    draws with heavy tails, whose standard errors are larger than a normal distribution's.
+    """
+    deviation = kurtosis = 0.0
+    for draw in draws:
+        centred = draw - draw.mean()
+        z = centred / centred.std()
+        squares = z * z
+        fourth = float(np.square(squares).mean())
+        deviation += (fourth - 1) / 4 / z.size
+        # how much each number changes the kurtosis
+        part = squares * squares - 2 * fourth * squares - 4 * float((squares * z).mean()) * z
+        kurtosis += float(part.var()) / z.size
+    return STANDARD_ERRORS * math.sqrt(deviation), STANDARD_ERRORS * math.sqrt(kurtosis)
+
+
+def without_tails(draw: np.ndarray) -> np.ndarray:
+    """Return a draw without its numbers furthest from the median.
+
+    As many large numbers as `STANDARD_ERRORS` squared may be in one draw and not in the other.
+    """
+    count = min(int(STANDARD_ERRORS**2), draw.size // 10)
+    places = np.argpartition(np.abs(draw - np.median(draw)), draw.size - count - 1)
+    return draw[places[: draw.size - count]]
+
+
+def distribution_of_draws(count: int) -> float:
+    """Return the allowed largest difference of the distribution functions of two draws.
+
+    By Kolmogorov and Smirnov, as probable as `STANDARD_ERRORS` of a normal distribution.
+    """
+    return math.sqrt(-math.log(math.erfc(STANDARD_ERRORS / 2**0.5) / 2) / count)

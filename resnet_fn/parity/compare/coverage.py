@@ -13,12 +13,25 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import few
+from resnet_fn.parity.compare import constants
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.probes import Probed
+from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Probe, Trace
+from resnet_fn.parity.trace.difference import UNDECIDED
 from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.probes import FACTORS, IDS, MASKS, NET, TOO_LARGE, is_mask
+from resnet_fn.parity.trace.probes import (
+    FACTORS,
+    FEWER_IDS,
+    IDS,
+    IN_TRAINING,
+    MASKS,
+    NET,
+    TOO_LARGE,
+    is_mask,
+    without_repetition,
+)
 from resnet_fn.parity.trace.tree import named_leaves
 
 NOT_COMPARED = "not compared: the choice and augmentation of samples; your conversion of weights; "
@@ -70,12 +83,14 @@ def coverage_of(
     reference: Trace,
     names: NameMap,
     layers: Sequence[LayerDifference],
+    stages: Sequence[Stage],
     probed: Probed,
     without_gradient: Collection[str],
 ) -> Coverage:
     """Return the coverage of a comparison.
 
-    `without_gradient` names the port's parameters without a gradient.
+    `without_gradient` names the port's parameters without a gradient, and `stages` has the stages of
+    the comparison.
     """
     shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
     for finding in probed.findings:
@@ -85,7 +100,8 @@ def coverage_of(
     mine = {*here.values()}
     others = {*there.values()}
     known = names.layers.keys()
-    seen = {here.get(one.name, one.name) for one in layers}
+    decided = [one for one in layers if one.output.verdict != UNDECIDED]
+    seen = {here.get(one.name, one.name) for one in decided}
     compared = seen & known
     probes = sum(map(len, shown.values()))
     many = _words_of_batches(reference)
@@ -97,7 +113,8 @@ def coverage_of(
     if clip:
         acted = sum(norm > clip for norm in norms)
         clipping = f"in {acted} of {len(norms)} updates"
-    lines = [*_of_layers(reference, names, shown)]
+    lines = [*_too_small(stages), *constants.lines(port, reference, names, stages)]
+    lines += _of_layers(reference, names, shown)
     if without_gradient:
         lines.append(f"without gradient: {few(sorted(without_gradient))}")
     if never:
@@ -107,6 +124,7 @@ def coverage_of(
     lines += _probes_left_out(port, reference, names, probed)
     if not probes:
         lines.append("other inputs: there are no probes")
+    lines += _masks_left_out(port, reference)
     facts = {
         "batches": many,
         "probes": {name or "the net": sorted(titles) for name, titles in shown.items()},
@@ -127,6 +145,14 @@ def coverage_of(
     return Coverage(words, lines, facts)
 
 
+def _too_small(stages: Sequence[Stage]) -> Iterator[str]:
+    """Yield a line for the arrays whose change float32 does not show in any stage."""
+    seen = {item.name for stage in stages for item in stage.differences if item.id.change}
+    hidden = dict.fromkeys(name for stage in stages for name in stage.too_small)
+    if left := [name for name in hidden if name not in seen]:
+        yield f"rate too small to see the change of {few(left)}"
+
+
 def _layer_names(trace: Trace) -> dict[str, str]:
     """Map the title of each execution of a layer to the layer's name."""
     executions = itertools.chain(*trace.layers.values())
@@ -145,7 +171,8 @@ def _never_called(trace: Trace, called: Collection[str]) -> list[str]:
     """Return the layers with parameters in which no recorded layer ran."""
     never = []
     prefixes = tuple(f"{one}." for one in called)
-    for owner in {name.rpartition(".")[0] for name in trace.run.start}:
+    saved = [name for name in trace.run.start if trace.buffers.get(name, True)]
+    for owner in {name.rpartition(".")[0] for name in saved}:
         path = f"{owner}."
         if owner and not path.startswith(prefixes):
             never.append(owner)
@@ -170,6 +197,16 @@ def _of_layers(reference: Trace, names: NameMap, shown: Mapping[str, set[str]]) 
     yield from _rows(reference, shown, by_reference)
 
 
+def _masks_left_out(port: Trace, reference: Trace) -> list[str]:
+    if not port.run.dropped or reference.run.dropped:
+        return []
+    left = few(port.unmasked)
+    return [
+        f"the places of dropout: the port has none for {left}, and the reference's trace has "
+        "the update with all masks alone (compare both nets in one process)"
+    ]
+
+
 def _probes_left_out(
     port: Trace, reference: Trace, names: NameMap, probed: Probed
 ) -> Iterator[str]:
@@ -177,7 +214,7 @@ def _probes_left_out(
     for title, why in probed.left_out.items():
         left.setdefault(why, []).append(title)
     for why, titles in left.items():
-        yield f"{', '.join(titles)}: {why}"
+        yield f"{', '.join(without_repetition(titles))}: {why}"
     large: set[str | None] = set()
     for name, probes in reference.probes.items():
         if _has_large_ones(probes):
@@ -222,15 +259,34 @@ def _of_inputs(reference: Trace, probes: set[str]) -> Iterator[str]:
     batches = reference.plan.batches
     for name, leaf in named_leaves(batches[0][0], "inputs").items():
         every = np.stack(_of_all_batches(reference, name))
-        if is_mask(name, leaf) and _is_constant(every) and MASKS not in probes:
-            yield f"{name}: always {every.flat[0]}"
+        if not _is_varied(name, leaf, probes):
+            if every.size and _is_constant(every):
+                yield f"{name}: always {every.flat[0]}"
+            elif leaf.ndim > 1 and _has_equal_samples(every):
+                yield f"{name}: the same in all samples"
         if _symmetric(every):
             yield f"{name}: always symmetric"
     start = reference.run.start
     for name in reference.constants:
-        if name in start and _symmetric(start[name]):
+        saved = reference.buffers.get(name, True)
+        if saved and name in start and _symmetric(start[name]):
             yield f"{name}: symmetric"
     yield from _missing_classes(reference)
+
+
+def _is_varied(name: str, leaf: np.ndarray, probes: set[str]) -> bool:
+    """Return whether probes of the net change this input, and not by a factor alone."""
+    if is_mask(name, leaf):
+        return MASKS in probes
+    single = {IDS, FEWER_IDS} & probes  # a net with one input
+    ends = f" ({name})"
+    return bool(single) or any(title.removesuffix(IN_TRAINING).endswith(ends) for title in probes)
+
+
+def _has_equal_samples(every: np.ndarray) -> bool:
+    """Return whether all samples [batches, n, …] are equal."""
+    samples = every.reshape(-1, *every.shape[2:])
+    return len(samples) > 1 and bool((samples == samples[:1]).all())
 
 
 def _missing_classes(reference: Trace) -> Iterator[str]:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, within
+from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, are_apart, never_varies, within
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import SKIPPED, Stage
+from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage
 from resnet_fn.parity.trace.data import Drop, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.masks import pair_drops
@@ -30,7 +30,8 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
     """Compare the probability, the mask's shape and the scale of each dropout in both nets."""
     if port.drops is None or reference.drops is None:
         missing = "one trace does not contain the net's dropout; record that trace again"
-        return Stage(DROPOUT, undecided=missing if port.drops or reference.drops else "")
+        undecided = missing if port.drops or reference.drops else ""
+        return Stage(DROPOUT, undecided=undecided, absent=Absent.NOT_IN_TASK)
     idle = [_idle_probabilities(side.drops or ()) for side in (port, reference)]
     differences: list[Difference] = []
     shares: list[str] = []
@@ -54,6 +55,8 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
         differences.append(item)
         if item.verdict == DIFFERS:
             shares.append(f"{title}: {_difference_of_shares(a, b)}")
+        elif words := own and other and _fault(own, other, names):
+            masks.append(f"{title}: {words}")
         elif not x.scale or not y.scale:
             by_share.append(title)
         elif words := _difference_of_masks(x, y):
@@ -65,7 +68,9 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
     if not masks and _may_be_functions(port, reference, differences):
         undecided = f"{'; '.join(shares)}; where p=0, a function call may apply this dropout"
     failed = "; ".join(masks)
-    return Stage(DROPOUT, differences, note, [*shares, *masks], failed, undecided)
+    hints = [*shares, *masks]
+    stage = Stage(DROPOUT, differences, note, hints, failed, undecided)
+    return dataclasses.replace(stage, absent=Absent.NOT_IN_TASK)
 
 
 def _idle_probabilities(drops: Sequence[Drop]) -> Counter[float]:
@@ -79,6 +84,36 @@ def _difference_of_shares(port: float, reference: float) -> str:
         keeps = f"nn.Dropout({reference:g}) keeps {reference:g} in MindSpore"
         words += f": {keeps}; write nn.Dropout(p={reference:g})"
     return words
+
+
+def _fault(port: Drop, reference: Drop, names: Mapping[str, str]) -> str:
+    """Return what is wrong with how the port drops, or an empty string."""
+    if port.error:
+        return f"it does not compile in the port ({port.error})"
+    if never_varies(port, reference):
+        return (
+            "drops the same in every call in the port: a condition leaves it out, or numbers of "
+            "NumPy or `random` are drawn once, when a function is compiled; draw with an "
+            "operation, such as ops.bernoulli"
+        )
+    if never_varies(reference, port):
+        return "drops the same in every call in the reference, but not in the port"
+    if {port.in_evaluation, reference.in_evaluation} == {True, False}:
+        side = "the port" if port.in_evaluation else "the reference"
+        return f"drops in evaluation mode, too, in {side} alone"
+    if (port.of or reference.of) and names.get(port.of) != reference.of:
+        return ""
+    for what, a, b in zip(_RESPONSES, port.response, reference.response, strict=False):
+        if are_apart(a, b):
+            side = f"{a[0]:.3g} in the port, {b[0]:.3g} in the reference"
+            return f"{what} of {port.of or 'the net'} is {side}, with this dropout alone"
+    return ""
+
+
+_RESPONSES = (
+    "the mean output, as a part of the output without dropout,",
+    "the mean square change of the output, as a part of the output's square,",
+)
 
 
 def _difference_of_masks(port: Drop, reference: Drop) -> str:
@@ -108,5 +143,5 @@ def _words(shape: tuple[int, ...]) -> str:
     if 1 not in axes:
         kind = "elements"
     elif axes == {1}:
-        kind = "samples"
+        kind = "samples" if shape[0] > 1 else "the whole batch"
     return f"{kind} (a mask {list(shape)})"

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,15 +12,22 @@ from resnet_fn.parity.compare.allowed import (
     CHANCE,
     CONSTANTS,
     EQUAL,
+    MOST_BY_CHANCE,
     ORTHOGONAL,
     deviation_of_draws,
+    distribution_of_draws,
+    has_heavy_tails,
     kurtosis_of_draws,
     mean_of_draws,
+    moments_of_heavy_tails,
     within,
+    without_tails,
 )
+from resnet_fn.parity.compare.clones import compare_clones
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
+from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.stages import INITIALISATION, ArrayId
 from resnet_fn.parity.trace.tree import Arrays
@@ -35,6 +42,8 @@ _FEW = 8  # with fewer elements only constants are compared
 # from so many elements on, the kurtosis distinguishes a uniform from a normal distribution
 _MANY = 1000
 
+_SORTED = 1 << 20  # of more numbers, only a part is sorted
+
 _LARGE = 512  # the most rows that are compared for orthogonality
 
 
@@ -45,7 +54,7 @@ class Initialisation(Rule):
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison of all builds or, without several builds, of both nets."""
         if not sides.initialisation:
-            return Stage(self.id, note="not asked for")
+            return not_in_task(self.id, "not asked for")
         port, names, builds = sides.port, sides.names, sides.builds
         initial = names.rename(sides.reference.initial)
         gradients, drawn = port.run.gradients, sides.random_arrays
@@ -58,7 +67,22 @@ class Initialisation(Rule):
             of_port.append({name: a[name] for name in compared})
             of_reference.append({name: b[name] for name in compared})
         seams = names.seams(sides.reference.initial)
-        return initial_stage(of_port, of_reference, seams)
+        stage = initial_stage(of_port, of_reference, seams)
+        shared = [*port.tied, *_of_one_source(compared, names)]
+        differences, hints = compare_clones(of_port[0], of_reference[0], shared)
+        return dataclasses.replace(
+            stage,
+            differences=[*stage.differences, *differences],
+            hints=[*stage.hints, *hints],
+        )
+
+
+def _of_one_source(arrays: Iterable[str], names: NameMap) -> list[list[str]]:
+    """Return groups of the port's arrays that are built from the same arrays of the reference."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in arrays:
+        groups.setdefault(names.sources(name), []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def initial_stage(
@@ -82,7 +106,13 @@ def initial_stage(
         items, words = _compare_builds(name, a, b, cuts)
         differences += items
         hints += words
-    return Stage(INITIALISATION, differences, hints=hints, overwritten=True)
+    return Stage(
+        INITIALISATION,
+        differences,
+        hints=hints,
+        overwritten=True,
+        absent=Absent.NOT_IN_TASK,  # nothing is trained or random
+    )
 
 
 def _stacked(name: str, builds: Sequence[Arrays]) -> np.ndarray:
@@ -193,13 +223,18 @@ def _blocks(
 
 
 def _is_orthogonal(array: np.ndarray) -> bool:
-    """Return whether all rows, or columns if fewer, are orthogonal in the first build.
+    """Return whether all rows, or columns if fewer, are orthogonal in each build.
 
     Shape: [rows, …, builds].
     """
     if array.ndim < 3:
         return False
-    matrix = array[..., 0].reshape(len(array), -1)
+    # of one build by chance, if most numbers are 0
+    return all(_has_orthogonal_rows(build) for build in np.moveaxis(array, -1, 0))
+
+
+def _has_orthogonal_rows(array: np.ndarray) -> bool:
+    matrix = array.reshape(len(array), -1)
     if len(matrix) > matrix.shape[1]:
         matrix = matrix.T
     count = len(matrix)
@@ -219,6 +254,7 @@ def _constant_rows(part: _Rows) -> list[_Rows]:
     if not np.ptp(a) or not np.ptp(b):
         return [part]
     constant = _are_constant(a) | _are_constant(b)
+    constant &= ~_constant_by_chance(a, b)
     if not constant.any() or constant.all():
         return [part]
     rows = []
@@ -232,6 +268,27 @@ def _constant_rows(part: _Rows) -> list[_Rows]:
 def _are_constant(rows: np.ndarray) -> np.ndarray:
     flat = rows.reshape(len(rows), -1)
     return np.ptp(flat, axis=1) == 0
+
+
+def _constant_by_chance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return for each row whether it may be constant by chance, as where most numbers are 0."""
+    by_chance = np.zeros(len(a), bool)
+    constant_a = _are_constant(a)
+    constant_b = _are_constant(b)
+    rest_a = a[~constant_a]
+    rest_b = b[~constant_b]
+    others = np.append(rest_a, rest_b)
+    if not others.size:
+        return by_chance
+    size = a[0].size
+    for rows, constant in ((a, constant_a), (b, constant_b)):
+        flat = rows.reshape(len(rows), -1)
+        firsts = flat[:, 0]
+        for value in np.unique(firsts[constant]):
+            share = float((others == value).mean())
+            if share**size > MOST_BY_CHANCE:
+                by_chance |= constant & (firsts == value)
+    return by_chance
 
 
 def _words(values: np.ndarray) -> str:
@@ -272,14 +329,43 @@ def _moments(part: _Rows) -> list[Difference]:
         ]
     if count < _FEW:
         return []
-    moments = [
-        compared("mean", mean_a, mean_b, largest, mean_of_draws(count)),
-        compared("std", spread_a, spread_b, largest, deviation_of_draws(count)),
-    ]
-    if count >= _MANY:
-        kurtosis = _kurtosis(a), _kurtosis(b)
-        moments.append(compared("kurtosis", *kurtosis, 1.0, kurtosis_of_draws(count)))
+    moments = [compared("mean", mean_a, mean_b, largest, mean_of_draws(count))]
+    heavy = [has_heavy_tails(count, _kurtosis(one)) for one in (a, b)]
+    of_deviation = deviation_of_draws(count)
+    of_kurtosis = kurtosis_of_draws(count)
+    if any(heavy):
+        # The shares of numbers below a limit do not depend on the tails.
+        apart = _largest_distance(a, b)
+        moments.append(compared("distribution", apart, 0.0, 1.0, distribution_of_draws(count)))
+        a = without_tails(a)
+        b = without_tails(b)
+        spread_a = float(a.std())
+        spread_b = float(b.std())
+        if spread_a == 0 or spread_b == 0:
+            return moments
+        deviation, kurtosis = moments_of_heavy_tails(a, b)
+        of_deviation = max(of_deviation, deviation)
+        of_kurtosis = max(of_kurtosis, kurtosis)
+    largest = max(spread_a, spread_b)
+    moments.append(compared("std", spread_a, spread_b, largest, of_deviation))
+    if count >= _MANY and not all(heavy):
+        moments.append(compared("kurtosis", _kurtosis(a), _kurtosis(b), 1.0, of_kurtosis))
     return moments
+
+
+def _largest_distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the largest difference of the shares of numbers up to a limit, over all limits."""
+    sides = []
+    for draw in (a, b):
+        every = 1 + draw.size // _SORTED
+        sides.append(np.sort(draw[::every]))
+    limits = np.concatenate(sides)
+    shares = []
+    for draw in sides:
+        below = np.searchsorted(draw, limits, "right")
+        shares.append(below / draw.size)
+    apart = np.abs(shares[0] - shares[1])
+    return float(apart.max())
 
 
 def _is_round(value: float) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from resnet_fn.parity.compare.allowed import EQUAL, within
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.trace.stages import INPUTS, ArrayId
-from resnet_fn.parity.trace.tree import Batch, named_leaves
+from resnet_fn.parity.trace.tree import Arrays, Batch, named_leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,15 +22,21 @@ class Inputs(Rule):
 
 def inputs_stage(port: Sequence[Batch], reference: Sequence[Batch]) -> Stage:
     """Compare the inputs and labels of both sides bit for bit."""
+    bound = within(EQUAL)
     differences = []
-    for update, (mine, other) in enumerate(zip(port, reference, strict=True), 1):
+    pairs = zip(port, reference, strict=True)
+    for update, (port_batch, reference_batch) in enumerate(pairs, 1):
         for which, single in enumerate(("inputs", "labels")):
-            a, b = named_leaves(mine[which], single), named_leaves(other[which], single)
-            shapes = [{name: one.shape for name, one in side.items()} for side in (a, b)]
-            if shapes[0] != shapes[1]:
-                words = f"update {update}: the {single} have other names or shapes"
-                return Stage(INPUTS, failed=words)
-            differences += [
-                within(EQUAL).compare(ArrayId(name, update=update), a[name], b[name]) for name in b
-            ]
-    return Stage(INPUTS, differences)
+            here = named_leaves(port_batch[which], single)
+            there = named_leaves(reference_batch[which], single)
+            if _shapes(here) != _shapes(there):
+                message = f"update {update}: the {single} have other names or shapes"
+                return Stage(INPUTS, failed=message)
+            for name, array in there.items():
+                array_id = ArrayId(name, update=update)
+                differences.append(bound.compare(array_id, here[name], array))
+    return Stage(INPUTS, differences, absent=Absent.NOT_IN_TASK)
+
+
+def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in arrays.items()}

@@ -51,12 +51,16 @@ class LossAlone(Rule):
         reference = {case: loss for case, loss in given.items() if math.isfinite(loss)}
         outputs = sides.reference.run.train_outputs[0].values()
         largest = max(float(np.abs(leaf).max(initial=0)) for leaf in outputs)
+        kernels = sides.kernels(self.id)
         differences = []
+        failed = []
         for case, b in reference.items():
-            if case in port:
-                allowed = by_cancellation(largest, float(case.factor), b)
-                differences.append(allowed.compare(case, port[case], b))
-        failed = [words_of_case(case) for case in reference if case not in port]
+            if case not in port:
+                failed.append(words_of_case(case))
+                continue
+            by_kernels = kernels.get(case, 0.0)
+            allowed = by_cancellation(largest, case.factor, b, by_kernels)
+            differences.append(allowed.compare(case, port[case], b))
         words = f"it fails on {few(failed)} in the port" if failed else ""
         return Stage(self.id, differences, failed=words)
 

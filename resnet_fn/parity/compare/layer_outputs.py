@@ -1,10 +1,14 @@
 """The stages that show the outputs of all paired layers of one mode."""
 
 import dataclasses
+import math
 
+from resnet_fn.config.hints import few
+from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage, without_undecided
+from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
+from resnet_fn.parity.trace.difference import DIFFERS, OTHER_SHAPE, TIES, UNDECIDED, Difference
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +20,48 @@ class LayerOutputs(Rule):
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if no layers or outputs of the net are compared."""
-        outputs = [one.output for one in sides.layers if one.mode == self.mode]
-        if not outputs or self.of_net.stage(sides) is None:
+        layers = [one for one in sides.layers if one.mode == self.mode]
+        net = self.of_net.stage(sides) if layers else None
+        if net is None:
             return None
-        return without_undecided(Stage(self.id, outputs))
+        outputs, others = [], []
+        for one in layers:
+            # If the net's outputs agree, such a layer is no fault.
+            if net.verdict != DIFFERS and _has_other_shape(one):
+                others.append(one.name)
+            else:
+                outputs.append(one.output)
+        stage = self._decided(outputs)
+        if others:
+            names = few(list(dict.fromkeys(others)))
+            stage = with_note(stage, f"undecided, since shapes differ: {names}")
+        reasons = [item.why for item in net.differences]
+        return _without_tied(stage) if TIES in reasons else stage
+
+    def _decided(self, outputs: list[Difference]) -> Stage:
+        """Return the stage without undecided layers: layers only explain."""
+        stage = without_undecided(Stage(self.id, outputs, absent=Absent.NOT_IN_TASK))
+        clear = [one for one in stage.differences if one.verdict != UNDECIDED]
+        return dataclasses.replace(stage, differences=clear)
+
+
+def _has_other_shape(layer: LayerDifference) -> bool:
+    """Return whether a layer runs on other samples, as an expert may, or rounding decides about its
+    shape.
+    """
+    if math.isinf(layer.output.rounding):
+        return True
+    return layer.input is not None and layer.input.why == OTHER_SHAPE
+
+
+def _without_tied(stage: Stage) -> Stage:
+    """Return the stage without the layers that differ, where ties change the net's outputs."""
+    alike = []
+    for item in stage.differences:
+        if item.verdict != DIFFERS:
+            alike.append(item)
+    changed = len(stage.differences) - len(alike)
+    if not changed:
+        return stage
+    stage = dataclasses.replace(stage, differences=alike)
+    return with_note(stage, f"without {changed} layers that ties change")

@@ -1,14 +1,20 @@
 """Compare the outputs and inputs of both nets, layer by layer."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.compare.allowed import OUTPUTS, larger_bound, of_other_shape
+from resnet_fn.parity.compare.allowed import (
+    OUTPUTS,
+    by_kernels,
+    larger_bound,
+    of_other_shape,
+)
 from resnet_fn.parity.compare.notes import attempt, settings_differences
-from resnet_fn.parity.trace.difference import DIFFERS, Difference
+from resnet_fn.parity.trace.difference import DIFFERS, KERNELS_OF_PORT, Difference
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.layout import layout
 from resnet_fn.parity.trace.stages import ArrayId
@@ -97,10 +103,10 @@ def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:
     """Compare one execution of a layer in both nets. Both executions must have outputs."""
     assert port.output is not None
     assert reference.output is not None
-    port_output, reference_output = _repeated(
-        port.output, _laid_out_as(port.output, reference.output)
-    )
-    output = _arrays(port.title, port_output, reference_output, reference.output_rounding)
+    of_port = _at_valid_steps(port.output, reference)
+    port_output, reference_output = _repeated(of_port, _laid_out_as(of_port, reference.output))
+    errors = reference.output_rounding, port.output_rounding
+    output = _arrays(port.title, port_output, reference_output, *errors)
     input_ = None
     # A port's last projection may be paired with a whole attention, which has another input.
     if (
@@ -113,6 +119,7 @@ def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:
             port.input,
             _laid_out_as(port.input, reference.input),
             reference.input_rounding,
+            port.input_rounding,
         )
     hints: list[str] = []
     if output.verdict == DIFFERS:
@@ -131,6 +138,23 @@ def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:
     return LayerDifference(mode, port.title, reference.title, output, input_, tuple(hints))
 
 
+def _at_valid_steps(port: np.ndarray, reference: Layer) -> np.ndarray:
+    """Return a port's padded sequences [samples, steps, …] or [steps, samples, …], with zeros where
+    the reference's packed sequences have no step.
+    """
+    valid, there = reference.valid, reference.output
+    if valid is None or there is None or port.shape[2:] != there.shape[2:]:
+        return port
+    samples, steps = valid.shape
+    kept = []
+    for batch_first in (port, port.swapaxes(0, 1)):
+        if batch_first.shape[0] == samples and batch_first.shape[1] >= steps:
+            shown = batch_first[:, :steps]
+            mask = valid.reshape(samples, steps, *(1,) * (shown.ndim - 2))
+            kept.append(np.where(mask, shown, 0.0))
+    return min(kept, key=lambda one: float(np.linalg.norm(one - there)), default=port)
+
+
 def _laid_out_as(port: Any, reference: Any) -> Any:
     return reference if port is None or reference is None else layout(port, reference)(reference)
 
@@ -146,7 +170,9 @@ def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return a, b
 
 
-def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Difference:
+def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float, kernels: float) -> Difference:
     if a.shape == b.shape:
-        return larger_bound(OUTPUTS, {"float64": rounding}).compare(name, a, b)
-    return of_other_shape(ArrayId(name), a, b)
+        roundings = {"float64": rounding, KERNELS_OF_PORT: by_kernels(kernels)}
+        return larger_bound(OUTPUTS, roundings).compare(name, a, b)
+    unsure = rounding if math.isinf(rounding) else 0.0
+    return of_other_shape(ArrayId(name), a, b, unsure)

@@ -1,15 +1,18 @@
-"""Describe differences in the settings of layers, in shared parameters and in trained
-parameters.
-"""
+"""Describe differences in the settings of layers and in shared parameters."""
 
+import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from resnet_fn.config.hints import first_line
+from resnet_fn.parity.compare.padding import kind_of_padding
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.difference import DIFFERS, difference
 from resnet_fn.parity.trace.layer import TOLERANCE, Layer, Pads
+from resnet_fn.parity.trace.tree import Arrays
 
 # Settings that are compared by special rules. All other settings are compared for equality.
 _OWN_RULE = (
@@ -37,21 +40,45 @@ _WINDOW = (
 )
 
 
+# How a BatchNorm uses statistics, what it is called where it never uses the batch's, and what a
+# convolution sees around its input.
+_STATISTICS, _NEVER = ("batch_statistics", "momentum"), "never"
+_BORDER = ("pads", "padding_mode")
+
+
 def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
     """Return the lines that `search` returns, or one line about the error that `search` raises."""
-    try:
-        return search(*arguments)
-    except Exception as error:
-        words = f"the search for a cause failed ({type(error).__name__}: {first_line(error)})"
-        return [f"{words}; the verdict does not depend on it"]
+    return first_found(lambda: search(*arguments))
+
+
+def first_found(*searches: Callable[[], list[str]]) -> list[str]:
+    """Return the lines of the first search that finds a cause, and one line about the error of each
+    search that failed before.
+    """
+    failed = []
+    for search in searches:
+        try:
+            causes = search()
+        except Exception as error:
+            words = f"the search for a cause failed ({type(error).__name__}: {first_line(error)})"
+            failed.append(f"{words}; the verdict does not depend on it")
+            continue
+        if causes:
+            return [*causes, *failed]
+    return failed
 
 
 def settings_notes(
-    port: Sequence[Layer], reference: Sequence[Layer], layers: dict[str, str]
+    port: Sequence[Layer],
+    reference: Sequence[Layer],
+    layers: dict[str, str],
+    same: Collection[str] = (),
 ) -> list[str]:
     """Return one line for each setting that differs.
 
-    `layers` maps paths of the port's layers to the reference's.
+    `layers` maps paths of the port's layers to the reference's. In the port's layers `same`, whose
+    outputs agree in training mode, a norm that never uses the batch's statistics may be one that is
+    never in training mode in the other net.
     """
     by_name = {layer.name: layer for layer in reference if layer.call == 0}
     notes = []
@@ -59,11 +86,45 @@ def settings_notes(
         other = by_name.get(layers.get(layer.name, ""))
         if layer.call or other is None or not layer.leaf or not other.leaf:
             continue
+        pair = layer, other
+        if layer.name in same and _NEVER in map(_statistics_of, pair):
+            pair = _without(layer, _STATISTICS), _without(other, _STATISTICS)
         notes += [
-            f"{layer.name}: {difference}"
-            for difference in attempt(settings_differences, layer, other)
+            f"{layer.name}: {difference}" for difference in attempt(settings_differences, *pair)
         ]
     return notes
+
+
+def with_frozen_norms(layers: Mapping[str, Sequence[Layer]]) -> list[Layer]:
+    """Return the layers of evaluation mode, with the setting "never" of a norm that computes the
+    same in both modes from the same input: its class may keep it out of training mode.
+    """
+    training = {layer.title: layer for layer in layers["train"]}
+    changed = []
+    for layer in layers["eval"]:
+        is_frozen = _statistics_of(layer) == _NEVER
+        other = training.get(layer.title)
+        if other is not None and _statistics_of(layer) == "in training":
+            same_input = _are_equal(layer.input, other.input)
+            is_frozen = same_input and _are_equal(layer.output, other.output)
+        if is_frozen:
+            layer = _without(layer, _STATISTICS, batch_statistics=_NEVER)
+        changed.append(layer)
+    return changed
+
+
+def _are_equal(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    return a is not None and b is not None and np.array_equal(a, b)
+
+
+def _statistics_of(layer: Layer) -> str:
+    return str(layer.settings.get("batch_statistics", ""))
+
+
+def _without(layer: Layer, left_out: Collection[str], **others: Any) -> Layer:
+    """Return a layer without the settings `left_out`, and with other settings."""
+    settings = {name: value for name, value in layer.settings.items() if name not in left_out}
+    return dataclasses.replace(layer, settings={**settings, **others})
 
 
 def unmatched_notes(port: Sequence[Layer], reference: Sequence[Layer]) -> list[str]:
@@ -98,9 +159,13 @@ def settings_differences(port: Layer, reference: Layer, probed: bool = False) ->
         return [f"it is {port.class_name} in the port, {reference.class_name} in the reference"]
     if not probed and {"kernel_size", "output_size"} & (a.keys() | b.keys()):
         left_out = _not_shown(port, reference)
-        a, b = (
-            {name: value for name, value in one.items() if name not in left_out} for one in (a, b)
-        )
+        a = _without(port, left_out).settings
+        b = _without(reference, left_out).settings
+    of_border = None
+    if kinds == {"conv"} and a.get("pads") != b.get("pads"):
+        of_border = kind_of_padding(port, reference)
+        if of_border is not None:
+            a = _without(dataclasses.replace(port, settings=a), _BORDER).settings
     apart = [
         name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])
     ]
@@ -110,6 +175,8 @@ def settings_differences(port: Layer, reference: Layer, probed: bool = False) ->
     ]
     if a and b and ("output_size" in a) != ("output_size" in b):
         notes = [f"it is {port.class_name} in the port, {reference.class_name} in the reference"]
+    if of_border:
+        notes.append(of_border)
     own = a.get("pads")
     other = b.get("pads")
     if not notes and own is not None and other is not None and own != other:
@@ -140,7 +207,8 @@ def _not_shown(port: Layer, reference: Layer) -> Sequence[str]:
     """
     same = _agree(port.output, reference.output, reference.output_rounding)
     if port.kind not in ("maxpool", "avgpool"):
-        return ("pads",) if same else ()  # the zeros may come from a function before the layer
+        # the padding may come from a function before the layer
+        return _BORDER if same else ()
     if same or not _same_shape(port, reference):
         return _WINDOW
     reshaped = getattr(port.output, "shape", None) != getattr(reference.output, "shape", None)
@@ -219,16 +287,29 @@ def sharing_notes(names: NameMap, port: Iterable[tuple[str, ...]]) -> list[str]:
     return notes
 
 
-def training_notes(names: NameMap, port: Collection[str], reference: Collection[str]) -> list[str]:
-    """Return one line for each parameter that only one net trains.
+def constant_notes(port: Arrays, reference: Arrays, names: NameMap) -> list[str]:
+    """Return one line for each constant of the port that is a buffer of other numbers in the
+    reference.
 
-    `port` and `reference` name the trained parameters.
+    `port` has the arrays in the port's attributes, and `reference` all arrays of the reference.
     """
+    paired = {source for name in names.parameters for source in names.sources(name)}
     notes = []
-    for name in names.parameters:
-        here = name in port
-        there = any(source in reference for source in names.sources(name))
-        if here != there:
-            how = "trained in the port, frozen" if here else "frozen in the port, trained"
-            notes.append(f"{name}: {how} in the reference")
+    for name, source in attribute_names(port, names).items():
+        b = reference.get(source)
+        a = port[name]
+        if b is None or source in paired or a.shape != b.shape:
+            continue
+        item = difference(name, a, b, TOLERANCE)
+        if item.verdict == DIFFERS:
+            notes.append(f"{name}: a constant, {item.values()}")
     return notes
+
+
+def attribute_names(port: Iterable[str], names: NameMap) -> dict[str, str]:
+    """Map attributes of the port's layers to the same attributes of the reference's layers."""
+    sources = {}
+    for name in port:
+        layer, dot, attribute = name.rpartition(".")
+        sources[name] = f"{names.layers.get(layer, layer)}{dot}{attribute}"
+    return sources

@@ -1,10 +1,18 @@
 """Compare a stage's arrays once more: on further batches, and with dropout masks."""
 
 import dataclasses
+from collections.abc import Sequence
 
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rule import Rule, RunRule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage, without_undecided
+from resnet_fn.parity.compare.stage import (
+    SKIPPED,
+    Absent,
+    Stage,
+    with_note,
+    without_undecided,
+)
+from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.stages import EVERY_LATER
 
@@ -13,13 +21,13 @@ from resnet_fn.parity.trace.stages import EVERY_LATER
 class OtherRuns(Rule):
     """Compares with the rule of a stage, on other runs that begin with the same weights."""
 
-    rule: Rule = dataclasses.field(kw_only=True)
+    rule: RunRule = dataclasses.field(kw_only=True)
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison of all these runs, or None if nothing was compared."""
-        combined = Stage(self.id)
-        for other in sides.with_masks if self.id.masked else sides.later:
-            one = self.rule.compare(other)
+        combined = Stage(self.id, absent=Absent.NOT_IN_TASK)  # there may be no such runs
+        for other in self._others(sides):
+            one = by_either_decision(self.rule.compare, other)
             of_batch = [
                 dataclasses.replace(item, id=dataclasses.replace(item.id, batch=other.batch))
                 for item in one.differences
@@ -28,24 +36,33 @@ class OtherRuns(Rule):
                 combined,
                 differences=[*combined.differences, *of_batch],
                 failed=combined.failed or one.failed,
+                undecided=combined.undecided or one.undecided,
                 note=combined.note or one.note,
+                absent=one.absent,
             )
-        if not (combined.differences or combined.failed):
+        if combined.verdict == SKIPPED:
             return None
+        if combined.undecided and combined.differences:  # other batches decide
+            combined = dataclasses.replace(with_note(combined, combined.undecided), undecided="")
         return without_undecided(combined)
+
+    def _others(self, sides: Sides) -> Sequence[Sides]:
+        if self.id.drawn:
+            return sides.with_constants
+        return sides.with_masks if self.id.masked else sides.later
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the result as the rule changes it."""
         return self.rule.with_workers(stage, workers)
 
 
-def on_later_batches(rule: Rule) -> OtherRuns:
+def on_later_batches(rule: RunRule) -> OtherRuns:
     """Return the rule for all further batches together."""
     stage = dataclasses.replace(rule.id, batch=EVERY_LATER)
     return OtherRuns(stage, names_beyond=rule.names_beyond, rule=rule)
 
 
-def with_masks(rule: Rule) -> OtherRuns:
+def with_masks(rule: RunRule) -> OtherRuns:
     """Return the rule for an update with the same dropout masks on both sides."""
     stage = dataclasses.replace(rule.id, masked=True)
     return OtherRuns(stage, names_beyond=rule.names_beyond, rule=rule)

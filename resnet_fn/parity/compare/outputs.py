@@ -1,19 +1,38 @@
 """Rules for stages with one array for each output, or one number for each update."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.compare.allowed import growing, larger_bound
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.allowed import (
+    apart_from_ties,
+    by_kernels,
+    exactly,
+    growing,
+    larger_bound,
+)
+from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage, without_undecided
+from resnet_fn.parity.compare.stage import NOT_RUN, Absent, Stage, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
-from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
-from resnet_fn.parity.trace.stages import ALL_GRADIENTS, OUTPUTS, Key, array_id
-from resnet_fn.parity.trace.tree import paired_outputs
+from resnet_fn.parity.trace.difference import (
+    DIFFERS,
+    KERNELS_OF_PORT,
+    UNDECIDED,
+    are_integers,
+)
+from resnet_fn.parity.trace.stages import (
+    ALL_GRADIENTS,
+    EVAL_FORWARD,
+    OUTPUTS,
+    TRAIN_FORWARD,
+    Key,
+    array_id,
+)
+from resnet_fn.parity.trace.tree import Arrays, paired_outputs
 
 
 def _word(key: Key) -> str:
@@ -25,8 +44,29 @@ def _shapes(arrays: Mapping[Any, np.ndarray]) -> str:
     return ", ".join(words) or "nothing"
 
 
+def _unpaired(port: Arrays, reference: Arrays, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield which outputs only one side has."""
+    if more := [_word(name) for name in port if name not in names.values()]:
+        yield f"in the port alone: {', '.join(more)}"
+    if more := [_word(name) for name in reference if name not in names]:
+        yield f"in the reference alone: {', '.join(more)}"
+
+
+_SIZES = "and the reference's own rounding changes these sizes"
+
+
+def _changed(
+    changing: np.ndarray | None, flipped: np.ndarray | None, reference: np.ndarray
+) -> np.ndarray | None:
+    """Return a mask of the integers that change by rounding, or where ties are decided otherwise."""
+    if flipped is None or flipped.shape != reference.shape:
+        return changing
+    by_ties: np.ndarray = flipped != reference
+    return by_ties if changing is None else by_ties | changing
+
+
 @dataclasses.dataclass(frozen=True)
-class Outputs(Rule):
+class Outputs(RunRule):
     """Compares each output or number of one stage."""
 
     floor = "another array"  # whose rounding a number gets at least
@@ -35,20 +75,41 @@ class Outputs(Rule):
     def compare(self, sides: Sides) -> Stage:
         """Compare each of the reference's outputs with the one that has its name or shape."""
         port, reference = self.values(sides.port.run), self.values(sides.reference.run)
+        errors, least, changing = sides.errors(self.id), self.least(sides), sides.changing(self.id)
+        flipped = sides.flipped(self.id) if self.id in (EVAL_FORWARD, TRAIN_FORWARD) else {}
         names = paired_outputs(port, reference)
         if names is None:
             words = f"{_shapes(port)} in the port, {_shapes(reference)} in the reference"
-            return Stage(self.id, failed=words)
-        more = [_word(name) for name in port if name not in names.values()]
-        errors, least, differences = sides.errors(self.id), self.least(sides), []
+            # The size of boxes above a threshold may depend on rounding, or on ties.
+            unsure = any(math.isinf(errors.get(name, 0.0)) for name in reference)
+            unsure |= any(one.shape != reference[name].shape for name, one in flipped.items())
+            unsure &= port.keys() == reference.keys()
+            return Stage(
+                self.id,
+                undecided=f"{words}, {_SIZES}" if unsure else "",
+                failed=words * (not unsure),
+            )
+        of_large, kernels = sides.errors_of_large(self.id), sides.kernels(self.id)
+        differences = []
         for name, b in reference.items():
+            if name not in names:
+                continue
+            a, array = port[names[name]], array_id(name)
+            if are_integers(b):
+                changed = _changed(changing.get(name), flipped.get(name), b)
+                differences.append(exactly(array, a, b, changed))
+                continue
             roundings = {
                 "measured rounding": errors.get(name, 0.0),
                 self.floor: least.get(name, 0.0),
+                KERNELS_OF_PORT: by_kernels(kernels.get(names[name], 0.0)),
             }
-            allowed = larger_bound(self.tolerance, roundings)
-            differences.append(allowed.compare(array_id(name), port[names[name]], b))
-        return Stage(self.id, differences, f"in the port alone: {', '.join(more)}" if more else "")
+            allowed = larger_bound(self.tolerance, roundings, large=of_large.get(name))
+            item = allowed.compare(array, a, b)
+            if item.verdict == DIFFERS and name in flipped:
+                item = apart_from_ties(allowed, item, a, b, flipped[name])
+            differences.append(item)
+        return Stage(self.id, differences, "; ".join(_unpaired(port, reference, names)))
 
     def least(self, sides: Sides) -> Mapping[Any, float]:
         """Return lower limits for the rounding of numbers whose measured rounding may be small by
@@ -58,12 +119,31 @@ class Outputs(Rule):
 
 
 @dataclasses.dataclass(frozen=True)
-class EvalForward(Outputs):
+class NetOutputs(Outputs):
+    """Compares what the net returns, of which nothing may be left out."""
+
+    def stage(self, sides: Sides) -> Stage:
+        """Return the comparison, which is undecided if an output is not read."""
+        stage = self.compare(sides)
+        left = {"port": sides.port.unread, "reference": sides.reference.unread}
+        words = [f"{', '.join(names)} in the {side}" for side, names in left.items() if names]
+        if not words or stage.verdict == DIFFERS:
+            return stage
+        return dataclasses.replace(stage, undecided=f"not read: {'; '.join(words)}; {_READ}")
+
+
+_CHAOTIC = "outputs after the updates: rounding decides about them; train at a lower rate"
+
+_READ = "return tensors, numbers or texts, or objects that hold them"
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalForward(NetOutputs):
     """Compares outputs in evaluation mode, and whether they repeat."""
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, which decides nothing if both nets draw random numbers."""
-        stage = self.compare(sides)
+        stage = super().stage(sides)
         port, reference = sides.port, sides.reference
         # on purpose: with dropout set to 0 they may repeat
         both = port.random_eval and reference.random_eval
@@ -99,6 +179,11 @@ class GradientNorm(Outputs):
 
     floor = "all gradients"
 
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison, or None if no side trains anything."""
+        trains = sides.port.run.gradients or sides.reference.run.gradients
+        return self.compare(sides) if trains else None
+
     def least(self, sides: Sides) -> Mapping[Any, float]:
         """Return the rounding of all gradients as one array."""
         return {"norm": sides.errors(ALL_GRADIENTS).get("", 0.0)}
@@ -122,12 +207,10 @@ class Losses(Outputs):
 
     floor = "earlier losses or outputs"
 
-    def stage(self, sides: Sides) -> Stage | None:
-        """Return the comparison without later losses that rounding makes undecided, or None if an
-        optimizer without a kernel leaves one loss.
-        """
+    def stage(self, sides: Sides) -> Stage:
+        """Return the comparison without later losses that rounding makes undecided."""
         if not sides.port.run.after:
-            return None
+            return Stage(self.id, note=NOT_RUN)
         stage = self.compare(sides)
         chaotic = [
             one for one in stage.differences[2:] if one.verdict == UNDECIDED and one.relative >= 0
@@ -138,6 +221,7 @@ class Losses(Outputs):
         return dataclasses.replace(
             stage,
             differences=[one for one in stage.differences if one not in chaotic],
+            left_out=chaotic,
             note=f"without {len(chaotic)} losses, the first of update {first.id.update}: "
             f"{first.doubt}",
         )
@@ -153,15 +237,17 @@ class ChangedBuffers(Outputs):
 
     floor = "outputs"
 
-    def stage(self, sides: Sides) -> Stage | None:
-        """Return the comparison, or None if there were no updates."""
+    def stage(self, sides: Sides) -> Stage:
+        """Return the comparison."""
         port, reference = sides.port.run, sides.reference.run
         if not port.after:
-            return None
+            return Stage(self.id, note=NOT_RUN)
         if not (port.last_outputs and reference.last_outputs):
             note = "one side has no outputs after the updates; record it again"
             return Stage(self.id, note=note)
         stage = without_undecided(self.compare(sides))
+        if not stage.differences and stage.left_out and sides.is_chaotic:
+            return Stage(self.id, note=_CHAOTIC, absent=Absent.CHAOTIC)
         lines = buffers_without_counterpart(sides)
         hints = [line for mode, line in lines if mode == "evaluation"]
         return dataclasses.replace(stage, hints=hints) if stage.verdict == DIFFERS else stage
@@ -174,14 +260,16 @@ class ChangedBuffers(Outputs):
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the stage without numbers if each worker has its own BatchNorm statistics."""
         stage = workers.without_moved(stage)
-        return dataclasses.replace(stage, differences=()) if workers.moved else stage
+        if not workers.moved:
+            return stage
+        return dataclasses.replace(stage, differences=(), absent=Absent.NOT_IN_TASK)
 
 
 def buffers_without_counterpart(sides: Sides) -> list[tuple[str, str]]:
     """Return (mode, text) for each buffer that training changes in the reference, but that the net
     lacks.
     """
-    known = {*sides.port.run.start}
+    known = {*sides.port.run.start, *sides.port.run.moved}
     for name in sides.names.parameters:
         known |= {*sides.names.sources(name)}
     words = "training moves it in the reference; it has no counterpart in the port, and it changes "

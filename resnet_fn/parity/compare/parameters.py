@@ -6,25 +6,32 @@ import math
 import numpy as np
 
 from resnet_fn.parity.compare.allowed import (
+    NO_GRADIENT,
     Allowed,
     capped_rounding,
+    exactly,
     larger_bound,
     median_of_stage,
     part_of_stage,
+    zero_in_reference,
 )
-from resnet_fn.parity.compare.notes import training_notes
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.compare.workers import PortWorkers
+from resnet_fn.parity.compare.stage import NOT_RUN, Stage, not_in_task
 from resnet_fn.parity.pair import name_map
-from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference, norm
+from resnet_fn.parity.trace.difference import (
+    DIFFERS,
+    UNDECIDED,
+    Difference,
+    are_integers,
+    norm,
+)
 from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import Arrays
 
 
 @dataclasses.dataclass(frozen=True)
-class Parameters(Rule):
+class Parameters(RunRule):
     """Compares arrays under the port's names."""
 
     tolerance: float = 0.0
@@ -35,7 +42,7 @@ class Parameters(Rule):
         """Compare each array that both sides have."""
         names = getattr(sides.arrays, self.which)
         if not names:
-            return Stage(self.id, note="there are none")
+            return not_in_task(self.id, "there are none")
         port, given = self.values(sides.port.run), self.values(sides.reference.run)
         reference = sides.names.rename(given, self.made_of)
         common = [
@@ -44,9 +51,11 @@ class Parameters(Rule):
             if name in port and name in reference and not self.is_idle(sides, name, reference[name])
         ]
         if not common:
-            note = "one side keeps none" if sides.port.run.after else "not run in the port"
+            if any(name in port and name in reference for name in names):
+                return not_in_task(self.id, "nothing changes")
+            note = "one side keeps none" if sides.port.run.after else NOT_RUN
             return Stage(self.id, note=note)
-        errors = sides.errors(self.id)
+        errors, of_large = sides.errors(self.id), sides.errors_of_large(self.id)
         roundings = {}
         for name in common:
             error = sides.rounding_of(self.id, name, given, reference[name])
@@ -54,27 +63,46 @@ class Parameters(Rule):
                 error = capped_rounding(sides.names, errors, name, error, self.tolerance)
             roundings[name] = error
         usual = median_of_stage([*roundings.values()])
-        whole = math.hypot(*map(norm, reference.values()))
+        # a counter of updates would be far larger than all weights
+        trained = sides.port.run.gradients
+        whole = math.hypot(*(norm(b) for name, b in reference.items() if name in trained))
         most, unsure = self.unsure(sides, reference)
+        changing = sides.names.rename(sides.changing(self.id))
         differences = []
         for name, error in roundings.items():
-            a, b, size = port[name], reference[name], norm(reference[name]) or 1.0
+            a, b = port[name], reference[name]
+            if are_integers(b):
+                differences.append(exactly(self.array_id(name), a, b, changing.get(name)))
+                continue
             if name in unsure:
                 a = np.where(unsure[name] & (np.abs(a - b) <= most), b, a)
-            allowed = self.allowed(sides, name, b, {"measured rounding": error, "median": usual})
-            item = allowed.compare(ArrayId(name), a, b)
-            if item.verdict in (UNDECIDED, DIFFERS) and name in sides.only_rounding:
-                item = part_of_stage(item, size, whole, usual)
+            a = self.without_rounding(sides, name, a, b)
+            known = [of_large[one] for one in sides.names.sources(name) if one in of_large]
+            bounds = {"measured rounding": error, "median": usual}
+            bound = self.allowed(sides, name, b, bounds, max(known, default=None))
+            item = bound.compare(self.array_id(name), a, b)
+            undecided = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
+            if undecided and name in sides.only_rounding:
+                item = part_of_stage(item, norm(a - b), whole, usual)
             else:
-                item = self.by_the_stage(sides, item, size, whole)
+                item = self.in_stage(sides, item, a, b, whole)
             differences.append(item)
         return Stage(self.id, differences)
 
+    def array_id(self, name: str) -> ArrayId:
+        """Return the id of the compared array of a parameter."""
+        return ArrayId(name)
+
     def allowed(
-        self, sides: Sides, name: str, reference: np.ndarray, roundings: dict[str, float]
+        self,
+        sides: Sides,
+        name: str,
+        reference: np.ndarray,
+        roundings: dict[str, float],
+        large: float | None,
     ) -> Allowed:
-        """Return the bound of one array."""
-        return larger_bound(self.tolerance, roundings)
+        """Return the bound of one array. `large` is the rounding of its large numbers, if known."""
+        return larger_bound(self.tolerance, roundings, large=large)
 
     def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
         """Return whether an array is left out, because the reference does not change it."""
@@ -86,28 +114,57 @@ class Parameters(Rule):
         """
         return 0.0, {}
 
-    def by_the_stage(self, sides: Sides, item: Difference, size: float, whole: float) -> Difference:
-        """Return the difference, as a part of the stage if the array alone decides nothing."""
+    def without_rounding(
+        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray
+    ) -> np.ndarray:
+        """Return the port's array, with the reference's numbers where it has only rounding."""
+        return port
+
+    def in_stage(
+        self, sides: Sides, item: Difference, port: np.ndarray, reference: np.ndarray, whole: float
+    ) -> Difference:
+        """Return the difference, by another measure if the array's own norm decides nothing.
+
+        `whole` is the norm of the stage's arrays that have a gradient.
+        """
         return item
 
 
 @dataclasses.dataclass(frozen=True)
 class Gradients(Parameters):
-    """Compares gradients in the order of the backward pass, and which parameters have one."""
+    """Compares gradients in the order of the backward pass, and which arrays have none."""
+
+    def without_rounding(
+        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray
+    ) -> np.ndarray:
+        """Return the port's gradient, with zeros where it is small and the reference's is None."""
+        none = sides.no_gradient.get(name)
+        if none is None:
+            return port
+        owner = name.rpartition(".")[0]
+        largest = max(
+            float(np.abs(gradient).max(initial=0))
+            for gradients in (self.values(sides.port.run), sides.gradients)
+            for other, gradient in gradients.items()
+            if other.rpartition(".")[0] == owner
+        )
+        return np.where(none & (np.abs(port) <= NO_GRADIENT * largest), 0, port)
+
+    def in_stage(
+        self, sides: Sides, item: Difference, port: np.ndarray, reference: np.ndarray, whole: float
+    ) -> Difference:
+        """Return the difference, of which all is wrong if the reference's gradient is None."""
+        if item.name in sides.no_gradient and port.any() and not reference.any():
+            return zero_in_reference(item)
+        return item
 
     def stage(self, sides: Sides) -> Stage:
-        """Return the comparison, which fails if only one net trains a parameter."""
-        gradients = [side.run.gradients for side in (sides.port, sides.reference)]
-        hints = training_notes(sides.names, *gradients)
-        return dataclasses.replace(self.compare(sides), hints=hints, failed="; ".join(hints))
-
-
-@dataclasses.dataclass(frozen=True)
-class Statistics(Parameters):
-    """Compares BatchNorm's statistics and other untrained arrays."""
-
-    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
-        """Return the comparison, with the mean of the workers' own statistics."""
-        stage = workers.without_moved(stage)
-        # with dropout masks, only one update is made
-        return workers.with_mean_of_statistics(stage) if stage.id == self.id else stage
+        """Return the comparison, with a line for each gradient that only the port has."""
+        stage = self.compare(sides)
+        words = "it has a gradient in the port; in the reference it has none (None)"
+        hints = [
+            f"{item.name}: {words}, so that no optimizer touches it"
+            for item in stage.differences
+            if item.verdict == DIFFERS and item.name in sides.no_gradient
+        ]
+        return dataclasses.replace(stage, hints=hints)

@@ -16,7 +16,16 @@ from resnet_fn.parity.trace.data import Probe, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference, relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.layout import layout
-from resnet_fn.parity.trace.probes import FACTORS, NET, SIZES, TOO_LARGE, AskedProbes
+from resnet_fn.parity.trace.probes import (
+    FACTORS,
+    IN_TRAINING,
+    NET,
+    SIZES,
+    TOO_LARGE,
+    WIDE,
+    AskedProbes,
+    without_repetition,
+)
 from resnet_fn.parity.trace.source import ProbeRounding
 from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import paired_outputs
@@ -61,7 +70,7 @@ class Probed:
             by_layer.setdefault(one.layer, []).append(one)
         lines = []
         for layer, findings in by_layer.items():
-            probes = ", ".join(one.probe for one in findings)
+            probes = ", ".join(without_repetition([one.probe for one in findings]))
             what = f"`{layer}` differs" if layer else "the outputs differ"
             words = findings[0].words
             lines.append(f"on your batches the same; with {probes}: {what}: {words}")
@@ -125,9 +134,11 @@ def compare_probes(
     kernels = KERNELS if known else UNSEEN_KERNELS
     titles = dict.fromkeys([*here, *there])
     for title in titles if forward else ():
-        if title in here and title in there:
+        if title.endswith(IN_TRAINING) and (port.random_train or reference.random_train):
+            left_out[title] = "a net draws random numbers in training mode"
+        elif title in here and title in there:
             # other sizes show differences of windows
-            hints = of_layers if title in SIZES else ""
+            hints = of_layers if title in SIZES or title.startswith(WIDE) else ""
             sides = here[title], there[title]
             of_net = ComparedProbe(NET, NET, title, *sides, kernels, hints)
             pairs.append(of_net)
@@ -208,6 +219,8 @@ def _compared(pair: ComparedProbe) -> ComparedProbe:
     if names is not None:
         items = []
         for name, value in reference.outputs.items():
+            if name not in names:  # a text
+                continue
             own = port.outputs[names[name]]
             items.append(_difference(name, own, value))
         return pair._replace(differences=items)
@@ -239,11 +252,12 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
     """Decide about each probe: an agreement, a known error of a kernel, or a finding.
 
     `rounding` is the reference's, of the probes that were asked for. Undecided results are left
-    out.
+    out, those of the whole net by name.
     """
     agreed: dict[str, list[str]] = {}
     findings: list[Finding] = []
     kernels: list[str] = []
+    left_out = {**compared.left_out}
     for pair in compared.probes:
         of_layer = rounding.get(pair.other, {})
         errors = of_layer.get(pair.title) or pair.reference.rounding
@@ -253,6 +267,8 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
             items.append(dataclasses.replace(one, rounding=error))
         item = max(items, key=_severity, default=None)
         if item and item.verdict == UNDECIDED:
+            if pair.name == NET:
+                left_out[pair.title] = f"the reference's rounding is {item.rounding:.2g}"
             continue
         if item and item.verdict != DIFFERS:
             agreed.setdefault(pair.name, []).append(pair.title)
@@ -272,7 +288,7 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
         same = [other for other in findings if other.probe == finding.probe]
         if not any(other.layer.startswith(inside) for other in same):
             outermost.append(finding)
-    return Probed(outermost, agreed, kernels, compared.left_out)
+    return Probed(outermost, agreed, kernels, left_out)
 
 
 def _severity(item: Difference) -> tuple[bool, float]:

@@ -1,5 +1,6 @@
-"""The base of all rules: a rule compares one stage, and only that rule contains how."""
+"""The bases of all rules: a rule compares one stage, and only that rule contains how."""
 
+import abc
 import dataclasses
 from typing import Any
 
@@ -12,7 +13,7 @@ from resnet_fn.parity.trace.stages import StageId
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule:
+class Rule(abc.ABC):
     """How one stage is compared."""
 
     id: StageId
@@ -25,20 +26,31 @@ class Rule:
     # whether an error within the tolerance is named if it is beyond rounding
     names_beyond: bool = False
 
-    def values(self, run: Run) -> dict[Any, Any]:
-        """Return the arrays of one side."""
-        return ARRAYS[self.id](run)
-
-    def compare(self, sides: Sides) -> Stage:
-        """Compare the arrays of both sides, of any run."""
-        raise NotImplementedError
-
+    @abc.abstractmethod
     def stage(self, sides: Sides) -> Stage | None:
-        """Return the result with all that only this stage has, or None if there is no such
-        stage.
-        """
-        return self.compare(sides)
+        """Return the row of the table, or None if the table has no such row."""
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the result after what several workers make different."""
         return stage
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRule(Rule):
+    """How a stage is compared whose arrays a run has (`trace.derived.ARRAYS`).
+
+    Other runs repeat `compare`: those on later batches, with dropout masks, or with random numbers
+    for constant arrays. A rule overrides `stage` with what holds for the updates themselves only.
+    """
+
+    def values(self, run: Run) -> dict[Any, Any]:
+        """Return the arrays of one side."""
+        return dict(ARRAYS[self.id](run))
+
+    @abc.abstractmethod
+    def compare(self, sides: Sides) -> Stage:
+        """Compare the arrays of both sides, of any run."""
+
+    def stage(self, sides: Sides) -> Stage | None:
+        """Return the comparison of the updates themselves."""
+        return self.compare(sides)

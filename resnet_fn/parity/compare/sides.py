@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +14,10 @@ from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding, Run, Trace
+from resnet_fn.parity.trace.derived import MEASURED
 from resnet_fn.parity.trace.difference import norm
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING, SMALL_GRADIENT
-from resnet_fn.parity.trace.stages import FIRST, GRADIENTS, StageId
+from resnet_fn.parity.trace.stages import FIRST, GRADIENTS, LAST, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
 
@@ -24,9 +26,8 @@ class Names(NamedTuple):
 
     all: Sequence[str]  # parameters and statistics
     trained: Sequence[str]  # those with a gradient
-    backward: Sequence[
-        str
-    ]  # those with a gradient on both sides, in the order of the backward pass
+    # those with a gradient on both sides, in the order of the backward pass
+    backward: Sequence[str]
     rest: Sequence[str]  # those without a gradient
 
 
@@ -34,6 +35,11 @@ class Names(NamedTuple):
 class Sides:
     """Both sides of a comparison, the pairs of names, and the rounding of the reference's
     arrays.
+
+    `later`, `with_masks` and `with_constants` are these sides with other runs that begin with the
+    same weights: the names are the same, and `errors` finds the rounding of those runs. `until` ends
+    the same runs earlier. `decided_otherwise` has another run of the reference, and `of_worker`
+    another trace of the port, so that only the latter finds the names of the arrays again.
     """
 
     port: Trace
@@ -45,11 +51,33 @@ class Sides:
     initialisation: bool = True  # whether initial values are compared
     batch: int = FIRST  # which batch the runs of both sides are of
     masked: bool = False  # whether these runs use dropout masks
+    # the reference's run with every tie of a function decided otherwise; None: there are none, or
+    # both sides decide alike
+    otherwise: Run | None = None
+    drawn: bool = False  # whether constant arrays have random numbers in these runs
 
     def errors(self, stage: StageId) -> Mapping[Any, float]:
         """Return the rounding of the arrays of a stage, in the runs of these sides."""
-        key = dataclasses.replace(stage, batch=self.batch, masked=self.masked)
+        key = dataclasses.replace(stage, batch=self.batch, masked=self.masked, drawn=self.drawn)
         return self.rounding.get(key, {})
+
+    def errors_of_large(self, stage: StageId) -> Mapping[Any, float]:
+        """Return the rounding of the large numbers of the stage's arrays that have such."""
+        return self.errors(dataclasses.replace(stage, large=True))
+
+    def kernels(self, stage: StageId) -> Mapping[Any, float]:
+        """Return how far the port's inaccurate kernels move its arrays of a stage."""
+        of_batch = dataclasses.replace(stage.of_first_batch, batch=self.batch)
+        return self.port.kernels.get(of_batch, {})
+
+    def flipped(self, stage: StageId) -> Mapping[Any, np.ndarray]:
+        """Return the reference's arrays of a stage, with ties decided otherwise."""
+        return MEASURED[stage](self.otherwise) if self.otherwise else {}
+
+    def changing(self, stage: StageId) -> Mapping[Any, np.ndarray]:
+        """Return the masks of integers that the reference's rounding changes (`Trace.changing`)."""
+        key = dataclasses.replace(stage, batch=self.batch, masked=self.masked)
+        return self.reference.changing.get(key, {})
 
     def rounding_of(self, stage: StageId, name: str, given: Arrays, made: Any) -> float:
         """Return the rounding of the port's array `name` (`allowed.rounding_of`)."""
@@ -83,8 +111,29 @@ class Sides:
         return {
             name
             for name, b in small.items()
-            if not b.any() or self.rounding_of(GRADIENTS, name, given, b) >= ONLY_ROUNDING
+            if name not in self.no_gradient
+            and (not b.any() or self.rounding_of(GRADIENTS, name, given, b) >= ONLY_ROUNDING)
         }
+
+    @functools.cached_property
+    def no_gradient(self) -> Arrays:
+        """Masks of the elements for which the reference's gradient is None, of the port's arrays
+        that have such elements.
+        """
+        run = self.reference.run
+        if not run.no_gradient:
+            return {}
+        marks = {}
+        for name, gradient in run.gradients.items():
+            is_none = name in run.no_gradient
+            marks[name] = np.full(gradient.shape, float(is_none))
+        masks = {}
+        for name, mark in self.names.rename(marks, name_map.GRADIENTS).items():
+            # a part of an array, or a term of a sum
+            mask = np.abs(mark) == 1
+            if mask.any():
+                masks[name] = mask
+        return masks
 
     @functools.cached_property
     def without_gradient(self) -> set[str]:
@@ -96,10 +145,27 @@ class Sides:
             if not b.any() and name in port and not port[name].any()
         }
 
+    @functools.cached_property
+    def at_most_decayed(self) -> set[str]:
+        """The port's parameters without a gradient that its first update leaves or decays: no
+        number moves away from 0.
+        """
+        run = self.port.run
+        if not run.after:
+            return self.without_gradient
+        decayed = set()
+        for name in self.without_gradient:
+            start = run.start[name]
+            change = run.after[0][name] - start
+            if not (change * start > 0).any():
+                decayed.add(name)
+        return decayed
+
     def _unsure(self, port: Arrays, given: Arrays) -> Arrays:
         reference = self.names.rename(given, name_map.GRADIENTS)
         return {
             name: allowed.unsure_elements(port[name], b, name in self.only_rounding)
+            & ~self.no_gradient.get(name, np.False_)
             for name, b in reference.items()
             if name in port
         }
@@ -122,21 +188,67 @@ class Sides:
     @functools.cached_property
     def later(self) -> tuple["Sides", ...]:
         """These sides on each further batch."""
-        pairs = zip(self.port.run.later, self.reference.run.later, strict=True)
-        return tuple(self._on(*runs, batch=index + 2) for index, runs in enumerate(pairs))
+        port, reference = self.port.run.later, self.reference.run.later
+        return tuple(
+            self._on(*runs, batch=index + 2)
+            for index, runs in enumerate(self._runs(port, reference, "later"))
+        )
 
     @functools.cached_property
     def with_masks(self) -> tuple["Sides", ...]:
         """These sides with dropout masks, if both made such an update."""
-        pairs = zip(self.port.run.dropped, self.reference.run.dropped, strict=False)
-        return tuple(self._on(*runs, masked=True) for runs in pairs)
+        runs = self._runs(self.port.run.dropped, self.reference.run.dropped, "dropped")
+        return tuple(self._on(*one, masked=True) for one in runs)
 
-    def _on(self, port: Run, reference: Run, **which: Any) -> "Sides":
+    @functools.cached_property
+    def with_constants(self) -> tuple["Sides", ...]:
+        """These sides with random numbers for constant arrays, if both made such a run."""
+        runs = self._runs(self.port.run.drawn, self.reference.run.drawn, "drawn")
+        return tuple(self._on(*one, drawn=True) for one in runs)
+
+    def _runs(
+        self, port: Sequence[Run], reference: Sequence[Run], kind: str
+    ) -> Iterator[tuple[Run, Run, Run | None]]:
+        """Return the runs that both sides made, each with that of ties decided otherwise."""
+        otherwise = getattr(self.otherwise, kind) if self.otherwise else ()
+        every = itertools.chain(otherwise, itertools.repeat(None))
+        return zip(port, reference, every, strict=False)
+
+    @property
+    def is_chaotic(self) -> bool:
+        """Whether rounding decides about later updates, so that earlier ones are measured, too."""
+        return any(stage.update for stage in self.rounding)
+
+    @property
+    def decided_otherwise(self) -> "Sides":
+        """These sides with the reference's run in which every tie is decided otherwise."""
+        assert self.otherwise is not None
+        sides = self._on(self.port.run, self.otherwise, None)
+        return dataclasses.replace(sides, rounding=self.reference.rounding)
+
+    def _on(self, port: Run, reference: Run, otherwise: Run | None, **which: Any) -> "Sides":
         return dataclasses.replace(
             self,
             port=dataclasses.replace(self.port, run=port),
             reference=dataclasses.replace(self.reference, run=reference),
+            otherwise=otherwise,
             **which,
+        )
+
+    def until(self, update: int) -> "Sides":
+        """Return these sides with runs that end after an update."""
+        port, reference = self.port.run, self.reference.run
+        of_update = {
+            dataclasses.replace(stage, update=0): errors
+            for stage, errors in self.rounding.items()
+            if stage.name == LAST.name and stage.update == update
+        }
+        other = self.otherwise
+        return self._on(
+            dataclasses.replace(port, after=port.after[:update]),
+            dataclasses.replace(reference, after=reference.after[:update]),
+            other and dataclasses.replace(other, after=other.after[:update]),
+            rounding={**self.rounding, **of_update},
         )
 
     def of_worker(self, worker: Trace) -> "Sides":
@@ -174,7 +286,10 @@ def sides_of(
     order: Iterable[str],
     layers: Sequence[LayerDifference] = (),
     initialisation: bool = True,
+    otherwise: Run | None = None,
 ) -> Sides:
     """Return both sides with the names of the arrays that are compared."""
     arrays = compared_names(port, reference, names, list(order))
-    return Sides(port, reference, names, rounding, arrays, layers, initialisation)
+    return Sides(
+        port, reference, names, rounding, arrays, layers, initialisation, otherwise=otherwise
+    )

@@ -1,12 +1,25 @@
 """The result of one stage of the comparison."""
 
 import dataclasses
+import enum
+import math
 from collections.abc import Sequence
 
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, VERDICTS, Difference
 from resnet_fn.parity.trace.stages import StageId
 
 SKIPPED = "skipped"
+
+NOT_RUN = "no update was made in the port"  # as a note of stages after an update
+
+
+class Absent(enum.Enum):
+    """Why a stage has no numbers."""
+
+    NOT_IN_TASK = "the task has nothing to compare"  # no clipping, no BatchNorm, not asked for
+    TOO_SHORT = "too few updates"  # the stage's note is a line of "not exercised"
+    CHAOTIC = "rounding decides about later updates"  # as above
+    NOT_READ = "nothing was read or run"  # no tensors, no kernel: the stage is undecided
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,21 +33,35 @@ class Stage:
     hints: Sequence[str] = ()  # possible causes
     failed: str = ""  # why the stage differs without an array to compare; empty otherwise
     undecided: str = ""  # why the stage's numbers decide nothing; empty otherwise
+    # arrays that are left out, because float32 cannot show so small a change
+    too_small: Sequence[str] = ()
     # whether the port's arrays are overwritten before anything is computed with them
     overwritten: bool = False
+    absent: Absent = Absent.NOT_READ  # why there are no differences, if there are none
+    # undecided arrays that make no stage undecided, as long as another array is decided
+    left_out: Sequence[Difference] = ()
 
     @property
     def verdict(self) -> str:
         """The worst verdict of the differences, unless `failed` or `undecided` is set."""
         if self.failed or self.undecided:
             return DIFFERS if self.failed else UNDECIDED
-        return max((item.verdict for item in self.differences), key=VERDICTS.index, default=SKIPPED)
+        without = UNDECIDED if self.absent is Absent.NOT_READ else SKIPPED
+        return max((item.verdict for item in self.differences), key=VERDICTS.index, default=without)
 
     @property
     def unclear(self) -> Difference | None:
         """The first undecided array, or None if there is none or `undecided` has the reason."""
-        undecided = (item for item in self.differences if item.verdict == UNDECIDED)
+        compared = self.differences or self.left_out
+        undecided = (item for item in compared if item.verdict == UNDECIDED)
         return None if self.undecided else next(undecided, None)
+
+    @property
+    def reason(self) -> str:
+        """Why the stage as a whole is undecided; empty if an array is the reason."""
+        if self.undecided or self.differences:
+            return self.undecided
+        return self.note or self.absent.value
 
     @property
     def worst(self) -> Difference | None:
@@ -61,11 +88,24 @@ def with_note(stage: Stage, note: str) -> Stage:
     return dataclasses.replace(stage, note="; ".join(filter(None, (stage.note, note))))
 
 
+def not_in_task(stage: StageId, note: str) -> Stage:
+    """Return a stage for which the task has nothing to compare."""
+    return Stage(stage, note=note, absent=Absent.NOT_IN_TASK)
+
+
 def without_undecided(stage: Stage) -> Stage:
-    """Return the stage without its undecided arrays. Its note has their number."""
-    decided = [item for item in stage.differences if item.verdict != UNDECIDED]
-    lost = len(stage.differences) - len(decided)
+    """Return the stage with its undecided arrays apart. Its note has their number.
+
+    An array without finite numbers stays: no other number may say that it is right.
+    """
+    lost = [
+        item
+        for item in stage.differences
+        if item.verdict == UNDECIDED and not math.isnan(item.relative)
+    ]
     if not lost:
         return stage
-    words = f"without {lost} arrays that have too much rounding in the reference"
-    return with_note(dataclasses.replace(stage, differences=decided), words)
+    decided = [item for item in stage.differences if item not in lost]
+    many = "1 array that has" if len(lost) == 1 else f"{len(lost)} arrays that have"
+    stage = dataclasses.replace(stage, differences=decided, left_out=[*stage.left_out, *lost])
+    return with_note(stage, f"without {many} too much rounding in the reference")

@@ -10,7 +10,7 @@ from resnet_fn.parity.compare.allowed import (
 )
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage, with_note
+from resnet_fn.parity.compare.stage import Absent, Stage, with_note
 from resnet_fn.parity.trace.difference import DIFFERS
 
 
@@ -27,7 +27,7 @@ class Untrained(Rule):
         port, reference, names = sides.port, sides.reference, sides.names
         trained = {*port.trainable, *reference.trainable}
         given = names.rename(reference.initial)
-        stage = Stage(self.id, overwritten=True)
+        stage = Stage(self.id, overwritten=True, absent=Absent.NOT_IN_TASK)
         differences = []
         hints: list[str] = []
         for name in [name for name in names.parameters if name in port.initial and name in given]:

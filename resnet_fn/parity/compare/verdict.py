@@ -1,7 +1,13 @@
 """Decide whether two traces of the same task agree.
 
 `verdict` is a function of data. Where it needs more evidence, its result has a request. The caller
-asks the reference's source, and calls again.
+asks the reference's source, and calls again. There are at most three calls:
+
+1. without evidence, which may request the rounding with flipped ties,
+2. with the answer about ties, which may request the rounding of probes,
+3. with the answer about probes, which is final.
+
+A call that needs nothing more goes on with the next step itself.
 """
 
 import dataclasses
@@ -13,7 +19,12 @@ from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.coverage import Coverage, coverage_of
 from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
-from resnet_fn.parity.compare.notes import settings_notes, sharing_notes, training_notes
+from resnet_fn.parity.compare.notes import (
+    constant_notes,
+    settings_notes,
+    sharing_notes,
+    with_frozen_norms,
+)
 from resnet_fn.parity.compare.outputs import buffers_without_counterpart
 from resnet_fn.parity.compare.probes import (
     ComparedProbes,
@@ -23,14 +34,16 @@ from resnet_fn.parity.compare.probes import (
 )
 from resnet_fn.parity.compare.rules import RULES, compare_stages
 from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import RATE, Rounding, Trace
+from resnet_fn.parity.trace.data import RATE, Rounding, Run, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference
 from resnet_fn.parity.trace.environment import environment_notes
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.source import ProbeRounding
-from resnet_fn.parity.trace.stages import EVAL_FORWARD, GRADIENTS
+from resnet_fn.parity.trace.stages import EVAL_FORWARD, GRADIENTS, TRAIN_FORWARD
+
+_NOT_EXERCISED = Absent.TOO_SHORT, Absent.CHAOTIC
 
 
 class Request(NamedTuple):
@@ -49,11 +62,13 @@ class Verdict:
     # with masks
     layers: Sequence[LayerDifference]
     names: NameMap  # the reference's parameter and layer for each of the port's
-    notes: Sequence[str]  # settings that differ, whether or not the numbers show it
+    settings: Sequence[str]  # those that differ, whether or not the numbers show it
     # the number of ReLU inputs within rounding of 0; 0 unless gradients differ and all layers agree
     ties: int = 0
-    # changes that made the nets comparable, one line each
-    changed: Sequence[str] = ()
+    # ties of functions that explain differences: "net.py:12, long: 3 ties"
+    tied: Sequence[str] = ()
+    # what was changed or left out to make the nets comparable, one line each
+    changes: Sequence[str] = ()
     # versions and variables that differ, one line each
     environment: Sequence[str] = ()
     precision: str = "float32"  # the precision in which the reference's rounding was measured
@@ -77,6 +92,11 @@ class Verdict:
         return not any(stage.verdict in (DIFFERS, UNDECIDED) for stage in self.stages)
 
     @property
+    def lent(self) -> list[Difference]:
+        """The arrays that pass by a wide bound only (`Difference.is_lent`)."""
+        return [item for stage in self.stages for item in stage.differences if item.is_lent]
+
+    @property
     def first_stage(self) -> Stage | None:
         """The first stage that differs."""
         return next((stage for stage in self.stages if stage.verdict == DIFFERS), None)
@@ -85,6 +105,12 @@ class Verdict:
     def undecided(self) -> list[Stage]:
         """The stages that are undecided."""
         return [stage for stage in self.stages if stage.verdict == UNDECIDED]
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many arrays are undecided, and how many there are in all stages."""
+        every = [one for stage in self.stages for one in (*stage.differences, *stage.left_out)]
+        return sum(one.verdict == UNDECIDED for one in every), len(every)
 
     @property
     def first_computed(self) -> Stage | None:
@@ -145,26 +171,39 @@ def verdict(
         A verdict. If it has a request, call again with the answer and with this verdict as
         `earlier`.
     """
-    result, request = evidence.earlier, evidence.earlier and evidence.earlier.request
-    if result is None:
-        result = _first_verdict(port, reference, names, initialisation)
-        width = _wanted_width(result, evidence.tie_widths)
-        if width is not None:
-            return dataclasses.replace(result, request=Request(tie_width=width))
-    elif request and request.tie_width is not None:
-        result = _with_flipped_ties(result, port, reference, evidence.flipped, initialisation)
-    compared = result.compared_probes
-    if compared is None:
-        result = dataclasses.replace(result, beyond=_beyond_rounding(result))
-        evaluation = next(stage for stage in result.stages if stage.id == EVAL_FORWARD)
-        forward = evaluation.verdict != DIFFERS
-        try:
-            compared = compare_probes(port, reference, names.layers, forward)
-        except Exception as error:
-            return _without_probes(result, error)
-        if asked := compared.asked:
-            request = Request(probes=asked)
-            return dataclasses.replace(result, compared_probes=compared, request=request)
+    earlier = evidence.earlier
+    if earlier is None:
+        return _by_traces(port, reference, names, evidence, initialisation)
+    if earlier.compared_probes is None:
+        result = _with_flipped_ties(earlier, port, reference, evidence.flipped, initialisation)
+        return _and_probes(result, port, reference, evidence)
+    return _with_probes(earlier, port, reference, earlier.compared_probes, evidence)
+
+
+def _by_traces(
+    port: Trace, reference: Trace, names: NameMap, evidence: Evidence, initialisation: bool
+) -> Verdict:
+    """Return the verdict without an answer: it requests flipped ties, or goes on with probes."""
+    result = _first_verdict(port, reference, names, initialisation)
+    result = _with_ties(result, port, reference, initialisation)
+    width = _wanted_width(result, evidence.tie_widths)
+    if width is not None:
+        return dataclasses.replace(result, request=Request(tie_width=width))
+    return _and_probes(result, port, reference, evidence)
+
+
+def _and_probes(result: Verdict, port: Trace, reference: Trace, evidence: Evidence) -> Verdict:
+    """Return the verdict on ties with probes: it requests their rounding, or is final."""
+    result = dataclasses.replace(result, beyond=_beyond_rounding(result))
+    evaluation = next(stage for stage in result.stages if stage.id == EVAL_FORWARD)
+    forward = evaluation.verdict != DIFFERS
+    try:
+        compared = compare_probes(port, reference, result.names.layers, forward)
+    except Exception as error:
+        return _without_probes(result, error)
+    if asked := compared.asked:
+        request = Request(probes=asked)
+        return dataclasses.replace(result, compared_probes=compared, request=request)
     return _with_probes(result, port, reference, compared, evidence)
 
 
@@ -173,19 +212,21 @@ def _first_verdict(port: Trace, reference: Trace, names: NameMap, initialisation
     layers = compare_layers(port.layers, reference.layers, names.layers)
     order, rounding = order_of(port, names), reference.rounding
     sides = sides_of(port, reference, names, rounding, order, layers, initialisation)
-    settings = settings_notes(port.layers["eval"], reference.layers["eval"], names.layers)
-    notes = [
-        *settings,
+    apart = {one.name for one in layers if one.output.verdict == DIFFERS}
+    same = {one.name for one in layers if one.mode == "train"} - apart
+    with_frozen = with_frozen_norms(port.layers), with_frozen_norms(reference.layers)
+    settings = [
+        *settings_notes(*with_frozen, names.layers, same),
         *sharing_notes(names, port.tied),
-        *training_notes(names, port.trainable, reference.trainable),
+        *constant_notes(port.attributes, reference.initial, names),
     ]
     modes = port.environment.get("mode"), reference.environment.get("mode")
     return Verdict(
         compare_stages(sides),
         layers,
         names,
-        notes,
-        changed=_changes(sides),
+        settings,
+        changes=_changes(sides),
         environment=environment_notes(port.environment, reference.environment),
         precision="float16" if reference.plan.precision == "fp16" else "float32",
         compiled="pynative" not in modes,
@@ -212,7 +253,7 @@ def _changes(sides: Sides) -> list[str]:
     added = ((name, one) for name, one in names.parameters.items() if one.added)
     lines += [f"{name}: {one} in the reference, {terms}" for name, one in added]
     start, after = port.run.start, port.run.after
-    idle = [name for name in sides.arrays.all if after and name in sides.without_gradient]
+    idle = [name for name in sides.arrays.all if after and name in sides.at_most_decayed]
     if decayed := [name for name in idle if (after[0][name] != start[name]).any()]:
         words = "this step applies weight decay without a gradient, but torch does not"
         lines.append(f"{words}: {few(decayed)}")
@@ -233,6 +274,36 @@ def _wanted_width(result: Verdict, widths: Sequence[float]) -> float | None:
     return next((width for width in widths if width >= needed), max(widths))
 
 
+def _with_ties(result: Verdict, port: Trace, reference: Trace, initialisation: bool) -> Verdict:
+    """Return the verdict apart from what ties of functions such as `long` change, if it differs."""
+    first = result.first_computed
+    if reference.ties is None or first is None:
+        return result
+    differs = [stage.id for stage in result.stages if stage.verdict == DIFFERS]
+    forward = any((one.name, one.mode) == (TRAIN_FORWARD.name, "train") for one in differs)
+    rounding = allowed.with_ties(reference.rounding, reference.ties.rounding, forward)
+    stages = _compared_again(result, port, reference, rounding, initialisation, reference.ties.run)
+    if any(stage.id == first.id and stage.verdict == DIFFERS for stage in stages):
+        return result  # ties are not the reason
+    tied = reference.ties.lines
+    return dataclasses.replace(result, stages=stages, rounding=rounding, tied=tied)
+
+
+def _compared_again(
+    result: Verdict,
+    port: Trace,
+    reference: Trace,
+    rounding: Rounding,
+    initialisation: bool,
+    otherwise: Run | None,
+) -> list[Stage]:
+    """Return the stages, compared with another rounding or with ties."""
+    order = order_of(port, result.names)
+    given = (port, reference, result.names, rounding, order, result.layers, initialisation)
+    known = None if otherwise else {stage.id: stage for stage in result.stages}
+    return compare_stages(sides_of(*given, otherwise), known)
+
+
 def _with_flipped_ties(
     result: Verdict,
     port: Trace,
@@ -244,10 +315,9 @@ def _with_flipped_ties(
     result = dataclasses.replace(result, request=None)
     if flipped is None:
         return result
-    rounding = allowed.with_flipped_ties(reference.rounding, flipped[0])
-    order = order_of(port, result.names)
-    sides = sides_of(port, reference, result.names, rounding, order, result.layers, initialisation)
-    stages = compare_stages(sides, {stage.id: stage for stage in result.stages})
+    rounding = allowed.with_flipped_ties(result.rounding, flipped[0])
+    otherwise = reference.ties.run if reference.ties and result.tied else None
+    stages = _compared_again(result, port, reference, rounding, initialisation, otherwise)
     return dataclasses.replace(result, stages=stages, ties=flipped[1], rounding=rounding)
 
 
@@ -277,7 +347,11 @@ def _with_probes(
         probed = judge_probes(compared, evidence.probes or {})
         result = dataclasses.replace(result, probed=probed)
         idle = sides_of(port, reference, result.names, {}, ()).without_gradient
-        coverage = coverage_of(port, reference, result.names, result.layers, probed, idle)
+        coverage = coverage_of(
+            port, reference, result.names, result.layers, result.stages, probed, idle
+        )
+        short = [one.note for one in result.stages if one.absent in _NOT_EXERCISED]
+        coverage = dataclasses.replace(coverage, not_exercised=[*coverage.not_exercised, *short])
     except Exception as error:
         return _without_probes(result, error)
     return dataclasses.replace(result, coverage=coverage)
@@ -286,4 +360,4 @@ def _with_probes(
 def _without_probes(result: Verdict, error: Exception) -> Verdict:
     """Return the verdict, which does not need probes, with a line about an error."""
     line = f"probes and coverage failed ({type(error).__name__}: {first_line(error)})"
-    return dataclasses.replace(result, changed=[*result.changed, line])
+    return dataclasses.replace(result, changes=[*result.changes, line])

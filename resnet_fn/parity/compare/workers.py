@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.compare.allowed import within
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.trace.data import Run, Trace
-from resnet_fn.parity.trace.difference import Difference
+from resnet_fn.parity.trace.difference import UNDECIDED, Difference
 from resnet_fn.parity.trace.limits import EXACT
 from resnet_fn.parity.trace.stages import SUM, ArrayId
 from resnet_fn.parity.trace.tree import Arrays
@@ -40,7 +40,8 @@ class PortWorkers:
             return stage
         left = [one for one in stage.differences if one.id.name not in self.moved]
         note = stage.note or "without BatchNorm's statistics, which move with each micro-batch"
-        return replace(stage, differences=left, note=note)
+        absent = stage.absent if stage.verdict == UNDECIDED else Absent.NOT_IN_TASK
+        return replace(stage, differences=left, note=note, absent=absent)
 
     def with_mean_of_statistics(self, stage: Stage) -> Stage:
         """Add the comparison of BatchNorm's statistics with the mean of the workers' own."""
@@ -59,17 +60,41 @@ class PortWorkers:
         received = [one.received for one in self.runs]
         if not all(any(array.any() for array in one.values()) for one in sent):
             note = "the step's all-reduce was not given all gradients in one call"
-            return Stage(SUM, note=note)
+            return not_in_task(SUM, note)  # the gradients themselves are compared
         return Stage(SUM, _combined(np.sum, sent, received, [*sent[0]]))
 
 
 def merged(stage: Stage, others: Iterable[Stage | None]) -> Stage:
     """Return the stage of rank 0 with what ranks 1, 2, … have different."""
     differences = [*stage.differences]
+    left_out, hints = [*stage.left_out], [*stage.hints]
+    failed, undecided = [stage.failed], [stage.undecided]
     for rank, other in enumerate(others, 1):
-        new = [one for one in (other.differences if other else ()) if one not in differences]
-        differences += [replace(one, id=replace(one.id, worker=rank)) for one in new]
-    return replace(stage, differences=differences)
+        if other is None:
+            continue
+        differences += _new(rank, other.differences, stage.differences)
+        left_out += _new(rank, other.left_out, stage.left_out)
+        hints += [hint for hint in other.hints if hint not in hints]
+        if other.failed and other.failed not in failed:
+            failed.append(f"worker {rank}: {other.failed}")
+        reason = other.reason if other.verdict == UNDECIDED else ""
+        if reason and reason != stage.reason:
+            undecided.append(f"worker {rank}: {reason}")
+    return replace(
+        stage,
+        differences=differences,
+        left_out=left_out,
+        hints=hints,
+        failed="; ".join(filter(None, failed)),
+        undecided="; ".join(filter(None, undecided)),
+    )
+
+
+def _new(
+    rank: int, items: Iterable[Difference], of_first: Sequence[Difference]
+) -> list[Difference]:
+    """Return a worker's differences that rank 0 does not have."""
+    return [replace(one, id=replace(one.id, worker=rank)) for one in items if one not in of_first]
 
 
 def _combined(

@@ -25,6 +25,10 @@ Chosen = dict[int, str]  # the number of a call → the description of its chang
 # (description, a function that computes the changed result)
 Changes = Iterator[tuple[str, Callable[[], Any]]]
 
+# (the number of a call, the description of a change) → the changed result, for changes that depend
+# on more than the call
+Solved = dict[tuple[int, str], Callable[["Call"], Any]]
+
 _RECENT = 14  # the number of latest calls whose results are tried as arguments
 
 _ARGUMENTS = {  # the names of the arguments, in order, of functions that have no Python signature
@@ -77,7 +81,7 @@ _ABOVE = tuple(
 
 # Calls that are neither counted nor changed.
 _NOT_COUNTED = """
-    __get__ __set__ size dim __len__ item is_floating_point type detach clone numel contiguous to float double
+    __get__ __set__ size dim __len__ item is_floating_point type clone numel contiguous to float double
     requires_grad_ backward tolist __bool__ stride ndimension is_complex zero_ _assert __format__ __repr__ numpy
     is_nested __deepcopy__ cpu __int__ __float__ __index__ __reduce_ex__ __hash__ dropout new_zeros
 """
@@ -187,6 +191,8 @@ class Call:
     others: Sequence[tuple[str, Any]] = ()  # (description, result) of each of the latest calls
     # the function that the net calls, which may be the in-place variant of `function`
     asked: Any = None
+    # the place of an argument that `detach` returned → the tensor that was detached
+    undetached: Mapping[int, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def x(self) -> Any:
@@ -236,6 +242,7 @@ class Calls(TorchFunctionMode):
             this run changes.
         names: a dict from the `id()` of a layer to the layer's name.
         log: whether to record each call, and which earlier calls computed its arguments.
+        solved: further changes, beside those of `changes`.
         until: the value of `time.perf_counter()` after which a call raises TimeoutError.
     """
 
@@ -247,8 +254,12 @@ class Calls(TorchFunctionMode):
         names: Mapping[int, str],
         log: bool,
         until: float,
+        solved: Solved | None = None,
     ) -> None:
         super().__init__()
+        self.solved = solved or {}
+        # the id of a detached tensor → (the detached tensor, the tensor that it shares its numbers with)
+        self.detached: dict[int, tuple[Any, Any]] = {}
         self.changes, self.chosen, self.names, self.log, self.count = changes, chosen, names, log, 0
         self.until = until
         self.calls: dict[int, Call] = {}
@@ -274,14 +285,15 @@ class Calls(TorchFunctionMode):
             with self:
                 return _OPENED[function](*args, **kwargs)
         raw = getattr(function, "__name__", "")
-        if raw in _SKIPPED:
+        caller = sys._getframe(1).f_code.co_filename
+        if raw in _SKIPPED or (raw == "detach" and caller in _ABOVE):
             out = function(*args, **kwargs)
             self.produced(out, self._of((args, kwargs)))
             return out
         if time.perf_counter() > self.until:
             raise TimeoutError("the search for causes ran out of time")
         self.count += 1
-        number, target = self.count, None
+        number = self.count
         call = self.base.get(number) if number < self.first else None
         if call is not None and not self._same(call, function, args):
             # the net behaves differently in this run, so nothing is reused from here on
@@ -289,41 +301,59 @@ class Calls(TorchFunctionMode):
         if call is not None:
             out = call.out
         else:
-            asked = function
-            of_itself = raw.endswith("_") and not raw.endswith("__")
-            plain = (
-                (getattr(torch.Tensor, raw[:-1], None) or getattr(torch, raw[:-1], None))
-                if of_itself
-                else None
-            )
-            if of_itself and (plain is None or raw in _UNCHANGED):
-                self.in_place = True
-            elif of_itself:
-                target, function = args[0], plain
-            elif raw in ("__iadd__", "__imul__", "__isub__", "__itruediv__"):
-                target, function = args[0], getattr(torch.Tensor, raw.replace("__i", "__"))
-            elif kwargs.get("inplace"):
-                target, kwargs = args[0], {**kwargs, "inplace": False}
-            self.in_place |= target is not None or raw in _WRITING
-            parents = self._of((args, kwargs))
-            args = (target.clone(), *args[1:]) if target is not None else args
-            computed = function(*args, **kwargs)
-            call = Call(
-                _name(function), function, args, kwargs, computed, self.others[-_RECENT:], asked
-            )
-            if number in self.chosen:
-                call.out = next(
-                    value() for words, value in self.changes(call) if words == self.chosen[number]
-                )
-            out = call.out if target is None else target.copy_(call.out)
-            if self.log:
-                self.calls[number], self.parents[number] = call, parents
-                self.places[number] = self._place()
+            out, call = self._computed(raw, function, args, kwargs)
         if is_float(out) and out.ndim > 1:
             self.others.append((f"the {call.name} of {self.places.get(number, '')}", out))
             del self.others[:-_RECENT]
         self.produced(args[0] if raw == "__setitem__" else out, {number})
         return out
+
+    def _computed(self, raw: str, function: Any, args: Any, kwargs: Any) -> tuple[Any, Call]:
+        """Call a function, perhaps changed. Return what the net gets, and the call."""
+        asked, number, target = function, self.count, None
+        of_itself = raw.endswith("_") and not raw.endswith("__")
+        plain = None
+        if of_itself:
+            plain = getattr(torch.Tensor, raw[:-1], None) or getattr(torch, raw[:-1], None)
+        if of_itself and (plain is None or raw in _UNCHANGED):
+            self.in_place = True
+        elif of_itself:
+            target, function = args[0], plain
+        elif raw in ("__iadd__", "__imul__", "__isub__", "__itruediv__"):
+            target, function = args[0], getattr(torch.Tensor, raw.replace("__i", "__"))
+        elif kwargs.get("inplace"):
+            target, kwargs = args[0], {**kwargs, "inplace": False}
+        self.in_place |= target is not None or raw in _WRITING
+        parents = self._of((args, kwargs))
+        args = (target.clone(), *args[1:]) if target is not None else args
+        call = Call(
+            _name(function),
+            function,
+            args,
+            kwargs,
+            function(*args, **kwargs),
+            self.others[-_RECENT:],
+            asked,
+            self._undetached(args),
+        )
+        if number in self.chosen:
+            call.out = self._changed(number, call)
+        if raw == "detach":
+            self.detached[id(call.out)] = call.out, args[0]
+        if self.log:
+            self.calls[number], self.parents[number] = call, parents
+            self.places[number] = self._place()
+        return call.out if target is None else target.copy_(call.out), call
+
+    def _undetached(self, args: Sequence[Any]) -> dict[int, Any]:
+        known = {place: self.detached.get(id(one)) for place, one in enumerate(args)}
+        return {place: pair[1] for place, pair in known.items() if pair is not None}
+
+    def _changed(self, number: int, call: Call) -> Any:
+        words = self.chosen[number]
+        if (number, words) in self.solved:
+            return self.solved[number, words](call)
+        return next(value() for title, value in self.changes(call) if title == words)
 
     @staticmethod
     def _same(call: Call, function: Any, args: Sequence[Any]) -> bool:
@@ -357,7 +387,7 @@ class Calls(TorchFunctionMode):
 
     def _place(self) -> str:
         where = layer = ""
-        for frame, line in traceback.walk_stack(sys._getframe(2)):
+        for frame, line in traceback.walk_stack(sys._getframe(3)):
             file = frame.f_code.co_filename
             if file in _ABOVE or (where and layer):  # a Sequential runs no file of the user's
                 break

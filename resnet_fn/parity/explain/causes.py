@@ -11,8 +11,9 @@ import numpy as np
 
 from resnet_fn.parity.compare.allowed import rounding_of
 from resnet_fn.parity.compare.layers import LayerDifference
-from resnet_fn.parity.compare.notes import attempt, sharing_notes
+from resnet_fn.parity.compare.notes import attempt, attribute_names, sharing_notes
 from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.explain.factors import words_of_factor
 from resnet_fn.parity.explain.optimizer_causes import optimizer_causes
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
@@ -21,9 +22,10 @@ from resnet_fn.parity.trace.data import Trace, Wanted
 from resnet_fn.parity.trace.derived import flat
 from resnet_fn.parity.trace.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.trace.layout import layout
+from resnet_fn.parity.trace.returned import named_outputs
 from resnet_fn.parity.trace.source import Source
 from resnet_fn.parity.trace.stages import StageId
-from resnet_fn.parity.trace.tree import Arrays, named_leaves
+from resnet_fn.parity.trace.tree import Arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +55,8 @@ def explain(case: StageCase, search: bool = True) -> list[str]:
     causes += attempt(computed, case) if computed else []
     return causes or (search and _not_searched(case)) or []
 
+
+_NEAR = 0.05  # relative error up to which the factors of two whole updates are equal
 
 _SAME = 1e-5  # relative error up to which two learning rates, in float32, are equal
 
@@ -115,33 +119,38 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
     for one in case.layers:
         if one.mode != mode:
             continue
+        other = there[one.reference]
         a = here[one.name].output
-        b = there[one.reference].output
-        rounding = there[one.reference].output_rounding
+        b = other.output
+        rounding = other.output_rounding
         assert a is not None
         assert b is not None
         given = a.ndim
         a = layout(b, a)(a)
-        same = one.output.verdict != DIFFERS
-        limit = one.output.tolerance
+        item = one.output
+        same = item.verdict != DIFFERS
+        limit = item.tolerance
         apart = a.shape != b.shape or relative_error(a, b) > limit
         # Leave out layers that are compared with the next activation, or have another number of
         # axes.
         if rounding < _SURE and apart != same and a.ndim == given:
-            relative = one.output.relative if same else 0.0
+            relative = item.relative if same else 0.0
             layers[one.reference] = (a, max(rounding, relative))
     results = {}
     roundings = reference.rounding.get(stage, {})
     if reference.plan.accumulate == 1:
-        is_eval = mode == "eval"
-        mine = port.eval_outputs if is_eval else port.train_outputs[0]
-        others = reference.run.eval_outputs if is_eval else reference.run.train_outputs[0]
+        mine, others = port.train_outputs[0], reference.run.train_outputs[0]
+        if mode == "eval":
+            mine, others = port.eval_outputs, reference.run.eval_outputs
         paired = tree.paired_outputs(mine, others) or {}
         for name, own in paired.items():
             rounding = roundings.get(name, 0.0)
             if rounding < _SURE:
                 results[name] = mine[own], rounding
-    return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
+    attributes = {}
+    for name, source in attribute_names(case.port.attributes, case.names).items():
+        attributes[source] = case.port.attributes[name]
+    return Wanted(stage, layers, results, named_outputs, attributes)
 
 
 def _wanted_gradients(case: StageCase, stage: StageId) -> Wanted:
@@ -225,7 +234,9 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
         length = max(float(np.linalg.norm(a)), 1e-30)
         return a * min(1.0, limit / length)
 
-    each = {name: clip(value) for name, value in mean.items()}
+    each = {}
+    for name, value in mean.items():
+        each[name] = clip(value)
     candidates = {
         "no clipping in the port": whole,
         "each tensor is clipped by its own norm": flat(each),
@@ -240,13 +251,34 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
     return [words for words, value in candidates.items() if relative_error(seen, value) < FITS]
 
 
+def _loss(case: StageCase) -> list[str]:
+    """Return a line if the loss and all gradients are the reference's times one factor."""
+    port = case.port.run
+    reference = case.reference.run
+    gradients = case.names.rename(reference.gradients, name_map.GRADIENTS)
+    names = [name for name in port.gradients if name in gradients]
+    own = flat(port.gradients, names)
+    other = flat(gradients, names)
+    factor, error = _fit(own, other)
+    loss = port.losses[0]
+    if error > FITS or not math.isclose(loss, factor * reference.losses[0], rel_tol=FITS):
+        return []
+    outputs = reference.train_outputs[0]
+    shapes = []
+    for array in outputs.values():
+        shapes.append(array.shape)
+    words = words_of_factor(factor, shapes)
+    return [f"the loss and every gradient are the reference's multiplied by {words}"]
+
+
 def _clipping(case: StageCase) -> list[str]:
     limit = case.reference.plan.clip_norm
     if not limit:
         return []
     run = case.reference.run
-    given = run.parts or [run.gradients]
-    parts = [case.names.rename(one, name_map.GRADIENTS) for one in given]
+    parts = []
+    for gradients in run.parts or [run.gradients]:
+        parts.append(case.names.rename(gradients, name_map.GRADIENTS))
     return another_clipping(case.port.run.clipped, parts, limit)
 
 
@@ -290,12 +322,44 @@ def _length(case: StageCase) -> list[str]:
     change = flat(port.after[0], names) - flat(port.start, names)
     right = flat(first, names) - flat(start, names)
     known = {}
-    if len(rates) > 1 and rates[0]:
-        words = f"it used the second update's learning rate, {rates[1]:.6g}; off by one update"
-        known[words] = rates[1] / rates[0]
+    if len(rates) > 1 and rates[0] and _is_one_ahead(case, names):
+        own_rate, next_rate = rates[:2]
+        words = f"it used the second update's learning rate, {next_rate:.6g}; off by one update"
+        known[words] = next_rate / own_rate
     # An error of 1 % passes, because the sign of Adam's update is random where the gradient is near
     # 0.
     return _multiple("the first update", change, right, known, 0.01)
+
+
+def _is_one_ahead(case: StageCase, names: Sequence[str]) -> bool:
+    """Return whether the port's second update, too, is as far from the reference's as with the
+    next update's learning rate: not by the factor of the first update.
+    """
+    run = case.port.run
+    rates = run.rates
+    there = case.reference.run
+    if len(run.after) < 2 or not rates[1]:
+        return False
+    port = [run.start, *run.after]
+    reference = [case.names.rename(arrays) for arrays in (there.start, *there.after[:2])]
+    first, second = (_factor_of_update(port, reference, index, names) for index in (0, 1))
+    # both updates start with almost the same weights, but not quite
+    if math.isclose(first, second, rel_tol=_NEAR):
+        return False
+    return len(rates) < 3 or math.isclose(second, rates[2] / rates[1], rel_tol=_NEAR)
+
+
+def _factor_of_update(
+    port: Sequence[Arrays], reference: Sequence[Arrays], index: int, names: Sequence[str]
+) -> float:
+    """Return the factor between the changes of two runs in the update after `index` updates."""
+    changes = []
+    for arrays in (port, reference):
+        before = flat(arrays[index], names)
+        after = flat(arrays[index + 1], names)
+        changes.append(after - before)
+    factor, _ = _fit(*changes)
+    return factor
 
 
 def _statistics(case: StageCase) -> list[str]:
@@ -332,6 +396,7 @@ def _statistics(case: StageCase) -> list[str]:
 
 # The functions that find causes in the recordings of both nets, without a search.
 STAGE_CAUSES: dict[StageId, Callable[[StageCase], list[str]]] = {
+    stages.LOSS: _loss,
     stages.GRADIENTS: _gradients,
     stages.NORM: _clipping,
     stages.CLIPPED: _clipping,

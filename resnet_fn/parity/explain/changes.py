@@ -4,13 +4,16 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
+from resnet_fn.parity.explain.axis_changes import axes_changes, parts_changes
 from resnet_fn.parity.explain.calls import Call, Changes, is_float
+from resnet_fn.parity.explain.loss_changes import loss_changes
+from resnet_fn.parity.explain.sequences import as_tuple, exchanged, is_number, keeps_shape, pairs
 from resnet_fn.parity.trace.layer import same_pads
 
 Function = Callable[..., Any]
@@ -55,7 +58,7 @@ def changes(c: Call) -> Changes:
     if not is_float(c.out):
         return
     arithmetic = ("add", "sub", "mul", "div", "rsub")
-    if _keeps_shape(c) and c.name not in arithmetic:
+    if keeps_shape(c) and c.name not in arithmetic:
         yield f"{c.name} left out", lambda: c.x + 0
     count = _EXCHANGED.get(c.name, 0)
     for place, given in enumerate(c.args[:count]):
@@ -67,42 +70,11 @@ def changes(c: Call) -> Changes:
                 yield title, lambda: c.with_argument(place, other)
 
 
-def gradient_changes(c: Call) -> Changes:
-    """Yield the possible changes of a call that change its gradients, but not its result."""
-    if not (is_float(c.out) and c.out.requires_grad):
-        return
-    padding = c.bound.get("padding_idx")
-    if c.name == "embedding" and (padding or 0) >= 0:
-        weight = c.bound["weight"]
-        title = f"its padding row {padding} trained"
-        yield title, lambda: F.embedding(c.x, weight)
-    if _keeps_shape(c) and not c.name.endswith("norm"):
-        yield "the gradient passed through as it is", lambda: c.x + (c.out - c.x).detach()
-    for place, given in enumerate(c.args):
-        if is_float(given) and given.requires_grad:
-            words = f"no gradient to argument {place + 1} of {c.name}"
-            yield words, lambda: c.with_argument(place, given.detach())
-
-
-def _keeps_shape(c: Call) -> bool:
-    return is_float(c.x) and c.x.shape == c.out.shape
-
-
-def _tuple(value: Any, n: int = 1) -> tuple[Any, ...]:
-    if isinstance(value, tuple | list):
-        return tuple(value)
-    return (value,) * n
-
-
-def _pairs(count: int) -> Iterator[tuple[int, int]]:
-    return itertools.combinations(range(count), 2)
-
-
-def _exchanged(values: Sequence[Any], i: int, j: int) -> list[Any]:
-    exchanged = list(values)
-    exchanged[i] = values[j]
-    exchanged[j] = values[i]
-    return exchanged
+def _activated(c: Call) -> Changes:
+    """Yield a change for each usual activation: it comes before the call."""
+    for words in ("relu", "silu", "gelu"):
+        title = f"{words} before it"
+        yield title, lambda: c.again(input=_ACTIVATIONS[words](c.x))
 
 
 def _norm(c: Call) -> Changes:
@@ -116,6 +88,7 @@ def _norm(c: Call) -> Changes:
         yield title, lambda: c.again(eps=other)
     yield "no bias added", lambda: c.again(bias=None)
     yield "no weight multiplied", lambda: c.again(weight=None)
+    yield from _activated(c)
     if c.name == "batch_norm" and not b.get("training"):
         yield (
             "the batch's statistics",
@@ -184,11 +157,11 @@ def _conv(c: Call) -> Changes:
     if c.kind == "conv_transpose":
         yield "no output padding", lambda: c.again(output_padding=0)
         return
-    stride = _tuple(b.get("stride", 1), n)
-    dilation = _tuple(b.get("dilation", 1), n)
+    stride = as_tuple(b.get("stride", 1), n)
+    dilation = as_tuple(b.get("dilation", 1), n)
     same = _same(x, weight.shape[2:], stride, dilation)
     padding = 0 if isinstance(given, str) else given
-    each = _each_side(_tuple(padding, n))
+    each = _each_side(as_tuple(padding, n))
     for words, pads in {
         "padding of pad_mode same": same,
         "no padding": [0] * 2 * n,
@@ -199,6 +172,26 @@ def _conv(c: Call) -> Changes:
     for mode in ("reflect", "replicate"):
         words = f"padding by {mode} instead of zeros"
         yield words, lambda: c.again(input=F.pad(x, each, mode=mode), padding=0)
+    yield from _activated(c)
+
+
+def _pad(c: Call) -> Changes:
+    """Yield other kinds of padding, and the padding on the other side."""
+    b = c.bound
+    x = c.x
+    pads = list(b["pad"])
+    mode = b.get("mode", "constant")
+    value = b.get("value") or 0.0
+    kinds = {"constant": "zeros" if value == 0 else f"{value:g}"}
+    own = kinds.get(mode, mode)
+    for other in ("reflect", "replicate", "circular"):
+        if other != mode:
+            title = f"padding by {other} for {own}"
+            yield title, lambda: F.pad(x, pads, mode=other)
+    if own != "zeros":
+        yield f"padding by zeros for {own}", lambda: F.pad(x, pads)
+    sides = [pads[place ^ 1] for place in range(len(pads))]
+    yield f"padding {sides} for {pads}", lambda: F.pad(x, sides, mode=mode, value=b.get("value"))
 
 
 def _each_side(padding: Sequence[int]) -> list[int]:
@@ -213,10 +206,10 @@ def _pool(c: Call) -> Changes:
     b = c.bound
     x = c.x
     n = x.ndim - 2
-    kernel = _tuple(b["kernel_size"], n)
-    padding = _tuple(b.get("padding", 0), n)
+    kernel = as_tuple(b["kernel_size"], n)
+    padding = as_tuple(b.get("padding", 0), n)
     ceil = bool(b.get("ceil_mode"))
-    stride = _tuple(b.get("stride") or kernel, n)
+    stride = as_tuple(b.get("stride") or kernel, n)
     average = getattr(F, f"avg_pool{n}d")
     largest = getattr(F, f"max_pool{n}d")
     same = _same(x, kernel, stride, [1] * n)
@@ -254,6 +247,7 @@ def _matrix(c: Call) -> Changes:
             lambda: c.again(weight=weight.reshape(weight.shape[::-1]).T),
         )
         yield "no bias added", lambda: c.again(bias=None)
+        yield from _activated(c)
     elif c.name == "matmul":
         a, b = c.args[:2]
         yield "the second factor transposed", lambda: torch.matmul(a, b.mT)
@@ -261,18 +255,18 @@ def _matrix(c: Call) -> Changes:
         yield "the product transposed", lambda: c.out.mT
     else:
         equation, *given = c.args
-        operands = _tuple(given[0]) if len(given) == 1 else given
+        operands = as_tuple(given[0]) if len(given) == 1 else given
         left, _, right = equation.replace(" ", "").partition("->")
         terms = left.split(",")
         for t, term in enumerate(terms):
-            for i, j in _pairs(len(term)):
+            for i, j in pairs(len(term)):
                 others = list(terms)
-                others[t] = "".join(_exchanged(term, i, j))
+                others[t] = "".join(exchanged(term, i, j))
                 other = f"{','.join(others)}->{right}"
                 title = f"einsum {other} for {equation}"
                 yield title, lambda: torch.einsum(other, *operands)
-        for i, j in _pairs(len(right)):
-            indices = "".join(_exchanged(right, i, j))
+        for i, j in pairs(len(right)):
+            indices = "".join(exchanged(right, i, j))
             other = f"{left}->{indices}"
             words = f"einsum {other}, reshaped, for {equation}"
             yield words, lambda: torch.einsum(other, *operands).reshape(c.out.shape)
@@ -295,13 +289,9 @@ def _pointwise(c: Call) -> Changes:
         yield "no lower limit", lambda: x.clamp(max=most)
 
 
-def _is_scalar(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor) or value.ndim == 0
-
-
 def _product(c: Call) -> Changes:
     a, b = c.args[:2]
-    scalars = [one for one in (b, a) if _is_scalar(one)]
+    scalars = [one for one in (b, a) if is_number(one)]
     if not scalars:
         yield "the second factor left out", lambda: a.expand_as(c.out) + 0
         yield "the first factor left out", lambda: b.expand_as(c.out) + 0
@@ -312,8 +302,10 @@ def _product(c: Call) -> Changes:
         return
     scalar = scalars[0]
     other = a if scalar is b else b
-    value = f"{float(scalar):.4g}"
+    number = float(scalar.detach() if isinstance(scalar, torch.Tensor) else scalar)
+    value = f"{number:.4g}"
     verb = "multiplied" if c.name == "mul" else "divided"
+    verb_of_call = verb
     own = f"{verb} by {value}"
     yield f"not {own}", lambda: other + 0
     for p in (-1, -0.5, 0.5, 1, 2, -2):
@@ -322,6 +314,23 @@ def _product(c: Call) -> Changes:
         title = f"{verb} by {value}{exponent} for {own}"
         yield title, lambda: other * scalar**p
     yield "the other sign", lambda: -c.out
+    if 0 < number < 1 and c.name == "mul":
+        yield f"multiplied by {1 - number:.4g} for {own}", lambda: other * (1 - number)
+    if number.is_integer():
+        for near in (number - 1, number + 1):
+            title = f"{verb_of_call} by {near:g} for {own}"
+            yield title, lambda: c.with_argument(1 if scalar is b else 0, near)
+    if c.name != "mul" and scalar is not b:
+        return
+    for size in sorted({size for _, array in c.others for size in array.shape} - {0, 1}):
+        for title, p in {f"multiplied by {size}^-0.5": -0.5, f"divided by {size}": -1.0}.items():
+            yield f"{title} for {own}", lambda: other * size**p
+
+
+def _power(c: Call) -> Changes:
+    own = c.args[1]
+    for exponent in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0):
+        yield f"to the power of {exponent:g} for {own:g}", lambda: c.x**exponent
 
 
 def _sum(c: Call) -> Changes:
@@ -341,20 +350,10 @@ def _sum(c: Call) -> Changes:
     yield "the other sign of the second term", lambda: a - b if is_sum else a + b
 
 
-def _parts(c: Call) -> Changes:
-    x = c.x
-    dim = c.bound.get("dim", 0)
-    if c.name in ("cat", "stack"):
-        function = getattr(torch, c.name)
-        yield "the parts in the other order", lambda: function(list(x)[::-1], dim)
-        return
-    for i, j in _pairs(len(c.out)):
-        title = f"parts {i} and {j} exchanged"
-        yield title, lambda: tuple(_exchanged(c.out, i, j))
-
-
 def _item(c: Call) -> Changes:
-    index = _tuple(c.args[1])
+    index = as_tuple(c.args[1])
+    if len(index) == 1 and isinstance(index[0], torch.Tensor) and index[0].dtype == torch.bool:
+        yield "all entries for those of the mask", lambda: c.x + 0
     for place, one in enumerate(index):
         if one is None or one is Ellipsis or isinstance(one, torch.Tensor):
             return
@@ -384,28 +383,6 @@ def _item(c: Call) -> Changes:
             yield title, lambda: at(slice(count))
 
 
-def _axes(c: Call) -> Changes:
-    x = c.x
-    shape = list(c.out.shape)
-    if c.kind in ("reshape", "flatten", "unflatten"):
-        for i, j in _pairs(x.ndim):
-            words = f"axes {i} and {j} exchanged before it is reshaped"
-            yield words, lambda: x.transpose(i, j).reshape(shape)
-        for i, j in _pairs(len(shape)):
-            other = _exchanged(shape, i, j)
-            title = f"reshaped to {other} for {shape}"
-            yield title, lambda: x.reshape(other)
-            words = f"reshaped to {other}, then axes {i} and {j} exchanged"
-            yield words, lambda: x.reshape(other).transpose(i, j)
-        return
-    yield "reshaped for transposed", lambda: x.reshape(shape)
-    yield "not transposed", lambda: x
-    if c.name == "permute" and x.ndim < 6:
-        for order in itertools.permutations(range(x.ndim)):
-            if list(x.permute(order).shape) == shape:
-                yield f"permuted by {order}", lambda: x.permute(order)
-
-
 def _mask(c: Call) -> Changes:
     if c.name == "where":
         condition, a, b = c.args
@@ -428,7 +405,7 @@ def _reduced(c: Call) -> Changes:
     keep = bool(c.kwargs.get("keepdim", False))
     dims = tuple(range(x.ndim))
     if given is not None and not isinstance(given, bool):
-        dims = tuple(axis % x.ndim for axis in _tuple(given))
+        dims = tuple(axis % x.ndim for axis in as_tuple(given))
     if c.name in ("std", "var"):
         function = getattr(torch, c.name)
         divided_by_n = function(x, dims, correction=0, keepdim=keep)
@@ -463,7 +440,7 @@ def _rows(c: Call) -> Changes:
     else:
         counts = c.args[1:]
         if len(counts) == 1:
-            counts = _tuple(counts[0])
+            counts = as_tuple(counts[0])
         y = x
         new_axes = len(counts) - x.ndim
         for axis, count in enumerate(counts[new_axes:]):
@@ -476,24 +453,6 @@ def _lstm(c: Call) -> Changes:
     yield "the cell state for the hidden state", lambda: (out, cell, h)
 
 
-def _loss(c: Call) -> Changes:
-    b = c.bound
-    x = c.x
-    own = b.get("reduction", "mean")
-    for reduction in ("sum", "mean"):
-        title = f"{reduction} for {own}"
-        yield title, lambda: c.again(reduction=reduction)
-    smoothing = b.get("label_smoothing", 0.0)
-    classes = x.shape[-1]
-    for other in (0.0, 0.1, 0.2):
-        title = f"label smoothing {other:g} for {smoothing:g}"
-        yield title, lambda: c.again(label_smoothing=other)
-    spread = f"label smoothing spread over the other {classes - 1} classes instead of all {classes}"
-    yield spread, lambda: c.again(label_smoothing=smoothing * classes / (classes - 1))
-    yield "softmax before it", lambda: c.again(input=torch.softmax(x, 1))
-    yield "logits taken as log-probabilities", lambda: F.nll_loss(x, b["target"])
-
-
 def _interpolate(c: Call) -> Changes:
     aligned = bool(c.bound.get("align_corners"))
     mode = c.bound.get("mode", "nearest")
@@ -502,24 +461,30 @@ def _interpolate(c: Call) -> Changes:
     for other in ("nearest", "bilinear", "bicubic", "nearest-exact", "area"):
         title = f"{other} for {mode}"
         yield title, lambda: c.again(mode=other, align_corners=None)
+    x = c.x
+    times = [after // before for after, before in zip(c.out.shape[2:], x.shape[2:], strict=True)]
+    yield f"tiled for {mode}", lambda: x.repeat(1, 1, *times)
 
 
 _FAMILIES: dict[str, Callable[[Call], Changes]] = {
     "layer_norm group_norm batch_norm instance_norm rms_norm": _norm,
     "conv conv_transpose": _conv,
+    "pad": _pad,
     "avg_pool max_pool": _pool,
     "linear matmul einsum": _matrix,
     "relu gelu silu leaky_relu elu relu6 tanh sigmoid hardswish hardsigmoid": _pointwise,
     "clamp hardtanh": _pointwise,
     "mul div": _product,
+    "pow": _power,
     "add sub rsub": _sum,
-    "cat stack chunk split unbind": _parts,
+    "cat stack chunk split unbind": parts_changes,
     "getitem": _item,
-    "reshape flatten unflatten transpose permute t": _axes,
+    "reshape flatten unflatten transpose permute t": axes_changes,
     "masked_fill where": _mask,
     "softmax log_softmax normalize mean sum std var max min amax amin logsumexp norm": _reduced,
     "embedding repeat tile repeat_interleave": _rows,
     "lstm": _lstm,
-    "cross_entropy mse_loss l1_loss smooth_l1_loss": _loss,
+    "cross_entropy mse_loss l1_loss smooth_l1_loss huber_loss": loss_changes,
+    "binary_cross_entropy_with_logits binary_cross_entropy nll_loss kl_div": loss_changes,
     "interpolate": _interpolate,
 }

@@ -3,18 +3,24 @@ port's result.
 """
 
 import contextlib
+import functools
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.explain.calls import Calls, Chosen, is_float
-from resnet_fn.parity.explain.changes import OTHER, changes, gradient_changes
+from resnet_fn.parity.explain.axis_changes import PERMUTED
+from resnet_fn.parity.explain.calls import Call, Calls, Chosen, Solved, is_float
+from resnet_fn.parity.explain.changes import OTHER, changes
+from resnet_fn.parity.explain.constants import Constants
+from resnet_fn.parity.explain.factors import rounded
+from resnet_fn.parity.explain.gradient_changes import gradient_changes
+from resnet_fn.parity.explain.loss_changes import words_of_term
 from resnet_fn.parity.trace.data import Wanted
 from resnet_fn.parity.trace.difference import norm
 from resnet_fn.parity.trace.layer import title_of
@@ -27,9 +33,26 @@ _FITS = 10.0  # a change fits if the remaining error is at most so many times th
 
 _LEAST = 2e-6  # an error that always fits, however small the rounding
 
+# So many times that error fits, too, if nothing fits better: the port's kernels have errors that
+# the reference's rounding does not show. It is the tolerance of an output, 1e-5.
+_LOOSE = 5.0
+
+# … and if the change leaves at most this part of the error.
+_PART = 0.05
+
 _BEAM = 4  # so many of the best single changes are tried together with a second change
 
+# The first of two changes of a loss, which is one number, may move it away from the port's.
+_BEAM_OF_LOSS, _FARTHER = 6, 4.0
+
 _CAUSES = 5  # the search ends after so many causes
+
+
+_NOT_ALL = "this does not explain everything, since it leaves a difference in"
+
+_DOUBLED = "doubled"  # the change of a number by which the search finds its factor
+
+_Cause = dict[str, list[str]]  # words of each change that is made together → places of its calls
 
 
 class _DoneError(Exception):
@@ -45,6 +68,7 @@ class Searcher:
         forward: a function of a bool (True for training mode) that runs the module and returns the
             outputs.
         backward: a function that returns the loss and the gradients of the first batch.
+        loss: a function of the module's outputs on the first batch that returns their loss.
         seconds: the longest time of a search.
     """
 
@@ -53,79 +77,163 @@ class Searcher:
         module: Any,
         forward: Callable[[bool], Any],
         backward: Callable[[], Arrays],
+        loss: Callable[[Any], Any],
         seconds: float = _SECONDS,
     ) -> None:
         self.module, self.forward, self.backward, self.seconds = module, forward, backward, seconds
+        self.loss = loss
         self.names = {id(layer): name for name, layer in module.named_modules() if name}
         self.buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        self.solved: Solved = {}
+        # The outputs on the first batch, and the number of calls that computed them, if the loss
+        # differs: then most tries compute the loss only.
+        self.outputs: Any = None
+        self.before_loss = 0
 
     def __call__(self, wanted: Wanted) -> list[str]:
-        """Return a line for each change that gives the `wanted` arrays, and a line if the search
-        stopped early.
+        """Return a line for each change that gives the `wanted` arrays, and a line if differences
+        remain or the search stopped early.
         """
         self.wanted, self.until = wanted, time.perf_counter() + self.seconds
+        self.constants = Constants(self.module, wanted.attributes or {})
+        try:
+            return self._lines(wanted)
+        finally:
+            self.constants.put_all_back()
+
+    def _lines(self, wanted: Wanted) -> list[str]:
         chosen: Chosen = {}
-        causes: dict[str, list[str]] = {}  # words of a change → places of its calls
+        causes: list[_Cause] = []
         ended: list[str] = []
         while len(causes) < _CAUSES:
             try:
-                run, name, value = self._run(chosen, log=True)
-                fit = (
-                    self._fit(chosen, run, name, value, set(causes))
-                    if self._error(name, value) > 1
-                    else {}
-                )
+                run, name, value = self._first_difference(chosen)
+                error = self._error(name, value)
+                fit = Chosen()
+                if error > 1:
+                    taken = self._constants_of_port(chosen, name, error)
+                    if taken:
+                        causes.append({self.constants.words(path): [path] for path in taken})
+                        continue
+                    known = {words for cause in causes for words in cause}
+                    fit = self._fit(chosen, run, name, value, known)
             except TimeoutError:
                 break
-            except Exception as error:  # keeps the causes that were found before
+            except Exception as failure:  # keeps the causes that were found before
                 if not causes:
                     raise
                 ended = [
-                    f"the search for further causes failed ({type(error).__name__}: "
-                    f"{first_line(error)})"
+                    f"the search for further causes failed ({type(failure).__name__}: "
+                    f"{first_line(failure)})"
                 ]
                 break
-            for number, words in fit.items():
-                causes.setdefault(words, []).append(run.places[number])
+            _add(causes, fit, run)
             chosen |= fit
             if not fit:
+                if causes and error > _LOOSE:
+                    ended = [f"{_NOT_ALL} {name or _results(wanted)}"]
                 break
-        more = {
-            words: f" (and {len(places) - 1} more calls)" * (len(places) > 1)
-            for words, places in causes.items()
-        }
-        lines = [
-            f"{places[0]}: {words} in the port{more[words]}" for words, places in causes.items()
-        ]
         if time.perf_counter() > self.until:
             ended = [f"the search for a cause stopped after {self.seconds:g} s"]
-        return [*lines, *ended]
+        return [*map(_line, causes), *ended]
+
+    def _constants_of_port(self, chosen: Chosen, name: str, before: float) -> list[str]:
+        """Return the constants that give the port's array if the module takes them over, which it
+        keeps, or [].
+        """
+        left = self.constants.left()
+        groups = [[path] for path in left]
+        if len(left) > 1:
+            groups.append(left)
+        for paths in groups:
+            for path in paths:
+                self.constants.take_over(path)
+            self._keep(paths)
+            allowed = min(_LOOSE, max(1, _PART * before))
+            if self._try(chosen, None, name) <= allowed:
+                return paths
+            for path in paths:
+                self.constants.put_back(path)
+            self._keep(paths)
+        return []
+
+    def _keep(self, paths: Sequence[str]) -> None:
+        """Let `_put_back` restore the present numbers of these buffers."""
+        for path in {*paths} & {*self.buffers}:
+            self.buffers[path] = self.module.get_buffer(path).clone()
+
+    def _first_difference(self, chosen: Chosen) -> tuple[Calls, str, Any]:
+        """Run the module, and record the calls until the first layer that differs (`_run`)."""
+        if self.wanted.stage != LOSS or self.outputs is not None:
+            return self._run(chosen, log=True)
+        run, name, value = self._run(chosen, log=True, whole=True)
+        # a loss that needs gradients, or draws random numbers, is computed with the whole net
+        with contextlib.suppress(Exception):
+            alone = self._run(chosen, log=True)
+            wanted = self.wanted.convert(value)[LOSS.name]
+            loss = alone[2].detach().numpy()
+            if np.allclose(loss, wanted, _LEAST, 0):
+                return alone
+        self.outputs = None
+        return run, name, value
 
     def _run(
-        self, chosen: Chosen, base: Calls | None = None, name: str | None = None, log: bool = False
+        self,
+        chosen: Chosen,
+        base: Calls | None = None,
+        name: str | None = None,
+        log: bool = False,
+        whole: bool = False,
     ) -> tuple[Calls, str, Any]:
         """Run the module with the changes `chosen`, and stop after the layer `name`.
 
         If `name` is None, stop after the first layer that differs. Returns the calls, the name of
         the last layer, and the layer's output. If no layer ends the run, the layer's name is "",
-        and the output is the result of the run.
+        and the output is the result of the run. If only the loss has to be computed, which `whole`
+        forbids, the result is the loss.
         """
         wanted = self.wanted
-        of_loss = wanted.stage in (LOSS, GRADIENTS)
-        counts, stopped, handles = defaultdict[str, int](int), list[tuple[str, Any]](), list[Any]()
+        loss_only = self.outputs is not None and not whole
+        backward = wanted.stage in (LOSS, GRADIENTS) and not loss_only
+        kinds = gradient_changes if wanted.stage == GRADIENTS else changes
+        with contextlib.ExitStack() as stack:
+            if not backward:
+                stack.enter_context(torch.no_grad())
+            stack.enter_context(torch.random.fork_rng())
+            # `torch.manual_seed` seeks GPUs: a quarter of a small net's time
+            torch.default_generator.manual_seed(0)
+            self._put_back()
+            run = Calls(kinds, chosen, base, self.names, log, self.until, self.solved)
+            if loss_only:
+                run.count = run.of_forward = self.before_loss
+                outputs = torch.utils._pytree.tree_map(_copy, self.outputs)
+                with run:
+                    return run, "", self.loss(outputs)
+            stopped = list[tuple[str, Any]]()
+            for handle in self._hooks(run, name, stopped):
+                stack.callback(handle.remove)
+            try:
+                with run:
+                    if backward:
+                        return run, "", self.backward()
+                    return run, "", self.forward(wanted.stage == TRAIN_FORWARD)
+            except _DoneError:
+                return run, *stopped[0]
+
+    def _hooks(self, run: Calls, name: str | None, stopped: list[tuple[str, Any]]) -> list[Any]:
+        """Register hooks that record what layers compute, and end the run (`_run`). Return the
+        hooks' handles.
+        """
+        wanted, counts = self.wanted, defaultdict[str, int](int)
 
         def hook(title: str) -> Callable[..., None]:
             def after(layer: Any, inputs: Any, output: Any) -> None:
                 counts[title] += 1
                 call = title_of(title, counts[title] - 1)
-                first = next(
-                    (leaf for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor)), None
-                )
-                if (
-                    call not in wanted.layers
-                    or first is None
-                    or (name is not None and name != call)
-                ):
+                tensors = (leaf for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor))
+                first = next(tensors, None)
+                other = name is not None and name != call
+                if call not in wanted.layers or first is None or other:
                     return
                 if name is not None or self._error(call, first) > 1:
                     stopped.append((call, first))
@@ -134,35 +242,24 @@ class Searcher:
 
             return after
 
-        with contextlib.nullcontext() if of_loss else torch.no_grad(), torch.random.fork_rng():
-            # `torch.manual_seed` seeks GPUs: a quarter of a small net's time
-            torch.default_generator.manual_seed(0)
-            self._put_back()
-            kinds = gradient_changes if wanted.stage == GRADIENTS else changes
-            run = Calls(kinds, chosen, base, self.names, log, self.until)
+        def given(layer: Any, inputs: Any, named: Any) -> None:
+            arrays = [leaf for _, leaf in leaves((inputs, named)) if is_float(leaf)]
+            run.others += [(f"input {index}", leaf) for index, leaf in enumerate(arrays)]
 
-            def given(layer: Any, inputs: Any, named: Any) -> None:
-                arrays = [leaf for _, leaf in leaves((inputs, named)) if is_float(leaf)]
-                run.others += [(f"input {index}", leaf) for index, leaf in enumerate(arrays)]
+        def done(layer: Any, inputs: Any, outputs: Any) -> None:
+            run.of_forward = run.count
+            if wanted.stage == LOSS and run.log:
+                self.outputs = torch.utils._pytree.tree_map(_copy, outputs)
+                self.before_loss = run.count
 
-            seen = wanted.layers if name is None else [name] if name else []
-            handles.append(self.module.register_forward_pre_hook(given, with_kwargs=True))
-            handles.append(
-                self.module.register_forward_hook(lambda *_: setattr(run, "of_forward", run.count))
-            )
-            for title in {title.partition(" (")[0] for title in seen}:
-                handles.append(self.module.get_submodule(title).register_forward_hook(hook(title)))
-            try:
-                with run:
-                    results = (
-                        self.backward() if of_loss else self.forward(wanted.stage == TRAIN_FORWARD)
-                    )
-                return run, "", results
-            except _DoneError:
-                return run, *stopped[0]
-            finally:
-                for handle in handles:
-                    handle.remove()
+        handles = [
+            self.module.register_forward_pre_hook(given, with_kwargs=True),
+            self.module.register_forward_hook(done),
+        ]
+        seen = wanted.layers if name is None else [name] if name else []
+        for title in {title.partition(" (")[0] for title in seen}:
+            handles.append(self.module.get_submodule(title).register_forward_hook(hook(title)))
+        return handles
 
     def _put_back(self) -> None:
         """Restore the buffers, because runs in training mode change them."""
@@ -178,6 +275,9 @@ class Searcher:
         """
         if name:
             return _excess(value, *self.wanted.layers[name])
+        if self.wanted.stage == LOSS and isinstance(value, torch.Tensor):
+            loss, rounding = self.wanted.results[LOSS.name]
+            return _excess(value.reshape(loss.shape), loss, rounding)
         arrays = self.wanted.convert(value)
         floor = 1e-3 * math.hypot(*(norm(array) for array, _ in self.wanted.results.values()))
         results = self.wanted.results.items()
@@ -195,7 +295,7 @@ class Searcher:
         A change applies to one or more calls of a function.
         """
         before, level = self._error(name, value), [(Chosen(), run, value)]
-        for _ in range(2):
+        for count in range(2):
             closer: dict[str, tuple[float, Chosen]] = {}
             for first, logged, value in level:
                 options = self._options(logged, name, value)
@@ -208,10 +308,18 @@ class Searcher:
                     error = self._try({**chosen, **first, **option}, logged, name)
                     if error <= 1:
                         return {**first, **option}
-                    if error < 0.9 * before:
+                    if error < (0.9 if self.outputs is None else _FARTHER) * before:
                         closer.setdefault(f"{error:.4g}", (error, {**first, **option}))
+            least, best = min(closer.values(), key=lambda one: one[0], default=(math.inf, Chosen()))
+            if least <= min(_LOOSE, _PART * before):
+                return best
+            if count == 0 and self.outputs is not None:
+                scaled = self._scaled_term(chosen, run, value) or self._scaled_after(chosen, run)
+                if scaled:
+                    return scaled
             level = []
-            for _, first in sorted(closer.values(), key=lambda one: one[0])[:_BEAM]:
+            beam = _BEAM if self.outputs is None else _BEAM_OF_LOSS
+            for _, first in sorted(closer.values(), key=lambda one: one[0])[:beam]:
                 with contextlib.suppress(Exception):
                     logged, _, value = self._run({**chosen, **first}, name=name, log=True)
                     level.append((first, logged, value))
@@ -244,9 +352,15 @@ class Searcher:
                         ):
                             singles.append({number: words})
                             alike[run.calls[number].name, words][number] = words
+        # A wrong order of axes is rather in the call that orders them than in a reshape behind it.
+        singles.sort(key=lambda one: _reshapes_permuted(run, *one))
         together = [group for group in alike.values() if len(group) > 1]
-        last = [one for one in singles if OTHER in next(iter(one.values()))]
-        return [*(one for one in singles if one not in last), *together, *last]
+        first, last = list[Chosen](), list[Chosen]()
+        for option in singles:
+            (words,) = option.values()
+            options = last if _is_late(words) else first
+            options.append(option)
+        return [*first, *together, *last]
 
     def _has_effect(self, old: Any, new: Any) -> bool:
         pairs = zip(*(torch.utils._pytree.tree_leaves(one) for one in (old, new)), strict=True)
@@ -254,12 +368,122 @@ class Searcher:
             a.shape != b.shape or not torch.equal(a, b) for a, b in pairs
         )
 
-    def _try(self, chosen: Chosen, base: Calls, name: str) -> float:
+    def _try(self, chosen: Chosen, base: Calls | None, name: str) -> float:
         try:
             _, _, value = self._run(chosen, base, name)
-            return self._error(name, value)
+            error = self._error(name, value)
+            if self.outputs is not None and error <= _LOOSE:  # of the loss; now the gradients
+                _, _, value = self._run(chosen, name=name, whole=True)
+                error = max(error, self._error(name, value))
+            return error
         except Exception:  # the changed result may not fit the calls that follow
             return math.inf
+
+    def _scaled_term(self, chosen: Chosen, run: Calls, value: Any) -> Chosen:
+        """Find a number in the computation of the loss that is a multiple in the port.
+
+        The factor is the one that gives the port's loss. It counts if it gives the port's
+        gradients, too.
+        """
+        port = float(self.wanted.results[LOSS.name][0].reshape(()))
+        own = float(value)
+        fits: list[tuple[bool, Chosen]] = []
+        for number in sorted(run.calls, reverse=True):
+            call = run.calls[number]
+            if number in chosen or call.name == "reshape":
+                continue
+            if not is_float(call.out) or call.out.ndim:
+                continue
+            self.solved[number, _DOUBLED] = functools.partial(_times, 2.0)
+            with contextlib.suppress(Exception):
+                _, _, doubled = self._run({**chosen, number: _DOUBLED}, run, "")
+                factor = rounded(1 + (port - own) / (float(doubled) - own))
+                words, is_known = words_of_term(call, factor, _shapes(run))
+                self.solved[number, words] = functools.partial(_times, factor)
+                if self._try({**chosen, number: words}, run, "") <= 1:
+                    fits.append((not is_known, {number: words}))
+        _, best = min(fits, key=lambda fit: fit[0], default=(True, Chosen()))
+        return best
+
+    def _scaled_after(self, chosen: Chosen, run: Calls) -> Chosen:
+        """Find something that the port leaves out of the loss, such as a mask, and then a number
+        that is a multiple (`_scaled_term`).
+        """
+        for option in self._options(run, "", None):
+            (words,) = {*option.values()}
+            if len(option) > 1 or not words.endswith((" factor left out", " of the mask")):
+                continue
+            with contextlib.suppress(Exception):
+                changed = {**chosen, **option}
+                logged, _, value = self._run(changed, name="", log=True)
+                term = self._scaled_term(changed, logged, value)
+                if term:
+                    return {**option, **term}
+        return {}
+
+
+def _copy(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _times(factor: float, call: Call) -> Any:
+    return factor * call.out
+
+
+def _reshapes_permuted(run: Calls, number: int) -> bool:
+    """Return whether a call reshapes what a call returns that orders axes."""
+    if run.calls[number].kind not in ("reshape", "flatten"):
+        return False
+    before = [run.calls[one].kind for one in run.parents[number] if one in run.calls]
+    return not {"permute", "transpose", "t"}.isdisjoint(before)
+
+
+def _is_late(words: str) -> bool:
+    """Return whether a change is of a kind with many changes, which are tried last."""
+    return OTHER in words or words.startswith(PERMUTED)
+
+
+def _shapes(run: Calls) -> list[torch.Size]:
+    """Return the shapes that the calls of a loss compute, without repetition."""
+    shapes = []
+    for call in run.calls.values():
+        for value in (*call.args, call.out):
+            if is_float(value):
+                shapes.append(value.shape)
+    return list(dict.fromkeys(shapes))
+
+
+def _add(causes: list[_Cause], fit: Chosen, run: Calls) -> None:
+    """Add the changes of one fit to the causes: a cause of its own, or more calls of a known one."""
+    made: _Cause = {}
+    for number in sorted(fit):
+        made.setdefault(fit[number], []).append(run.places[number])
+    same = next((cause for cause in causes if cause.keys() == made.keys()), None)
+    if same is not None:
+        for words, places in made.items():
+            same[words] += places
+    elif made:
+        causes.append(made)
+
+
+def _line(cause: _Cause) -> str:
+    """Return a line for a cause. Changes that only together give the port's result are joined."""
+    parts = []
+    before = ""
+    for words, (place, *others) in cause.items():
+        more = f" (and {len(others)} more calls)" if others else ""
+        if len(cause) == 1:
+            return f"{place}: {words} in the port{more}"
+        if place != before:
+            words = f"{place}: {words}"
+        parts.append(words + more)
+        before = place
+    return ", then ".join(parts) + " in the port"
+
+
+def _results(wanted: Wanted) -> str:
+    """Return words for the results that a stage compares."""
+    return {LOSS: "the loss", GRADIENTS: "a gradient"}.get(wanted.stage, "the net's output")
 
 
 def _excess(value: Any, port: np.ndarray, rounding: float, floor: float = 0.0) -> float:

@@ -2,22 +2,22 @@
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 
 from resnet_fn.parity.explain.search import Searcher
-from resnet_fn.parity.record.common import loss_of_logits
-from resnet_fn.parity.record.layer_settings import without_dropout
+from resnet_fn.parity.record.rates import Rates
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import (
-    copied,
     first_call,
     initialise,
     outputs_of,
+    uncompiled,
 )
-from resnet_fn.parity.record.torch_recipe import recipe_loss
+from resnet_fn.parity.record.torch_recipe import loss_of
 from resnet_fn.parity.record.torch_source import Rerun
 from resnet_fn.parity.record.torch_step import load
 from resnet_fn.parity.trace.data import Trace
@@ -27,7 +27,7 @@ from resnet_fn.parity.trace.source import StoredSource
 
 def make_searcher(rerun: Rerun) -> Searcher:
     """Return a `Searcher` that changes the calls of a live reference."""
-    return Searcher(rerun.module, rerun.forward, rerun.backward)
+    return Searcher(rerun.module, rerun.forward, rerun.backward, rerun.loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,15 +48,23 @@ class ModuleSource(StoredSource):
         Raises ValueError if the module does not compute the recorded outputs.
         """
         with self.built() as module:
-            return edits(_rerun_of(self.trace, module))
+            return edits(_rerun_of(self.trace, uncompiled(module)))
 
 
 def _rerun_of(recording: Trace, module: torch.nn.Module) -> Rerun:
     plan, run = recording.plan, recording.run
     initialise(module, plan.batches[0][0])
-    with without_dropout(module.named_modules()):
-        reference = copied(module).float()
-    outputs = outputs_of(first_call(load(reference, run.start), plan.batches[0][0]))
+    reference = load(copied(module).float(), run.start)
+    rates = Rates(dict(reference.named_modules()))
+    rates.switch_off(dict(reference.named_modules()))
+
+    def evaluating(one: torch.nn.Module) -> AbstractContextManager[None]:
+        if recording.random_eval:
+            return nullcontext()
+        return rates.as_built(dict(one.named_modules()))
+
+    with evaluating(reference):
+        outputs = outputs_of(first_call(reference, plan.batches[0][0]))
     if any(
         relative_error(outputs.get(name, np.nan), one) > 1e-3
         for name, one in run.eval_outputs.items()
@@ -67,10 +75,9 @@ def _rerun_of(recording: Trace, module: torch.nn.Module) -> Rerun:
             "file"
         )
     if plan.loss.custom:
-        return Rerun(reference, plan, _no_loss)
+        return Rerun(reference, plan, _no_loss, evaluating)
     outputs = first_call(reference, plan.first[0], True)
-    loss = loss_of_logits("the reference", outputs, recipe_loss(plan.loss))
-    return Rerun(reference, plan, loss)
+    return Rerun(reference, plan, loss_of(plan.loss, outputs), evaluating)
 
 
 def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:

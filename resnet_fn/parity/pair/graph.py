@@ -169,9 +169,8 @@ def _is_threefold(weight: Shape) -> bool:
     """Return whether a weight may join those of q, k and v."""
     if not weight:
         return False
-    outputs = weight[0]
-    inputs = weight[-1]
-    return outputs == 3 * inputs > 0
+    outputs, *inputs = squeezed(weight)  # a convolution of one pixel, too
+    return len(inputs) == 1 and outputs == 3 * inputs[0] > 0
 
 
 def _compared_kind(layer: Layer, weight: Shape, expand: int) -> str:

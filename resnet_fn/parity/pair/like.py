@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 
 from resnet_fn.parity.pair.name_map import GRADIENTS, NameMap
-from resnet_fn.parity.trace.data import DECAY, Trace
+from resnet_fn.parity.trace.constants import changed_arrays
+from resnet_fn.parity.trace.data import DECAY, Run, Trace
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.made_up import made_up
+from resnet_fn.parity.trace.tree import Arrays
 
 
 def like_of(reference: Trace, names: NameMap, optimizer: bool) -> Like:
@@ -20,6 +22,7 @@ def like_of(reference: Trace, names: NameMap, optimizer: bool) -> Like:
     weights, gradients = made_up(shapes)
     return Like(
         start=names.rename(run.start),
+        drawn=_drawn(run, names),
         last=names.rename(last),
         weights=names.rename(weights),
         gradients=names.rename(gradients, GRADIENTS),
@@ -28,6 +31,17 @@ def like_of(reference: Trace, names: NameMap, optimizer: bool) -> Like:
         dropping=reference.dropping,
         layers=names.layers,
     )
+
+
+def _drawn(run: Run, names: NameMap) -> Arrays:
+    """Return the port's arrays that have random numbers in the reference's run with such numbers."""
+    drawn: Arrays = {}
+    for one in run.drawn:
+        changed = {*changed_arrays(run.start, one.start)}
+        for name, array in names.rename(one.start).items():
+            if changed & {*names.sources(name)}:
+                drawn[name] = array
+    return drawn
 
 
 def paired(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:

@@ -38,7 +38,7 @@ def read_map(path: str) -> Corrections:
     corrections: Corrections = {}
     for name, entry in entries.items():
         try:
-            corrections[name] = _source(entry)
+            corrections[name] = made_of(entry)
         except ValueError as error:
             quoted = json.dumps(name, ensure_ascii=False)
             key = re.search(re.escape(quoted) + r"\s*:", text)
@@ -47,7 +47,11 @@ def read_map(path: str) -> Corrections:
     return corrections
 
 
-def _source(entry: Any) -> MadeOf:
+def made_of(entry: Any) -> MadeOf:
+    """Return what an entry of the file describes.
+
+    Raises ValueError if the entry is invalid.
+    """
     if entry is None:  # no counterpart
         return MadeOf(())
     entry = {"from": entry} if isinstance(entry, str) else entry

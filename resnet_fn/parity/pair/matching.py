@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from resnet_fn.config.hints import first_line
 from resnet_fn.parity.pair.graph import Node, pair_nodes
-from resnet_fn.parity.pair.map_file import Corrections, resolve
+from resnet_fn.parity.pair.map_file import Corrections, made_of, resolve
 from resnet_fn.parity.pair.name_map import (
     MadeOf,
     NameMap,
@@ -20,6 +21,7 @@ from resnet_fn.parity.pair.name_map import (
     squeezed,
     whole_array,
 )
+from resnet_fn.parity.pair.suggest import advice, entries
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.tree import Arrays
@@ -41,6 +43,9 @@ class Outline(NamedTuple):
     tied: Sequence[tuple[str, ...]] = ()  # names that are one array
     # arrays that need no counterpart: neither trained nor statistics
     constants: Collection[str] = ()
+    # constants that are paired only by name, and only with a parameter that the port trains:
+    # PyTorch's buffers that are neither saved nor changed by training
+    unsaved: Collection[str] = ()
 
     def aliases(self, name: str) -> tuple[str, ...]:
         """Return all names of the array `name`, or () if the array has only one name."""
@@ -54,16 +59,23 @@ class Outline(NamedTuple):
         )
 
 
-def match(port: Outline, reference: Outline, corrections: Corrections | None = None) -> NameMap:
+def match(
+    port: Outline,
+    reference: Outline,
+    corrections: Corrections | None = None,
+    with_advice: bool = True,
+) -> NameMap:
     """Pair the parameters and layers of a net with the reference's.
 
     Arrays are paired by name if both nets use the same names, apart from names like MindSpore's
     `gamma` for `weight`. Otherwise layers are paired by kind, shapes and neighbours. Layers that
     are alike are paired by name or by order. Only `corrections`, which come from --map, can pair a
-    weight with a transposed weight.
+    weight with a transposed weight. If arrays remain, and `with_advice` is True, the result
+    suggests corrections.
     """
     fixed, named_layers = resolve(corrections or {}, port.shapes, reference.shapes)
     used = {name for source in fixed.values() for name in source.names}
+    reference = reference.without(_not_trained(port, reference) - used)
     pairing = _Pairing(port.without(fixed), reference.without(used), used)
     names = {layer.name for layer in reference.layers}
     how = "names"
@@ -91,7 +103,14 @@ def match(port: Outline, reference: Outline, corrections: Corrections | None = N
     for own, other in (layers | named_layers).items():
         if own not in apart and other not in apart:
             pairs[own] = other
-    return NameMap(how, parameters, pairs, tuple(problems), tuple(reference.tied))
+    advice = []
+    if problems and with_advice:
+        try:
+            advice = pairing.advice(corrections or {}, port, reference)
+        except Exception as error:  # the problems are known without advice
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            advice = [f"no entries for --map are suggested ({reason})"]
+    return NameMap(how, parameters, pairs, tuple(problems), tuple(reference.tied), tuple(advice))
 
 
 def shapes_of(arrays: Arrays) -> dict[str, Shape]:
@@ -112,7 +131,30 @@ def outline_of(recording: Trace, mode: str) -> Outline:
         recording.layers[mode],
         recording.tied,
         recording.constants,
+        [
+            name
+            for name, saved in recording.buffers.items()
+            if not saved and name not in recording.run.moved
+        ],
     )
+
+
+def _not_trained(port: Outline, reference: Outline) -> set[str]:
+    """Return the reference's unsaved buffers that have no trained parameter of their name and shape
+    in the port.
+
+    A port may compute such an array anew, by another name or in another shape.
+    """
+    trained = {
+        common_name(name): squeezed(shape)
+        for name, shape in port.shapes.items()
+        if name not in port.constants
+    }
+    return {
+        name
+        for name in reference.unsaved
+        if name in reference.shapes and trained.get(name) != squeezed(reference.shapes[name])
+    }
 
 
 def _fit(
@@ -199,7 +241,7 @@ class _Pairing:
             if is_used or name in self.reference.constants:
                 continue
             parts = taken.get(name, set())
-            third = ""
+            which = ""
             if parts:
                 _, count = next(iter(parts))
                 every_part = {(index, count) for index in range(count)}
@@ -207,10 +249,33 @@ class _Pairing:
                 if not missing:
                     continue
                 index, _ = missing[0]
-                third = f", part {index + 1} of 3,"
-            words = f"{name} {list(shape)}{third}"
+                which = f", part {index + 1} of {count},"
+            words = f"{name} {list(shape)}{which}"
             problems.append(f"the reference's {words} has no counterpart in the port")
         return problems
+
+    def advice(self, corrections: Corrections, port: Outline, reference: Outline) -> list[str]:
+        """Return lines with suggested entries for --map, for arrays without a counterpart.
+
+        `port` and `reference` are the whole nets, for which the entries are tried.
+        """
+        sources, _ = self.by_name()
+        if 2 * len(sources) < len(self.port.shapes):
+            sources = self.by_structure().sources
+        used = self.used.union(*(source.names for source in sources.values()))
+        named = self.port.without(sources).shapes
+        left = {name: shape for name, shape in named.items() if name not in self.port.constants}
+        rest = {}
+        for name, shape in self.reference.without(used).shapes.items():
+            is_used = not used.isdisjoint(self.reference.aliases(name))
+            if not is_used and name not in self.reference.constants:
+                rest[name] = shape
+        made = entries(left, rest)
+        if not made and not rest:
+            return []
+        suggested = {name: made_of(entry) for name, entry in made.items()}
+        tried = match(port, reference, {**corrections, **suggested}, with_advice=False)
+        return advice(made, rest, not tried.problems)
 
     def by_structure(self) -> Attempt:
         """Pair layers by kind and shapes."""

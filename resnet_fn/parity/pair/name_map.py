@@ -197,6 +197,7 @@ class NameMap:
     # parameters without a counterpart, or of another shape; empty when everything fits
     problems: tuple[str, ...]
     tied: tuple[tuple[str, ...], ...] = ()  # groups of the reference's names that are one array
+    advice: tuple[str, ...] = ()  # if there are problems: entries for --map that may correct them
 
     def sources(self, name: str) -> tuple[str, ...]:
         """Return the names of the reference's arrays from which `name` is built.

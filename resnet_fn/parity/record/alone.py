@@ -9,8 +9,9 @@ import numpy as np
 
 from resnet_fn.parity.trace.made_up import KEPT, RATES, SCALES
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.returned import with_leaves
 from resnet_fn.parity.trace.stages import ArrayId
-from resnet_fn.parity.trace.tree import Arrays, Tree, leaves, map_tree, split, with_leaves
+from resnet_fn.parity.trace.tree import Arrays, Tree, leaves, map_tree, split
 
 _TIMES = (1, 10, 100)  # the net's outputs are multiplied by these factors before a loss is computed
 
@@ -38,6 +39,19 @@ def changes_alone(
     return changes
 
 
+def _times(factor: np.float32, output: np.ndarray) -> np.ndarray:
+    """Return an output of type float times a factor, in which masks of `finfo.min` stay finite."""
+    if output.dtype.kind != "f":
+        return output
+    with np.errstate(over="ignore"):
+        larger: np.ndarray = output * factor
+    beyond = np.isinf(larger) & np.isfinite(output)
+    if not beyond.any():
+        return larger
+    largest = np.finfo(larger.dtype).max
+    return np.where(beyond, np.copysign(largest, larger), larger)
+
+
 def losses_alone(
     loss: Callable[[Tree, Tree], np.ndarray],
     outputs: Arrays,
@@ -63,7 +77,7 @@ def losses_alone(
             return np.concatenate([leaf, leaf])[:samples] if fits else leaf
 
         factor = np.float32(times)
-        larger = {name: take(value) * factor for name, value in outputs.items()}
+        larger = {name: _times(factor, take(value)) for name, value in outputs.items()}
         with contextlib.suppress(Exception):
             example = with_leaves(like, larger, tensor)
             value = loss(example, map_tree(take, labels))

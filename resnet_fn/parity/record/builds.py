@@ -27,10 +27,10 @@ def several_builds(
     while len(builds) < wanted:
         with contextlib.ExitStack() as seeded:
             for module, name in functions.items():
-                getattr(module, name)(len(builds) + 1)
+                generator = getattr(module, name)(len(builds) + 1)
                 # While a net is built, seeding does nothing. A net that seeds itself would be equal
                 # in all builds.
-                seeded.enter_context(mock.patch.object(module, name, return_value=None))
+                seeded.enter_context(mock.patch.object(module, name, return_value=generator))
             builds.append(state(build()))
         wanted = max(
             2, min(_BUILDS, _NUMBERS // max(1, sum(one.size for one in builds[0].values())))

@@ -1,23 +1,30 @@
-"""Record the inputs and outputs of every layer of a MindSpore cell, in the order of execution."""
+"""Record every layer of a MindSpore cell in the order of execution, and restore what a run changes."""
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.record.layers import record_layers
+from resnet_fn.parity.record.numbers import Place, numbers_of, same_numbers
 from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.returned import as_complex
 
 _assign = ops.Assign()
+
+OF_CELL = frozenset(vars(nn.Cell()))  # attributes that every cell has
+_LEFT = OF_CELL - {"training"}  # those that `Attributes` leaves as they are
 
 
 def record_cell(
     net: nn.Cell, call: Callable[[], Any], train: bool, visit: Callable[[Layer], None] | None = None
 ) -> list[Layer]:
     """Run a net with `call`, and record every execution of its layers (`record_layers`). Parameters
-    are restored.
+    and counters are restored.
 
     `call` must run the net uncompiled, because compiled functions call no hooks. Afterwards, the
     net is in training mode if `train` is True, else in evaluation mode.
@@ -27,8 +34,13 @@ def record_cell(
         net.set_train(train)
         call()
 
-    with unchanged(net.get_parameters()):
+    with unchanged(net.get_parameters()), same_numbers(places_of(net).values()):
         return record_layers(net, run, visit)
+
+
+def places_of(net: nn.Cell) -> dict[str, Place]:
+    """Return the places of numbers in the attributes of a net's cells, by path."""
+    return numbers_of(net.cells_and_names(), OF_CELL)
 
 
 @contextlib.contextmanager
@@ -44,9 +56,62 @@ def unchanged(parameters: Iterable[Parameter], handles: Sequence[Any] = ()) -> I
             write(parameter, value)
 
 
+@contextlib.contextmanager
+def as_before(net: nn.Cell) -> Iterator[None]:
+    """Restore a net's mode, parameters and attributes at the end of a `with` block.
+
+    If the net creates parameters in the block, as lazy nets do in their first call, it keeps what
+    it set.
+    """
+    parameters, attributes = list(net.get_parameters()), Attributes(net)
+    try:
+        with unchanged(parameters):
+            yield
+    finally:
+        if len(list(net.get_parameters())) == len(parameters):
+            attributes.put_back()
+
+
+class Attributes:
+    """The attributes that code has set on the cells of a net, and numbers in objects among them.
+
+    An evaluation may change them: LoRA stores that it has merged its weights.
+    """
+
+    def __init__(self, net: nn.Cell) -> None:
+        self._cells = []
+        self._filled = []
+        for _, cell in net.cells_and_names():
+            own = {name: one for name, one in vars(cell).items() if name not in _LEFT}
+            self._cells.append((cell, own))
+            for value in own.values():
+                if type(value) in (list, dict, set):
+                    self._filled.append((value, copy.copy(value)))
+        self._numbers = [(place, place.value()) for place in places_of(net).values()]
+
+    def put_back(self) -> None:
+        """Restore the attributes, the cells' mode, and what lists, dicts and sets contained."""
+        for cell, own in self._cells:
+            attributes = vars(cell)
+            for name in attributes.keys() - own.keys() - _LEFT:
+                del attributes[name]
+            attributes.update(own)
+        for value, before in self._filled:
+            value.clear()
+            if isinstance(value, list):
+                value.extend(before)
+            else:
+                value.update(before)
+        for place, number in self._numbers:
+            place.write(number)
+
+
 def write(parameter: Parameter, value: np.ndarray) -> None:
     """Set a Parameter in place, so that compiled functions use the new value."""
-    tensor = Tensor(np.asarray(value), parameter.dtype)
+    array = np.asarray(value)
+    if parameter.dtype in (mindspore.complex64, mindspore.complex128):
+        array = as_complex(array)
+    tensor = Tensor(array, parameter.dtype)
     try:
         _assign(parameter, tensor)
     except RuntimeError:

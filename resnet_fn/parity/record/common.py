@@ -1,34 +1,18 @@
 """What both sides share: roles of parameters, notes, and the checks of losses and outputs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity.trace.data import STATISTICS
-from resnet_fn.parity.trace.difference import CEILING
-from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.limits import SIGMAS
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.tree import Tree, leaves, named_leaves
-
-_LEVELS = (
-    2.0,
-    8.0,
-    32.0,
-)  # widths of a tie, in units of the reference's error; the port's may be larger
-
-
-def flip_widths(layers: Sequence[Layer]) -> list[float]:
-    """Return widths of ties for `flip_ties`.
-
-    A tie is a ReLU input so near to 0 that rounding may change its sign.
-    """
-    roundings = [one.output_rounding for one in layers]
-    sure = [rounding for rounding in roundings if rounding < CEILING]
-    own = SIGMAS * max(sure, default=0.0)
-    return [level * own for level in _LEVELS]
+from resnet_fn.parity.trace.returned import is_array, named_outputs, returned
+from resnet_fn.parity.trace.tree import Tree, named_leaves
 
 
 def parameter_roles(
@@ -40,13 +24,16 @@ def parameter_roles(
     `untrained` has the names of arrays that no optimizer updates.
     """
     names: dict[int, list[str]] = {}
+    trainable = []
     for name, parameter in parameters:
         of_parameter = names.setdefault(id(parameter), [])
         of_parameter.append(name)
+        if parameter.requires_grad:
+            trainable.append(name)
     groups = names.values()
     return {
         "tied": [tuple(group) for group in groups if len(group) > 1],
-        "trainable": [name for name, parameter in parameters if parameter.requires_grad],
+        "trainable": trainable,
         "constants": [name for name in untrained if name.rpartition(".")[2] not in STATISTICS],
     }
 
@@ -59,8 +46,12 @@ def dropout_notes(
     `dropped` has tuples (layer, attribute, probability).
     """
     side = "the reference" if of_reference else "the net"
-    words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
-    asked = [f"{name}={share:g}" for name, share in plan.dropout.items()]
+    words = []
+    for name, attribute, share in dropped:
+        words.append(f"{name}: {attribute}={share:g}")
+    asked = []
+    for name, share in plan.dropout.items():
+        asked.append(f"{name}={share:g}")
     notes = []
     if words:
         notes.append(f"dropout is 0 in {side}: {few(words)}")
@@ -69,15 +60,41 @@ def dropout_notes(
     return notes
 
 
-def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueError:
+# where no code of the user's is
+_INSTALLED = (str(Path(__file__).parents[2]), sysconfig.get_path("stdlib"))
+
+
+def is_of_user(file: str) -> bool:
+    """Return whether a file of source is the user's: not of this package, Python or another
+    package.
+    """
+    return not file.startswith((*_INSTALLED, "<")) and "-packages" not in Path(file).as_posix()
+
+
+def place_of(error: BaseException) -> str:
+    """Return " at net.py:12" for the last line of the user's code in an error's traceback, or
+    "".
+    """
+    lines = [
+        f"{Path(frame.filename).name}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if is_of_user(frame.filename)
+    ]
+    return f" at {lines[-1]}" if lines else ""
+
+
+def what_failed(
+    side: str, inputs: Tree, error: Exception, fix: str, train: bool = False
+) -> ValueError:
     """Return a ValueError for a net that fails on its inputs with `error`.
 
-    The message lists the inputs.
+    The message lists the inputs, and has the line of the user's code that fails.
     """
     given = named_leaves(inputs, "inputs").items()
     arrays = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in given)
     fault = f"{type(error).__name__}: {first_line(error)}"
-    return ValueError(f"{side}: it fails on {arrays} ({fault}); {fix}")
+    it = "in training mode it" if train else "it"
+    return ValueError(f"{side}: {it} fails on {arrays}{place_of(error)} ({fault}); {fix}")
 
 
 def loss_of_logits(
@@ -89,25 +106,49 @@ def loss_of_logits(
     The loss is computed from the output "logits", the only output, or the first output of a
     MindSpore net's tuple.
     """
-    leaf_names = named_leaves(like, "")
-    is_mapping = isinstance(like, Mapping)
-    named = is_mapping and "logits" in like
-    is_unclear = len(leaf_names) > 1 and not named
-    if is_unclear and (side != "the net" or is_mapping):
-        names = ", ".join(name.strip() for name in leaf_names)
+    paths = [path for path, leaf in returned(like) if is_array(leaf)]
+    named = [path for path in paths if len(path) == 1 and path[0][0] == "logits"]
+    is_unclear = len(paths) != 1 and not named
+    takes_first = side == "the net" and isinstance(like, tuple | list)
+    if is_unclear and not (paths and takes_first):
+        given = [name.strip() for name in named_outputs(like, "")]
+        names = ", ".join(given) or "no tensors"
         raise ValueError(
             f"loss of {side}: the outputs are {names}; give --loss FILE:FUNCTION, or return logits "
             "alone"
         )
-    paths = (path for path, leaf in leaves(like) if leaf is not None)
-    path = ("logits",) if named else next(paths)
+    path = [*named, *paths][0]
 
     def of_logits(outputs: Any, labels: Any) -> Any:
-        for key in path:
-            outputs = outputs[key]
+        for key, is_attribute in path:
+            outputs = getattr(outputs, key) if is_attribute else outputs[key]
         return loss(outputs, labels)
 
     return of_logits
+
+
+def mean_size(like: Any) -> Callable[[Any, Any], Any]:
+    """Return the loss of a task that trains nothing: the sum of the mean sizes of all outputs.
+
+    `like` is an example of the outputs. The labels are not used.
+    """
+    paths = tuple(
+        tuple((str(key) if is_attribute else key, is_attribute) for key, is_attribute in path)
+        for path, leaf in returned(like)
+        if is_array(leaf) and hasattr(leaf, "float") and "complex" not in str(leaf.dtype).lower()
+    )
+
+    # compiled by MindSpore
+    def of_outputs(outputs: Any, labels: Any) -> Any:
+        total = 0.0
+        for index in range(len(paths)):
+            value = outputs
+            for key, is_attribute in paths[index]:
+                value = getattr(value, key) if is_attribute else value[key]
+            total = total + value.float().abs().mean()
+        return total
+
+    return of_outputs
 
 
 def check_scalar(side: str, value: Any, tensor: Any) -> None:

@@ -1,13 +1,18 @@
-"""Measure where a net applies dropout, with which probability and mask."""
+"""Measure where a net applies dropout, with which probability and mask, and how."""
 
-import math
+import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
+from resnet_fn.parity.record.masks_of_runs import measured_mask, nearest_share
+from resnet_fn.parity.record.repeated_runs import Runs, repeated
+from resnet_fn.parity.record.responses import measured_branch, response_of
+from resnet_fn.parity.record.side import Dropped, Only
 from resnet_fn.parity.trace.data import Drop
-from resnet_fn.parity.trace.difference import FITS
 from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.masks import takes_mask
 
 # kinds of layers that drop once in each call
 _DROPPING = ("dropout", "drop path", "attention", "lstm", "gru", "rnn")
@@ -15,113 +20,237 @@ _DROPPING = ("dropout", "drop path", "attention", "lstm", "gru", "rnn")
 # shape of the ones on which a mask is measured, cut to the input's number of axes
 _ONES = (2048, 3, 2, 2, 2)
 
-_CALLS = 4  # how often a layer runs, at most, until its mask has zeros and other numbers
 
-_SIGMAS = 6.0  # how many standard errors a measured probability may be off
-
-
-Dropped = Sequence[tuple[str, str, float]]  # (layer, attribute, probability) of each dropout
-
-Call = Callable[[str, np.ndarray], np.ndarray]  # runs a layer
+# `Side.dropping_layer`
+MakeLayer = Callable[[str, np.ndarray | None, Only | None, bool], Callable[[], np.ndarray]]
 
 
-def drops_of(dropped: Dropped, layers: Sequence[Layer], call: Call) -> list[Drop]:
+def drops_of(
+    dropped: Dropped,
+    layers: Sequence[Layer],
+    make_layer: MakeLayer,
+    output: np.ndarray | None = None,
+) -> list[Drop]:
     """Return the places where a net applies dropout.
 
     `dropped` lists the layer, the attribute and the probability of each dropout. `layers` are
-    executions of layers in training mode, recorded without dropout. `call(name, x)` runs a layer in
-    training mode with random dropout.
+    executions of layers in training mode, recorded without dropout. `make_layer` returns a
+    function that runs a layer in training mode with random dropout. `output` is the net's only
+    output in training mode, without dropout; None: the effect on the net's output is not measured.
     """
-    masked: dict[str, Drop] = {}
-    for layer in sorted(layers, key=lambda one: len(one.name)):
-        shares = [share for name, _, share in dropped if name == layer.name]
-        if drop := _by_mask(layer, shares, call):
-            masked[layer.title] = drop
-            inside = f"{layer.name}."
-            given = dropped
-            dropped = [one for one in given if not one[0].startswith(inside)]
-    drops: list[Drop] = []
-    for layer in layers:
-        if layer.settings.get("num_layers") == 1:
-            continue
-        if layer.title in masked:
-            drops.append(masked[layer.title])
-        else:
-            once = layer.kind in _DROPPING
-            drops += _by_probability(layer.name, layer.title, once, dropped)
-    drops += _by_probability("", "the net", False, dropped)
-    # A dropout layer that did not run may have passed its probability to a function.
-    ran = {"", *(one.name for one in layers)}
-    for name, attribute, share in dropped:
-        if attribute == "p" and name not in ran:
-            drops.append(Drop(name, share, None))
-    return drops
+    return _Measurement(dropped, layers, make_layer, output).drops()
 
 
-def _by_probability(name: str, title: str, once: bool, dropped: Dropped) -> list[Drop]:
-    """Return the dropouts of a layer of which no mask is recognised."""
-    prefix = f"{name}." if name else ""
-    shares = [share for other, _, share in dropped if other == name]
-    drops = []
-    for own in shares:
-        # A block passes its probability on to the layers inside, which are listed themselves.
-        others = [one for one in dropped if one[0] != name]
-        alike = [other for other, _, share in others if share == own]
-        is_passed_on = any(other.startswith(prefix) for other in alike)
-        if once or not is_passed_on:
-            drops.append(Drop(title, own, once))
-    return drops
+def in_evaluation(drops: Sequence[Drop], layers: Sequence[Layer]) -> list[Drop]:
+    """Return dropouts with whether they drop in evaluation mode, too, as far as masks show it.
 
-
-def _by_mask(layer: Layer, shares: Sequence[float], call: Call) -> Drop | None:
-    """Measure the dropout mask of a layer by running the layer on ones.
-
-    Returns None if no mask is recognised.
+    `layers` are executions of layers in evaluation mode, with dropout.
     """
-    x = layer.input
-    y = layer.output
-    if not shares or x is None or y is None:
-        return None
-    if not np.array_equal(x, y):
-        return None
-    if x.ndim > len(_ONES):
-        return None
-    title = layer.title
-    shape = _ONES[: x.ndim]
-    ones = np.ones(shape, np.float32)
-    for _ in range(_CALLS):
-        try:
-            output = call(layer.name, ones.copy())
-        except Exception:  # no kernel on this device
+    by_title = {layer.title: layer for layer in layers}
+    marked = []
+    for drop in drops:
+        layer = by_title.get(drop.title)
+        if layer and layer.input is not None and layer.output is not None and takes_mask(drop):
+            changes = not np.array_equal(layer.input, layer.output)
+            drop = dataclasses.replace(drop, in_evaluation=changes)
+        marked.append(drop)
+    return marked
+
+
+def _with_runs(drop: Drop, runs: Runs) -> Drop:
+    return dataclasses.replace(drop, varies=runs.varies, further=runs.further, error=runs.error)
+
+
+def _outer(name: str) -> list[str]:
+    """Return the paths of the layers around a layer, from the inside out."""
+    outer = []
+    while "." in name:
+        name, _, _ = name.rpartition(".")
+        outer.append(name)
+    return outer
+
+
+class _Measurement:
+    def __init__(
+        self,
+        dropped: Dropped,
+        layers: Sequence[Layer],
+        make_layer: MakeLayer,
+        output: np.ndarray | None,
+    ) -> None:
+        self._dropped, self._layers, self._make_layer = dropped, layers, make_layer
+        self._output = output
+        self._firsts = {
+            layer.name: layer for layer in layers if layer.output is not None and not layer.call
+        }
+        self._compiled: set[tuple[str, int]] = set()  # classes and numbers of axes
+        # classes, and attributes or paths inside
+        self._measured: set[tuple[str, str]] = set()
+
+    def drops(self) -> list[Drop]:
+        """Return the places in the order of execution, then those that did not run."""
+        masked: dict[str, Drop] = {}
+        for layer in sorted(self._layers, key=lambda one: len(one.name)):
+            shares = [share for name, _, share in self._dropped if name == layer.name]
+            if drop := self._by_mask(layer, shares):
+                masked[layer.title] = drop
+                inside = f"{layer.name}."
+                self._dropped = [one for one in self._dropped if not one[0].startswith(inside)]
+        drops: list[Drop] = []
+        for layer in self._layers:
+            if layer.settings.get("num_layers") == 1:
+                continue
+            if layer.title in masked:
+                drops.append(masked[layer.title])
+            else:
+                drops += self._by_probability(layer)
+        drops += self._by_probability(None)
+        # A dropout layer that did not run may have passed its probability to a function.
+        ran = {one.name for one in self._layers}
+        ran.add("")
+        for name, attribute, share in self._dropped:
+            if attribute != "p" or name in ran:
+                continue
+            if self._has_effect(name, share):
+                drops.append(Drop(name, share, None))
+        return drops
+
+    def _has_effect(self, name: str, share: float) -> bool:
+        """Return whether the layer around a dropout that did not run drops because of it, as far as
+        runs show it.
+        """
+        outer = _outer(name)
+        around = next((one for one in outer if one in self._firsts), "")
+        gates = self._gates(outer, share)
+        only = {(name, ""), *gates}
+        runs = self._runs_with(around, only, False, share)
+        return runs.varies != 0  # None: it does not run alone
+
+    def _runs_with(self, name: str, only: Only, compiled: bool, share: float) -> Runs:
+        """Run a layer on its inputs in the net, with no other dropouts than these."""
+        return repeated(partial(self._make_layer, name, None, only), compiled, share)
+
+    def _gates(self, outer: Sequence[str], share: float) -> set[tuple[str, str]]:
+        """Return the same rates around a dropout: `if self.dropout > 0: x = self.drop(x)` drops only
+        if both are above 0.
+        """
+        around = ("", *outer)
+        gates = set()
+        for path, attribute, rate in self._dropped:
+            if rate == share and path in around:
+                gates.add((path, attribute))
+        return gates
+
+    def _by_probability(self, layer: Layer | None) -> list[Drop]:
+        """Return the dropouts of a layer, or of the net, of which no mask is recognised."""
+        name, title, once = "", "the net", False
+        if layer:
+            name, title, once = layer.name, layer.title, layer.kind in _DROPPING
+        prefix = f"{name}." if name else ""
+        drops = []
+        for other, attribute, own in self._dropped:
+            if other != name:
+                continue
+            # A block passes its probability on to the layers inside, which are listed themselves.
+            alike = [
+                one
+                for one, word, share in self._dropped
+                if one != name and share == own and (word == attribute or attribute != "layerdrop")
+            ]
+            if not once and any(one.startswith(prefix) for one in alike):
+                continue
+            drop = Drop(title, own, once)
+            kind = (layer.class_name if layer else "", attribute)
+            if kind not in self._measured and not (layer and layer.call):
+                self._measured.add(kind)
+                # A layer that is recorded as one may drop by a layer inside, as MindSpore's LSTM does.
+                only = {(name, attribute)}
+                if once:
+                    inside = [path for path, *_ in self._dropped if path.startswith(prefix)]
+                    only |= {(path, "") for path in inside}
+                drop = self._on_its_inputs(drop, name, only, layer)
+            drops.append(drop)
+        return drops
+
+    def _on_its_inputs(self, drop: Drop, name: str, only: Only, layer: Layer | None) -> Drop:
+        """Measure a dropout by running its layer as in the net, with no other dropout."""
+        runs = self._runs_with(name, only, True, drop.share)
+        if not runs.outputs:
+            return dataclasses.replace(drop, error=runs.error)
+        drop = _with_runs(drop, runs)
+        y = layer.output if layer else self._output
+        if y is None:
+            return drop
+        branch = layer and measured_branch(runs.outputs, layer.input, y)
+        if branch:
+            share = nearest_share([drop.share], branch.dropped, branch.draws)
+            return dataclasses.replace(
+                drop,
+                share=share,
+                scale=branch.scale,
+                shape=branch.shape,
+                is_branch=True,
+            )
+        response = response_of(runs.outputs, y)
+        return dataclasses.replace(drop, response=response, of=name)
+
+    def _with_response(self, drop: Drop, name: str) -> Drop:
+        """Measure a mask's effect on the layer around it, for a port or a reference that drops
+        there by a function.
+        """
+        outer = _outer(name)
+        layer = next((self._firsts[one] for one in outer if one in self._firsts), None)
+        if layer is None or layer.output is None:
+            return drop
+        kind = (layer.class_name, name.removeprefix(layer.name))
+        if kind in self._measured:
+            return drop
+        self._measured.add(kind)
+        runs = self._runs_with(layer.name, {(name, "")}, False, drop.share)
+        gates = self._gates(outer, drop.share)
+        if gates:
+            as_built = self._runs_with(layer.name, {(name, ""), *gates}, False, drop.share)
+            if not runs.varies:
+                runs = as_built
+            elif as_built.varies == 0:  # a condition on the outer rate is turned around
+                drop = _with_runs(drop, as_built)
+        response = response_of(runs.outputs, layer.output) if runs.outputs else ()
+        return dataclasses.replace(drop, response=response, of=layer.name)
+
+    def _by_mask(self, layer: Layer, shares: Sequence[float]) -> Drop | None:
+        """Measure the dropout mask of a layer by running the layer on ones.
+
+        Returns None if no mask is recognised.
+        """
+        x, y, title = layer.input, layer.output, layer.title
+        if not shares or x is None or y is None:
+            return None
+        if x.ndim > len(_ONES):
+            return None
+        if not np.array_equal(x, y):
+            return None
+        ones = np.ones(_ONES[: x.ndim], np.float32)
+        kind = (layer.class_name, x.ndim)  # one of each kind shows whether it compiles
+        runs = self._runs_on(ones, layer, kind not in self._compiled, shares[0])
+        self._compiled.add(kind)
+        if not runs.outputs:  # no kernel on this device
             share = shares[0]
             if layer.class_name in ("Dropout", "DropoutExt") and share < 1:
-                scale = 1 / (1 - share)
-                return Drop(title, share, True, scale, x.shape)
+                return Drop(title, share, True, 1 / (1 - share), x.shape)
             return None
-        kept = output[output != 0]
-        has_zeros = 0 < kept.size < output.size
-        if not has_zeros or output.shape != shape:
-            continue
-        if np.ptp(kept) <= FITS * kept[0]:
-            count = 1  # of independent numbers
-            mask = []
-            for axis, size in enumerate(x.shape):
-                first = output.take([0], axis)
-                varies = bool((output != first).any())
-                mask.append(size if varies else 1)
-                count *= shape[axis] if varies else 1
-            dropped = 1 - kept.size / output.size
-            share = _nearest(shares, dropped, count)
-            scale = float(kept[0])
-            return Drop(title, share, True, scale, tuple(mask))
-    return None
+        mask = measured_mask(runs.outputs, ones.shape)
+        if mask is None:
+            return None
+        share = nearest_share(shares, mask.dropped, mask.draws)
+        sizes = zip(x.shape, mask.shape, strict=True)
+        shape = tuple(1 if one == 1 else size for size, one in sizes)
+        drop = _with_runs(Drop(title, share, True, mask.scale, shape), runs)
+        return drop if layer.call else self._with_response(drop, layer.name)
 
-
-def _nearest(shares: Sequence[float], part: float, count: int) -> float:
-    """Return the first probability that `part` zeros of `count` fit, or else `part`."""
-    for share in shares:
-        variance = share * (1 - share) / count
-        error = math.sqrt(variance)
-        if abs(part - share) <= _SIGMAS * error:
-            return share
-    return round(part, 2)
+    def _runs_on(self, ones: np.ndarray, layer: Layer, compiled: bool, share: float) -> Runs:
+        return repeated(
+            partial(self._make_layer, layer.name, ones, None),
+            compiled,
+            share,
+            lambda outputs: measured_mask(outputs, ones.shape) is not None,
+        )

@@ -1,8 +1,7 @@
-"""Read the settings of a layer under names that both frameworks share, and turn dropout off."""
+"""Read the settings of a layer under names that both frameworks share."""
 
-import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,22 @@ def settings_of(layer: Any, image: np.ndarray | None) -> LayerSettings:
     """Return a layer's settings, or {} if none are known. `image` is the layer's first input."""
     function = _TABLE.get(kind_of(layer))
     try:
-        return function(layer, image) if function else {}
+        settings = function(layer, image) if function else {}
     except AttributeError:
         if type(layer).__module__.partition(".")[0] in ("torch", "mindspore"):
             raise
         return {}
+    return {name: _plain(value) for name, value in settings.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting with Python's numbers instead of NumPy's."""
+    if isinstance(value, tuple | list):
+        numbers = [_plain(one) for one in value]
+        return numbers if isinstance(value, list) else tuple(numbers)
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
 
 
 def _conv(layer: Any, image: np.ndarray | None) -> LayerSettings:
@@ -36,18 +46,24 @@ def _conv(layer: Any, image: np.ndarray | None) -> LayerSettings:
 
 
 def _has_bias(layer: Any) -> bool:
-    return bool(layer.has_bias) if hasattr(layer, "has_bias") else layer.bias is not None
+    if hasattr(layer, "has_bias"):
+        return bool(layer.has_bias)
+    return layer.bias is not None
 
 
 def _padding(layer: Any, size: Sequence[int]) -> LayerSettings:
-    mode = {"pad_mode": _pad_mode(layer)} if hasattr(layer, "pad_mode") else {}  # in MindSpore
-    return {"pads": pads_of(layer, size), **mode}
+    settings: LayerSettings = {"pads": pads_of(layer, size)}
+    if hasattr(layer, "pad_mode"):  # in MindSpore
+        settings["pad_mode"] = _pad_mode(layer)
+    return settings
 
 
 def _pad_mode(layer: Any) -> str:
     if hasattr(layer, "pad_mode"):
         return str(layer.pad_mode).lower()
-    return layer.padding if isinstance(layer.padding, str) else "pad"  # in torch and mint
+    if isinstance(layer.padding, str):  # in torch and mint
+        return layer.padding
+    return "pad"
 
 
 def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
@@ -61,10 +77,11 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
     if mode == "pad":
         return _given_padding(layer, count)
     pads: list[int] = []
-    kernels, strides, dilations = (
-        _spread(getattr(layer, n, 1), count) for n in ("kernel_size", "stride", "dilation")
-    )
-    for extent, kernel, stride, dilation in zip(size, kernels, strides, dilations, strict=True):
+    windows = []
+    for name in ("kernel_size", "stride", "dilation"):
+        value = getattr(layer, name, 1)
+        windows.append(_spread(value, count))
+    for extent, kernel, stride, dilation in zip(size, *windows, strict=True):
         pads += same_pads(extent, kernel, stride, dilation)
     return tuple(pads)
 
@@ -72,7 +89,7 @@ def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
 def _given_padding(layer: Any, count: int) -> Pads | None:
     """Return the layer's argument `padding` as pads in `count` directions."""
     # nn.AvgPool2d has it in its operation only
-    padding = _read(layer, "padding", "pad", "pad_list", "pads")
+    padding = _plain(_read(layer, "padding", "pad", "pad_list", "pads"))
     # a user's class may give these names to other things
     if not isinstance(padding, int | tuple | list):
         return None
@@ -81,6 +98,17 @@ def _given_padding(layer: Any, count: int) -> Pads | None:
     if kind_of(layer) == "maxpool" or len(padding) < 2 * count:
         return tuple(one for one in padding[-count:] for _ in ("before", "after"))
     return tuple(padding[-2 * count :])
+
+
+_COMPUTING = (
+    "avg_pool",
+    "max_pool",
+    "adaptive_",
+    "softmax",
+    "log_softmax",
+    "elu",
+    "celu",
+)
 
 
 def _read(layer: Any, *names: str) -> Any:
@@ -92,9 +120,7 @@ def _read(layer: Any, *names: str) -> Any:
         getattr(operation, "init_attrs", {})
         for name, operation in getattr(layer, "_primitives", {}).items()
         # leaves out operations that only reshape
-        if name.startswith(
-            ("avg_pool", "max_pool", "adaptive_", "softmax", "log_softmax", "elu", "celu")
-        )
+        if name.startswith(_COMPUTING)
     ]
     values = [getattr(layer, name, None) for name in names]
     values += [attributes.get(name) for attributes in reversed(operations) for name in names]
@@ -279,81 +305,3 @@ _TABLE: dict[str, Callable[[Any, Any], LayerSettings]] = {
     **dict.fromkeys(("softmax", "logsoftmax"), _softmax),
     "upsample": _upsample,
 }
-
-# Attributes with a dropout probability: `dropout` of attention and LSTMs, drop_prob of timm's
-# DropPath. Some layers pass the probability to a function: drop_rate of torchvision's DenseNet,
-# attention_dropout of its Swin.
-DROPS = (
-    "dropout",
-    "drop_prob",
-    "drop_path_prob",
-    "dropout_p",
-    "dropout_prob",
-    "attn_drop_prob",
-    "p_dropout",
-    "attention_dropout",
-    "drop_rate",
-    "layerdrop",
-)
-
-# attributes of dropout layers: MindSpore's nn.Dropout(0.9) keeps 0.9
-_OF_DROPOUT = ("p", "prob", "keep_prob")
-
-
-def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
-    """Yield (name, probability, places) for each dropout of a layer.
-
-    Each place is an attribute, as (object, name).
-    """
-    # MindCV's DropPath
-    words: dict[str, Sequence[str]] = {name: (name,) for name in DROPS}
-    words["p"] = ("keep_prob",)
-    if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
-        words = {"p": (*_OF_DROPOUT, *DROPS)}
-    for word, names in words.items():
-        holders = [layer]
-        if word == "layerdrop":
-            holders.append(getattr(layer, "config", None))
-        places = []
-        for holder in holders:
-            for name in names:
-                if _is_number(getattr(holder, name, None)):
-                    places.append((holder, name))
-        if places:
-            holder, name = places[0]
-            share = float(getattr(holder, name))
-            if name == "keep_prob":
-                share = round(1.0 - share, 6)
-            yield word, share, places
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether a value is one number of Python, NumPy or a framework.
-
-    A bool is not a number.
-    """
-    return not isinstance(value, bool) and (
-        isinstance(value, int | float) or getattr(value, "shape", None) == ()
-    )
-
-
-@contextlib.contextmanager
-def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, str, float]]]:
-    """Turn dropout off inside a `with` block, because the two frameworks draw different masks.
-
-    Compile the net inside the `with` block. Yields a list of (layer's path, attribute, original
-    dropout probability).
-    """
-    drops = []
-    with contextlib.ExitStack() as restored:
-        for name, layer in layers:
-            for word, share, places in _shares(layer):
-                if share <= 0:
-                    continue
-                drops.append((name, word, share))
-                for holder, attribute in places:
-                    value = getattr(holder, attribute)
-                    restored.callback(setattr, holder, attribute, value)
-                    # of the same type
-                    setattr(holder, attribute, value * 0 + (attribute == "keep_prob"))
-        yield drops

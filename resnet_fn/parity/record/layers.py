@@ -9,7 +9,9 @@ import numpy as np
 
 from resnet_fn.parity.record.kinds import WHOLE, kind_of, parts_of
 from resnet_fn.parity.record.layer_settings import settings_of
+from resnet_fn.parity.record.packed import is_packed, padded
 from resnet_fn.parity.trace.layer import Layer, fingerprint
+from resnet_fn.parity.trace.returned import as_real, is_array, returned, shape_of
 from resnet_fn.parity.trace.tree import leaves
 
 # Classes that only hold other layers.
@@ -59,17 +61,21 @@ def record_layers(
 
     def hook_of(name: str, layer: Any) -> tuple[Callable[..., None], Callable[..., None]]:
         kind, whole = kind_of(layer), kind_of(layer) in WHOLE
-        shapes = tuple((leaf, tuple(value.shape)) for leaf, value in _owned(layer, whole))
+        shapes = tuple((leaf, shape_of(value)) for leaf, value in _owned(layer, whole))
         leaf = whole or all(part is None for part in parts_of(layer).values())
         calls = itertools.count()
         taken: list[list[np.ndarray]] = []
 
         def before(layer: Any, inputs: Any, named: Any) -> None:
             # a layer may write into inputs
+            if inputs and is_packed(inputs[0]):
+                array, _ = padded(inputs[0])
+                taken.append([array])
+                return
             taken.append([_array(value) for value in _tensors((inputs, named))])
 
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
-            given, result = taken.pop(), next(_tensors(output), None)
+            given, (result, valid) = taken.pop(), _first_output(output)
             first = given[0] if given else None
             visit(
                 Layer(
@@ -79,10 +85,11 @@ def record_layers(
                     class_name=type(layer).__name__,
                     settings=settings_of(layer, first),
                     input=first,
-                    output=None if result is None else _array(result),
+                    output=result,
                     parameters=shapes,
                     leaf=leaf,
                     further=tuple(map(fingerprint, given[1:])) if whole else (),
+                    valid=valid,
                 )
             )
 
@@ -109,9 +116,29 @@ def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
 
 
 def _array(tensor: Any) -> np.ndarray:
-    tensor = tensor.detach().cpu().double() if hasattr(tensor, "__torch_function__") else tensor
-    return np.array(tensor.numpy(), np.float64)
+    if hasattr(tensor, "__torch_function__"):
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+        tensor = tensor if tensor.dtype.is_complex else tensor.double()
+    return np.array(as_real(tensor.numpy()), np.float64)
+
+
+def _first_output(output: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the first tensor of an output and, if it is packed sequences, a mask of their steps."""
+    candidates = [output]
+    if isinstance(output, tuple):
+        candidates += output[:1]
+    for one in candidates:
+        if is_packed(one):
+            return padded(one)
+    for _, leaf in returned(output):
+        if _is_tensor(leaf):
+            return _array(leaf), None
+    return None, None
 
 
 def _tensors(tree: Any) -> Iterator[Any]:
-    return (leaf for _, leaf in leaves(tree) if hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
+    return (leaf for _, leaf in leaves(tree) if _is_tensor(leaf))
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return is_array(leaf) and hasattr(leaf, "numpy")

@@ -1,7 +1,7 @@
 """Let layers of a MindSpore cell multiply their inputs by masks instead of dropping numbers."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import mindspore
 import numpy as np
@@ -30,13 +30,43 @@ class Masked(nn.Cell):
         return x * mask[: x.size].reshape(x.shape).astype(x.dtype)
 
 
+class Masks:
+    """The masks of layers that have the class `Masked`.
+
+    Args:
+        layers: each layer with the class that it was built with.
+        values: each layer's masks.
+    """
+
+    def __init__(
+        self, layers: Sequence[tuple[nn.Cell, type]], values: Sequence[np.ndarray]
+    ) -> None:
+        self._layers, self._values = layers, values
+
+    def set(self) -> None:
+        """Set the masks."""
+        for (layer, _), value in zip(self._layers, self._values, strict=True):
+            write(layer.mask_values, value)
+
+    @contextlib.contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Give the layers their own classes inside a `with` block, in which nothing is compiled."""
+        classes = [type(layer) for layer, _ in self._layers]
+        for layer, class_ in self._layers:
+            layer.__class__ = class_
+        try:
+            yield
+        finally:
+            for (layer, _), class_ in zip(self._layers, classes, strict=True):
+                layer.__class__ = class_
+
+
 @contextlib.contextmanager
-def masked(net: nn.Cell, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[Callable[[], None]]:
+def masked(net: nn.Cell, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator["Masks"]:
     """Let layers multiply their inputs by masks in training mode inside a `with` block.
 
     `masks` maps a layer's path to a list with one mask for each call. The layers must have dropout
-    0. Yields a function that sets the masks. All masks are ones until the yielded function is
-    called. Compile the net in the `with` block.
+    0. Yields the masks, which are ones until they are set. Compile the net in the `with` block.
     """
     layers = []
     for name, layer in net.cells_and_names():
@@ -57,13 +87,8 @@ def masked(net: nn.Cell, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[
         # Compiled functions call no hooks, so the layer gets a new class. Layers are recognised by
         # the old name.
         layer.__class__ = type(class_.__name__, (Masked, class_), {})
-
-    def set_masks() -> None:
-        for (layer, _, _), value in zip(layers, values, strict=True):
-            write(layer.mask_values, value)
-
     try:
-        yield set_masks
+        yield Masks([(layer, class_) for layer, class_, _ in layers], values)
     finally:
         for layer, class_, _ in layers:
             layer.__class__ = class_

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -12,9 +13,10 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.record.cells import unchanged, write
+from resnet_fn.parity.record.cells import as_before, write
 from resnet_fn.parity.record.common import what_failed
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, named_leaves
+from resnet_fn.parity.trace.returned import as_real, named_outputs
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 from resnet_fn.runtime import process
 from resnet_fn.update.step import Compile
 
@@ -54,15 +56,18 @@ def compiler() -> Compile | None:
 
 
 def outputs_of(value: Any) -> Arrays:
-    """Return the tensors in a net's outputs as arrays by name.
+    """Return tensors, arrays, numbers and texts in a net's outputs as arrays by name.
 
-    A single tensor has the name "logits".
+    Integers and booleans keep their type. A single tensor has the name "logits".
     """
-    return {
-        name: leaf.numpy()
-        for name, leaf in named_leaves(value, "logits").items()
-        if isinstance(leaf, Tensor)
-    }
+    return {name: array_of(leaf) for name, leaf in named_outputs(value).items()}
+
+
+def array_of(leaf: Any) -> np.ndarray:
+    """Return a copy of a tensor's numbers, with an axis for the parts of complex numbers."""
+    if isinstance(leaf, Tensor) and leaf.dtype == mindspore.bfloat16:  # NumPy has no such type
+        leaf = leaf.astype(mindspore.float32)
+    return as_real(np.array(leaf.numpy() if isinstance(leaf, Tensor) else leaf))
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
@@ -74,24 +79,27 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
     """
     if not isinstance(inputs, dict | tuple):
         return net
-    places, defaults = tuple(range(len(inputs))), (None,) * len(inputs)
+    taken_ones = _given(inputs)
+    count = itertools.count()
+    places = tuple(-1 if one is None else next(count) for one in inputs)
+    defaults: tuple[Any, ...] = (None,) * len(inputs)
     if isinstance(inputs, dict):
         # Keyword arguments in compiled code give gradients of the wrong type, so arguments are
         # passed by position.
         names, parameters = (
-            sorted(inputs),
-            list(inspect.signature(net.construct).parameters.values()),
+            list(taken_ones),
+            [*inspect.signature(net.construct).parameters.values()],
         )
         taken = [one.name for one in parameters]
-        if missing := [name for name in names if name not in taken]:
+        if missing := [name for name in inputs if name not in taken]:
             accepted = ", ".join(taken)
             raise ValueError(
                 f"net: construct takes {accepted}, but not the input {missing[0]!r}; add it to "
                 "construct"
             )
-        used = parameters[: 1 + max((taken.index(name) for name in names), default=-1)]
+        used = parameters[: 1 + max((taken.index(name) for name in inputs), default=-1)]
         places = tuple(names.index(one.name) if one.name in names else -1 for one in used)
-        defaults = tuple(one.default for one in used)
+        defaults = tuple(None if one.name in inputs else one.default for one in used)
 
     def forward(tensors: tuple[Tensor, ...]) -> Any:
         every: tuple[Any, ...] = ()
@@ -111,11 +119,19 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def arguments(inputs: Tree) -> Any:
-    """Return inputs as a tensor or a tuple of tensors. The tensors of a dict are sorted by name."""
-    return map_tree(
-        Tensor,
-        tuple(inputs[name] for name in sorted(inputs)) if isinstance(inputs, dict) else inputs,
-    )
+    """Return inputs as a tensor or a tuple of tensors, in the order that `with_inputs` takes."""
+    if not isinstance(inputs, dict | tuple):
+        return map_tree(Tensor, inputs)
+    return map_tree(Tensor, tuple(_given(inputs).values()))
+
+
+def _given(inputs: Tree) -> dict[Any, Tree]:
+    """Return a tuple's or dict's inputs by index or name, sorted, without None.
+
+    Compiled code takes no None among tensors.
+    """
+    named = inputs if isinstance(inputs, dict) else dict(enumerate(inputs))
+    return {name: named[name] for name in sorted(named) if named[name] is not None}
 
 
 @process.ending_mixed_precision()
@@ -131,19 +147,12 @@ def call(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
-    """Return a net's outputs on a batch, and restore the net's mode.
-
-    In training mode, restore the statistics too.
-    """
-    was_training = net.training
-    net.set_train(train)
-    try:
-        with explained(inputs), unchanged(net.get_parameters() if train else ()):
-            outputs = call(net, inputs)
-            outputs_of(outputs)  # operations may fail after the call
-            return outputs
-    finally:
-        net.set_train(was_training)
+    """Return a net's outputs on a batch, and restore the net's mode and state."""
+    with explained(inputs, train=train), as_before(net):
+        net.set_train(train)
+        outputs = call(net, inputs)
+        outputs_of(outputs)  # operations may fail after the call
+        return outputs
 
 
 class MissingKernelError(ValueError):
@@ -151,9 +160,11 @@ class MissingKernelError(ValueError):
 
 
 @contextlib.contextmanager
-def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
+def explained(inputs: Tree, compiled: bool = False, train: bool = False) -> Iterator[None]:
     """Turn an error inside a `with` block into a ValueError that lists the inputs and suggests a
     fix.
+
+    `train` is whether the net runs in training mode.
     """
     try:
         with process.ending_mixed_precision():
@@ -167,13 +178,18 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
                 f"no {device} kernel: {kernel[kernel.lastindex or 0]}; run `parity record` on a "
                 "device that has one"
             )
+        elif "StridedSliceGrad" in text:
+            fix = (
+                "MindSpore's gradient of a slice with a step, x[:, ::2], or without elements fails on "
+                "a CPU; write it otherwise, for example as a reshape and an index"
+            )
         elif shapes:
             fix = "give the net the inputs that the reference takes"
         elif compiled or _OF_GRAPHS in text:
             fix = (
                 "correct what does not compile, or compare the net uncompiled with --mode pynative"
             )
-        failed = what_failed("net", inputs, error, fix)
+        failed = what_failed("net", inputs, error, fix, train)
         raise (MissingKernelError(str(failed)) if kernel else failed) from error
 
 
@@ -184,7 +200,7 @@ def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
 
 def state(net: nn.Cell) -> Arrays:
     """Return copies of all parameters and statistics of a net as arrays by path."""
-    return {name: parameter.numpy().copy() for name, parameter in parameters_by_path(net).items()}
+    return {name: array_of(parameter) for name, parameter in parameters_by_path(net).items()}
 
 
 def assign(net: nn.Cell, values: Mapping[str, np.ndarray]) -> None:

@@ -1,21 +1,25 @@
 """Run a MindSpore net and its layers, and record what each layer computes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.parity.record.cells import record_cell, unchanged
+from resnet_fn.parity.record.attributes import attributes_of
+from resnet_fn.parity.record.cells import as_before
 from resnet_fn.parity.record.common import parameter_roles
-from resnet_fn.parity.record.layers import recorded_layers
+from resnet_fn.parity.record.layers import record_layers, recorded_layers
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
+    array_of,
     call,
     explained,
+    first_call,
     outputs_of,
     run_in,
 )
-from resnet_fn.parity.record.probes import Caller, compute_probes, same_attributes
+from resnet_fn.parity.record.probes import Caller, compute_probes
 from resnet_fn.parity.trace.data import Probes
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.tree import Tree
@@ -23,32 +27,88 @@ from resnet_fn.parity.trace.tree import Tree
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
     """Run a net on a batch, and record the inputs and outputs of its layers."""
-    return record_cell(net, lambda: call(net, inputs), train)
+
+    def run() -> None:
+        net.set_train(train)
+        call(net, inputs)
+
+    with as_before(net):
+        return record_layers(net, run)
 
 
-def probes_of(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
-    """Run the net and its layers on probes (changed inputs), uncompiled and in evaluation mode."""
+def probes_of(
+    net: nn.Cell,
+    inputs: Tree,
+    executions: Sequence[Layer],
+    without_dropout: Callable[[], AbstractContextManager[None]],
+) -> Probes:
+    """Run the net and its layers on probes (changed inputs), uncompiled.
+
+    Runs in training mode are made in the context `without_dropout`.
+    """
+
+    def train(tree: Tree) -> Any:
+        with without_dropout():
+            return first_call(net, tree, True)
+
     caller = Caller(
-        lambda tensor: tensor.numpy(),
+        array_of,
         Tensor,
         outputs_of,
         explained,
         (MissingKernelError, MemoryError),
     )
-    net.set_train(False)
-    cells = [cell for _, cell in net.cells_and_names()]
-    with run_in("pynative"), unchanged(net.get_parameters()), same_attributes(cells):
+    with run_in("pynative"), as_before(net):
+        net.set_train(False)
         return compute_probes(
-            [*recorded_layers(net)], lambda tree: call(net, tree), inputs, executions, caller
+            [*recorded_layers(net)],
+            lambda tree: call(net, tree),
+            train,
+            inputs,
+            executions,
+            caller,
         )
 
 
+def inputs_of_layer(net: nn.Cell, name: str, inputs: Tree) -> tuple[Any, Any]:
+    """Return the arguments, positional and by keyword, of a cell's first call in training mode."""
+    given: list[tuple[Any, Any]] = []
+
+    def keep(cell: nn.Cell, args: Any, kwargs: Any) -> None:
+        given.append((args, kwargs))
+
+    handle = dict(net.cells_and_names())[name].register_forward_pre_hook(keep, with_kwargs=True)
+    try:
+        with as_before(net):
+            net.set_train(True)
+            call(net, inputs)
+    finally:
+        handle.remove()
+    return given[0]
+
+
+class Alone(nn.Cell):
+    """Calls a layer, so that it can be compiled without its net."""
+
+    def __init__(self, layer: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)  # parameters keep their names
+        self.layer = layer
+
+    def construct(self, *inputs: Any) -> Any:
+        """Return the layer's outputs."""
+        return self.layer(*inputs)
+
+
 def roles_of(net: nn.Cell) -> dict[str, Any]:
-    """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
+    """Return which parameters are shared, trained or constant, and the constants in attributes, as
+    fields of a `Trace`.
+    """
     named = list(_all_names(net, ""))
-    return parameter_roles(
-        named, [name for name, parameter in named if not parameter.requires_grad]
-    )
+    untrained = [name for name, parameter in named if not parameter.requires_grad]
+    return {
+        **parameter_roles(named, untrained),
+        "attributes": attributes_of(net.cells_and_names()),
+    }
 
 
 def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:

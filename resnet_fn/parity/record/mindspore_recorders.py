@@ -7,14 +7,15 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
-from resnet_fn.parity.record.mindspore_cell import outputs_of
-from resnet_fn.parity.trace.tree import Arrays, leaves
+from resnet_fn.parity.record.mindspore_cell import array_of, outputs_of
+from resnet_fn.parity.trace.returned import named_outputs, tensor_paths
+from resnet_fn.parity.trace.tree import Arrays
 from resnet_fn.runtime.workers import Reduce
 from resnet_fn.update.state import Optimizer
 
 Loss = Callable[[Any, Any], Tensor]
 
-_assign = ops.Assign()
+_assign, _cast = ops.Assign(), ops.Cast()
 
 
 def recording_reduce(
@@ -23,11 +24,11 @@ def recording_reduce(
     """Return an all-reduce that records its calls, and two functions that return the recorded
     inputs and results.
     """
-    (keep_sent, sent), (keep_received, received) = (
-        recorder(shapes, "sent"),
-        recorder(shapes, "received"),
-    )
-    count, first = len(shapes), tuple(next(iter(shapes.values())))
+    keep_sent, sent = recorder(shapes, "sent")
+    keep_received, received = recorder(shapes, "received")
+    count = len(shapes)
+    first_shape = next(iter(shapes.values()))
+    first = tuple(first_shape)
 
     def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         sums = all_reduce(tensors)
@@ -40,48 +41,91 @@ def recording_reduce(
 
 
 def recorder(
-    shapes: Mapping[str, Sequence[int]], title: str
+    shapes: Mapping[str, Sequence[int]], title: str, types: Mapping[str, Any] | None = None
 ) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
     """Return a function that stores tensors, and a function that returns them as arrays, named as
     in `shapes`.
+
+    The arrays have the types in `types`, by default float32.
     """
-    parameters = tuple(
-        Parameter(
-            Tensor(np.zeros(shape, np.float32)), name=f"record.{title}.{index}", requires_grad=False
-        )
-        for index, shape in enumerate(shapes.values())
-    )
+    types = types or {}
+    kinds = tuple(types.get(name, mindspore.float32) for name in shapes)
+    zeros = []
+    for index, (shape, kind) in enumerate(zip(shapes.values(), kinds, strict=True)):
+        zero = Tensor(np.zeros(shape), kind)
+        name = f"record.{title}.{index}"
+        zeros.append(Parameter(zero, name=name, requires_grad=False))
+    parameters = tuple(zeros)
 
     def keep(tensors: Sequence[Tensor]) -> None:
         for index in range(len(parameters)):
-            _assign(parameters[index], tensors[index].astype(mindspore.float32))
+            value = _cast(tensors[index], kinds[index])
+            _assign(parameters[index], value)
 
     def kept() -> Arrays:
-        return {
-            name: parameter.numpy().copy()
-            for name, parameter in zip(shapes, parameters, strict=True)
-        }
+        arrays = map(array_of, parameters)
+        return dict(zip(shapes, arrays, strict=True))
 
     return keep, kept
 
 
-def output_recorder(like: Any, title: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
-    """Return a function that stores outputs structured like `like`, and a function that returns
-    them as arrays.
+def output_recorder(
+    like: Any, title: str, compiled: bool
+) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
+    """Return a function that stores outputs, and a function that returns them as arrays.
+
+    In compiled code, outputs must have the structure of `like`, and only tensors are stored:
+    numbers and texts are constants of the code.
     """
-    paths = tuple(path for path, leaf in leaves(like) if isinstance(leaf, Tensor))
-    keep, kept = recorder({name: array.shape for name, array in outputs_of(like).items()}, title)
+    if not compiled:
+        last: Arrays = {}
+
+        def keep_any(outputs: Any) -> None:
+            last.clear()
+            last.update(outputs_of(outputs))
+
+        return keep_any, lambda: dict(last)
+
+    constants = outputs_of(like)
+    pick, tensors = picker(like)
+    types = {}
+    shapes = {}
+    for name, tensor in tensors.items():
+        types[name] = _stored_type(tensor)
+        shapes[name] = tensor.shape
+    keep, kept = recorder(shapes, title, types)
 
     def keep_outputs(outputs: Any) -> None:
+        keep(pick(outputs))
+
+    return keep_outputs, lambda: constants | kept()
+
+
+def picker(like: Any) -> tuple[Callable[[Any], tuple[Tensor, ...]], dict[str, Tensor]]:
+    """Return a function for compiled code that returns the tensors in outputs structured like
+    `like`, and the tensors of `like` by name, in the same order.
+    """
+    named = tensor_paths(like, Tensor)
+    paths = tuple(named.values())
+    outputs = named_outputs(like)
+
+    def pick(outputs: Any) -> tuple[Tensor, ...]:
         tensors: tuple[Tensor, ...] = ()
         for index in range(len(paths)):
             value = outputs
-            for key in paths[index]:
-                value = value[key]
+            path = paths[index]
+            for key, is_attribute in path:
+                value = getattr(value, key) if is_attribute else value[key]
             tensors += (value,)
-        keep(tensors)
+        return tensors
 
-    return keep_outputs, kept
+    return pick, {name: outputs[name] for name in named}
+
+
+def _stored_type(tensor: Tensor) -> Any:
+    kind = tensor.dtype
+    is_half = kind in (mindspore.float16, mindspore.bfloat16)
+    return mindspore.float32 if is_half else kind
 
 
 def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]) -> Optimizer:
@@ -106,11 +150,17 @@ def recording_optimizer(optimizer: Optimizer | None, keep: Callable[[Any], None]
     return Optimizer(optimizer.state, record_and_update)
 
 
-def recording_loss(loss: Loss, keep: Callable[[Any], None]) -> Loss:
+def recording_loss(loss: Loss, keep: Callable[[Any], None] | None) -> Loss:
     """Return a loss that also calls `keep` with the outputs. It is a float32 without axes."""
+
+    def compute(values: Any, targets: Any) -> Tensor:
+        return loss(values, targets).reshape(()).astype(mindspore.float32)
+
+    if keep is None:
+        return compute
 
     def record(values: Any, targets: Any) -> Tensor:
         keep(values)
-        return loss(values, targets).reshape(()).astype(mindspore.float32)
+        return compute(values, targets)
 
     return record

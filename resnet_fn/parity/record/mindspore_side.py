@@ -1,21 +1,23 @@
 """The MindSpore side: the port, with what trains it."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import mindspore
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn
 
 # also the base of mint.optim
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
+from resnet_fn.config.hints import few
 from resnet_fn.parity.record.builds import several_builds
-from resnet_fn.parity.record.common import check_scalar, loss_of_logits
-from resnet_fn.parity.record.layer_settings import without_dropout
-from resnet_fn.parity.record.masked_cells import masked
+from resnet_fn.parity.record.cells import Attributes, as_before
+from resnet_fn.parity.record.common import check_scalar, loss_of_logits, mean_size
+from resnet_fn.parity.record.kernel_faults import kernel_faults
+from resnet_fn.parity.record.masked_cells import Masks, masked
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     assign,
@@ -24,9 +26,17 @@ from resnet_fn.parity.record.mindspore_cell import (
     first_call,
     outputs_of,
     parameters_by_path,
+    run_in,
     state,
 )
-from resnet_fn.parity.record.mindspore_layers import layers_of, probes_of, roles_of
+from resnet_fn.parity.record.mindspore_kernels import exact_kernels
+from resnet_fn.parity.record.mindspore_layers import (
+    Alone,
+    inputs_of_layer,
+    layers_of,
+    probes_of,
+    roles_of,
+)
 from resnet_fn.parity.record.mindspore_optimizer import (
     CustomOptimizer,
     of_mindspore,
@@ -35,17 +45,34 @@ from resnet_fn.parity.record.mindspore_optimizer import (
     settings_of,
 )
 from resnet_fn.parity.record.mindspore_recorders import Loss
-from resnet_fn.parity.record.mindspore_step import MakeStep, MindSporeStepper
-from resnet_fn.parity.record.side import Dropped
+from resnet_fn.parity.record.mindspore_step import (
+    Evaluate,
+    MakeStep,
+    MindSporeStepper,
+    evaluation,
+)
+from resnet_fn.parity.record.rates import Rates
+from resnet_fn.parity.record.side import Dropped, Only
 from resnet_fn.parity.record.updates import record_run
-from resnet_fn.parity.trace.data import STATISTICS, ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.constants import draw_constants
+from resnet_fn.parity.trace.data import (
+    STATISTICS,
+    Changing,
+    ParameterSettings,
+    Probes,
+    Rounding,
+    Run,
+    Ties,
+    Trace,
+)
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.plan import MEAN_SIZE, LossPlan, Plan
 from resnet_fn.parity.trace.ranks import check_shares
-from resnet_fn.parity.trace.source import StoredSource
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
+from resnet_fn.parity.trace.returned import unread
+from resnet_fn.parity.trace.source import KernelFault, StoredSource
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, shared, split
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.loss import make_loss
@@ -84,43 +111,83 @@ class MindSporeSide:
     ) -> None:
         self.plan, self.framework = plan, f"MindSpore {mindspore.__version__}"
         self.workers, self.notes = workers.size, list[str]()
+        self.unread = set[str]()
         self._net, self._custom_loss, self._optimizer = net, loss, optimizer
         self._schedule, self._make_step = schedule, make_step
         self._build, self._workers = build, workers
-        self._set_masks: Callable[[], None] | None = None
+        self._masks: Masks | None = None
+        self._evaluate: Evaluate | None = None
+        # trained integers, which a session freezes: no optimizer takes one
+        self._integers = dict[str, Parameter]()
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Check that the workers can share the batches. MindSpore's generator is not put back."""
-        names = parameters_by_path(self._net)
-        batchnorm = any(name.endswith(STATISTICS) for name in names)
+        """Check that the workers can share the batches, and keep integers as they are.
+        MindSpore's generator is not put back.
+        """
+        parameters = parameters_by_path(self._net)
+        batchnorm = any(name.endswith(STATISTICS) for name in parameters)
         check_shares(self.plan, self.workers, batchnorm)
-        yield
+        self._integers = {
+            name: one
+            for name, one in parameters.items()
+            if one.requires_grad and not one.dtype.is_floating_point and not one.dtype.is_complex
+        }
+        if self._integers:
+            words = "the port trains integers, which are kept because they have no gradient"
+            self.notes.append(f"{words}: {few([*self._integers])}")
+        _set_trained(self._integers.values(), False)
+        try:
+            yield
+        finally:
+            _set_trained(self._integers.values(), True)
+            self._integers = {}
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics of the net."""
-        return state(self._net)
+        self._initial = state(self._net)
+        return self._initial
 
     def start(self, like: Like | None) -> None:
         """Take over the reference's weights, if there are any."""
         if like:
             assign(self._net, like.start)
-        self._start = state(self._net)
+        self._start = shared(state(self._net), like.start if like else self._initial)
+        self._rates = Rates(self._cells)
+
+    def evaluate_as_built(self) -> None:
+        """Compile the evaluation before dropout is turned off, and evaluate so from now on."""
+        net, inputs = self._net, self.plan.batches[0][0]
+        evaluate = evaluation(net, inputs, first_call(net, inputs))
+
+        def as_built(inputs: Tree) -> Arrays:
+            with self._rates_in(False):  # compiled code has the rates of its first call
+                return evaluate(inputs)
+
+        self._evaluate = as_built
+        with as_before(net):
+            as_built(inputs)
+
+    @contextlib.contextmanager
+    def _rates_in(self, train: bool) -> Iterator[None]:
+        """Give the net the dropout rates of this mode inside a `with` block."""
+        if train or self._evaluate is None:
+            yield
+            return
+        lifted = self._masks.lifted() if self._masks else contextlib.nullcontext()
+        with self._rates.as_built(self._cells), lifted:
+            yield
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
         """Turn dropout off, and choose the loss by the structure of the outputs."""
         net, plan = self._net, self.plan
-        with without_dropout(self._cells.items()) as dropped:
-            self._outputs = {
-                "eval": first_call(net, plan.batches[0][0]),
-                "train": first_call(net, plan.first[0], True),
-            }
-            of_plan = make_loss(plan.loss.smoothing, plan.loss.name, plan.loss.over)
-            self._loss = self._custom_loss or loss_of_logits(
-                "the net", self._outputs["train"], of_plan
-            )
-            yield dropped
+        with self._rates.off(self._cells):
+            with self._rates_in(False):
+                evaluated = first_call(net, plan.batches[0][0])
+            self._outputs = {"eval": evaluated, "train": first_call(net, plan.first[0], True)}
+            self._loss = self._custom_loss or _loss_of(plan.loss, self._outputs["train"])
+            yield self._rates.dropped
 
     @cached_property
     def _cells(self) -> dict[str, nn.Cell]:
@@ -128,18 +195,19 @@ class MindSporeSide:
 
     def roles(self) -> dict[str, Any]:
         """Return which parameters are shared, trained or constant."""
-        return roles_of(self._net)
-
-    def draws(self) -> tuple[()]:
-        """Return (): the state of MindSpore's generator is not known."""
-        return ()
+        _set_trained(self._integers.values(), True)
+        roles = roles_of(self._net)
+        _set_trained(self._integers.values(), False)
+        return roles
 
     def forward(self, inputs: Tree, train: bool) -> Any:
-        """Return the net's outputs, and restore its mode and statistics."""
-        return first_call(self._net, inputs, train)
+        """Return the net's outputs, and restore its mode and state."""
+        with self._rates_in(train):
+            return first_call(self._net, inputs, train)
 
     def arrays(self, outputs: Any) -> Arrays:
         """Return outputs as arrays by name."""
+        self.unread |= {*unread(outputs)}
         return outputs_of(outputs)
 
     @process.ending_mixed_precision()
@@ -149,13 +217,33 @@ class MindSporeSide:
         check_scalar("the net", value, Tensor)
         return value.numpy()
 
-    def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
-        """Run one cell in training mode."""
-        return outputs_of(first_call(self._cells[name], ones, True))["logits"]
+    def dropping_layer(
+        self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
+    ) -> Callable[[], np.ndarray]:
+        """Return a function that runs one cell in training mode, with its dropout."""
+        cell = self._cells[name]
+        if inputs is None:
+            with self._rates.off(self._cells):
+                args, kwargs = inputs_of_layer(self._net, name, self.plan.first[0])
+        else:
+            args, kwargs = (Tensor(inputs),), {}
+        construct = cell
+        if (jit := compiler()) and compiled and not kwargs:
+            construct = jit(Alone(cell).construct)
+
+        def run() -> np.ndarray:
+            rates = self._rates.off(self._cells), self._rates.as_built(self._cells, only)
+            with rates[0], rates[1], as_before(cell), process.ending_mixed_precision():
+                cell.set_train(True)
+                return next(iter(outputs_of(construct(*args, **kwargs)).values()))
+
+        return run
 
     def layers(self, mode: str) -> list[Layer]:
         """Run the net on the first micro-batch, and return the executions of its layers."""
-        return layers_of(self._net, self.plan.first[0], mode != "eval")
+        train = mode != "eval"
+        with self._rates_in(train):
+            return layers_of(self._net, self.plan.first[0], train)
 
     def layers_again(self) -> list[Layer]:
         """Return the executions of layers in training mode, with other random numbers."""
@@ -163,7 +251,9 @@ class MindSporeSide:
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
         """Run the net and its layers on probes, uncompiled."""
-        return probes_of(self._net, self.plan.first[0], executions)
+        with self._rates_in(False):
+            off = partial(self._rates.off, self._cells)
+            return probes_of(self._net, self.plan.first[0], executions, off)
 
     def optimizer_settings(self) -> ParameterSettings:
         """Return the settings of the user's optimizer, if it is MindSpore's."""
@@ -185,9 +275,12 @@ class MindSporeSide:
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
         """Turn dropout off, and let cells multiply by masks in the further update with dropout."""
-        with without_dropout(self._cells.items()), masked(self._net, masks) as set_masks:
-            self._set_masks = set_masks if masks else None
-            yield
+        with self._rates.off(self._cells), masked(self._net, masks) as values:
+            self._masks = values if masks else None
+            try:
+                yield
+            finally:
+                self._masks = None
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates through the step, and put the weights back."""
@@ -195,6 +288,7 @@ class MindSporeSide:
         updates = range(len(plan.batches))
         rates = [schedule(update) for update in updates] if schedule else list(plan.rates)
         optimizer, decays = (custom, "") if custom else plan_optimizer(net, plan.optimizer, like)
+        attributes = Attributes(net)
         stepper = MindSporeStepper(
             net,
             plan,
@@ -203,16 +297,55 @@ class MindSporeSide:
             optimizer,
             self._make_step,
             self._outputs,
-            self._set_masks,
+            self._evaluate,
+            self._masks,
             self._workers,
+            self._start,
         )
-        run = record_run(stepper, plan, rates, like.last if like else {})
+        last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
+        try:
+            run = record_run(stepper, plan, rates, last, drawn)
+        except ValueError:
+            if not (compiler() and self._sizes_vary()):
+                raise
+            attributes.put_back()
+            assign(net, self._start)
+            stepper.record_outputs_apart()
+            run = record_run(stepper, plan, rates, last, drawn)
+        stepper.put_back()  # of the optimizer's state, which `updates` may need again
+        attributes.put_back()
         assign(net, self._start)
         if not run.after:
             name = type(self._optimizer).__name__ if self._optimizer else plan.optimizer.name
             self.notes.append(f"updates are not compared: {name} has no kernel on this device")
         self.notes += [decays] if decays else []
         return run
+
+    def uncompiled(self, like: Like | None) -> Run:
+        """Make the updates again without dropout masks, not compiled. The net is as after
+        `record`.
+        """
+        with run_in("pynative"), self._rates.off(self._cells):
+            return self.updates(like)
+
+    def kernel_faults(self) -> list[KernelFault]:
+        """Return the known faults of MindSpore's kernels that the port may use."""
+        given = [one for one in (self._custom_loss, self._make_step, self._optimizer) if one]
+        return kernel_faults([*self._cells.values(), *given])
+
+    def _constants(self) -> Arrays:
+        """Return random numbers for constant arrays, of a net that is a reference itself."""
+        roles = self.roles()
+        return draw_constants(self._start, roles["trainable"], roles["tied"])
+
+    def _sizes_vary(self) -> bool:
+        """Return whether the sizes of the outputs in training mode depend on the batch."""
+        sizes = []
+        for inputs, _ in self.plan.batches:
+            part = split(inputs, self.plan.accumulate)[0]
+            outputs = outputs_of(first_call(self._net, part, True))
+            sizes.append({name: one.shape for name, one in outputs.items()})
+        return any(one != sizes[0] for one in sizes)
 
     def loss_example(self) -> Any | None:
         """Return outputs of the first micro-batch, or None if the loss is the plan's."""
@@ -228,9 +361,13 @@ class MindSporeSide:
         for name, array in outputs.items():
             rows = np.zeros((self.workers, *array.shape), np.float32)
             rows[self._workers.rank] = array
-            rows = sum_over_ranks(rows, self._workers)
+            rows = sum_over_ranks(rows, self._workers).astype(array.dtype)
             merged[name] = np.concatenate(rows) if whole and array.ndim else rows[-1]
         return merged
+
+    def exact_kernels(self) -> contextlib.AbstractContextManager[Callable[[], int]]:
+        """Return a context in which exp, log, tanh, … compute in float64, uncompiled."""
+        return exact_kernels()
 
     def tensor(self, array: Any) -> Tensor:
         """Return an array as a tensor."""
@@ -238,6 +375,14 @@ class MindSporeSide:
 
     def rounding(self, run: Run) -> Rounding:
         """Return {}: rounding is measured of the reference."""
+        return {}
+
+    def ties(self, run: Run) -> Ties | None:
+        """Return None: ties are found in the reference."""
+        return None
+
+    def changing(self, run: Run) -> Changing:
+        """Return {}: it is measured of the reference."""
         return {}
 
     def limits(self) -> list[str]:
@@ -259,3 +404,15 @@ class MindSporeSide:
     def source(self, trace: Trace) -> StoredSource:
         """Return what the trace itself answers: nothing more is measured of a port."""
         return StoredSource(trace)
+
+
+def _loss_of(plan: LossPlan, outputs: Any) -> Loss:
+    """Return the plan's loss as a function of (outputs, labels). `outputs` is an example."""
+    if plan.name == MEAN_SIZE:
+        return mean_size(outputs)
+    return loss_of_logits("the net", outputs, make_loss(plan.smoothing, plan.name, plan.over))
+
+
+def _set_trained(parameters: Iterable[Parameter], trained: bool) -> None:
+    for parameter in parameters:
+        parameter.requires_grad = trained

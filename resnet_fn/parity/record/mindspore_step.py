@@ -3,21 +3,25 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.parity.record.cells import unchanged, write
+from resnet_fn.parity.record.cells import Attributes, places_of, unchanged, write
+from resnet_fn.parity.record.masked_cells import Masks
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     arguments,
+    array_of,
     assign,
     call,
     compiler,
     explained,
     first_call,
+    outputs_of,
     parameters_by_path,
     state,
     with_inputs,
@@ -25,15 +29,17 @@ from resnet_fn.parity.record.mindspore_cell import (
 from resnet_fn.parity.record.mindspore_recorders import (
     Loss,
     output_recorder,
+    picker,
     recorder,
     recording_loss,
     recording_optimizer,
     recording_reduce,
 )
+from resnet_fn.parity.record.numbers import Place
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, map_tree, named_leaves, split
+from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, map_tree, named_leaves, shared, split
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import MovingAverage, averaged_parameters, moving_average
@@ -43,8 +49,13 @@ from resnet_fn.update.step import StepPlan, StepResult, TrainStep, no_metric
 
 MakeStep = Callable[..., TrainStep]
 
+Evaluate = Callable[[Tree], Arrays]  # inputs → outputs in evaluation mode
+
 # a step, and each parameter of it with the value from before any update
 _Built = tuple[TrainStep, Sequence[tuple[Parameter, np.ndarray]]]
+
+
+_NONE: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class MindSporeStepper:
@@ -59,8 +70,10 @@ class MindSporeStepper:
         make_step: a function like `make_train_step`.
         outputs: the net's outputs by mode: "eval" on the first batch, and "train" on the first
             micro-batch.
-        set_masks: sets the dropout masks, which are ones until then; None: there are none.
+        evaluate: evaluates the net; None: it is evaluated as it is now, without dropout.
+        masks: the dropout masks, which are ones until they are set; None: there are none.
         workers: the workers that share each batch.
+        start: the net's state, whose arrays are kept instead of copies.
     """
 
     def __init__(
@@ -72,27 +85,40 @@ class MindSporeStepper:
         optimizer: Optimizer,
         make_step: MakeStep,
         outputs: Mapping[str, Any],
-        set_masks: Callable[[], None] | None,
+        evaluate: Evaluate | None,
+        masks: Masks | None,
         workers: Workers,
+        start: Arrays,
     ) -> None:
+        self._start = start
         self._net, self._plan, self._rates, self._loss = net, plan, rates, loss
         self._optimizer, self._make_step, self._outputs = optimizer, make_step, outputs
-        self._set_masks, self._workers = set_masks, workers
-        self.evaluate = evaluation(net, plan.batches[0][0], outputs["eval"])
+        self._masks, self._workers = masks, workers
+        self.evaluate = evaluate or evaluation(net, plan.batches[0][0], outputs["eval"])
+        self._attributes = Attributes(net)
         self._shapes = {
             path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad
         }
-        self._keep_gradients, self._gradients = recorder(self._shapes, "gradient")
+        types = {
+            path: one.dtype
+            for path, one in parameters_by_path(net).items()
+            if one.dtype in (mindspore.complex64, mindspore.complex128)
+        }
+        self._keep_gradients, self._gradients = recorder(self._shapes, "gradient", types)
         self._shares = [split(tuple(batch), workers.size)[workers.rank] for batch in plan.batches]
         self._micro_batches = max(1, plan.accumulate // workers.size)
         self._sharing = dict[str, Any]()  # further arguments of the step of one of several workers
         self._reduced: tuple[Callable[[], Arrays], Callable[[], Arrays]] | None = None
         self.shows_gradients = not plan.clip_norm
+        # from before the updates, such as a counter
+        self._numbers = {path: place.value() for path, place in places_of(net).items()}
         self._updates = True  # whether the optimizer runs on this device
+        self._outputs_of: Callable[[Tree], Arrays] | None = None  # if the step does not record them
+        self._before: Sequence[tuple[Parameter, np.ndarray]] = ()
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics."""
-        return state(self._net)
+        return shared(state(self._net), self._start)
 
     def alone(self) -> tuple[list[float], Arrays]:
         """Return the losses and the statistics of this worker (`Run.own_losses`).
@@ -114,10 +140,10 @@ class MindSporeStepper:
             statistics = {
                 path: value for path, value in state(net).items() if path not in self._shapes
             }
-        outputs = map_tree(lambda one: one.numpy(), self._outputs["eval"])
-        whole = outputs, self._plan.batches[0][1]
         # This fails if an output has no sample axis, or exists in training mode only.
         with contextlib.suppress(Exception), process.ending_mixed_precision():
+            outputs = map_tree(lambda one: one.numpy(), self._outputs["eval"])
+            whole = outputs, self._plan.batches[0][1]
             several = [
                 [loss(*map_tree(Tensor, one)).numpy() for one in split(whole, n)]
                 for n in (1, workers.size)
@@ -127,8 +153,11 @@ class MindSporeStepper:
 
     def _build(self) -> None:
         """Compile the steps, which need the net's state from before any update."""
-        keep, self._kept = output_recorder(self._outputs["train"], "train")
-        self._recorded_loss = recording_loss(self._loss, keep)
+        like, compiled = self._outputs["train"], compiler() is not None
+        self._recorded_loss = recording_loss(self._loss, None)
+        if self._outputs_of is None:
+            keep, self._kept = output_recorder(like, "train", compiled)
+            self._recorded_loss = recording_loss(self._loss, keep)
         self._average = None
         if plan := self._plan.average:
             parameters = averaged_parameters(self._net)
@@ -136,6 +165,24 @@ class MindSporeStepper:
         # A step without clipping or update records the gradients before clipping.
         self._unclipped = self._step_with(None, 0.0) if self._plan.clip_norm else None
         self._clipped = self._step_with(self._optimizer, self._plan.clip_norm, self._average)
+        self._before = self._clipped[1]
+
+    def record_outputs_apart(self) -> None:
+        """Start again, and run the net once more for its outputs in training mode.
+
+        A compiled step stores no outputs of varying size.
+        """
+        for parameter, value in self._before:
+            write(parameter, value)
+        inputs, like = self._plan.batches[0][0], self._outputs["train"]
+        self._outputs_of = evaluation(self._net, inputs, like, train=True)
+
+    def _outputs_apart(self, share: Batch) -> Arrays:
+        if self._outputs_of is None:
+            return {}
+        inputs, _ = split(tuple(share), self._micro_batches)[-1]
+        with unchanged(self._net.get_parameters()):
+            return self._outputs_of(inputs)
 
     def _step_with(
         self, optimizer: Optimizer | None, clip_norm: float, average: MovingAverage | None = None
@@ -144,6 +191,10 @@ class MindSporeStepper:
         parameter of the step.
         """
         plan = self._plan
+        if not self._shapes:
+            return self._forward_step(), [
+                (one, one.numpy().copy()) for one in self._net.get_parameters()
+            ]
         scaler = make_scaler(plan.precision, plan.loss_scale, plan.loss_scale_interval)
         update = recording_optimizer(optimizer, self._keep_gradients)
         run_state = make_state(self._net, update, scaler, average)
@@ -154,22 +205,50 @@ class MindSporeStepper:
             "jit": compiler(),
             **self._sharing,
         }
-        before = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
+        known = {
+            id(one): self._start.get(path) for path, one in parameters_by_path(self._net).items()
+        }
+        before = [
+            (one, _before(one.numpy(), known.get(id(one))))
+            for one in (*run_state.weights, *run_state.training)
+        ]
         forward = with_inputs(self._net, plan.batches[0][0])
         return self._make_step(forward, self._recorded_loss, update, **options), before
+
+    def _forward_step(self) -> TrainStep:
+        """Return the step of a net without trained parameters, which only computes the loss."""
+        net, jit = with_inputs(self._net, self._plan.batches[0][0]), compiler()
+
+        def forward(inputs: Any, targets: Any) -> Tensor:
+            return self._recorded_loss(net(inputs), targets)
+
+        run, count = jit(forward) if jit else forward, self._micro_batches
+
+        def step(inputs: Any, targets: Any, learning_rate: Tensor) -> StepResult:
+            self._net.set_train()
+            parts = zip(_parts(inputs, count), _parts(targets, count), strict=True)
+            loss = sum(float(run(*part).numpy()) for part in parts) / count
+            packed, scaler = (
+                Tensor(row, mindspore.float32) for row in ([loss, 0, 0, 0], [1, 0, 0])
+            )
+            none = Tensor(0.0, mindspore.float32)
+            return StepResult(packed, none, scaler, none, 1)
+
+        return step
 
     def update(self, index: int, rate: float) -> Step:
         """Make an update with this worker's part of a batch, and return what it computed."""
         if index == 0:
             self._build()
         share = self._shares[index]
+        outputs = self._outputs_apart(share)
         try:
             result = _call(self._clipped[0], self._net, share, rate)
         except MissingKernelError:  # The net has run before, so the optimizer lacks the kernel.
             self._clipped = self._step_with(None, self._plan.clip_norm)
             result, self._updates = _call(self._clipped[0], self._net, share, rate), False
         loss, norm = float(result.loss.numpy()), float(result.grad_norm.numpy())
-        step = Step(loss, norm, self._kept(), self._updates)
+        step = Step(loss, norm, outputs or self._kept(), self._updates)
         if index > 0:
             return step
         clipped = self._gradients()
@@ -186,14 +265,16 @@ class MindSporeStepper:
         """Return the outputs of the first batch in evaluation mode, with these weights and the
         present other state. Then `after` is put back.
         """
+        kept = Attributes(self._net)
         assign(self._net, weights)
         outputs = self.evaluate(self._plan.batches[0][0])
+        kept.put_back()  # an evaluation may merge weights, and remember that
         assign(self._net, after)
         return outputs
 
     def moved(self) -> dict[str, str]:
-        """Return {}: it is known of PyTorch's buffers only."""
-        return {}
+        """Return the attributes of cells that were numbers and that the updates have changed."""
+        return {path: "" for path, _ in self._moved_numbers()}
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}."""
@@ -211,47 +292,96 @@ class MindSporeStepper:
         """Run forward and backward with the weights before any update, without clipping."""
         return self._on_batch(index, start, self._unclipped or self._clipped)
 
-    def _on_batch(self, index: int, start: Arrays, built: _Built) -> Run:
+    def with_constants(self, start: Arrays, drawn: Arrays) -> list[Run]:
+        """Return [forward passes of the first batch with the arrays `drawn`].
+
+        If the net fails, it has no outputs.
+        """
+        run = Run({}, start={**start, **drawn}, rates=[])
+        with contextlib.suppress(Exception):
+            run = self._on_batch(0, run.start, self._unclipped or self._clipped, drawn)
+        return [dataclasses.replace(run, gradients={})]
+
+    def _on_batch(
+        self, index: int, start: Arrays, built: _Built, drawn: Mapping[str, np.ndarray] = _NONE
+    ) -> Run:
         step, before = built
+        self._attributes.put_back()
         for parameter, value in before:
             write(parameter, value)
+        assign(self._net, drawn)
         run = Run(self.evaluate(self._plan.batches[index][0]), start=start, rates=[])
+        outputs = self._outputs_apart(self._shares[index])
         result = _call(step, self._net, self._shares[index], self._rates[0])
         run.losses = [float(result.loss.numpy())]
-        run.train_outputs, run.gradients = [self._kept()], self._gradients()
+        run.train_outputs, run.gradients = [outputs or self._kept()], self._gradients()
         return run
+
+    def put_back(self) -> None:
+        """Write the values from before any update into the net and the optimizer."""
+        for parameter, value in self._clipped[1]:
+            write(parameter, value)
+
+    def _moved_numbers(self) -> list[tuple[str, Place]]:
+        """Return the path and place of each number that is not as before the updates."""
+        before = self._numbers
+        return [
+            (path, place)
+            for path, place in places_of(self._net).items()
+            if path in before and before[path] != place.value()
+        ]
 
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
-        if self._set_masks is None:
+        if self._masks is None:
             return []
-        self._set_masks()
+        self._masks.set()
         run = self.on_batch(0, start)
         after = self._on_batch(0, start, self._clipped) if self._unclipped else run
         run.clipped, run.after = after.gradients, [state(self._net)] if self._updates else []
         return [run]
 
 
-def evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
-    """Return a function that maps inputs to outputs in evaluation mode.
+def _parts(tensors: Any, count: int) -> list[Any]:
+    """Split a tensor, or each of a tuple of tensors, into micro-batches."""
+    if count == 1 or tensors is None:
+        return [tensors] * count
+    if isinstance(tensors, tuple):
+        return list(zip(*(_parts(one, count) for one in tensors), strict=True))
+    size = len(tensors) // count
+    return [tensors[size * index : size * (index + 1)] for index in range(count)]
+
+
+def _before(value: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+    """Return the known array, from before any run, or a copy of the value."""
+    if known is not None:
+        return known
+    # the pages of new zeros take no memory until they are written
+    return value.copy() if value.any() else np.zeros(value.shape, value.dtype)
+
+
+def evaluation(net: nn.Cell, inputs: Tree, like: Any, train: bool = False) -> Evaluate:
+    """Return a function that maps inputs to outputs, in evaluation mode or in training mode.
 
     Outputs must have the structure of `like`.
     """
     forward, jit = with_inputs(net, inputs), compiler()
-    keep, kept = output_recorder(like, "eval")
+    pick, tensors = picker(like)
+    constants = outputs_of(like)  # the numbers and texts among them are constants of the code
 
-    def recorded(x: Any) -> Any:
-        outputs = forward(x)
-        keep(outputs)
-        return outputs
+    def picked(x: Any) -> tuple[Tensor, ...]:
+        return pick(forward(x))
 
-    step = jit(recorded) if jit else recorded
+    step = jit(picked) if jit else forward
 
     def evaluate(inputs: Tree) -> Arrays:
-        net.set_train(False)
+        net.set_train(train)
         with explained(inputs, compiled=jit is not None):
-            step(arguments(inputs))
-            return kept()
+            outputs = step(arguments(inputs))
+            if not jit:
+                return outputs_of(outputs)
+            arrays = map(array_of, outputs)
+            return constants | dict(zip(tensors, arrays, strict=True))
 
     return evaluate
 

@@ -40,13 +40,21 @@ def torch_settings(
         trained = [names[id(one)] for one in group["params"] if id(one) in names]
         betas = zip(("beta1", "beta2"), group.get("betas", ()), strict=False)
         for key, value in {**group, **dict(betas)}.items():
-            if key not in _WORDS:
+            number = _number(value) if key in _WORDS else None
+            if number is None:
                 continue
-            number = float(value)
             of_parameter = settings.setdefault(_WORDS[key], {})
             for name in trained:
                 of_parameter[name] = number
     return settings
+
+
+def _number(value: Any) -> float | None:
+    """Return a setting as a number, or None for what is none, such as the two eps of Adafactor."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> ParameterSettings:

@@ -1,21 +1,23 @@
 """Run the net, and each layer alone, on probes: other inputs than the batches."""
 
 import contextlib
-import copy
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.parity.record.variations import variations
 from resnet_fn.parity.trace.data import Probe, Probes
 from resnet_fn.parity.trace.difference import norm, relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.probes import (
     FACTORS,
+    FEWER_IDS,
     IDS,
+    IN_TRAINING,
     MASKS,
     NET,
     SIZES,
@@ -59,6 +61,7 @@ class Caller(NamedTuple):
 def compute_probes(
     layers: Iterable[tuple[str, Any]],
     run: Callable[[Tree], Any],
+    train: Callable[[Tree], Any],
     inputs: Tree,
     executions: Sequence[Layer],
     caller: Caller,
@@ -66,19 +69,26 @@ def compute_probes(
 ) -> Probes:
     """Run the net and each of its layers on probes (changed inputs), and return the results.
 
-    `run` runs the net on inputs. `layers` has pairs (path, layer), and `executions` has their
-    recorded executions. If `asked` is None, all probes are computed.
+    `run` runs the net on inputs in evaluation mode, `train` in training mode. `layers` has pairs
+    (path, layer), and `executions` has their recorded executions. If `asked` is None, all probes are computed.
     """
 
-    def compute(given: Tree) -> Arrays:
-        return caller.outputs(run(given))
-
     some = _few_samples(inputs, 2)
-    probes: Probes = {NET: {}}
+    of_net: dict[str, tuple[Tree, Callable[[], Arrays]]] = {}
     for title, given in _net_changes(some, _tables(some, executions)).items():
+        of_net[title] = given, partial(_compute, run, given, caller)
+    for title, variation in variations(some).items():
+        for end, function in (("", run), (IN_TRAINING, train)):
+            of_net[title + end] = (
+                variation.inputs,
+                partial(_compute, function, variation.inputs, caller, variation.of_outputs),
+            )
+    probes: Probes = {NET: {}}
+    for title, (given, compute) in of_net.items():
         if asked is None or title in asked.get(NET, ()):
-            norms = [norm(leaf) for leaf in named_leaves(given, "").values()]
-            probe = _probe(partial(compute, given), given, caller, norms)
+            named = named_leaves(given, "")
+            norms = [norm(leaf) for leaf in named.values()]
+            probe = _probe(compute, given, caller, norms)
             if probe:
                 probes[NET][title] = probe
     chosen = []
@@ -103,8 +113,22 @@ def compute_probes(
             of_layer = probes.setdefault(name, {})
             if probe:
                 of_layer[title] = probe
-                held += sum(value.size for value in probe.outputs.values())
+                for value in probe.outputs.values():
+                    held += value.size
     return probes
+
+
+def _compute(
+    run: Callable[[Tree], Any],
+    inputs: Tree,
+    caller: Caller,
+    of_outputs: Change | None = None,
+) -> Arrays:
+    """Return a net's outputs, or what `of_outputs` makes of each."""
+    outputs = caller.outputs(run(inputs))
+    if of_outputs is None:
+        return outputs
+    return {name: of_outputs(array) for name, array in outputs.items()}
 
 
 def _further(arrays: Sequence[np.ndarray]) -> tuple[float, ...]:
@@ -385,7 +409,7 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
     if masks:
         changes[MASKS] = only(masks, _inverted)
     for name, number in rows.items():
-        title = IDS if given[name].size >= number else "as many ids as fit"
+        title = IDS if given[name].size >= number else FEWER_IDS
         if len(given) > 1:
             title = f"{title} ({name})"
         changes[title] = only([name], partial(_looked_up, number))
@@ -431,31 +455,3 @@ def measure(
                 if x is not None and x.shape == value.shape:
                     error = times * relative_error(x, value)
                 errors[name] = max(error, errors.get(name, 0.0))
-
-
-@contextlib.contextmanager
-def same_attributes(layers: Iterable[Any]) -> Iterator[None]:
-    """Restore the attributes of layers after a `with` block, including changed lists, dicts and
-    sets.
-    """
-    kept = []
-    for layer in layers:
-        attributes = vars(layer)
-        kept.append((attributes, dict(attributes)))
-    filled = []
-    for _, before in kept:
-        for value in before.values():
-            if type(value) in (list, dict, set):
-                filled.append((value, copy.copy(value)))
-    try:
-        yield
-    finally:
-        for attributes, before in kept:
-            attributes.clear()
-            attributes.update(before)
-        for value, before in filled:
-            value.clear()
-            if isinstance(value, list):
-                value.extend(before)
-            else:
-                value.update(before)

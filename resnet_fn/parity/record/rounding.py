@@ -2,42 +2,189 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from resnet_fn.parity.trace.data import Rounding, Run
+import numpy as np
+
+from resnet_fn.parity.trace.data import Changing, Rounding, Run, further_passes
 from resnet_fn.parity.trace.derived import MEASURED
-from resnet_fn.parity.trace.difference import ROUNDING_FACTOR, relative_error
-from resnet_fn.parity.trace.limits import MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
-from resnet_fn.parity.trace.stages import AVERAGE, CHANGED_BUFFERS, GRADIENTS, LAST
+from resnet_fn.parity.trace.difference import (
+    ROUNDING_FACTOR,
+    are_integers,
+    errors_of_parts,
+    in_range,
+    norm,
+)
+from resnet_fn.parity.trace.limits import CHAOTIC, MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
+from resnet_fn.parity.trace.plan import OptimizerPlan
+from resnet_fn.parity.trace.stages import (
+    ALL_GRADIENTS,
+    AVERAGE,
+    CHANGE,
+    CHANGED_BUFFERS,
+    GRADIENTS,
+    LAST,
+    TRAJECTORY,
+    Key,
+    StageId,
+    marked,
+)
+from resnet_fn.parity.trace.tree import Arrays
 
 
-def rounding(run: Run, exact: Run) -> Rounding:
-    """Return the relative errors of a run's arrays against the same run in float64, by stage."""
+def rounding(
+    run: Run, exact: Run, like: Run | None = None, *, stages: Collection[StageId] = MEASURED
+) -> Rounding:
+    """Return the relative errors of a run's arrays against the same run in float64, by stage, and
+    those of further passes.
+
+    The arrays of `like`, which are `run`'s by default, decide which numbers are large: their errors
+    are those of a stage of their own. An array of another shape has an infinite error. `stages` are
+    the stages of `MEASURED` that are wanted.
+    """
     roundings: Rounding = {}
-    for stage, values in MEASURED.items():
-        errors, exactly = roundings.setdefault(stage, {}), values(exact)
+    like = run if like is None else like
+    for stage in stages:
+        values = MEASURED[stage]
+        exactly, compared = values(exact), values(like)
+        errors, of_large = dict[Key, float](), dict[Key, float]()
         for name, value in values(run).items():
-            error = relative_error(value, exactly[name])
+            error, large = math.inf, None  # the other run has no such output
+            if name in exactly:
+                alike = value if like is run else compared.get(name, value)
+                error, large = _errors(value, exactly[name], alike)
             errors[name] = 0.0 if math.isnan(error) else error
-    for index, pair in enumerate(zip(run.later, exact.later, strict=True)):
-        roundings |= {
-            dataclasses.replace(stage, batch=index + 2): errors
-            for stage, errors in rounding(*pair).items()
-        }
-    for pair in zip(run.dropped, exact.dropped, strict=True):
-        roundings |= {
-            dataclasses.replace(stage, masked=True): errors
-            for stage, errors in rounding(*pair).items()
-        }
+            if large is not None:
+                of_large[name] = large
+        roundings[stage] = errors
+        if of_large:
+            roundings[dataclasses.replace(stage, large=True)] = of_large
+    if GRADIENTS in stages:
+        whole = _error_of_all(roundings[GRADIENTS], exact.gradients)
+        roundings[ALL_GRADIENTS] = {"": whole}
+    for marks, passes in further_passes(run, exact, like):
+        of_run, of_exact, of_like = passes
+        roundings |= marked(rounding(of_run, of_exact, of_like, stages=stages), **marks)
     return roundings
 
 
-def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
+def _errors(value: Any, exact: Any, like: Any) -> tuple[float, float | None]:
+    """Return the errors of both parts, in which infinity is a number beyond float32's range."""
+    errors = errors_of_parts(value, exact, like)
+    if math.isinf(errors[0]) and np.shape(value) == np.shape(exact):
+        return errors_of_parts(*(in_range(one, True) for one in (value, exact, like)))
+    return errors
+
+
+def _error_of_all(errors: Mapping[Any, float], exact: Arrays) -> float:
+    """Return the error of all gradients as one array, which would take much memory."""
+    sizes, apart = [], []
+    for name, error in errors.items():
+        size = norm(exact[name]) if name in exact else math.nan
+        if not math.isfinite(size):
+            continue
+        sizes.append(size)
+        relative_to = size or 1.0
+        apart.append(error * relative_to)
+    whole = math.hypot(*sizes)
+    return math.hypot(*apart) / (whole or 1.0)
+
+
+def changing(run: Run, others: Sequence[Run]) -> Changing:
+    """Return masks of the elements of integers and booleans that differ in any of several runs of
+    the same task, by stage and name.
+
+    An array that has another size in one of them changes everywhere.
+    """
+    masks: Changing = {}
+    for stage, values in MEASURED.items():
+        for name, value in values(run).items():
+            if not are_integers(value):
+                continue
+            mask = np.zeros(value.shape, bool)
+            for other in (values(one).get(name) for one in others):
+                if other is not None:  # a run of one batch has no later stages
+                    mask |= value != other if other.shape == value.shape else True
+            if mask.any():
+                masks.setdefault(stage, {})[name] = mask
+    for index, later in enumerate(run.later):
+        of_batch = [one.later[index] for one in others if one.later]
+        masks |= marked(changing(later, of_batch), batch=index + 2)
+    for index, dropped in enumerate(run.dropped):
+        with_masks = [one.dropped[index] for one in others if one.dropped]
+        masks |= marked(changing(dropped, with_masks), masked=True)
+    return masks
+
+
+def without_scaled(changes: Rounding, optimizer: OptimizerPlan) -> Rounding:
+    """Return changes by noise without those of weights, if the optimizer scales gradients that are
+    only rounding to full size.
+
+    The comparison leaves such elements out one by one (docs/parity.md#adam), so that the changes of
+    whole arrays would be too large.
+    """
+    if not optimizer.is_adaptive:
+        return changes
+    return {stage: errors for stage, errors in changes.items() if stage.name != CHANGE.name}
+
+
+def is_chaotic(measured: Rounding, run: Run) -> bool:
+    """Return whether float32 and float64 are clearly apart after the updates (`CHAOTIC`).
+
+    Weights whose gradients are only rounding do not count: they drift in any training.
+    """
+    if max(measured.get(TRAJECTORY, {}).values(), default=0.0) > CHAOTIC:
+        return True
+    drifting, changes = _only_rounding(measured), MEASURED[LAST](run)
+    for name, error in measured.get(LAST, {}).items():
+        if name in drifting or name not in changes:
+            continue
+        if error * norm(changes[name]) > CHAOTIC * norm(run.after[-1][name]):
+            return True
+    return False
+
+
+def without_updates(measured: Rounding) -> Rounding:
+    """Return the rounding without that of the weights after each update."""
+    return {stage: errors for stage, errors in measured.items() if not stage.update}
+
+
+def of_each_update(run: Run, exact: Run) -> Rounding:
+    """Return the relative changes of the weights after each update from the second on, except the
+    last, from those in `exact`.
+    """
+    errors: Rounding = {}
+    for update in range(2, len(run.after)):
+        errors |= of_update(update, run, exact, exact)
+    return errors
+
+
+def of_update(update: int, run: Run, exact: Run, like: Run | None = None) -> Rounding:
+    """Return the relative errors of the weights after one update (`rounding`)."""
+
+    def until(run: Run) -> Run:
+        return Run({}, run.start, [], after=run.after[:update])
+
+    compared = like and until(like)
+    measured = rounding(until(run), until(exact), compared, stages=(LAST,))
+    return marked(measured, update=update)
+
+
+def _only_rounding(measured: Rounding) -> set[Key]:
+    """Return the parameters whose gradients have a rounding of at least `ONLY_ROUNDING`."""
+    return {name for name, error in measured[GRADIENTS].items() if error >= ONLY_ROUNDING}
+
+
+def with_noise(
+    measured: Rounding, noisy: Sequence[Rounding], chaotic: Sequence[Rounding] = ()
+) -> Rounding:
     """Return each array's rounding: the error in `measured` or, if larger, an estimate from the
     changes in `noisy`.
 
     `noisy` has relative changes under noise of one unit in the last place: those of the first
-    batch's arrays, which count for every batch, and those of `drift`.
+    batch's arrays, which count for every batch, and those of `drift`. For the changes in `chaotic`
+    there is no largest estimate, because such a training has no closer answer in float32.
     """
     grown = {}
     for stage, errors in measured.items():
@@ -50,24 +197,34 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
         least = {
             name: min(spread, MOST_BY_NOISE / ROUNDING_FACTOR) for name, spread in spreads.items()
         }
-        if first == GRADIENTS:  # such a gradient is only rounding
+        if first.name == GRADIENTS.name:  # such a gradient is only rounding
             least |= {name: spread for name, spread in spreads.items() if spread >= ONLY_ROUNDING}
-        grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
+        of_chaos = [moved.get(stage, {}) for moved in chaotic]
+        grown[stage] = {
+            name: max(error, least[name], *(SPREADS * one.get(name, 0.0) for one in of_chaos))
+            for name, error in errors.items()
+        }
     return grown
 
 
-def drift(noisy: Run, run: Run, measured: Rounding, parameters: Collection[str]) -> Rounding:
+def drift(
+    noisy: Run, run: Run, measured: Rounding, parameters: Collection[str], chaotic: bool
+) -> Rounding:
     """Return relative changes by noise after the last update: of untrained arrays, of outputs, and
-    of weights whose gradients have a rounding of at least `ONLY_ROUNDING`.
+    of weights whose gradients have a rounding of at least `ONLY_ROUNDING`; of all weights and of
+    losses if the training is chaotic.
     """
     # `parameters` has the trained ones; the rest are statistics and constant arrays
-    errors, statistics = rounding(noisy, run), noisy.after[-1].keys() - parameters
+    errors = rounding(noisy, run, run)
+    if chaotic:
+        errors |= of_each_update(noisy, run)
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
-    drifting = statistics | {
-        name for name, error in measured[GRADIENTS].items() if error >= ONLY_ROUNDING
-    }
+    drifting = {*(noisy.after[-1].keys() - parameters), *_only_rounding(measured)}
     moved = {
-        stage: {name: one for name, one in errors[stage].items() if name in drifting}
-        for stage in (LAST, AVERAGE)
+        stage: {name: one for name, one in changes.items() if chaotic or name in drifting}
+        for stage, changes in errors.items()
+        if stage.name in (LAST.name, AVERAGE.name)
     }
+    if chaotic:
+        moved[TRAJECTORY] = errors[TRAJECTORY]
     return {**moved, CHANGED_BUFFERS: errors[CHANGED_BUFFERS]}

@@ -1,14 +1,22 @@
 """What a framework's side can do, so that `record` is written once."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
 
-from resnet_fn.parity.trace.data import ParameterSettings, Probes, Rounding, Run, Trace
+from resnet_fn.parity.trace.data import (
+    Changing,
+    ParameterSettings,
+    Probes,
+    Rounding,
+    Run,
+    Ties,
+    Trace,
+)
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.plan import Plan
@@ -16,6 +24,9 @@ from resnet_fn.parity.trace.source import Source
 from resnet_fn.parity.trace.tree import Arrays, Tree
 
 Dropped = list[tuple[str, str, float]]  # (layer's path, attribute, dropout probability)
+
+# (layer's path, attribute) of each dropout that is on; "" for all attributes of the layer
+Only = Collection[tuple[str, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +40,7 @@ class Step:
     # the mean over micro-batches before clipping, if `Stepper.shows_gradients`
     gradients: Arrays = field(default_factory=dict)
     clipped: Arrays = field(default_factory=dict)
+    no_gradient: list[str] = field(default_factory=list)  # `Run.no_gradient`
     # the gradients of each micro-batch, if there are several
     parts: list[Arrays] = field(default_factory=list)
     # the gradients that the all-reduce of several workers took and returned
@@ -65,13 +77,20 @@ class Stepper(Protocol):
         """
 
     def moved(self) -> dict[str, str]:
-        """Return the buffers that the updates have changed (`Run.moved`)."""
+        """Return the buffers and numbers that the updates have changed (`Run.moved`)."""
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}. Call `update` no more."""
 
     def on_batch(self, index: int, start: Arrays) -> Run:
         """Run forward and backward on a batch with the weights before any update."""
+
+    def with_constants(self, start: Arrays, drawn: Arrays) -> list[Run]:
+        """Return [forward passes of the first batch with the arrays `drawn` in `start`], or [] if
+        the reference fails.
+
+        A port that fails has no outputs.
+        """
 
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""
@@ -90,6 +109,7 @@ class Side(Protocol):
     is_reference: bool
     workers: int  # how many workers share each batch
     notes: list[str]  # changes that made the sides comparable, a line each
+    unread: set[str]  # what `arrays` could not read (`returned.unread`)
 
     def session(self) -> AbstractContextManager[Any]:
         """Return the context of a recording.
@@ -106,9 +126,6 @@ class Side(Protocol):
     def roles(self) -> Mapping[str, Any]:
         """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
 
-    def draws(self) -> Any:
-        """Return the state of the random generator, or () if it is not known."""
-
     def forward(self, inputs: Tree, train: bool) -> Any:
         """Return the net's outputs as the framework's tensors, and restore its statistics."""
 
@@ -118,6 +135,11 @@ class Side(Protocol):
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of `forward`'s outputs."""
 
+    def evaluate_as_built(self) -> None:
+        """From now on, evaluate with the dropout rates of the net as it was built, also where
+        dropout is off.
+        """
+
     def without_dropout(self) -> AbstractContextManager[Dropped]:
         """Return a context in which dropout is off, and which lists the dropouts.
 
@@ -125,8 +147,15 @@ class Side(Protocol):
         again.
         """
 
-    def dropping_layer(self, name: str, ones: np.ndarray) -> np.ndarray:
-        """Run one layer in training mode, with random dropout."""
+    def dropping_layer(
+        self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
+    ) -> Callable[[], np.ndarray]:
+        """Return a function that runs one layer in training mode, with random dropout.
+
+        Without `inputs`, the layer takes those that the net gives it. `only` has the only dropouts
+        that are on; None: all are. `compiled` is whether the layer runs as the
+        training step runs it.
+        """
 
     def layers(self, mode: str) -> list[Layer]:
         """Run the net on the first micro-batch, and return the executions of its layers.
@@ -138,7 +167,7 @@ class Side(Protocol):
         """Return the executions of layers in training mode, with other random numbers."""
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
-        """Run the net and its layers on probes (changed inputs), in evaluation mode."""
+        """Run the net and its layers on probes (changed inputs)."""
 
     def optimizer_settings(self) -> ParameterSettings:
         """Return the optimizer's settings, by setting and then by parameter.
@@ -165,11 +194,25 @@ class Side(Protocol):
     def of_all_workers(self, outputs: Arrays) -> Arrays:
         """Return a micro-batch's outputs as one worker would have them."""
 
+    def exact_kernels(self) -> AbstractContextManager[Callable[[], int]]:
+        """Return a context in which functions with inaccurate kernels compute in float64.
+
+        The context's value counts their calls.
+        """
+
     def tensor(self, array: Any) -> Any:
         """Return an array as the framework's tensor."""
 
     def rounding(self, run: Run) -> Rounding:
         """Return the rounding of each array, by stage; {}: it is not measured on this side."""
+
+    def ties(self, run: Run) -> Ties | None:
+        """Return what changes where rounding decides about a step, after `rounding` has run; None:
+        nothing, or it is not measured on this side.
+        """
+
+    def changing(self, run: Run) -> Changing:
+        """Return which elements of integers and booleans rounding may change; {}: not measured."""
 
     def limits(self) -> list[str]:
         """Return the limits of functions that no number has reached, a line each."""

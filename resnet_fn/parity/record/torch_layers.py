@@ -1,7 +1,8 @@
 """Run a torch module and its layers, and record what each layer computes."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -9,15 +10,19 @@ import torch
 from resnet_fn.parity.record.common import parameter_roles
 from resnet_fn.parity.record.layers import record_layers, recorded_layers
 from resnet_fn.parity.record.probes import Caller, compute_probes
+from resnet_fn.parity.record.torch_copy import copied
+from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import in_float64
 from resnet_fn.parity.record.torch_module import (
+    array_of,
     call,
-    copied,
     dtype_of,
+    in_precision,
     layer_by_layer,
     outputs_of,
     tensors,
 )
+from resnet_fn.parity.record.torch_ties import ReluInputs
 from resnet_fn.parity.trace.data import Probes
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
@@ -27,7 +32,12 @@ from resnet_fn.parity.trace.tree import Tree
 
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
     """Run a copy of a module on a batch, and record the inputs and outputs of its layers."""
-    module, dtype = copied(module).train(train), dtype_of(module)
+    return _layers_of(copied(module), inputs, train)
+
+
+def _layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
+    """Return what `layers_of` returns. The module changes."""
+    module, dtype = module.train(train), dtype_of(module)
 
     def run() -> None:
         with torch.no_grad():
@@ -38,16 +48,19 @@ def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]
 
 def layers_with_rounding(
     reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str
-) -> list[Layer]:
-    """Return all layers' executions.
+) -> tuple[list[Layer], list[float]]:
+    """Return all layers' executions, and the rounding of the input of each call of a ReLU.
 
-    The rounding of inputs and outputs is the relative error against float64.
+    The rounding of inputs and outputs is the relative error against float64, which decides as
+    float32 does. It is infinite if the shapes differ.
     """
-    layers = layers_of(reference, inputs, train)
-    with in_float64():
-        exact = {
-            layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)
-        }
+    decisions, relus = Decisions(), ReluInputs()
+    with Deciding(decisions.note), relus.keep():
+        layers = layers_of(reference, inputs, train)
+    decisions.restart()
+    with Deciding(decisions.kept), relus.compare(), in_float64():
+        wide = in_precision(copied(reference), torch.float64)
+        exact = {layer.title: layer for layer in _layers_of(wide, inputs, train)}
     with torch.autocast("cpu", torch.float16, enabled=rounded == "float16"):
         measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
     for layer, one in zip(layers, measured, strict=True):
@@ -59,19 +72,29 @@ def layers_with_rounding(
                     f"{what}_rounding",
                     relative_error(getattr(one, what), getattr(other, what)),
                 )
-    return layers
+    return layers, relus.roundings
 
 
 def probes_of(
     module: torch.nn.Module,
     inputs: Tree,
     executions: Sequence[Layer],
+    without_dropout: Callable[[torch.nn.Module], AbstractContextManager[None]],
     asked: AskedProbes | None = None,
 ) -> Probes:
-    """Run a module and its layers on probes (changed inputs), in evaluation mode."""
+    """Run a module and its layers on probes (changed inputs).
+
+    Copies run in training mode in the context `without_dropout`.
+    """
+
+    def train(tree: Tree) -> Any:
+        copy = copied(module).train()
+        with without_dropout(copy):
+            return call(copy, convert(tree))
+
     convert = functools.partial(tensors, dtype=dtype_of(module))
     caller = Caller(
-        lambda tensor: tensor.detach().numpy(),
+        array_of,
         convert,
         outputs_of,
         lambda given: layer_by_layer(),
@@ -79,7 +102,13 @@ def probes_of(
     layers = [*recorded_layers(module.eval())]
     with torch.no_grad():
         return compute_probes(
-            layers, lambda tree: call(module, convert(tree)), inputs, executions, caller, asked
+            layers,
+            lambda tree: call(module, convert(tree)),
+            train,
+            inputs,
+            executions,
+            caller,
+            asked,
         )
 
 
@@ -87,4 +116,6 @@ def roles_of(module: torch.nn.Module) -> dict[str, Any]:
     """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
     buffers = list(module.named_buffers(remove_duplicate=False))
     named = [*module.named_parameters(remove_duplicate=False), *buffers]
-    return parameter_roles(named, [name for name, _ in buffers])
+    saved = module.state_dict()
+    roles = parameter_roles(named, [name for name, _ in buffers])
+    return {**roles, "buffers": {name: name in saved for name, _ in buffers}}

@@ -3,14 +3,24 @@ and one that notes unused limits."""
 
 import contextlib
 import functools
-import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.parity.record import torch_decisions
+from resnet_fn.parity.record.torch_decisions import (
+    PACKAGE,
+    TORCH,
+    Call,
+    Decisions,
+    caller_outside,
+    place_of_frame,
+)
+
+_WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
 @contextlib.contextmanager
@@ -20,9 +30,9 @@ def in_float64() -> Iterator[None]:
     """
 
     def widen(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32:
-            return leaf.double()
-        return torch.float64 if leaf is torch.float32 else leaf
+        if isinstance(leaf, torch.Tensor) and leaf.dtype in _WIDER:
+            return leaf.to(_WIDER[leaf.dtype])
+        return _WIDER.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
 
     wide = functools.partial(torch.utils._pytree.tree_map, widen)
 
@@ -45,7 +55,7 @@ def in_float64() -> Iterator[None]:
         frames = [
             one
             for one in traceback.extract_tb(error.__traceback__)
-            if not one.filename.startswith(_INSIDE)
+            if not one.filename.startswith((TORCH, PACKAGE))
         ]
         place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
         raise ValueError(
@@ -57,46 +67,56 @@ def in_float64() -> Iterator[None]:
         torch.set_default_dtype(usual)
 
 
-_INSIDE = (
-    os.path.dirname(torch.__file__),
-    os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
-)
-
-# Calls that do not round, because they only move, make or read numbers.
+# Calls that do not round, because they only move, make or read numbers, or are given a hook, which a
+# tensor with noise would lose.
 _EXACT = """
     __deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous cpu detach dim
     double dropout embedding empty expand expand_as flatten flip float full gather index_select item masked_fill
-    max_pool2d numpy ones ones_like pad permute relu relu_ repeat reshape roll size split squeeze stack swapaxes t
-    tensor to tolist transpose unbind unflatten unsqueeze view view_as where zeros zeros_like
+    max_pool2d numpy ones ones_like pad permute register_hook register_post_accumulate_grad_hook relu relu_
+    repeat reshape resolve_conj resolve_neg retain_grad roll size split squeeze stack swapaxes t tensor to tolist
+    transpose unbind unflatten unsqueeze view view_as where zeros zeros_like
 """
 
 
 class Noise(torch.overrides.TorchFunctionMode):
-    """A context manager that adds relative noise of 2⁻²³ to float32 operands and results of calls
-    that round.
+    """A context manager that adds relative noise of 2⁻²³, times `scale`, to float32 operands and
+    results of calls that round.
+
+    Numbers without a fraction below 2²³ get no noise: they count, or stand for a class or a place.
+    If `decisions` are given, those of the run without noise are kept.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, decisions: Decisions | None = None, scale: float = 1.0) -> None:
         super().__init__()
+        self._size = scale * 2**-23
         self.generator, self.exact = torch.Generator().manual_seed(seed), {*_EXACT.split()}
+        self._decisions = decisions
+        if decisions is not None:
+            decisions.restart()
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         name, kwargs = getattr(function, "__name__", ""), kwargs or {}
-        in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith(
-            ("__i", "__set")
-        )
+        call = Call(name, args, kwargs)
+        in_place = call.in_place or name.startswith(("__i", "__set"))
         if name in self.exact or in_place or "out" in kwargs:
-            return function(*args, **kwargs)
+            return self._decided(call, function(*args, **kwargs))
         noisy = functools.partial(torch.utils._pytree.tree_map, self._add)
         kept = 1 if name == "batch_norm" else len(args)  # writes into its further arguments
-        return noisy(function(*noisy(args[:kept]), *args[kept:], **kwargs))
+        given = (*noisy(args[:kept]), *args[kept:])
+        result = noisy(function(*given, **kwargs))
+        return self._decided(Call(name, given, kwargs), result)
+
+    def _decided(self, call: Call, result: Any) -> Any:
+        return self._decisions.kept(call, result) if self._decisions is not None else result
 
     def _add(self, leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or leaf.dtype != torch.float32:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype not in _WIDER:
             return leaf
-        return leaf * (1 + 2**-23 * torch.randn(leaf.shape, generator=self.generator))
+        whole = torch_decisions.whole_numbers(leaf.detach())
+        noise = self._size * torch.randn(leaf.shape, generator=self.generator)
+        return leaf * (1 + noise.masked_fill_(whole, 0.0))
 
 
 # Functions that limit numbers → the names of their arguments after the first.
@@ -137,14 +157,10 @@ class Limits(torch.overrides.TorchFunctionMode):
                     x.norm(given.get("p", 2.0), given.get("dim", 1)),
                     given.get("eps", 1e-12),
                 )
-            stack = [
-                one
-                for one in traceback.extract_stack()[:-1]
-                if not one.filename.startswith(_INSIDE[0])
-            ]
+            caller = caller_outside((TORCH, torch_decisions.__file__))
             # a call by this package, not by the user's code
-            own = stack[-1].filename.startswith(_INSIDE[1])
-            place = f"{os.path.basename(stack[-1].filename)}:{stack[-1].lineno}"
+            own = caller is None or caller.f_code.co_filename.startswith(PACKAGE)
+            place = place_of_frame(caller) if caller else ""
             for end, word in (("min", "below"), ("max", "above")):
                 if isinstance(limit := given.get(end), int | float) and not own:
                     line = f"{place}, {name}: nothing {word} {limit:g}"
@@ -153,49 +169,3 @@ class Limits(torch.overrides.TorchFunctionMode):
                         (beyond & (x != 0)).any()
                     )
         return function(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def flip_ties(width: float) -> Iterator[Callable[[], int]]:
-    """Treat ties (ReLU inputs near the kink) as inputs on the kink's other side, inside a `with`
-    block.
-
-    A tie is nearer to the kink than `width` times the input's root mean square. For a tie, the
-    output of a ReLU hardly changes, but the gradient changes from 0 to 1 or from 1 to 0. Yields a
-    function that counts the ties so far.
-    """
-    functional = torch.nn.functional
-    relus = {
-        functional.relu,
-        functional.relu_,
-        torch.relu,
-        torch.relu_,
-        torch.Tensor.relu,
-        torch.Tensor.relu_,
-    }
-    count = 0
-
-    def flipped(x: torch.Tensor, at: float) -> torch.Tensor:
-        nonlocal count
-        tie = (x.detach() - at).abs() < width * x.detach().square().mean().sqrt()
-        count += int(tie.sum())
-        above = torch.relu(x - at)  # its gradient at 0 is 0
-        return torch.where(tie, x - at - above, above)
-
-    class FlipTies(torch.overrides.TorchFunctionMode):
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if function in relus:
-                return flipped(args[0], 0.0)
-            if function in (functional.relu6, functional.hardtanh):
-                least, most = (
-                    (0.0, 6.0)
-                    if function is functional.relu6
-                    else (kwargs["min_val"], kwargs["max_val"])
-                )
-                return least + flipped(args[0], least) - flipped(args[0], most)
-            return function(*args, **(kwargs or {}))
-
-    with FlipTies():
-        yield lambda: count

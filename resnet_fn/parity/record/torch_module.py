@@ -1,10 +1,8 @@
 """Copy, prepare and call a torch module."""
 
 import contextlib
-import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -12,26 +10,35 @@ import torch
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.record.common import what_failed
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, named_leaves
+from resnet_fn.parity.record.torch_copy import copied
+from resnet_fn.parity.trace.constants import SMALL
+from resnet_fn.parity.trace.returned import as_real, named_outputs
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
 
-def copied(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of a module.
+def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a module without `torch.compile`, which hides layers and renames parameters.
 
-    Tensors that are computed from parameters are copied as plain tensors.
+    A module with compiled layers inside is copied.
     """
-    values = [value for layer in module.modules() for value in vars(layer).values()]
-    known = {
-        id(one): one.detach().clone()
-        for one in values
-        if isinstance(one, torch.Tensor) and not one.is_leaf
-    }
-    # The copy shares the layers' random generators, so that each call draws other numbers
-    # (`is_random`). Generators in lists or dicts are copied, so a layer that uses them seems not to
-    # be random.
-    kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
-    shared = {id(one): one for one in values if isinstance(one, kinds)}
-    return copy.deepcopy(module, {**known, **shared})
+    module = _original(module)
+    # `module.compile()` compiles a module in place
+    compiled = (one._compiled_call_impl or _original(one) is not one for one in module.modules())
+    if not any(compiled):
+        return module
+    module = copied(module)
+    for layer in [*module.modules()]:
+        layer._compiled_call_impl = None
+        for name, inner in [*layer.named_children()]:
+            setattr(layer, name, _original(inner))
+    return module
+
+
+def _original(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module that `torch.compile` got, if this is what it returned."""
+    # the class is not imported: that takes seconds
+    is_compiled = type(module).__name__ == "OptimizedModule"
+    return module.get_submodule("_orig_mod") if is_compiled else module
 
 
 def initialise(module: torch.nn.Module, inputs: Tree) -> None:
@@ -49,28 +56,58 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
 
 
 def state(module: torch.nn.Module) -> Arrays:
-    """Return the parameters and statistics of a module as arrays by name, without BatchNorm's batch
-    counters.
+    """Return the parameters and buffers of a module as arrays by name, without BatchNorm's batch
+    counters and the extra state of layers (`get_extra_state`). Buffers that the state dict leaves
+    out come last.
     """
+    values = module.state_dict()
+    values |= {name: one for name, one in module.named_buffers() if name not in values}
     return {
-        name: value.detach().cpu().numpy().copy()
-        for name, value in module.state_dict().items()
-        if not name.endswith("num_batches_tracked")
+        name: array_of(value)
+        for name, value in values.items()
+        if isinstance(value, torch.Tensor)
+        and not name.endswith(("num_batches_tracked", "_extra_state"))
     }
 
 
 def outputs_of(value: Any) -> Arrays:
-    """Return the tensors in a module's outputs as arrays by name.
+    """Return tensors, arrays, numbers and texts in a module's outputs as arrays by name.
 
-    A single tensor has the name "logits".
+    Integers and booleans keep their type. A single tensor has the name "logits".
     """
-    return {
-        name: leaf.detach().cpu().double().numpy()
-        if leaf.dtype == torch.float64
-        else leaf.detach().float().numpy()
-        for name, leaf in named_leaves(value, "logits").items()
-        if isinstance(leaf, torch.Tensor)
-    }
+    outputs = {}
+    for name, leaf in named_outputs(value).items():
+        if not isinstance(leaf, torch.Tensor):
+            outputs[name] = as_real(np.array(leaf))
+            continue
+        if leaf.dtype in (torch.float16, torch.bfloat16):
+            leaf = leaf.float()
+        outputs[name] = array_of(leaf)
+    return outputs
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """Return a copy of a tensor's numbers, with an axis for the parts of complex numbers."""
+    plain = tensor.detach().cpu()
+    if plain.layout != torch.strided:
+        plain = plain.to_dense()
+    if plain.is_quantized:
+        plain = plain.dequantize()
+    return as_real(plain.resolve_conj().resolve_neg().numpy()).copy()
+
+
+def in_precision(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """Convert a module's floats to a type, and complex numbers to pairs of this type."""
+    if not any(one.dtype.is_complex for one in (*module.parameters(), *module.buffers())):
+        return module.to(dtype)
+    pairs = torch.complex128 if dtype == torch.float64 else torch.complex64
+
+    def converted(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_complex():
+            return tensor.to(pairs)
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    return module._apply(converted)
 
 
 def with_masks(
@@ -116,9 +153,42 @@ def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> An
         with torch.no_grad():
             return call(copied(module).train(train), tensors(inputs, torch.float32))
     except Exception as error:
-        raise what_failed(
-            "reference", inputs, error, "give --inputs, or sizes that the module takes"
-        ) from error
+        fix = "give --inputs, or sizes that the module takes"
+        if train and _runs(module, inputs):
+            fix = "correct this line; in evaluation mode, it runs"
+        raise what_failed("reference", inputs, error, fix, train) from error
+
+
+def _runs(module: torch.nn.Module, inputs: Tree) -> bool:
+    """Return whether a module runs in evaluation mode."""
+    with contextlib.suppress(ValueError):
+        first_call(module, inputs)
+        return True
+    return False
+
+
+def inputs_of_layer(module: torch.nn.Module, name: str, inputs: Tree) -> tuple[Any, Any]:
+    """Return the arguments, positional and by keyword, of a layer's first call in training mode."""
+    module, given = copied(module).train(), list[tuple[Any, Any]]()
+
+    def keep(layer: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        given.append(map_tensors(torch.Tensor.clone, (args, kwargs)))
+
+    module.get_submodule(name).register_forward_pre_hook(keep, with_kwargs=True)
+    with torch.no_grad():
+        call(module, tensors(inputs, dtype_of(module)))
+    return given[0]
+
+
+def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
+    """Return nested tuples, lists and dicts with `function` applied to every tensor."""
+    if isinstance(tree, torch.Tensor):
+        return function(tree)
+    if type(tree) in (tuple, list):
+        return type(tree)(map_tensors(function, one) for one in tree)
+    if type(tree) is dict:
+        return {key: map_tensors(function, one) for key, one in tree.items()}
+    return tree
 
 
 @contextlib.contextmanager
@@ -172,11 +242,17 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
                 layer.momentum = 1.0
     for name, weight in module.named_parameters():
         if weight.requires_grad and weight.numel() and (weight == weight.flatten()[0]).all():
-            # A matrix of zeros hides all layers before it, so its numbers get the size 1/√fan-in.
-            size = 0.2 * float(weight.flatten()[0].abs()) or (
-                weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
-            )
-            weight += size * torch.randn(weight.shape, generator=generator)
+            constant = weight.flatten()[0]
+            if 0 < constant.abs() < SMALL:  # a LayerScale hides its whole branch
+                drawn = 0.2 + 0.6 * torch.rand(weight.shape, generator=generator)
+                weight.copy_(drawn * torch.sgn(constant))
+            else:
+                # A matrix of zeros hides all layers before it, so its numbers get the size
+                # 1/√fan-in.
+                size = 0.2 * float(constant.abs()) or (
+                    weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
+                )
+                weight += size * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
             changed.append(name)
     words = (
         f"random numbers for {len(changed)} constant arrays of the reference: {few(changed)}"

@@ -1,6 +1,6 @@
 """Build the recipe's loss, optimizer and moving average in PyTorch.
 
-LARS, LAMB and focal loss follow their papers.
+LARS, LAMB, Lion and focal loss follow their papers.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, OptimizerPlan
+from resnet_fn.parity.record.common import loss_of_logits, mean_size
+from resnet_fn.parity.trace.plan import MEAN_SIZE, AveragePlan, LossPlan, OptimizerPlan
 
 
 def recipe_loss(plan: LossPlan) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
@@ -35,6 +36,13 @@ def recipe_loss(plan: LossPlan) -> Callable[[torch.Tensor, torch.Tensor], torch.
         return _focal(logits, targets).sum(1).mean()
 
     return loss
+
+
+def loss_of(plan: LossPlan, outputs: Any) -> Callable[[Any, Any], Any]:
+    """Return the plan's loss as a function of (outputs, labels). `outputs` is an example."""
+    if plan.name == MEAN_SIZE:
+        return mean_size(outputs)
+    return loss_of_logits("the reference", outputs, recipe_loss(plan))
 
 
 def _smoothed(
@@ -113,6 +121,8 @@ def recipe_optimizer(plan: OptimizerPlan, module: torch.nn.Module) -> torch.opti
     if plan.name == "lars":
         return Lars(groups, momentum, plan.trust_coefficient)
     betas = (momentum, plan.beta2)
+    if plan.name == "lion":
+        return Lion(groups, betas)
     if plan.name == "lamb":
         return Lamb(groups, betas, plan.epsilon or 1e-6)
     adams = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
@@ -197,6 +207,32 @@ class Lamb(torch.optim.Optimizer):
                     ratio = w_norm / u_norm
                     u = u * ratio
                 w.sub_(group["lr"] * u)
+
+
+class Lion(torch.optim.Optimizer):
+    """The optimizer Lion (Chen et al., arXiv 2302.06675, algorithm 2)."""
+
+    def __init__(self, groups: Any, betas: tuple[float, float]) -> None:
+        super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
+        self.betas = betas
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Update every parameter that has a gradient."""
+        beta1, beta2 = self.betas
+        for group in self.param_groups:
+            rate = group["lr"]
+            decay = group["weight_decay"]
+            for w in _with_gradient(group):
+                state = self.state[w]
+                m = state.setdefault("exp_avg", torch.zeros_like(w))
+                g = w.grad
+                ahead = beta1 * m
+                ahead.add_(g, alpha=1 - beta1)
+                step = torch.sign(ahead)
+                w.sub_(rate * (step + decay * w))
+                m.mul_(beta2)
+                m.add_(g, alpha=1 - beta2)
 
 
 class Average(AveragedModel):

@@ -1,6 +1,8 @@
 """What the live PyTorch reference can still be asked after it was recorded."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,15 +10,17 @@ import torch
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.record.probes import measure
-from resnet_fn.parity.record.rounding import rounding
-from resnet_fn.parity.record.torch_modes import Noise, flip_ties, in_float64
-from resnet_fn.parity.record.torch_module import call, copied, tensors
-from resnet_fn.parity.record.torch_step import Loss, TorchRun
-from resnet_fn.parity.trace.data import Probes, Rounding, Run
+from resnet_fn.parity.record.torch_copy import copied
+from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
+from resnet_fn.parity.record.torch_modes import Noise, in_float64
+from resnet_fn.parity.record.torch_module import call, in_precision, tensors
+from resnet_fn.parity.record.torch_step import Evaluating, Loss, TorchRun, scalar
+from resnet_fn.parity.record.torch_ties import flip_ties
+from resnet_fn.parity.trace.data import Probes, Rounding
 from resnet_fn.parity.trace.limits import SPREADS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import AskedProbes
-from resnet_fn.parity.trace.source import ProbeAnswer
+from resnet_fn.parity.trace.source import Masked, ProbeAnswer
 from resnet_fn.parity.trace.stages import LOSS
 from resnet_fn.parity.trace.tree import Arrays
 
@@ -28,8 +32,10 @@ ComputeProbes = Callable[[torch.nn.Module, AskedProbes], Probes]
 class Rerun:
     """Runs a copy of the reference in float32 again, for a search that changes its calls."""
 
-    def __init__(self, module: torch.nn.Module, plan: Plan, loss: Loss) -> None:
-        self._run, self._plan = TorchRun(module, plan, loss, "float32"), plan
+    def __init__(
+        self, module: torch.nn.Module, plan: Plan, loss: Loss, evaluating: Evaluating
+    ) -> None:
+        self._run, self._plan = TorchRun(module, plan, loss, "float32", evaluating), plan
         self.module = self._run.module.eval()  # some layers may be in another mode than the module
         self._buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
 
@@ -37,7 +43,9 @@ class Rerun:
         """Return the outputs on the first micro-batch."""
         if self.module.training != train:  # setting the mode visits all layers
             self.module.train(train)
-        return call(self.module, tensors(self._plan.first[0], torch.float32))
+        within = contextlib.nullcontext() if train else self._run.evaluating(self.module)
+        with within:
+            return call(self.module, tensors(self._plan.first[0], torch.float32))
 
     @torch.no_grad()
     def put_back(self) -> None:
@@ -45,6 +53,11 @@ class Rerun:
         for name, kept in self._buffers.items():
             if (buffer := self.module.get_buffer(name)).shape == kept.shape:
                 buffer.copy_(kept)
+
+    def loss(self, outputs: Any) -> torch.Tensor:
+        """Return the loss of outputs on the first micro-batch."""
+        labels = tensors(self._plan.first[1], torch.float32)
+        return scalar(self._run.loss(outputs, labels))
 
     def backward(self) -> Arrays:
         """Return the loss and the gradients of the first batch."""
@@ -57,37 +70,41 @@ class TorchSource:
     """The live reference.
 
     Args:
-        rerun: runs the module again; None in half precision, in which nothing is asked.
-        updates: makes the recorded updates again, in float32.
-        exact: the updates in float64.
+        rerun: makes what runs the module again; None in half precision, in which nothing is asked.
+        changes: makes the updates again in float32, and returns how far they are from the recorded
+            ones.
         tie_widths: the widths for which `flipped_ties` has an answer.
+        of_relus: the rounding of the input of each ReLU (`flip_ties`).
         probes: the recorded probes; None: not recorded.
         compute: computes the asked probes of a module.
+        with_fewer_masks: makes the update with dropout masks again (`Source`).
     """
 
     def __init__(
         self,
         module: torch.nn.Module,
-        rerun: Rerun | None,
-        updates: Callable[[], Run],
-        exact: Run,
+        rerun: Callable[[], Rerun] | None,
+        changes: Callable[[], Rounding],
         tie_widths: tuple[float, ...],
+        of_relus: Sequence[float],
         probes: Probes | None,
         compute: ComputeProbes,
+        with_fewer_masks: Callable[[Sequence[str]], Masked],
     ) -> None:
-        self._module, self._rerun, self._updates, self._exact = module, rerun, updates, exact
+        self._module, self._make_rerun, self._changes = module, rerun, changes
+        self._of_relus = of_relus
         self.tie_widths, self._probes, self._compute = tie_widths, probes, compute
+        self.with_fewer_masks = with_fewer_masks
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
-        """Return the rounding with every ReLU input within `width` of 0 on the other side of 0, and
-        the number of these inputs.
+        """Return the rounding with every tie of a ReLU on the other side of 0, and the number of
+        ties.
         """
         if width not in self.tie_widths:
             return None
-        with flip_ties(width) as count:
-            # twice as fast as float64; the error of float32 is rounding, too
-            flipped = self._updates()
-        return rounding(flipped, self._exact), count()
+        with flip_ties(width, self._of_relus) as count:
+            changes = self._changes()
+        return changes, count()
 
     def probe_rounding(self, asked: AskedProbes) -> ProbeAnswer | None:
         """Return the rounding of each output of these probes: the error against float64 or, if
@@ -97,12 +114,16 @@ class TorchSource:
             return None
         measured: dict[str, dict[str, dict[str, float]]] = {}
         try:
-            with in_float64():
-                exact = self._compute(copied(self._module).double(), asked)
+            decisions = Decisions()
+            with Deciding(decisions.note):
+                self._compute(copied(self._module), asked)
+            decisions.restart()
+            with Deciding(decisions.kept), in_float64():
+                exact = self._compute(in_precision(copied(self._module), torch.float64), asked)
                 measure(measured, self._probes, asked, exact, 1)
             for seed in range(_NOISY_PROBES):
                 module = copied(self._module)
-                with Noise(seed):
+                with Noise(seed, decisions):
                     noisy = self._compute(module, asked)
                 measure(measured, self._probes, asked, noisy, SPREADS)
         except Exception as error:  # what was measured before counts
@@ -112,10 +133,14 @@ class TorchSource:
     @property
     def can_run(self) -> bool:
         """Whether the module can run again: not in half precision."""
-        return self._rerun is not None
+        return self._make_rerun is not None
+
+    @cached_property
+    def _rerun(self) -> Rerun:  # with a copy of the module, which is made when it is needed
+        assert self._make_rerun is not None
+        return self._make_rerun()
 
     def run(self, edits: Callable[[Rerun], Any]) -> Any:
         """Return what `edits` returns for the module, which can run again."""
-        assert self._rerun is not None
         self._rerun.put_back()  # an earlier search may have ended anywhere
         return edits(self._rerun)

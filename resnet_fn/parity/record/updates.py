@@ -1,34 +1,77 @@
 """Record the numbers of a few updates, on either side."""
 
+from typing import Any
+
 from resnet_fn.parity.record.side import Stepper
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import LATER, Plan
-from resnet_fn.parity.trace.tree import Arrays
+from resnet_fn.parity.trace.tree import Arrays, shared
 
 
-def record_run(stepper: Stepper, plan: Plan, rates: list[float], last: Arrays) -> Run:
+class Watch:
+    """Is called while a run is made, and may drop what it has seen. This one does nothing."""
+
+    def started(self, run: Run) -> None:
+        """Look at a run before the first update."""
+
+    def first(self, run: Run) -> None:
+        """Look at a run that has the gradients of update 1, but not yet the state after it."""
+
+    def updated(self, run: Run) -> None:
+        """Look at a run after an update."""
+
+    def finished(self, run: Run) -> None:
+        """Look at a run after the last update."""
+
+    def further(self, run: Run, **marks: Any) -> None:
+        """Look at a further pass, whose stages have these marks (fields of `StageId`)."""
+
+
+UNWATCHED = Watch()
+
+
+def record_run(
+    stepper: Stepper,
+    plan: Plan,
+    rates: list[float],
+    last: Arrays,
+    drawn: Arrays,
+    watch: Watch = UNWATCHED,
+) -> Run:
     """Make the plan's updates, and run each further batch with the first weights.
 
     `rates` are the learning rates. `last` are the weights with which other state is compared after
-    the updates; {}: the side's own.
+    the updates; {}: the side's own. `drawn` are random numbers for constant arrays.
     """
-    run = record_updates(stepper, plan, rates, last)
+    run = record_updates(stepper, plan, rates, last, watch=watch)
     # The following steps come after the updates, since a user's step may count its calls.
     if not stepper.shows_gradients:
         run.gradients = stepper.on_batch(0, run.start).gradients
-    further = range(1, len(plan.batches))
-    run.later = [stepper.on_batch(index, run.start) for index in further]
+    for index in range(1, len(plan.batches)):
+        run.later.append(stepper.on_batch(index, run.start))
+        watch.further(run.later[-1], batch=index + 1)
+    # before `with_masks`, after which a port's masks stay
+    run.drawn = stepper.with_constants(run.start, drawn) if drawn else []
+    for one in run.drawn:
+        watch.further(one, drawn=True)
     run.dropped = stepper.with_masks(run.start)
+    for one in run.dropped:
+        watch.further(one, masked=True)
     return run
 
 
 def record_updates(
-    stepper: Stepper, plan: Plan, rates: list[float], last: Arrays, updates: int | None = None
+    stepper: Stepper,
+    plan: Plan,
+    rates: list[float],
+    last: Arrays,
+    updates: int | None = None,
+    watch: Watch = UNWATCHED,
 ) -> Run:
     """Make one update with each of `rates`, or the first `updates` of them."""
-    outputs = stepper.evaluate(plan.batches[0][0])
-    start = stepper.state()
-    run = Run(outputs, start, rates)
+    start = stepper.state()  # before an evaluation, which may merge weights or move state
+    run = Run(stepper.evaluate(plan.batches[0][0]), start, rates)
+    watch.started(run)
     last_compared = min(LATER, len(plan.batches)) - 1
     run.own_losses, run.own_statistics = stepper.alone()
     for index, rate in enumerate(rates[:updates]):
@@ -39,16 +82,20 @@ def record_updates(
         if index == 0:
             run.gradients = step.gradients
             run.clipped = step.clipped
+            run.no_gradient = step.no_gradient
             run.parts = step.parts
             run.sent = step.sent
             run.received = step.received
+            watch.first(run)
         if not step.made:
             break
         if index < LATER:
-            run.after.append(stepper.state())
+            run.after.append(shared(stepper.state(), run.start))
         if index == last_compared:
             # with equal weights, outputs show differences in other state
             run.last_outputs = stepper.last_outputs(last, run.after[-1])
             run.moved = stepper.moved()
+        watch.updated(run)
     run.average = stepper.average()
+    watch.finished(run)
     return run

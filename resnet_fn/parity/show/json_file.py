@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from resnet_fn.config.cli import write_text
+from resnet_fn.parity.compare.probes import Finding
 from resnet_fn.parity.compare.verdict import Verdict
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import Difference
@@ -21,6 +22,8 @@ def write_json(ladder: Verdict, path: str) -> None:
         "compiled": ladder.compiled,
         "rounding_measured": ladder.measured,
         "undecided": [title_of_stage(stage) for stage in ladder.undecided],
+        "undecided_arrays": ladder.counts[0],
+        "compared_arrays": ladder.counts[1],
         "first_stage": title_of_stage(stage) if (stage := ladder.first_stage) else None,
         "first_layer": getattr(ladder.first_layer, "name", None),
         "first_gradient": title_of(item.id) if (item := ladder.first_gradient) else None,
@@ -50,14 +53,13 @@ def write_json(ladder: Verdict, path: str) -> None:
             "parameters": {k: str(v) for k, v in ladder.names.parameters.items()},
             "layers": ladder.names.layers,
         },
-        "settings": ladder.notes,
+        "settings": ladder.settings,
         "undecided_relu_inputs": ladder.ties,
+        "ties": ladder.tied,
+        "passed_by_wide_bounds": {title_of(one.id): one.why for one in reversed(ladder.lent)},
         # of two modes the larger
         "beyond_rounding": {title_of(one.id): one.beyond for one in reversed(ladder.beyond)},
-        "probes": [
-            {**vars(one), "difference": _difference(one.difference) if one.difference else None}
-            for one in ladder.probed.findings
-        ],
+        "probes": [_probe(finding) for finding in ladder.probed.findings],
         "kernels": ladder.probed.kernels,
         "coverage": ladder.coverage.facts,
         "not_exercised": ladder.coverage.not_exercised,
@@ -66,5 +68,26 @@ def write_json(ladder: Verdict, path: str) -> None:
 
 
 def _difference(item: Difference) -> dict[str, Any]:
-    numbers = {name: value for name, value in vars(item).items() if name not in ("id", "why")}
-    return {"name": title_of(item.id), **numbers, "verdict": item.verdict, "why": item.why}
+    return {
+        "name": title_of(item.id),
+        "max_abs": item.max_abs,
+        "relative": item.relative,
+        "cosine": item.cosine,
+        "port": item.port,
+        "reference": item.reference,
+        "place": item.place,
+        "rounding": item.rounding,
+        "tolerance": item.tolerance,
+        "unsure": item.unsure,
+        "verdict": item.verdict,
+        "why": item.why,
+    }
+
+
+def _probe(finding: Finding) -> dict[str, Any]:
+    return {
+        "layer": finding.layer,
+        "probe": finding.probe,
+        "difference": _difference(finding.difference) if finding.difference else None,
+        "words": finding.words,
+    }

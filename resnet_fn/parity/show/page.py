@@ -122,7 +122,7 @@ def ladder_page(ladder: Verdict, title: str) -> str:
         "Environments that differ": ladder.environment,
     }
     lists |= {
-        "Changes that make both sides comparable": ladder.changed,
+        "Changes that make both sides comparable": ladder.changes,
         "Not exercised": ladder.coverage.not_exercised,
     }
     covered = ladder.coverage.facts.items()

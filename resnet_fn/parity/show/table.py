@@ -6,7 +6,7 @@ from collections import Counter
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
 from resnet_fn.parity.compare.verdict import Verdict
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
-from resnet_fn.parity.trace.difference import OK, ROUNDING, UNDECIDED
+from resnet_fn.parity.trace.difference import OK, ROUNDING, UNDECIDED, WIDE
 from resnet_fn.parity.trace.stages import GRADIENTS
 
 _MODES = {
@@ -38,13 +38,15 @@ def table(ladder: Verdict) -> str:
         lines.append(
             f"          {undecided}, over all batches and updates; rounding includes both cases"
         )
+    for line in ladder.tied:
+        lines.append(f"rounding decides at {line}; only what they change is excused")
     uncompiled = (
         []
         if ladder.compiled
         else ["not compiled (--mode pynative): the compiled net may have other errors"]
     )
-    lines += [*ladder.changed, *uncompiled, "", *findings(ladder)]
-    if ladder.notes:
+    lines += [*ladder.changes, *uncompiled, "", *findings(ladder)]
+    if ladder.settings:
         lines += ["settings that differ:", *(f"  {line}" for line in settings(ladder))]
     return "\n".join(lines)
 
@@ -64,7 +66,9 @@ def cells(stage: Stage) -> list[str]:
             f"{worst.tolerance:.0e}",
             rounding,
         ]
-        verdict += f" ({title_of(worst.id)})" * (len(stage.differences) > 1 and stage.verdict != OK)
+        if worst.why and (stage.verdict == ROUNDING or worst.is_lent):
+            verdict += f" by {worst.why}"
+        verdict += f" ({title_of(worst.id)})" * (len(stage.differences) > 1 and worst.verdict != OK)
         verdict += "".join(
             f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words
         )
@@ -73,56 +77,103 @@ def cells(stage: Stage) -> list[str]:
 
 def findings(ladder: Verdict) -> list[str]:
     """Return lines with the verdict and the first differences. Indented lines give the causes."""
-    stage = ladder.first_stage
-    if stage is None and ladder.undecided:
-        lines = [
-            "verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"
-        ]
-    elif stage is None:
-        but = ", on these inputs; but some settings differ" if ladder.notes else ""
-        within = ""
-        if ladder.beyond:
-            worst = ladder.beyond[0]
-            count = f"{len(ladder.beyond)} array{'s' * (len(ladder.beyond) > 1)}"
-            within = (
-                f" within tolerance; {count} beyond rounding: {title_of(worst.id)} "
-                f"{worst.beyond:.2g} "
-                "× its limit"
-            )
-        if not ladder.measured:
-            within = " by tolerances alone (no side's rounding was measured)"
-        how = f"{'' if ladder.compiled else ', not compiled'}{within}{but}"
-        compared = f", {ladder.coverage.compared}" if ladder.coverage.compared else ""
-        lines = [f"verdict: both compute the same{how}{compared}"]
-        lines += [line] if (line := ladder.coverage.line) else []
+    if stage := ladder.first_stage:
+        lines = _differs(ladder, stage)
+    elif ladder.undecided:
+        lines = _undecided()
     else:
-        lines = _stage_lines("first stage that differs", stage)
-        computed = ladder.first_computed
-        if computed is not None and computed is not stage:
-            lines += _stage_lines("first stage that differs with copied weights", computed)
-        layer = ladder.first_layer
-        if layer is None:
-            outputs = [item.output for item in ladder.layers]
-            results = [
-                f"undecided; {title_of(one.id)}: {one.doubt}"
-                for one in outputs
-                if one.verdict == UNDECIDED
-            ]
-            results += [f"none; {_agreement(ladder)}"] if outputs else []
-            lines.append(f"first layer that differs: {[*results, 'not compared'][0]}")
-        else:
-            other = "" if layer.reference == layer.name else f" (the reference's {layer.reference})"
-            where = f"{layer.name}{other} in {_MODES[layer.mode]}"
-            lines.append(f"first layer that differs: {where}: {layer.output.values()}")
-            lines += [f"  {layer.name}: {hint}" for hint in layer.hints]
-        gradient = ladder.first_gradient
-        verdict = next((one.verdict for one in ladder.stages if one.id == GRADIENTS), SKIPPED)
-        none = {SKIPPED: "not compared", UNDECIDED: "undecided"}.get(verdict, "none")
-        where = f"{title_of(gradient.id)}: {gradient.values()}" if gradient else none
-        lines.append(f"first gradient that differs, going backward: {where}")
-        lines += ["undecided:"] if ladder.undecided else []
+        lines = _same(ladder)
     lines += [f"  {title_of_stage(stage)}: {doubt_of(stage)}" for stage in ladder.undecided]
     return lines + ladder.probed.lines()
+
+
+def _same(ladder: Verdict) -> list[str]:
+    """Return the verdict that both sides compute the same, and what it does not cover."""
+    within = ""
+    if ladder.beyond:
+        worst = ladder.beyond[0]
+        count = f"{len(ladder.beyond)} array{'s' * (len(ladder.beyond) > 1)}"
+        within = (
+            f" within tolerance; {count} beyond rounding: {title_of(worst.id)} "
+            f"{worst.beyond:.2g} × its limit"
+        )
+    if not ladder.measured:
+        within = " by tolerances alone (no side's rounding was measured)"
+    undecided, every = ladder.counts
+    if undecided:
+        within += f"; {undecided} of {every} arrays undecided"
+    words = "verdict: both compute the same"
+    if not ladder.compiled:
+        words += ", not compiled"
+    words += within + _lent(ladder)
+    if ladder.settings:
+        words += ", on these inputs; but some settings differ"
+    if ladder.coverage.compared:
+        words += f", {ladder.coverage.compared}"
+    lines = [words]
+    if ladder.coverage.line:
+        lines.append(ladder.coverage.line)
+    return lines
+
+
+def _undecided() -> list[str]:
+    return ["verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"]
+
+
+def _differs(ladder: Verdict, stage: Stage) -> list[str]:
+    """Return the first stage, the first layer and the first gradient that differ."""
+    lines = _stage_lines("first stage that differs", stage)
+    computed = ladder.first_computed
+    if computed is not None and computed is not stage:
+        lines += _stage_lines("first stage that differs with copied weights", computed)
+    lines += _layer_lines(ladder)
+    lines.append(f"first gradient that differs, going backward: {_gradient_words(ladder)}")
+    if ladder.undecided:
+        lines.append("undecided:")
+    return lines
+
+
+def _gradient_words(ladder: Verdict) -> str:
+    gradient = ladder.first_gradient
+    if gradient:
+        return f"{title_of(gradient.id)}: {gradient.values()}"
+    verdict = next((one.verdict for one in ladder.stages if one.id == GRADIENTS), SKIPPED)
+    if verdict == SKIPPED:
+        return "not compared"
+    if verdict == UNDECIDED:
+        return "undecided"
+    return "none"
+
+
+def _layer_lines(ladder: Verdict) -> list[str]:
+    """Return the first layer that differs with its hints, or why there is none."""
+    title = "first layer that differs"
+    layer = ladder.first_layer
+    if layer:
+        where = layer.name
+        if layer.reference != layer.name:
+            where += f" (the reference's {layer.reference})"
+        where += f" in {_MODES[layer.mode]}"
+        hints = [f"  {layer.name}: {hint}" for hint in layer.hints]
+        return [f"{title}: {where}: {layer.output.values()}", *hints]
+    for one in ladder.layers:
+        if one.output.verdict == UNDECIDED:
+            return [f"{title}: undecided; {title_of(one.output.id)}: {one.output.doubt}"]
+    if not ladder.layers:
+        return [f"{title}: not compared"]
+    return [f"{title}: none; {_agreement(ladder)}"]
+
+
+def _lent(ladder: Verdict) -> str:
+    """Return how many arrays pass by a bound above `WIDE` only, or an empty string."""
+    if not ladder.lent:
+        return ""
+    _, total = ladder.counts
+    reasons = Counter(item.why for item in ladder.lent)
+    counts = [f"{count} {why}" for why, count in reasons.most_common()]
+    words = ", ".join(counts)
+    many = f"{len(ladder.lent)} of {total} arrays"
+    return f"; {many} pass by a bound above {WIDE:g} ({words})"
 
 
 def _agreement(ladder: Verdict) -> str:
@@ -136,8 +187,8 @@ def _agreement(ladder: Verdict) -> str:
 def settings(ladder: Verdict) -> list[str]:
     """Return a line for each setting that differs. Layers with the same difference share a line."""
     groups: dict[str, list[str]] = {}
-    for note in ladder.notes:
-        layer_name, _, words = note.partition(": ")
+    for line in ladder.settings:
+        layer_name, _, words = line.partition(": ")
         groups.setdefault(words, []).append(layer_name)
     more = {
         words: f" and {len(names) - 1} more" * (len(names) > 1) for words, names in groups.items()

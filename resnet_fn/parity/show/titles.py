@@ -19,7 +19,7 @@ _STAGES = {
 
 _OF_MODE = (stages.EVAL_FORWARD.name, stages.EVAL_LAYERS.name)
 
-_MOMENTS = {"orthogonal": ": orthogonal", "each build": " in each build"}
+_MOMENTS = {"orthogonal": ": orthogonal", "each build": " in each build", "clone": ": a copy"}
 
 
 def title_of_stage(stage: StageId | Stage) -> str:
@@ -35,6 +35,8 @@ def title_of_stage(stage: StageId | Stage) -> str:
         title += ", later batches"
     if stage.masked:
         title += ", with dropout"
+    if stage.drawn:
+        title += ", constants drawn"
     return title
 
 
@@ -47,6 +49,8 @@ def title_of(array: ArrayId) -> str:
         title = f"whether {title} is updated"
     elif array.setting:
         title = f"{array.setting} of {title}"
+    if array.change:
+        title = f"change of {title}"
     if array.update and title:
         title += f" of update {array.update}"
     elif array.update:
@@ -77,4 +81,4 @@ def _part(array: ArrayId) -> str:
 def doubt_of(stage: Stage) -> str:
     """Return why a stage is undecided, or an empty string."""
     unclear = stage.unclear
-    return f"{title_of(unclear.id)}: {unclear.doubt}" if unclear else stage.undecided
+    return f"{title_of(unclear.id)}: {unclear.doubt}" if unclear else stage.reason

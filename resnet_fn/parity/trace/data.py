@@ -1,7 +1,7 @@
 """The data that is recorded of one side of the comparison."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -12,7 +12,11 @@ from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.stages import ArrayId, Key, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
-Rounding = dict[StageId, dict[Key, float]]  # relative errors of the arrays of each stage
+# relative errors of the arrays of each stage, by `Key`, or by `ArrayId` of losses alone
+Rounding = dict[StageId, dict[Any, float]]
+
+# masks of the elements of integers and booleans that rounding may change, by stage
+Changing = dict[StageId, dict[Key, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +28,18 @@ class Drop:
     once: bool | None  # whether the layer drops once in each call; None if the layer did not run
     scale: float = 0.0  # the factor of the numbers that are kept; 0 if no mask is used or known
     shape: tuple[int, ...] = ()  # the mask's shape, 1 along axes on which the mask does not depend
+    is_branch: bool = False  # whether the mask multiplies what the layer adds to its input
+    # the part of several runs, compiled as trained, whose output is not the first one's; None: not
+    # measured
+    varies: float | None = None
+    further: int = 0  # how many runs followed the first one
+    # (number, standard error) of each of two numbers of the outputs of the layer `of`, which
+    # contains the dropout, under this dropout alone; (): not measured
+    response: tuple[tuple[float, float], ...] = ()
+    of: str = ""
+    error: str = ""  # why the layer does not run compiled; empty if it does
+    # whether it drops in evaluation mode, too; None: not measured
+    in_evaluation: bool | None = None
 
 
 @dataclasses.dataclass
@@ -65,15 +81,21 @@ class Run:
     parts: list[Arrays] = field(default_factory=list)
     # the moving average after the last update, if there is one
     average: Arrays = field(default_factory=dict)
+    # the trained parameters of PyTorch whose gradient is None on this batch: no output of the loss
+    # depends on these, and no optimizer touches them
+    no_gradient: list[str] = field(default_factory=list)
     # of each further batch, with the weights `start`
     later: list["Run"] = field(default_factory=list)
     # update 1 again, with masks, if a layer uses one
     dropped: list["Run"] = field(default_factory=list)
+    # forward passes of the first batch again, with random numbers for constant arrays (in `start`)
+    drawn: list["Run"] = field(default_factory=list)
     # like `eval_outputs`, after the updates of `after`: with the reference's weights and this
     # side's other state
     last_outputs: Arrays = field(default_factory=dict)
-    # PyTorch's buffers (without statistics) that these updates have changed → the mode in which the
-    # buffer's first values would change an output: "evaluation", "training", or "" if neither
+    # PyTorch's buffers (without statistics), and the attributes of layers that are numbers, if these
+    # updates have changed them → the mode in which other values would change an output:
+    # "evaluation", "training", or "" if neither
     moved: dict[str, str] = field(default_factory=dict)
     # For one of several workers: the gradients that its all-reduce took and returned in update 1;
     # the statistics after its own part of that batch alone; the losses of this part, and in
@@ -84,13 +106,29 @@ class Run:
     own_losses: list[float] = field(default_factory=list)
 
 
+Bounded = tuple[np.ndarray, float]  # an array, and the largest relative error of it
+
+
 class Wanted(NamedTuple):
     """The port's arrays, which a search for causes tries to compute with the reference's module."""
 
     stage: StageId  # the first stage that differs: a forward stage, loss or gradients
-    layers: dict[str, tuple[np.ndarray, float]]  # outputs of layers, by the reference's titles
-    results: dict[str, tuple[np.ndarray, float]]  # the net's outputs, or loss and gradients
+    layers: dict[str, Bounded]  # outputs of layers, by the reference's titles
+    results: dict[str, Bounded]  # the net's outputs, or loss and gradients
     convert: Callable[[Any], Arrays]  # what the reference's run returns → arrays named as `results`
+    # `Trace.attributes` of the port, by the reference's paths; None: not needed
+    attributes: Arrays | None = None
+
+
+@dataclasses.dataclass
+class Ties:
+    """Functions such as `long`, `floor` and comparisons whose operands are so near to a step that
+    rounding decides, and what changes if every such tie is decided otherwise.
+    """
+
+    lines: list[str]  # the places, as "net.py:12, long: 3 ties"
+    rounding: Rounding  # the relative change of each array
+    run: Run  # the numbers if every tie is decided otherwise
 
 
 @dataclasses.dataclass
@@ -108,14 +146,25 @@ class Trace:
     run: Run  # the numbers that were computed
     # errors against float64 or under noise; {}: unknown
     rounding: Rounding = field(default_factory=dict)
+    # of the port: how far inaccurate kernels move outputs and losses, by stage
+    kernels: Rounding = field(default_factory=dict)
+    # elements of integers that change in float64 or under noise; none is listed: none changes
+    changing: Changing = field(default_factory=dict)
+    # what the net returns that is not read, such as "logits boxes (generator)"
+    unread: list[str] = field(default_factory=list)
     # width of a tie → the errors with flipped ties, and their number; {}: not stored
     flipped: dict[float, tuple[Rounding, int]] = field(default_factory=dict)
+    ties: Ties | None = None  # of functions other than ReLU; None: there are none
     # parameters that are one array, by name
     tied: list[tuple[str, ...]] = field(default_factory=list)
     # the parameters that an update changes, by name
     trainable: list[str] = field(default_factory=list)
     # arrays that need no counterpart: not trained, no statistics
     constants: list[str] = field(default_factory=list)
+    # PyTorch's buffers → whether the state dict has them
+    buffers: dict[str, bool] = field(default_factory=dict)
+    # tensors, NumPy arrays and numbers in attributes of the port's cells, by path; {} for a reference
+    attributes: Arrays = field(default_factory=dict)
     # changes that made both sides comparable, a line each
     notes: list[str] = field(default_factory=list)
     # the environment of the process that recorded (`environment`); empty: unknown
@@ -125,6 +174,8 @@ class Trace:
     # what draws random numbers in training mode, with dropout set to 0; empty if nothing does
     random_train: str = ""
     drops: list[Drop] | None = None  # the net's dropouts (`drops_of`); None: not recorded
+    # the reference's dropouts whose masks this side could not use, by title
+    unmasked: list[str] = field(default_factory=list)
     probes: Probes = field(default_factory=dict)  # results on other inputs; {}: not computed
     # limits of the reference's functions that no number reaches
     limits: list[str] = field(default_factory=list)
@@ -146,6 +197,21 @@ class Trace:
         switched off.
         """
         return self.drops or (), self.layers["train"]
+
+
+def further_passes(*runs: Run) -> Iterator[tuple[dict[str, Any], tuple[Run, ...]]]:
+    """Yield each further pass of runs of one task: its marks, which are fields of `StageId`, and the
+    pass of each run.
+    """
+    later = zip(*(run.later for run in runs), strict=True)
+    dropped = zip(*(run.dropped for run in runs), strict=True)
+    drawn = zip(*(run.drawn for run in runs), strict=True)
+    for batch, passes in enumerate(later, 2):
+        yield {"batch": batch}, passes
+    for passes in dropped:
+        yield {"masked": True}, passes
+    for passes in drawn:
+        yield {"drawn": True}, passes
 
 
 STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")

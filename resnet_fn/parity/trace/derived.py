@@ -3,14 +3,14 @@
 The rounding of these arrays is measured, and the rules of the comparison compare them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from resnet_fn.parity.trace.data import Run
+from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.stages import (
-    ALL_GRADIENTS,
     AVERAGE,
     CHANGE,
     CHANGED_BUFFERS,
@@ -30,7 +30,25 @@ from resnet_fn.parity.trace.stages import (
 )
 from resnet_fn.parity.trace.tree import Arrays
 
-OfRun = Callable[[Run], dict[Any, np.ndarray]]  # arrays of one side by `Key`
+OfRun = Callable[[Run], Mapping[Any, np.ndarray]]  # arrays of one side by `Key`
+
+
+class Computed(Mapping[Any, np.ndarray]):
+    """Arrays that are computed at each access: all together would take much memory."""
+
+    def __init__(self, names: Iterable[Any], compute: Callable[[Any], np.ndarray]) -> None:
+        self._names, self._compute = dict.fromkeys(names), compute
+
+    def __getitem__(self, name: Any) -> np.ndarray:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._compute(name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def by_update(values: Iterable[object]) -> dict[int, np.ndarray]:
@@ -45,23 +63,57 @@ def flat(arrays: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -
     )
 
 
-def statistics_of(run: Run) -> Arrays:
-    """Return BatchNorm's statistics, and other untrained arrays, after update 1."""
-    first = run.after[0] if run.after else {}
-    return {name: value for name, value in first.items() if name not in run.gradients}
+def floats(arrays: Arrays) -> Arrays:
+    """Return the arrays without those of integers and booleans, which have no rounding."""
+    return {name: one for name, one in arrays.items() if not are_integers(one)}
 
 
-def change_of(run: Run) -> Arrays:
-    """Return the change of each trained parameter by update 1, in float64."""
-    return {
-        name: np.subtract(run.after[0][name], run.start[name], dtype=np.float64)
-        for name in (run.gradients if run.after else ())
-    }
+def changes(run: Run, after: Arrays, trained: bool | None = None) -> Mapping[Any, np.ndarray]:
+    """Return how far each array of `after` is from its value before the updates.
+
+    `trained` is whether to return only arrays that have a gradient, or only those that have none;
+    None: all. An array that has another shape than before is left out.
+    """
+
+    def is_compared(name: str) -> bool:
+        if name not in run.start or run.start[name].shape != after[name].shape:
+            return False
+        return trained is None or trained == (name in run.gradients)
+
+    def change(name: str) -> np.ndarray:
+        return _change(after[name], run.start[name])
+
+    return Computed(filter(is_compared, after), change)
 
 
-def last_weights_of(run: Run) -> Arrays:
-    """Return all arrays after the last recorded update, or none if there was only one update."""
-    return run.after[-1] if len(run.after) > 1 else {}
+def _change(after: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Return `after` − `start` in 64 bits. Equal numbers have no change, even if infinite."""
+    if are_integers(after, start):
+        return after.astype(np.int64) - start.astype(np.int64)
+    dtype = np.complex128 if after.dtype.kind == "c" else np.float64
+    if after is start:  # nothing has changed (`record_updates`)
+        return np.zeros(start.shape, dtype)
+    with np.errstate(invalid="ignore"):
+        change = np.subtract(after, start, dtype=dtype)
+    same = ~np.isfinite(change)
+    if same.any():
+        change[same & (after == start)] = 0
+    return change
+
+
+def statistics_of(run: Run) -> Mapping[Any, np.ndarray]:
+    """Return the change of BatchNorm's statistics, and of other untrained arrays, by update 1."""
+    return changes(run, run.after[0], trained=False) if run.after else {}
+
+
+def change_of(run: Run) -> Mapping[Any, np.ndarray]:
+    """Return the change of each trained parameter by update 1."""
+    return changes(run, run.after[0], trained=True) if run.after else {}
+
+
+def last_change_of(run: Run) -> Mapping[Any, np.ndarray]:
+    """Return the change of all arrays by all recorded updates, or none if there was only one."""
+    return changes(run, run.after[-1]) if len(run.after) > 1 else {}
 
 
 # In the order of a training step. After update 1, later arrays depend on the earlier ones.
@@ -70,17 +122,16 @@ MEASURED: dict[StageId, OfRun] = {
     TRAIN_FORWARD: lambda run: run.train_outputs[0] if run.train_outputs else {},
     LOSS: lambda run: {LOSS.name: np.asarray(run.losses[:1])},
     GRADIENTS: lambda run: run.gradients,
-    NORM: lambda run: {"norm": np.asarray(run.norms[:1])},
+    NORM: lambda run: {"norm": np.asarray(run.norms[:1])} if run.norms else {},
     CLIPPED: lambda run: run.clipped,
     RATE: lambda run: by_update(run.rates),
     CHANGE: change_of,
     STATISTICS: statistics_of,
     TRAJECTORY: lambda run: by_update(run.losses),
-    LAST: last_weights_of,
+    LAST: last_change_of,
     CHANGED_BUFFERS: lambda run: run.last_outputs,
-    AVERAGE: lambda run: run.average,
-    ALL_GRADIENTS: lambda run: {"": flat(run.gradients)},
-    OUTPUTS: lambda run: by_update(map(flat, run.train_outputs)),
+    AVERAGE: lambda run: changes(run, run.average),
+    OUTPUTS: lambda run: by_update(flat(floats(one)) for one in run.train_outputs),
 }
 
 ARRAYS: dict[StageId, OfRun] = {WEIGHTS: lambda run: run.start, **MEASURED}

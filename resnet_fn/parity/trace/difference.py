@@ -19,7 +19,18 @@ VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DI
 
 FITS = 1e-3  # relative error up to which a cause explains a difference
 
-_APART = 1e6  # numbers above this times the median, such as −1e9, would hide all others in a norm
+# Numbers above this times the median, such as −1e4 in a mask, would hide all others in a norm. Both
+# parts are compared, each with its own rounding.
+_APART = 100.0
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+# Reasons (`Difference.why`) that more than one module names:
+TIES = "ties"  # an array differs only where a tie is decided otherwise
+KERNELS_OF_PORT = "MindSpore's kernels"  # inaccurate kernels have moved an array
+OTHER_SHAPE = "another shape"  # nothing is allowed
+
+WIDE = 1e-3  # the verdict counts arrays that pass by a bound above this
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +52,7 @@ class Difference:
     # which rule of compare/allowed.py gives the larger one of the tolerance and the rounding's
     # limit
     why: str = field(default="", compare=False)
+    unsure: str = ""  # why the array decides nothing whatever its numbers are; empty otherwise
 
     @property
     def name(self) -> str:
@@ -52,17 +64,22 @@ class Difference:
         """One of "ok", "rounding" (beyond the tolerance, but only rounding), "undecided" and
         "DIFFERS".
         """
+        if self.unsure:
+            return UNDECIDED
         if math.isnan(self.relative):
             return UNDECIDED if self.tolerance else OK  # without a tolerance, arrays are copies
         if self.relative <= self.tolerance:
             return OK
-        if self.relative > ROUNDING_FACTOR * self.rounding:
+        # whatever the rounding: NaN or infinity is on one side alone
+        if math.isinf(self.relative) or self.relative > ROUNDING_FACTOR * self.rounding:
             return DIFFERS
         return ROUNDING if self.rounding <= CEILING else UNDECIDED
 
     @property
     def doubt(self) -> str:
         """The reason for the verdict "undecided"."""
+        if self.unsure:
+            return self.unsure
         if math.isnan(self.relative):
             return "no number is finite on either side"
         return (
@@ -72,15 +89,26 @@ class Difference:
 
     @property
     def excess(self) -> float:
-        """The relative error divided by the tolerance, or by the limit of rounding if the verdict
-        is "rounding".
+        """How bad the difference is among those with its verdict: the relative error divided by
+        what lets it pass.
+
+        What lets an array pass is the limit of rounding for the verdict "rounding", and the
+        tolerance for any other. Without a tolerance, any error is infinitely bad; so is an
+        undecided array without a finite number.
         """
         if math.isnan(self.relative):
             return math.inf
-        allowed = max(
-            self.tolerance, ROUNDING_FACTOR * self.rounding if self.verdict == ROUNDING else 0.0
-        )
-        return self.relative / allowed if allowed else (math.inf if self.relative else 0.0)
+        limit = self.tolerance
+        if self.verdict == ROUNDING:
+            limit = ROUNDING_FACTOR * self.rounding
+        return _ratio(self.relative, limit)
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether the array passes only by a bound above `WIDE`, or by ties."""
+        if self.why == TIES:
+            return self.verdict in (OK, ROUNDING)
+        return self.verdict == ROUNDING and ROUNDING_FACTOR * self.rounding > WIDE
 
     @property
     def beyond(self) -> float:
@@ -104,30 +132,95 @@ def norm(array: Any) -> float:
     return float(np.linalg.norm(np.asarray(array, np.float64)))
 
 
-def relative_error(a: Any, b: Any) -> float:
-    """Return ‖a − b‖ / ‖b‖ in float64, or ‖a − b‖ if b is zero.
+def are_integers(*arrays: Any) -> bool:
+    """Return whether all arrays have integers or booleans, of any width."""
+    return all(np.asarray(array).dtype.kind in "iub" for array in arrays)
 
-    The error is infinite if NaN or infinities are at different places, and NaN if no number is
-    finite. Equal NaN and equal infinities are ignored. Very large numbers are compared separately,
-    and the larger of both errors is returned.
+
+def _apart(a: Any, b: Any) -> np.ndarray:
+    """Return |a − b| of integers in float64, which is at least 1 where they are not equal."""
+    a, b = np.asarray(a), np.asarray(b)
+    wide = np.abs(np.subtract(a, b, dtype=np.float64))
+    apart: np.ndarray = np.where(a != b, np.maximum(wide, 1.0), 0.0)
+    return apart
+
+
+def in_range(array: Any, infinities: bool = False) -> np.ndarray:
+    """Return an array in float64, with ± float32's largest number for finite numbers beyond it.
+
+    If `infinities` is True, infinities become this number, too.
     """
-    a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
+    wide = np.asarray(array, np.float64)
+    if np.asarray(array).dtype != np.float64 and not infinities:
+        return wide  # no such number
+    beyond = np.abs(wide) > _LARGEST
+    if not infinities:
+        beyond &= np.isfinite(wide)
+    return (
+        np.clip(wide, -_LARGEST, _LARGEST, where=beyond, out=wide.copy()) if beyond.any() else wide
+    )
+
+
+def large_numbers(array: Any) -> np.ndarray | None:
+    """Return a mask of the numbers that are compared apart, or None if there are none."""
+    sizes = np.abs(in_range(array))
+    sizes = np.where(np.isfinite(sizes), sizes, 0.0)
+    # The median is slow. If more than half of the numbers are near the largest, none is far above
+    # the median.
+    if not sizes.size or np.count_nonzero(sizes > sizes.max() / _APART) > sizes.size // 2:
+        return None
+    median = np.median(sizes)
+    large = sizes > _APART * median
+    return large if median and large.any() else None
+
+
+def without_large(array: np.ndarray) -> np.ndarray:
+    """Return the numbers of an array that are not compared apart."""
+    large = large_numbers(array)
+    return array if large is None else array[~large]
+
+
+def _error(a: np.ndarray, b: np.ndarray) -> float:
+    """Return ‖a − b‖ / ‖b‖ of finite numbers."""
+    return norm(a - b) / (norm(b) or 1.0)
+
+
+def errors_of_parts(a: Any, b: Any, like: Any) -> tuple[float, float | None]:
+    """Return the relative errors of the usual numbers and of the large ones, if there are any.
+
+    The reference's array `like` shows which numbers are large. An error is ‖a − b‖ / ‖b‖ in float64,
+    or ‖a − b‖ if b is zero. It is infinite if the shapes differ, or if NaN or infinities are at
+    different places, and NaN if no number is finite. Equal NaN and equal infinities are ignored.
+    """
+    if np.shape(a) != np.shape(b):
+        return math.inf, None
+    if are_integers(a, b):
+        return norm(_apart(a, b)) / (norm(b) or 1.0), None
+    a, b = in_range(a), in_range(b)
+    large = large_numbers(like)
     finite = np.isfinite(a) & np.isfinite(b)
     if not finite.all():  # else nothing is copied: a net's arrays are large
         if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-            return math.inf
+            return math.inf, None
         if not finite.any():
-            return math.nan
+            return math.nan, None
+        large = None if large is None else large[finite]
         a, b = a[finite], b[finite]
-    sizes = np.abs(b)
-    # The median is slow. If more than half of the numbers are near the largest, none is far above
-    # the median.
-    if a.size and np.count_nonzero(sizes > sizes.max() / _APART) <= a.size // 2:
-        median = np.median(sizes)
-        large = sizes > _APART * median
-        if median and large.any():
-            return max(norm(a[part] - b[part]) / (norm(b[part]) or 1.0) for part in (large, ~large))
-    return norm(a - b) / (norm(b) or 1.0)
+    if large is None or not large.any():
+        return _error(a, b), None
+    return _error(a[~large], b[~large]), _error(a[large], b[large])
+
+
+def relative_error(a: Any, b: Any) -> float:
+    """Return the larger one of both parts' errors (`errors_of_parts`)."""
+    usual, large = errors_of_parts(a, b, b)
+    return usual if large is None else max(usual, large)
+
+
+def _ratio(error: float, limit: float) -> float:
+    if limit:
+        return error / limit
+    return math.inf if error else 0.0
 
 
 def difference(
@@ -137,15 +230,19 @@ def difference(
     tolerance: float = 0.0,
     rounding: float = 0.0,
     why: str = "",
+    large_rounding: float | None = None,
 ) -> Difference:
     """Compare an array with the reference's array of the same shape.
 
     `array` is the array's id, or only its name.
 
     `tolerance` is the relative error that always passes. `rounding` is the relative rounding of
-    `reference`, of which a multiple passes. `why` names the rule that gives the larger bound.
+    `reference`, of which a multiple passes; `large_rounding` is that of its large numbers, if it is
+    another. `why` names the rule that gives the larger bound. The result has the error and rounding
+    of the part that is further beyond its bound.
     """
-    a, b = np.asarray(port, np.float64), np.asarray(reference, np.float64)
+    exact = are_integers(port, reference)
+    a, b = in_range(port), in_range(reference)
     array = ArrayId(array) if isinstance(array, str) else array
     if a.shape != b.shape:
         raise ValueError(
@@ -153,7 +250,7 @@ def difference(
             "shapes equal"
         )
     with np.errstate(invalid="ignore"):
-        apart = np.abs(a - b)
+        apart = _apart(port, reference) if exact else np.abs(a - b)
     unclear = ~np.isfinite(apart)
     if unclear.any():
         equal = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -161,10 +258,16 @@ def difference(
     place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
     finite = np.isfinite(a) & np.isfinite(b) if unclear.any() else ...
     norms = norm(a[finite]) * norm(b[finite])
+    relative, of_large = errors_of_parts(port, reference, reference)
+    if of_large is not None:
+        other = rounding if large_rounding is None else large_rounding
+        limits = [max(tolerance, ROUNDING_FACTOR * one) for one in (rounding, other)]
+        if _ratio(of_large, limits[1]) > _ratio(relative, limits[0]):
+            relative, rounding = of_large, other
     return Difference(
         id=array,
         max_abs=float(apart.max(initial=0.0)),
-        relative=relative_error(a, b),
+        relative=relative,
         cosine=float(np.vdot(a[finite], b[finite])) / norms if norms else float(not apart.any()),
         port=float(a[place]) if a.size else 0.0,
         reference=float(b[place]) if a.size else 0.0,

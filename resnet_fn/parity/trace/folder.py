@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.trace.data import Drop, Probe, Probes, Run, Trace
+from resnet_fn.parity.trace.data import Drop, Probe, Probes, Run, Ties, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
 from resnet_fn.parity.trace.ranks import merge
@@ -43,6 +43,7 @@ _CLASSES: dict[str, Callable[..., Any]] = {
         Layer,
         Drop,
         Probe,
+        Ties,
         StageId,
         ArrayId,
     )
@@ -135,6 +136,8 @@ def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
     """
     if isinstance(value, np.ndarray):
         return {"array": arrays.setdefault(id(value), (len(arrays), value))[0]}
+    if isinstance(value, np.generic):  # a setting or a rate of the user's may be a NumPy number
+        return _pack(value.item(), arrays)
     if isinstance(value, tuple):
         return {"tuple": [_pack(one, arrays) for one in value]}
     if isinstance(value, list):

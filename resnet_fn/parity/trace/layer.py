@@ -26,12 +26,15 @@ class Layer:
     output: np.ndarray | None
     parameters: Shapes  # (leaf name, shape) of the layer's own parameters and statistics
     leaf: bool  # whether no recorded layer runs inside the layer
-    # input_rounding, output_rounding: relative errors of input and output against float64
+    # input_rounding, output_rounding: of the reference, relative errors of input and output against
+    # float64; of the port, how far inaccurate kernels move the output
     input_rounding: float = 0.0
     output_rounding: float = 0.0
     # for kinds in `WHOLE`: fingerprints of the inputs after the first, such as an attention's key
     # and value
     further: tuple[str, ...] = ()
+    # if the output is a PackedSequence: which steps [samples, steps] a sequence has; else None
+    valid: np.ndarray | None = None
 
     @property
     def is_own(self) -> bool:

@@ -13,6 +13,7 @@ class Like:
     """
 
     start: Arrays  # all parameters and statistics before the first update
+    drawn: Arrays  # random numbers for the arrays of `start` that are constant (`Run.drawn`)
     last: Arrays  # the trained parameters after the updates of `Run.after`; {}: not recorded
     # random weights and gradients for the optimizer alone; {}: the port's optimizer is not run so
     weights: Arrays

@@ -24,8 +24,8 @@ measure how far the gradients change. docs/parity.md#ties
 """
 
 ONLY_ROUNDING = 0.5
-"""A small gradient is only rounding if its relative error against float64, or under noise, is at
-least this. docs/parity.md#only-rounding
+"""A small gradient is only rounding if its relative error against float64, or `SPREADS` times its
+change under noise, is at least this. docs/parity.md#only-rounding
 """
 
 SMALL_GRADIENT = 1e-4
@@ -43,3 +43,13 @@ MOST_BY_NOISE = 0.05
 
 EXACT = 1e-5
 """The relative error of two sums of the same float32 numbers. docs/parity.md#tolerances"""
+
+CHAOTIC = 1e-5
+"""If float32 and float64 are further apart after the updates, a second run under noise measures how
+far float32 follows the training. docs/parity.md#drift
+"""
+
+REPEATS = 1e-5
+"""What chance does so rarely is a fault: that a dropout repeats in all runs of its layer.
+docs/parity.md#what-is-random
+"""

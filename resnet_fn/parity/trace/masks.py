@@ -6,6 +6,7 @@ import itertools
 import math
 import zlib
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,22 +25,27 @@ def _drawn(drop: Drop, shape: tuple[int, ...]) -> np.ndarray:
     return kept.astype(np.float32)
 
 
-def shared_masks(
-    port: Dropping, reference: Dropping, names: Mapping[str, str]
-) -> dict[str, list[np.ndarray]]:
-    """Return a dict from the port's layers' names to lists of scaled dropout masks, with one mask
-    for each call.
+class SharedMasks(NamedTuple):
+    """The masks that both sides use."""
+
+    calls: dict[str, list[np.ndarray]]  # the port's layers' names → a scaled mask for each call
+    left: list[str]  # titles of the reference's dropouts for whose masks the port has no place
+
+
+def shared_masks(port: Dropping, reference: Dropping, names: Mapping[str, str]) -> SharedMasks:
+    """Return the dropout masks of the port's layers.
 
     Both nets get the same masks, where `names` are the port's layers and the reference's. If two
-    paired masks differ in size, the port gets its own mask. The result is empty if a mask of the
-    reference has no counterpart in the port.
+    paired masks differ in size, the port gets its own mask.
     """
     masks: dict[str, np.ndarray] = {}
+    left: list[str] = []
     for own, other in _pair_places(port, reference, names):
-        if other is None or not other.drop.scale:
+        if other is None or not takes_mask(other.drop):
             continue
-        if own is None or not own.drop.scale:
-            return {}
+        if own is None or not takes_mask(own.drop):
+            left.append(other.drop.title)
+            continue
         drop = own.drop
         kept = _kept(own, other).reshape(drop.shape)
         masks[drop.title] = kept * np.float32(drop.scale)
@@ -53,7 +59,12 @@ def shared_masks(
             mask = masks.get(layer.title, np.float32(1))
             whole = np.broadcast_to(mask, layer.input.shape)
             calls[layer.name].append(whole)
-    return calls
+    return SharedMasks(calls, left)
+
+
+def takes_mask(drop: Drop) -> bool:
+    """Return whether a mask can replace a dropout: whether it multiplies its layer's input."""
+    return bool(drop.scale) and not drop.is_branch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +142,7 @@ def _pair_places(port: Dropping, reference: Dropping, names: Mapping[str, str]) 
         other = others[j].drop
         named = titles.get(own.title) == other.title
         share = own.share == other.share
-        masked = (own.scale > 0) == (other.scale > 0)
+        masked = takes_mask(own) == takes_mask(other)
         return equal, named, share, masked
 
     partners: dict[int, int] = {}
@@ -156,7 +167,7 @@ def _have_equal_sizes(own: _Place, other: _Place) -> bool:
 
 def _have_equal_inputs(own: _Place, other: _Place) -> bool:
     """Return whether two dropouts with masks get the same numbers."""
-    if not own.drop.scale or not other.drop.scale:
+    if not takes_mask(own.drop) or not takes_mask(other.drop):
         return False
     if not _have_equal_sizes(own, other):
         return False

@@ -6,6 +6,7 @@ from dataclasses import field
 
 import numpy as np
 
+from resnet_fn.parity.trace.stages import FIRST
 from resnet_fn.parity.trace.tree import Batch, named_leaves, split
 
 # The number of updates after which weights are compared. Later, the input of a ReLU may have
@@ -13,11 +14,14 @@ from resnet_fn.parity.trace.tree import Batch, named_leaves, split
 LATER = 5
 
 
+MEAN_SIZE = "mean size of the outputs"  # the loss if the reference has nothing to train
+
+
 @dataclasses.dataclass(frozen=True)
 class OptimizerPlan:
     """The optimizer of the updates. The learning rate is in `Plan.rates`."""
 
-    name: str  # "sgd", "adam", "adamw", "lars" or "lamb"
+    name: str  # "sgd", "adam", "adamw", "lars", "lamb" or "lion"
     momentum: float  # of SGD and LARS; β1 of the others
     nesterov: bool
     beta2: float
@@ -37,7 +41,7 @@ class OptimizerPlan:
 class LossPlan:
     """The loss of the updates: the mean over a batch."""
 
-    name: str  # "cross_entropy", "bce" or "focal"
+    name: str  # "cross_entropy", "bce" or "focal"; MEAN_SIZE if nothing is trained
     smoothing: float  # of labels, from 0 to 1
     over: str  # smoothed over "all" classes, or over "others" than the label's
     custom: bool = False  # whether a function of the user's computes the loss instead
@@ -91,7 +95,11 @@ class Plan:
     @property
     def first(self) -> Batch:
         """The first micro-batch of the first batch."""
-        return split(tuple(self.batches[0]), self.accumulate)[0]
+        return self.first_of(FIRST)
+
+    def first_of(self, batch: int) -> Batch:
+        """Return the first micro-batch of a batch, which is counted from 1."""
+        return split(tuple(self.batches[batch - FIRST]), self.accumulate)[0]
 
 
 def check_batches(batches: Sequence[Batch], accumulate: int) -> None:

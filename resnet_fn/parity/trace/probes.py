@@ -1,6 +1,6 @@
 """Names of probes (runs on changed inputs), and what both sides know of an input."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,18 @@ SIZES = {
     "sizes × 2": (2, 0),
 }
 
-IDS, MASKS = "every id once", "masks inverted"
+IDS, FEWER_IDS, MASKS = "every id once", "as many ids as fit", "masks inverted"
+
+# Variations: the net also runs in training mode on these. `LENGTHS` is followed by an input's name.
+WIDE, LENGTHS = "height ≠ width", "descending lengths"
+
+IN_TRAINING = ", in training mode"  # the end of such a probe's name
+
+
+def without_repetition(titles: Sequence[str]) -> list[str]:
+    """Return titles without those in training mode whose probe in evaluation mode is there, too."""
+    return [one for one in titles if one.removesuffix(IN_TRAINING) not in {*titles} - {one}]
+
 
 TOO_LARGE = "those of other layers fill the memory that probes may have"
 

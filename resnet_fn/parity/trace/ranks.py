@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.data import Trace, further_passes
 from resnet_fn.parity.trace.limits import EXACT
 from resnet_fn.parity.trace.plan import Plan
 
@@ -34,10 +34,8 @@ def merge(recordings: Sequence[Trace]) -> Trace:
     """
     first, runs = recordings[0], [one.run for one in recordings]
     whole = first.plan.accumulate % len(runs) > 0
-    later, dropped = (
-        zip(*(getattr(one, name) for one in runs), strict=True) for name in ("later", "dropped")
-    )
-    for group in (runs, *later, *dropped):
+    further = [passes for _, passes in further_passes(*runs)]
+    for group in (runs, *further):
         for outputs in zip(*(one.train_outputs for one in group), strict=True):
             rows = {
                 name: [one[name] for one in outputs]

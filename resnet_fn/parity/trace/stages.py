@@ -4,6 +4,8 @@ An id is data: nothing is read out of a text. `show/titles.py` has the words of 
 """
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 FIRST, EVERY_LATER = 1, 0  # of `StageId.batch`: the first batch; all further batches together
 
@@ -16,12 +18,24 @@ class StageId:
     mode: str = ""  # "eval" or "train" for what runs forward; empty for all others
     batch: int = FIRST  # FIRST; 2, 3, … for one further batch; EVERY_LATER
     masked: bool = False  # whether the same dropout masks are used on both sides
+    drawn: bool = False  # whether constant arrays have random numbers instead (`draw_constants`)
     update: int = 0  # the number of the update after which weights are compared, if it varies
+    # of measured rounding: whether it is that of the large numbers of each array, which are
+    # compared apart (`difference.large_numbers`)
+    large: bool = False
 
     @property
     def of_first_batch(self) -> "StageId":
-        """The id of the same arrays on the first batch without masks."""
-        return dataclasses.replace(self, batch=FIRST, masked=False)
+        """The id of the same arrays on the first batch as it is, without masks."""
+        return dataclasses.replace(self, batch=FIRST, masked=False, drawn=False)
+
+
+Of = TypeVar("Of")
+
+
+def marked(of_stages: Mapping[StageId, Of], **marks: Any) -> dict[StageId, Of]:
+    """Return the same values for stages of other runs. `marks` are fields of `StageId`."""
+    return {dataclasses.replace(stage, **marks): value for stage, value in of_stages.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +52,9 @@ class ArrayId:
     factor: int = 0  # … the factor of the outputs
     rows: tuple[int, int] | None = None  # of an initial array: (first, one after the last)
     row: int | None = None  # … or a single row of these
-    moment: str = ""  # … "mean", "std", "kurtosis", "orthogonal" or "each build"
+    # … "mean", "std", "kurtosis", "distribution", "orthogonal", "clone" or "each build"
+    moment: str = ""
+    change: bool = False  # whether the change of the array is meant, not its values
 
 
 Key = str | int  # the name of a parameter or output, or the number of an update
@@ -52,6 +68,8 @@ def array_id(key: Key) -> ArrayId:
 INPUTS, INITIALISATION = StageId("inputs"), StageId("initialisation")
 
 UNTRAINED, WEIGHTS = StageId("untrained arrays"), StageId("weights")
+
+TRAINED = StageId("trained arrays")
 
 EVAL_FORWARD, TRAIN_FORWARD = StageId("forward", "eval"), StageId("forward", "train")
 

@@ -29,6 +29,10 @@ Batch = tuple[Tree, Tree]
 
 Arrays = dict[str, np.ndarray]
 
+# The ends of the names of outputs that are texts, or numbers of an object. They may be settings,
+# so they need no counterpart.
+TEXT, NUMBER = " (text)", " (number)"
+
 
 def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
     """Return leaves by name, like "inputs 0" if `single` is "inputs".
@@ -46,10 +50,10 @@ def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
 def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
     """Return the tree with `function` applied to every leaf.
 
-    Lists become tuples, and None becomes an empty tuple.
+    Lists become tuples, and None stays None: an argument or a label that is not given.
     """
     if tree is None:
-        return ()
+        return None
     if isinstance(tree, Mapping):
         return {key: map_tree(function, branch) for key, branch in tree.items()}
     if isinstance(tree, tuple | list):
@@ -57,20 +61,19 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
     return function(tree)
 
 
-def with_leaves(like: Tree, values: Arrays, tensor: Callable[[Any], Any]) -> Tree:
-    """Return a copy of a net's outputs (`like`), with numbers taken by name from `values`.
+def shared(arrays: Arrays, like: Arrays) -> Arrays:
+    """Return arrays of which those that equal the array of the same name in `like` are that array.
 
-    Types stay the same.
+    A net's arrays are large, and several states of a net have many in common.
     """
-    names = iter(named_leaves(like, "logits"))
+    return {
+        name: like[name] if name in like and _equal(array, like[name]) else array
+        for name, array in arrays.items()
+    }
 
-    def replaced(leaf: Any) -> Any:
-        name = next(names)
-        if name not in values:
-            return leaf
-        return tensor(values[name]).to(leaf.dtype)
 
-    return map_tree(replaced, like)
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and np.array_equal(a, b)
 
 
 def split(tree: Tree, parts: int) -> list[Tree]:
@@ -90,7 +93,7 @@ def split(tree: Tree, parts: int) -> list[Tree]:
 def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
     """Map the reference's outputs to the net's, by name or else by shape.
 
-    None means that a counterpart is missing.
+    None means that a counterpart is missing. A text or an object's number needs none.
     """
     if list(reference) == ["logits"] and len(port) > 1:  # a tuple against one tensor
         return None
@@ -102,6 +105,8 @@ def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
         if name not in port:
             alike = (one for one in left if port[one].shape == shape)
             own = next(alike, None)
+        if own is None and name.endswith((TEXT, NUMBER)):
+            continue
         if own is None or port[own].shape != shape:
             return None
         paired[name] = own

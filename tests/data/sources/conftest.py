@@ -1,3 +1,5 @@
+"""Fixtures that pack a folder and compare the batches of two data sets."""
+
 import pytest
 
 from resnet_fn.config.recipe import Recipe

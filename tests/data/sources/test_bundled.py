@@ -1,3 +1,5 @@
+"""The digits of the package and the synthetic data set."""
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,7 @@ def test_digits_are_the_documented_ones():
     assert set(DIGITS.train.labels) == set(DIGITS.test.labels) == set(range(10))
 
 
-def test_synthetic_is_the_same_every_time_and_of_the_size_asked_for():
+def test_synthetic_data_are_reproducible():
     recipe = Recipe(dataset="synthetic", synthetic_samples=40, synthetic_classes=7, image_size=24)
     one, two = load_dataset(recipe), load_dataset(recipe)
     assert one.train.images.shape == (40, 24, 24, 3)

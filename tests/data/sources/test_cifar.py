@@ -1,3 +1,5 @@
+"""CIFAR's binary files, and the message for folders that lack them."""
+
 import os
 import pickle
 from pathlib import Path
@@ -91,7 +93,7 @@ NESTED = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [[3], [4]]}
 @pytest.mark.parametrize(
     "content", [b"", b"garbage", *(pickle.dumps(x, 2) for x in ({b"data": Malice()}, [1], NESTED))]
 )
-def test_a_pickle_that_is_no_cifar_batch_is_rejected_and_never_run(tmp_path, make_cifar, content):
+def test_a_foreign_pickle_is_rejected_and_never_run(tmp_path, make_cifar, content):
     make_cifar(tmp_path, "cifar10", False)
     (tmp_path / "cifar-10-batches-py" / "data_batch_2").write_bytes(content)
     with pytest.raises(ValueError, match=r"data_batch_2: is .*; extract the archive again"):

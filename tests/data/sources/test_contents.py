@@ -128,7 +128,7 @@ def test_weights_of_a_run_never_meet_their_training_pictures(
     assert bees == (8 if with_contents else 3)
 
 
-def test_a_picture_is_recognised_after_it_was_moved_relabelled_or_renumbered(run):
+def test_a_moved_or_relabelled_picture_is_recognised(run):
     trained, validated = bytes_of(run.train), bytes_of(run.test)
     ants = [Path("zoo", name) for name in run.test.names if name.startswith("ant/")]
     ants[0].rename(ants[0].with_name("renamed.jpg"))
@@ -181,7 +181,7 @@ def test_classes_and_groups_that_went_stop_no_evaluation(zoo, make_photograph, e
     assert scores.classes == first.classes
 
 
-def test_another_folder_is_scored_whole_and_a_moved_one_as_before(run, make_photograph, encode):
+def test_other_folders_are_scored_whole(run, make_photograph, encode):
     shutil.copytree("zoo", "copy")
     assert scored(run, "copy").test.names == run.test.names
     for name in ("ant", "bee", "cat"):
@@ -207,7 +207,7 @@ def test_another_split_of_the_same_pictures_says_how_many_trained(run):
     assert "run may have been trained on 9 of the 9 " in "; ".join(again(split_seed=5).notes)
 
 
-def test_files_that_were_not_read_are_compared_by_name_and_size(run):
+def test_unread_files_are_compared_by_name_and_size(run):
     options = RunOptions(check_files="no", progress=False)
     earlier = EarlierRun(RUN, same_split=False)
     other = open_dataset(replace(SPLIT, split_seed=5), "zoo", options=options, weights_of=earlier)
@@ -243,7 +243,7 @@ def test_a_skipped_validation_file_is_not_missing_later(zoo):
             assert not any("missing" in note for note in later.notes)
 
 
-def test_another_large_set_is_not_read_to_find_a_runs_files(run, make_photograph, encode):
+def test_a_large_foreign_set_is_not_read(run, make_photograph, encode):
     for k in range(12):
         picture = make_photograph(900 + k, 90 + k, 70)
         for name in ("ant", "bee"):

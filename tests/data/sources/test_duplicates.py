@@ -1,3 +1,5 @@
+"""One picture on both sides of a split, or in two classes, is a warning."""
+
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +57,7 @@ def test_copies_that_a_split_divides_are_counted(folder):
     assert warnings(folder, replace(recipe, group_by=fix.strip("'"))) == []
 
 
-def test_an_image_of_several_classes_is_compared_by_all_of_them(folder):
+def test_duplicates_compare_all_classes_of_an_image(folder):
     shutil.copy(folder / "train/bee/00 ü.JPEG", folder / "copy.JPEG")
     rows = ("path,label", "train/bee/00 ü.JPEG,a;b", "train/bee/01 ü.JPEG,b", "copy.JPEG,b;a")
     Path("train.csv").write_text("\n".join(rows))

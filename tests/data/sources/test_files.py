@@ -1,3 +1,5 @@
+"""Which files are images, and which must be converted first."""
+
 from dataclasses import replace
 from pathlib import Path
 

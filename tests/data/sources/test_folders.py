@@ -1,3 +1,5 @@
+"""Folders of classes as users have them, and the fix for each other layout."""
+
 import os
 import shutil
 from dataclasses import replace
@@ -16,7 +18,7 @@ RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
 SPLIT = replace(RECIPE, validation_share=0.3)
 
 
-def test_classes_are_trains_sorted_folders_and_val_gets_the_same_numbers(folder):
+def test_val_has_the_class_numbers_of_train(folder):
     shutil.rmtree(folder / "val" / "bee")
     (folder / "train" / "bee" / "notes.txt").write_text("not an image")
     (folder / "train" / ".hidden").mkdir()
@@ -37,9 +39,7 @@ def test_classes_are_trains_sorted_folders_and_val_gets_the_same_numbers(folder)
     )
 
 
-def test_a_folder_has_the_same_images_for_training_validation_prediction_and_packing(
-    folder, tmp_path, capsys
-):
+def test_all_commands_list_the_same_images(folder, tmp_path, capsys):
     """At any depth, through links, in torchvision's order; names that begin with a dot are the
     system's own.
     """
@@ -127,7 +127,7 @@ def flat(folder):
     return folder
 
 
-def test_flat_val_takes_the_official_ground_truth_or_the_error_names_what_is_missing(flat):
+def test_flat_val_needs_the_official_ground_truth(flat):
     (flat / "val" / "._ILSVRC2012_val_00000000.JPEG").touch()
     dataset = load_dataset(RECIPE, str(flat))
     assert dataset.test.labels.tolist() == [2] * 3 + [0] * 3 + [1] * 3

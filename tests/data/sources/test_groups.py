@@ -1,3 +1,5 @@
+"""Groups of images stay whole in a split."""
+
 import re
 from dataclasses import replace
 from pathlib import Path

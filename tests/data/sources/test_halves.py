@@ -1,3 +1,5 @@
+"""Which folders train and which validate, by the names that projects use."""
+
 import json
 import os
 import shutil
@@ -221,9 +223,7 @@ def test_an_empty_validation_folder_is_an_error(lay, files, raises_line):
 
 @pytest.mark.parametrize("recipe", [SPLIT, RECIPE], ids=["share", "no share"])
 @pytest.mark.parametrize("train", ["train", "."])
-def test_a_run_whose_validation_folder_is_gone_scores_no_training_images(
-    lay, raises_line, train, recipe
-):
+def test_a_missing_validation_folder_scores_no_training_images(lay, raises_line, train, recipe):
     trained_on = load_dataset(recipe, lay(*halves(train, "val"))).input
     rule = SplitRule(run=Path("run"))
     gone = "validation folder of the run run is missing or empty in set; restore"

@@ -1,3 +1,5 @@
+"""Lists of images, CSV or plain: columns, paths, contradictions."""
+
 import csv
 import dataclasses
 import os
@@ -106,7 +108,7 @@ def test_an_index_without_a_name_is_no_group(pictures):
     assert dataset.train.groups is None
 
 
-def test_paths_may_have_spaces_and_classes_that_are_numbers_are_sorted_as_numbers(pictures):
+def test_paths_have_spaces_and_numbers_sort_as_numbers(pictures):
     dataset = load(f"b c.jpg 10\n\n{pictures.resolve()}/d.jpg\t2\ne.jpg 0\ne.jpg 0\n", "a.jpg 2\n")
     assert dataset.classes == ("0", "2", "10")
     assert dataset.train.labels.tolist() == [2, 1, 0, 0]  # a line that is given twice counts twice

@@ -1,3 +1,5 @@
+"""Opening a data set: what is rejected before an image is read."""
+
 import dataclasses
 
 import pytest

@@ -1,3 +1,5 @@
+"""File names in one bytes object, which acts as a sequence of texts."""
+
 import tracemalloc
 
 import numpy as np

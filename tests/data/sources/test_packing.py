@@ -1,3 +1,5 @@
+"""Packing a folder into MindRecord shards, also after a kill."""
+
 import io
 import os
 import re

@@ -1,3 +1,5 @@
+"""Packed records give the pixels of their files."""
+
 import dataclasses
 import json
 import os
@@ -75,7 +77,7 @@ def test_a_packed_image_that_cannot_be_decoded_is_named(folder, pack):
     feed.close()
 
 
-def test_packed_data_that_vanishes_or_is_cut_later_says_what_to_do(folder, pack):
+def test_vanished_packed_data_have_a_fix(folder, pack):
     records = pack(folder)
     os.truncate(records.train.files[-1], Path(records.train.files[-1]).stat().st_size // 2)
     named = (

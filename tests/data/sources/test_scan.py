@@ -1,3 +1,5 @@
+"""Bad files are found before training, and skipped or named."""
+
 import os
 import resource
 import tracemalloc
@@ -80,7 +82,7 @@ def test_a_jpeg_cut_anywhere_is_found(make_photograph, encode, tmp_path):
         assert examine(str(file))[1] == "cut or damaged", end
 
 
-def test_error_names_the_files_of_all_splits_together_before_anything_is_computed(zoo, raises_line):
+def test_bad_files_of_all_splits_are_one_error(zoo, raises_line):
     folder = zoo[0]
     (folder / "val" / "bee" / "00 ü.JPEG").write_bytes(b"")
     for decode_all in ("auto", "no"):  # sizes alone show empty files
@@ -238,7 +240,7 @@ def test_without_memory_a_good_file_is_not_called_damaged(ending, options, pytho
     assert lines[0] == "no memory"
 
 
-def test_a_scan_holds_a_window_of_files_however_many_there_are(folder):
+def test_a_scan_holds_few_files_in_memory(folder):
     """What is held beside the result does not grow with the files: the queue of all of them
     would.
     """
@@ -254,7 +256,7 @@ def test_a_scan_holds_a_window_of_files_however_many_there_are(folder):
     assert peaks[1] < peaks[0] + 1_000_000
 
 
-def test_a_sample_is_its_files_bytes_unless_the_file_has_changed(folder):
+def test_a_file_that_changed_is_noticed(folder):
     split = load_dataset(RECIPE, str(folder)).train
     path = folder / "train" / "bee" / "03 ü.JPEG"
     assert split.path(3) == str(path)

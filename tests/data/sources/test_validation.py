@@ -1,3 +1,5 @@
+"""The validation images of a run stay its own when files come and go."""
+
 import dataclasses
 import itertools
 
@@ -25,7 +27,7 @@ def held(files, share=0.2, groups=None, **settings):
     ("count", "share", "expected"),
     [(10, 0.2, 2), (20, 0.13, 3), (2, 0.1, 1), (2, 0.9, 1), (1, 0.5, 0), (1000, 0.001, 1)],
 )
-def test_every_class_gives_its_share_and_keeps_a_picture_to_train(count, share, expected):
+def test_a_split_takes_a_share_of_every_class(count, share, expected):
     labels = listing(count, 100, 0, count).labels
     mask = hold_out(listing(count, 100, 0, count).names, labels, share, 0)
     counts = np.bincount(labels[mask], minlength=4)
@@ -106,7 +108,7 @@ def test_images_of_several_classes_leave_each_class_pictures_to_train():
     assert mask.mean() < 0.35
 
 
-def test_a_class_of_one_picture_trains_and_nothing_else_is_an_error(raises_line):
+def test_a_class_of_one_picture_only_trains(raises_line):
     with raises_line("validation_share: no class in pictures has two images", "add images"):
         split_off(listing(1, 1), 0.2, SplitRule())
 

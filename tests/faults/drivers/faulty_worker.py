@@ -4,8 +4,9 @@ nan-batch: rank RANK's images of update 8 hold a NaN. die-in-save: it is killed 
 checkpoint. die-in-step: it is killed while the others wait for it in an all-reduce.
 error-in-save: no checkpoint can be saved once the launcher was killed. term-in-evaluation: it
 alone gets a SIGTERM while it evaluates. error-in-evaluation: something else than a sample fails
-there. error-in-batch: there is no memory for the images of update 8. The faults are in this file
-alone.
+there. error-in-batch: there is no memory for the images of update 8. error-after-update: this
+worker alone fails after update 8, while the others wait for it in the next one. The faults are in
+this file alone.
 """
 
 import errno
@@ -19,11 +20,13 @@ from resnet_fn.checkpoint import folder as checkpoint
 from resnet_fn.config import cli
 from resnet_fn.data.feed import MemoryFeed
 from resnet_fn.evaluation import scoring
+from resnet_fn.run import loop
 from resnet_fn.train import main
 
 FAULT, RANK, *FLAGS = sys.argv[1:]
 STARTED_BY = os.getppid()
 batch, rename, eval_batches = MemoryFeed.batch, checkpoint.Path.rename, scoring.eval_batches
+log_update = loop.log_update
 
 
 def faulty_batch(self, update):
@@ -60,12 +63,19 @@ def signalled_eval_batches(*arguments):
     return eval_batches(*arguments)
 
 
+def faulty_log_update(run, *arguments):
+    if FAULT == "error-after-update" and run.progress.update == 8:
+        raise OSError(errno.EIO, "Input/output error", "disk")
+    log_update(run, *arguments)
+
+
 # The rank that msrun gives this process; its scheduler runs this file too, with rank 0, and never
 # gets to training.
 if os.environ.get("RANK_ID") == RANK:
     MemoryFeed.batch = faulty_batch
     checkpoint.Path.rename = dying_rename
     scoring.eval_batches = signalled_eval_batches
+    loop.log_update = faulty_log_update
 
 if __name__ == "__main__":
     cli.run("train", main, FLAGS)

@@ -204,9 +204,9 @@ def other_gradients() -> Trace:
 
 def test_gradients_that_differ_alone_request_flipped_ties():
     port, reference = other_gradients(), trace(7)
-    evidence = Evidence(tie_widths=(1e-5, 1e-4))
+    evidence = Evidence(tie_widths=(2.0, 8.0))
     found = verdict(port, reference, NAMES, evidence)
-    assert found.request == Request(tie_width=1e-5)
+    assert found.request == Request(tie_width=2.0)
     wide = {stage: dict.fromkeys(errors, 1e-2) for stage, errors in reference.rounding.items()}
     answered = dataclasses.replace(evidence, earlier=found, flipped=(wide, 3))
     final = verdict(port, reference, NAMES, answered)

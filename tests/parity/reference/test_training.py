@@ -86,6 +86,7 @@ RECIPES = [
     {"optimizer": "adamw", "epsilon": 0.1},
     {"optimizer": "lars", "trust_coefficient": 0.02},
     {"optimizer": "lamb"},
+    {"optimizer": "lion", "beta2": 0.99},
     {"optimizer": "lamb", "beta2": 0.95, "epsilon": 0.1},
 ]
 NAMES = ("scale", "dense.weight", "dense.bias", "norm.weight", "norm.bias")

@@ -12,7 +12,7 @@ from mindspore import nn
 import resnet_fn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from test_own_net import FromScratch
+from test_custom_net import FromScratch
 
 x = np.random.default_rng(0).normal(size=(32, 2, 4, 4)).astype(np.float32)
 pair = x, np.arange(32) % 2

@@ -29,19 +29,19 @@ def check_saveable(net: nn.Cell) -> None:
     Infinity is allowed in Parameters that are not trained and in buffers, as in an attention mask.
     """
     state = saved_state(net)
-    counts = collections.Counter(one.name for one in state)
+    counts = collections.Counter(variable.name for variable in state)
     if twice := [name for name, count in counts.items() if count > 1]:
         fault = f"several Parameters or buffers have the name {few(twice)}"
         raise ValueError(f"net: {fault}; give each its own name")
-    untrained, bad = {one.name for one in untrained_state(net)}, []
-    for one in state:
-        array = one.numpy()
+    untrained, bad = {variable.name for variable in untrained_state(net)}, []
+    for variable in state:
+        array = variable.numpy()
         try:
-            check_dtype(one.name, array.dtype)
+            check_dtype(variable.name, array.dtype)
         except ValueError as error:
             raise ValueError(f"net: {error}") from None
-        if bad_values(array, one.name in untrained).any():
-            bad.append(one.name)
+        if bad_values(array, variable.name in untrained).any():
+            bad.append(variable.name)
     if bad:
         fix = "give finite values (only what is not trained may contain infinity)"
         raise ValueError(f"net: {few(bad)} contains NaN or infinity; {fix}")
@@ -53,10 +53,10 @@ def watch_first_update(
     """Return a function that calls `step`, and checks what the forward pass of `net` changes in the
     first update that is applied.
 
-    This call raises ValueError on all ranks if a Parameter that is not trained, or a buffer, differs
-    between ranks after the update. The call prints a warning on rank 0 if the update changes
-    attributes of cells, which a checkpoint does not contain, or buffers that compiled functions
-    (`compiled`) read as constants.
+    This call raises ValueError on all workers if a Parameter that is not trained, or a buffer,
+    differs between workers after the update. The call prints a warning on rank 0 if the update
+    changes attributes of cells, which a checkpoint does not contain, or buffers that compiled
+    functions (`compiled`) read as constants.
     """
     is_checked = False
 
@@ -66,8 +66,8 @@ def watch_first_update(
             return step(*arguments)
         before, others = _digests(net), _attributes(net)
         result = step(*arguments)
-        # if it is not applied, on all ranks alike, the caller names the sample or the numbers
-        if result.scaler.numpy()[2] or result.report.withheld.numpy():
+        # if it is not applied, on all workers alike, the caller names the sample or the numbers
+        if result.scaler.numpy()[2] or result.report.workers_without_samples.numpy():
             return result
         is_checked, after = True, _digests(net)
         require_alike(
@@ -88,7 +88,7 @@ def watch_first_update(
 def _warn_of_changes(
     net: nn.Cell, changed: Sequence[str], attributes: Sequence[str], compiled: bool
 ) -> None:
-    saved = {one.name for one in saved_state(net)}
+    saved = {variable.name for variable in saved_state(net)}
     buffers = [name for name, _ in net.named_buffers() if name in changed]
     lost = [*attributes, *(name for name in buffers if name not in saved)]
     fix = "make each a Parameter with requires_grad=False"
@@ -110,7 +110,7 @@ def _changed(before: Digests, after: Digests) -> list[str]:
 
 
 def _digests(net: nn.Cell) -> Digests:
-    return {one.name: _digest(one.numpy()) for one in untrained_state(net)}
+    return {variable.name: _digest(variable.numpy()) for variable in untrained_state(net)}
 
 
 def _attributes(net: nn.Cell) -> Digests:

@@ -1,0 +1,25 @@
+"""Compare with the decisions that the port has made where rounding decides."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeVar
+
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.trace.difference import DIFFERS, OK, ROUNDING, TIES, UNDECIDED
+
+Compared = TypeVar("Compared", Stage, Stage | None)
+
+
+def by_either_decision(compare: Callable[[Sides], Compared], sides: Sides) -> Compared:
+    """Return the comparison with the reference or, if only that agrees, with the reference's run in
+    which every tie is decided otherwise.
+    """
+    stage = compare(sides)
+    if stage is None or sides.otherwise is None or stage.verdict not in (UNDECIDED, DIFFERS):
+        return stage
+    other = compare(sides.decided_otherwise)
+    if other is None or other.verdict not in (OK, ROUNDING):
+        return stage
+    tied = [dataclasses.replace(item, why=TIES) for item in other.differences]
+    return dataclasses.replace(other, differences=tied)

@@ -1,0 +1,37 @@
+"""Compare which arrays are trained."""
+
+import dataclasses
+
+from resnet_fn.parity.compare.allowed import EQUAL, within
+from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import Stage, not_in_task
+from resnet_fn.parity.trace.stages import ArrayId
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained(Rule):
+    """Compares which arrays are trained: an optimizer moves them, or at least decays them.
+
+    It does not matter whether an array has a gradient, or has moved in the recorded updates.
+    """
+
+    def stage(self, sides: Sides) -> Stage:
+        """Return the comparison, which fails if only one net trains an array."""
+        port, reference, names = sides.port, sides.reference, sides.names
+        same, apart = [], []
+        for name in names.parameters:
+            sources = names.sources(name)
+            here = name in port.trainable
+            there = any(source in reference.trainable for source in sources)
+            if here == there:
+                same.append(within(EQUAL).compare(ArrayId(name), here, there))
+            elif there:
+                apart.append(f"{name}: frozen in the port, trained in the reference")
+            else:
+                buffer = any(source in reference.buffers for source in sources)
+                kind = "a buffer" if buffer else "frozen"
+                apart.append(f"{name}: trained in the port, {kind} in the reference")
+        if not (same or apart):
+            return not_in_task(self.id, "there are none")
+        return Stage(self.id, same, hints=apart, failed="; ".join(apart))

@@ -1,0 +1,100 @@
+"""Change the gradients of a torch call, but not its result."""
+# ruff: noqa: B023 (each function is called before its loop continues)
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch.nn import functional as F
+
+from resnet_fn.parity.explain.calls import Call, Changes, is_float
+from resnet_fn.parity.explain.sequences import keeps_shape
+
+
+def gradient_changes(c: Call) -> Changes:
+    """Yield the possible changes of a call that change its gradients, but not its result."""
+    if c.name == "set_grad_enabled" and c.args == (False,):
+        yield (
+            "torch.no_grad left out",
+            lambda: c.function(True),
+        )
+    if c.name == "detach" and _has_gradient(c.x):
+        yield (
+            "detach left out, so the gradient passes",
+            lambda: c.x + 0,
+        )
+    yield from _of_parts(c)
+    if not _has_gradient(c.out):
+        return
+    yield from _on_the_other(c)
+    padding = c.bound.get("padding_idx")
+    if c.name == "embedding" and (padding or 0) >= 0:
+        weight = c.bound["weight"]
+        title = f"its padding row {padding} trained"
+        yield (
+            title,
+            lambda: F.embedding(c.x, weight),
+        )
+    if keeps_shape(c) and not c.name.endswith("norm"):
+        title = "the gradient passed through as it is"
+        yield (
+            title,
+            lambda: c.x + (c.out - c.x).detach(),
+        )
+    for place, given in enumerate(c.args):
+        if _has_gradient(given):
+            words = f"no gradient to argument {place + 1} of {c.name}"
+            yield (
+                words,
+                lambda: c.with_argument(place, given.detach()),
+            )
+        elif isinstance(given, list | tuple):
+            yield from _into_parts(c, place, given)
+
+
+def _has_gradient(value: Any) -> bool:
+    return is_float(value) and value.requires_grad
+
+
+def _into_parts(c: Call, place: int, parts: Sequence[Any]) -> Changes:
+    """Yield a change for each part that a call joins: no gradient to this part."""
+    for index, part in enumerate(parts):
+        if _has_gradient(part):
+            others = [*parts]
+            others[index] = part.detach()
+            words = f"no gradient to part {index + 1} of {c.name}"
+            yield (
+                words,
+                lambda: c.with_argument(place, others),
+            )
+
+
+def _of_parts(c: Call) -> Changes:
+    """Yield a change for each part that a call returns: no gradient from this part."""
+    if not isinstance(c.out, tuple):
+        return
+    for index, part in enumerate(c.out):
+        if _has_gradient(part):
+            parts = [*c.out]
+            parts[index] = part.detach()
+            title = f"no gradient from part {index + 1} of {c.name}"
+            yield (
+                title,
+                lambda: tuple(parts),
+            )
+
+
+def _on_the_other(c: Call) -> Changes:
+    """Yield a change for each detached argument: another argument is detached in its place."""
+    for place, original in c.undetached.items():
+        for other, given in enumerate(c.args):
+            if other == place or not _has_gradient(given):
+                continue
+            arguments = [*c.args]
+            arguments[place] = original
+            arguments[other] = given.detach()
+            detached = f"argument {other + 1} of {c.name}"
+            words = f"detach on {detached} for argument {place + 1}"
+            yield (
+                words,
+                lambda: c.function(*arguments, **c.kwargs),
+            )

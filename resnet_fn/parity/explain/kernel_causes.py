@@ -1,0 +1,82 @@
+"""Find causes of a difference in MindSpore's compiler and kernels: the port's own code is right."""
+
+import dataclasses
+from collections.abc import Callable
+
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.verdict import Verdict
+from resnet_fn.parity.trace import stages
+from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
+from resnet_fn.parity.trace.source import PortSource
+from resnet_fn.parity.trace.stages import StageId
+
+# What the compiled step and the compiled evaluation compute.
+_COMPILED = (
+    stages.EVAL_FORWARD,
+    stages.TRAIN_FORWARD,
+    stages.LOSS,
+    stages.GRADIENTS,
+    stages.NORM,
+    stages.CLIPPED,
+    stages.CHANGE,
+    stages.STATISTICS,
+    stages.TRAJECTORY,
+    stages.LAST,
+    stages.AVERAGE,
+)
+
+
+def compiler_causes(
+    result: Verdict, port: PortSource, judged: Callable[[Trace], Verdict]
+) -> list[str]:
+    """Return one line if the first stage that differs agrees when nothing is compiled.
+
+    `judged` returns the verdict of another trace of the port.
+    """
+    stage = _of_kernels(result)
+    if stage is None:
+        return []
+    trace = port.uncompiled()
+    if trace is None or not _agrees_up_to(stage.id, judged(trace)):
+        return []
+    line = "graph mode alone differs: not compiled, this stage agrees (--mode pynative)"
+    faults = [one.words for one in port.kernel_faults() if one.compiled]
+    return ["; ".join([line, *faults])]
+
+
+def possible_faults(result: Verdict, port: PortSource) -> list[str]:
+    """Return one line for each known fault of MindSpore's kernels that may be the cause of the
+    first stage that differs.
+    """
+    if _of_kernels(result) is None:
+        return []
+    faults = port.kernel_faults()
+    return [f"{one.words}, and this net may use it" for one in faults if not one.compiled]
+
+
+def _of_kernels(result: Verdict) -> Stage | None:
+    """Return the first stage that differs, or None if kernels cannot be the cause.
+
+    Layers are recorded one by one and not compiled, so a layer that differs is no such cause.
+    """
+    stage = result.first_computed
+    if stage is None or result.first_layer or _without_update(stage.id) not in _COMPILED:
+        return None
+    return stage
+
+
+def _without_update(stage: StageId) -> StageId:
+    return dataclasses.replace(stage, batch=stages.FIRST, update=0)
+
+
+def _agrees_up_to(last: StageId, result: Verdict) -> bool:
+    """Return whether the stage `last` was compared and is decided, and neither it nor an earlier one
+    differs.
+    """
+    for stage in result.stages:
+        if stage.verdict == DIFFERS:
+            return False
+        if dataclasses.replace(stage.id, update=0) == dataclasses.replace(last, update=0):
+            return bool(stage.differences) and stage.verdict != UNDECIDED
+    return False

@@ -1,0 +1,1 @@
+"""Compare how two sides prepare pictures, labels and samples for a net."""

@@ -1,0 +1,370 @@
+"""Decide whether two sides prepare the same pictures alike: the verdict."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from resnet_fn.config.hints import few, first_line
+from resnet_fn.parity.inputs.causes import Cause, causes_of
+from resnet_fn.parity.inputs.exercised import not_exercised
+from resnet_fn.parity.inputs.fitting import Arrays, Fitter, Preparation
+from resnet_fn.parity.inputs.labels import LabelResult, compare_labels
+from resnet_fn.parity.inputs.layout import Planes, planes_of
+from resnet_fn.parity.inputs.pictures import Picture
+from resnet_fn.parity.inputs.pixels import PixelDifference, difference_of
+from resnet_fn.parity.inputs.reading import Sample
+from resnet_fn.parity.inputs.relation import relation_of
+from resnet_fn.parity.trace.difference import DIFFERS, OK, ROUNDING, UNDECIDED, VERDICTS
+
+SKIPPED = "skipped"
+NOT_READ = "not read"
+
+Read = Mapping[Picture, Sample | str]  # a sample, or why it could not be read
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One row of the comparison."""
+
+    name: str
+    compared: int
+    verdict: str
+    words: str = ""  # what differs, or why nothing is compared
+    worst: PixelDifference | None = None
+    first: str = ""  # the first picture that differs
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureResult:
+    """The comparison of one picture."""
+
+    picture: Picture
+    verdict: str
+    difference: PixelDifference | None = None
+    words: str = ""  # why it is not compared, or what differs beside pixels
+
+
+@dataclasses.dataclass(frozen=True)
+class InputsVerdict:
+    """The result of a comparison of two sides' pictures."""
+
+    stages: Sequence[Stage]
+    pictures: Sequence[PictureResult]
+    causes: Sequence[Cause] = ()
+    settings: Sequence[str] = ()  # differences that the numbers do not show
+    not_exercised: Sequence[str] = ()
+    unread: Sequence[str] = ()  # one line for each picture that a side could not read
+    order: str = ""  # information about the order of samples
+    preparations: Mapping[str, Preparation | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def first_stage(self) -> Stage | None:
+        """The first stage that differs."""
+        return next((one for one in self.stages if one.verdict == DIFFERS), None)
+
+    @property
+    def first_picture(self) -> PictureResult | None:
+        """The first picture whose pixels differ."""
+        return next((one for one in self.pictures if one.verdict == DIFFERS), None)
+
+    @property
+    def undecided(self) -> list[Stage]:
+        """The stages that are undecided."""
+        return [one for one in self.stages if one.verdict == UNDECIDED]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether no stage differs and none is undecided."""
+        return self.first_stage is None and not self.undecided
+
+    @property
+    def code(self) -> int:
+        """The exit code: 1 a difference, 3 undecided, 0 the same."""
+        return 1 if self.first_stage else 3 if self.undecided else 0
+
+
+def compare_pictures(
+    port: Read,
+    reference: Read,
+    made: bool,
+    random: bool = False,
+) -> InputsVerdict:
+    """Compare what both sides made of the same pictures.
+
+    Args:
+        port, reference: samples, or errors, by picture.
+        made: whether the pictures are our twelve, which a side need not read.
+        random: whether a side is random. Then its values are not compared.
+    """
+    reading, unread = _reading(port, reference, made)
+    pairs, others = _pairs(port, reference)
+    labels = _labels(port, reference)
+    stages = [reading, _shapes(pairs, others), _layouts(pairs)]
+    label_stages = [_label_stage(labels)] if labels.verdict else []
+    missing = [*unread] if labels.verdict else [*unread, labels.words]
+    kinds = [*_kinds(pairs), *labels.notes]
+    if random:
+        missing = ["pixels: random, so they are compared in law alone", *missing]
+        return InputsVerdict(
+            stages=[*stages, *label_stages],
+            pictures=[],
+            settings=kinds,
+            not_exercised=missing,
+            unread=unread,
+        )
+    here = {picture: one for picture, (one, _) in pairs.items()}
+    there = {picture: one for picture, (_, one) in pairs.items()}
+    fits, failed = _fitted(here, there)
+    level = next((one.values.level for one in fits if one is not None), None)
+    compared = _pixel_results(pairs, level)
+    try:
+        causes, settings = _causes(fits, pairs, compared)
+        missing = [*not_exercised(fits[1], there), *missing]
+    except Exception as error:  # costs the explanation, never the verdict
+        causes, settings = [], []
+        failed = failed or _failure(error)
+    results = {one.picture: one for one in (*others, *compared.values())}
+    return InputsVerdict(
+        stages=[*stages, _ranges(pairs), _pixels(compared), *label_stages],
+        pictures=[results[one] for one in reference],
+        causes=causes,
+        settings=[*kinds, *settings],
+        not_exercised=[failed, *missing] if failed else missing,
+        unread=unread,
+        preparations={"port": fits[0], "reference": fits[1]},
+    )
+
+
+def _failure(error: Exception) -> str:
+    return f"causes: the search failed ({type(error).__name__}: {first_line(error)})"
+
+
+def _pairs(
+    port: Read, reference: Read
+) -> tuple[dict[Picture, tuple[Planes, Planes]], list[PictureResult]]:
+    """Return the pictures that both sides read, and results for the others."""
+    pairs = {}
+    others = []
+    for picture, there in reference.items():
+        here = port[picture]
+        if isinstance(here, str) or isinstance(there, str):
+            others.append(PictureResult(picture, UNDECIDED, words=NOT_READ))
+            continue
+        planes = planes_of(here.image)
+        other = planes_of(there.image)
+        if planes is None or other is None:
+            shapes = [*here.image.shape], [*there.image.shape]
+            words = f"not a picture: {shapes[0]} in the port, {shapes[1]} in the reference"
+            others.append(PictureResult(picture, UNDECIDED, words=words))
+        else:
+            pairs[picture] = planes, other
+    return pairs, others
+
+
+def _fitted(port: Arrays, reference: Arrays) -> tuple[list[Preparation | None], str]:
+    """Return the preparations, first the port's, and why the search failed."""
+    here, there = Fitter(port), Fitter(reference)
+    try:
+        like = there.fit()
+        return [here.fit(like), like], ""
+    except Exception as error:  # costs the explanation, never the verdict
+        return [None, None], _failure(error)
+
+
+def _reading(
+    port: Read,
+    reference: Read,
+    made: bool,
+) -> tuple[Stage, list[str]]:
+    """Return the stage of reading, and a line for each picture that a side did not read."""
+    lines, doubtful, both = [], [], 0
+    for picture, there in reference.items():
+        errors = {"the port": port[picture], "the reference": there}
+        failed = {side: one for side, one in errors.items() if isinstance(one, str)}
+        both += not failed
+        if failed:
+            who = " and ".join(failed)
+            kind = f" ({picture.words})" if picture.words else ""
+            lines.append(f"not read by {who}: {picture.name}{kind}: {next(iter(failed.values()))}")
+        # twelve pictures are made: a project need not read each kind of file
+        if len(failed) == 1 and (picture.is_plain or not made):
+            doubtful.append(picture.name)
+    words = f"one side alone does not read {few(doubtful)}" if doubtful else ""
+    verdict = UNDECIDED if doubtful or not both else OK
+    return Stage("read", both, verdict, words or ("nothing was read" if not both else "")), lines
+
+
+def _shapes(
+    pairs: Mapping[Picture, tuple[Planes, Planes]], others: Sequence[PictureResult]
+) -> Stage:
+    """Compare heights, widths and numbers of channels."""
+    for picture, (here, there) in pairs.items():
+        if (here.size, here.channels) != (there.size, there.channels):
+            words = f"{_shape(here)} in the port, {_shape(there)} in the reference"
+            return Stage(
+                "shape",
+                len(pairs),
+                DIFFERS,
+                words,
+                first=picture.name,
+            )
+    strange = [f"{one.picture.name}: {one.words}" for one in others if one.words != NOT_READ]
+    verdict = UNDECIDED if strange or not pairs else OK
+    return Stage("shape", len(pairs), verdict, few(strange, 1))
+
+
+def _shape(planes: Planes) -> str:
+    height, width = planes.size
+    return f"{height} × {width} pixels of {planes.channels} channels"
+
+
+def _layouts(pairs: Mapping[Picture, tuple[Planes, Planes]]) -> Stage:
+    for picture, (here, there) in pairs.items():
+        if here.layout != there.layout:
+            words = f"{here.layout} in the port, {there.layout} in the reference"
+            return Stage(
+                "layout",
+                len(pairs),
+                DIFFERS,
+                words,
+                first=picture.name,
+            )
+    return Stage("layout", len(pairs), OK if pairs else SKIPPED)
+
+
+def _kinds(pairs: Mapping[Picture, tuple[Planes, Planes]]) -> list[str]:
+    """Return lines about types and leading axes that differ; values may be equal nevertheless."""
+    lines = []
+    for here, there in pairs.values():
+        if here.dtype != there.dtype:
+            lines.append(f"dtype: {here.dtype} in the port, {there.dtype} in the reference")
+        if here.batched != there.batched:
+            which = "port" if here.batched else "reference"
+            lines.append(f"shape: a leading axis of one sample in the {which} alone")
+    return list(dict.fromkeys(lines))
+
+
+def _ranges(pairs: Mapping[Picture, tuple[Planes, Planes]]) -> Stage:
+    """Compare the ranges of all pictures, roughly: pixels decide."""
+    if not pairs:
+        return Stage("value range", 0, SKIPPED)
+    (low, high), (other_low, other_high) = (
+        _range([one[side] for one in pairs.values()]) for side in (0, 1)
+    )
+    words = f"{low:.4g}..{high:.4g} in the port, {other_low:.4g}..{other_high:.4g} in the reference"
+    span, other = high - low, other_high - other_low
+    apart = max(abs(low - other_low), abs(high - other_high))
+    differs = not (span <= 2 * other and other <= 2 * span and apart <= other / 2)
+    return Stage("value range", len(pairs), DIFFERS if differs else OK, words if differs else "")
+
+
+def _range(planes: Sequence[Planes]) -> tuple[float, float]:
+    lows = [np.min(one.pixels, initial=math.inf, where=np.isfinite(one.pixels)) for one in planes]
+    highs = [np.max(one.pixels, initial=-math.inf, where=np.isfinite(one.pixels)) for one in planes]
+    return float(min(lows)), float(max(highs))
+
+
+def _pixel_results(
+    pairs: Mapping[Picture, tuple[Planes, Planes]], level: np.ndarray | None
+) -> dict[Picture, PictureResult]:
+    low, high = _range([there for _, there in pairs.values()]) if pairs else (0.0, 1.0)
+    results = {}
+    for picture, (here, there) in pairs.items():
+        if here.pixels.shape != there.pixels.shape:
+            words = f"{_shape(here)} in the port, {_shape(there)} in the reference"
+            results[picture] = PictureResult(picture, DIFFERS, words=words)
+            continue
+        fits = level is not None and len(level) == there.channels
+        one = difference_of(here, there, high - low, level if fits else None)
+        results[picture] = PictureResult(picture, one.verdict, one)
+    return results
+
+
+def _pixels(results: Mapping[Picture, PictureResult]) -> Stage:
+    """Return the stage of pixels, whose worst picture is named."""
+    compared = {
+        one.picture.name: one.difference for one in results.values() if one.difference is not None
+    }
+    if not compared:
+        return Stage("pixels", 0, UNDECIDED, "no picture has the same shape on both sides")
+    first, worst = max(
+        compared.items(), key=lambda item: (VERDICTS.index(item[1].verdict), item[1].max_abs)
+    )
+    words = ""
+    if worst.verdict == ROUNDING:
+        count = sum(one.verdict == ROUNDING for one in compared.values())
+        words = f"{count} pictures within rounding to 256 levels, at most {worst.levels:.2g} levels"
+    return Stage(
+        "pixels",
+        len(compared),
+        worst.verdict,
+        words,
+        worst,
+        first,
+    )
+
+
+def _labels(port: Read, reference: Read) -> LabelResult:
+    labels = [
+        {one.name: None if isinstance(read, str) else read.label for one, read in side.items()}
+        for side in (port, reference)
+    ]
+    return compare_labels(*labels)
+
+
+def _label_stage(labels: LabelResult) -> Stage:
+    return Stage(
+        "labels",
+        labels.compared,
+        labels.verdict,
+        labels.words,
+        first=labels.first,
+    )
+
+
+def _causes(
+    fits: Sequence[Preparation | None],
+    pairs: Mapping[Picture, tuple[Planes, Planes]],
+    results: Mapping[Picture, PictureResult],
+) -> tuple[list[Cause], list[str]]:
+    """Return causes of pixels that differ, and settings that differ where pixels do not."""
+    port, reference = fits
+    differing = [one for one in results.values() if one.verdict == DIFFERS]
+    if port is None or reference is None:
+        causes = relation_of([pairs[one.picture] for one in differing]) if differing else []
+        who = "the port" if port is None else "the reference"
+        words = f"{who} prepares plain pictures in no way that is known, so causes are incomplete"
+        if not any(one.is_plain and there.has_texture for one, (_, there) in pairs.items()):
+            words = "no cause is sought, because no plain picture has texture"
+        return causes + ([Cause(words, "")] if differing else []), []
+    causes = causes_of(port, reference)
+    if not differing:
+        return [], [one.words for one in causes]
+    of_all = [one for one in causes if not one.picture]
+    covered = {one.picture for one in causes if one.picture}
+    left = [
+        one.picture
+        for one in differing
+        if not one.picture.is_plain
+        and one.picture.name not in covered
+        and not _is_explained(one, port, reference, of_all)
+    ]
+    if left:
+        names = [f"{one.name} ({one.words})" for one in left]
+        causes.append(Cause(f"no cause found for {few(names)}", ""))
+    elif not causes:
+        causes.append(
+            Cause(f"no cause found for {few([one.picture.name for one in differing])}", "")
+        )
+    return causes, []
+
+
+def _is_explained(
+    result: PictureResult, port: Preparation, reference: Preparation, causes: Sequence[Cause]
+) -> bool:
+    """Return whether causes of all pictures, or of others of its kind, explain this picture."""
+    name = result.picture.name
+    here, there = port.readings.get(name, ""), reference.readings.get(name, "")
+    return bool(here and there and (causes or here != there))

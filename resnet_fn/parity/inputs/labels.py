@@ -1,0 +1,168 @@
+"""Compare the labels that both sides give to the same pictures."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from resnet_fn.config.hints import few
+from resnet_fn.parity.trace.difference import DIFFERS, OK, UNDECIDED
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelResult:
+    """Whether both sides give the same labels."""
+
+    compared: int
+    verdict: str  # "" if no side has labels
+    words: str = ""  # what differs, or what is not compared
+    first: str = ""  # the name of the first picture whose label differs
+    notes: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Label:
+    index: int | None  # of the class; None if the label is not one class
+    form: str
+
+
+def _label_of(array: np.ndarray) -> _Label:
+    """Return the class that a label names: a number, or a vector with one entry for each class."""
+    if array.size == 1:
+        value = float(array.reshape(()))
+        return _Label(int(value) if value.is_integer() else None, "an index")
+    vector = array.ravel()
+    largest = vector.max()
+    single = int((vector == largest).sum()) == 1
+    if not single or not np.isclose(
+        vector.sum(),
+        1,
+        atol=1e-4,
+    ):
+        return _Label(None, f"a vector of {vector.size}")
+    smoothed = " with label smoothing" * bool(largest < 1)
+    return _Label(int(vector.argmax()), f"one-hot of {vector.size} classes{smoothed}")
+
+
+def compare_labels(
+    port: Mapping[str, np.ndarray | None], reference: Mapping[str, np.ndarray | None]
+) -> LabelResult:
+    """Compare labels by the name of a picture, "CLASS/FILE" where a folder is a class."""
+    have = [any(one is not None for one in side.values()) for side in (port, reference)]
+    if not all(have):
+        which = "the port's" if have[0] else "the reference's" if have[1] else "no"
+        return LabelResult(
+            0,
+            "",
+            f"{which} samples have labels" + ", so none is compared",
+        )
+    arrays = {
+        name: (here, there)
+        for name, there in reference.items()
+        if there is not None and (here := port.get(name)) is not None
+    }
+    pairs = {name: (_label_of(here), _label_of(there)) for name, (here, there) in arrays.items()}
+    if not pairs:
+        return LabelResult(
+            0,
+            UNDECIDED,
+            "no picture has a label on both sides",
+        )
+    kinds = {(here.dtype, there.dtype) for here, there in arrays.values()}
+    notes = [
+        f"labels: {here} in the port, {there} in the reference"
+        for here, there in kinds
+        if here != there
+    ]
+    one_here, one_there = next(iter(pairs.values()))
+    words = []
+    if one_here.form != one_there.form:
+        words.append(f"{one_here.form} in the port, {one_there.form} in the reference")
+    if any(None in (here.index, there.index) for here, there in pairs.values()):
+        same = all(_equal(here, there) for here, there in arrays.values())
+        unequal = "vectors that are not of one class differ"
+        words += [] if same else [unequal]
+        return LabelResult(
+            len(pairs),
+            DIFFERS if words else OK,
+            "; ".join(words),
+            "",
+            notes,
+        )
+    indices = {name: (here.index or 0, there.index or 0) for name, (here, there) in pairs.items()}
+    wrong = [name for name, (here, there) in indices.items() if here != there]
+    if wrong:
+        words.append(_mistake(indices))
+    verdict = DIFFERS if words else OK
+    return LabelResult(
+        len(pairs),
+        verdict,
+        "; ".join(words),
+        wrong[0] if wrong else "",
+        notes,
+    )
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and bool(
+        np.allclose(
+            a,
+            b,
+            rtol=1e-5,
+            atol=1e-7,
+        )
+    )
+
+
+def _mistake(indices: Mapping[str, tuple[int, int]]) -> str:
+    """Return what makes the port's classes of pictures differ from the reference's."""
+    offsets = {here - there for here, there in indices.values()}
+    classes = {there for _, there in indices.values()}
+    if len(offsets) == 1 and len(classes) > 1:
+        offset = next(iter(offsets))
+        more = "more" if offset > 0 else "less"
+        return f"an offset: each index is {abs(offset)} {more} in the port"
+    first, (here, there) = next(item for item in indices.items() if item[1][0] != item[1][1])
+    wrong = sum(one != other for one, other in indices.values())
+    one_to_one = (
+        len({*indices.values()}) == len(classes) == len({one for one, _ in indices.values()})
+    )
+    if not one_to_one:
+        count = f"{wrong} of {len(indices)} labels"
+        return f"{count}: {here} in the port, {there} in the reference for {first}"
+    orders = _order(indices, 0), _order(indices, 1)
+    known = f" (classes {orders[0]} in the port, {orders[1]} in the reference)" * all(orders)
+    return f"class order: {first} is {here} in the port, {there} in the reference{known}"
+
+
+def _order(indices: Mapping[str, tuple[int, int]], side: int) -> str:
+    """Return by what a side sorts the names of class folders, or ""."""
+    numbers = {os.path.dirname(name): pair[side] for name, pair in indices.items()}
+    if len(numbers) < 2 or "" in numbers:
+        return ""
+    by_index = sorted(numbers, key=lambda name: numbers[name])
+    keys = {
+        "sorted by letters": lambda name: name,
+        "sorted by numbers in names": _natural,
+        "sorted without regard to case": str.lower,
+        "sorted backward": lambda name: [-ord(letter) for letter in name] + [0],
+    }
+    return next((words for words, key in keys.items() if by_index == sorted(numbers, key=key)), "")
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    parts = re.findall(r"\d+|\D+", name)
+    return [(int(one), "") if one.isdigit() else (1 << 60, one) for one in parts]
+
+
+def words_of_order(port: Sequence[str], reference: Sequence[str]) -> str:
+    """Return whether two data sets give their samples in the same order, as information."""
+    if not port or not reference:
+        return ""
+    length = min(len(port), len(reference))
+    if [*port[:length]] == [*reference[:length]]:
+        return f"order of samples: the first {length} are the same on both sides"
+    here, there = few([*port], 4), few([*reference], 4)
+    return f"order of samples: {here} in the port; {there} in the reference"

@@ -1,0 +1,260 @@
+"""What FILE:FUNCTION may be, and how a sample is read with it."""
+
+import dataclasses
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.config.hints import first_line, kind_of
+from resnet_fn.parity.inputs.pictures import Picture
+
+FORMS = (
+    "a function of a picture's path, a function of a folder that returns a data set, transforms "
+    "(a Compose, or a list of MindSpore's), or a function without arguments that returns one of "
+    "these"
+)
+_FOLDERS = ("folder", "root", "directory", "data_dir", "dataset_dir", "img_dir", "image_dir")
+_PATHS = ("path", "file", "filename", "file_name")
+_IMAGES = ("image", "img", "pixel_values", "data", "input", "inputs", "x")
+_LABELS = ("label", "labels", "target", "class", "y")
+_OPENED = "opened as torchvision's ImageFolder does: Image.open(path).convert('RGB')"
+_BYTES = "given the file's bytes, as MindSpore's ImageFolderDataset does"
+_BY_PATH = "a data set, whose samples are taken for the pictures in the order of their paths"
+MOST_ORDERED = 16  # so many samples show the order of a data set
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """What a side made of one picture."""
+
+    image: np.ndarray
+    label: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One side's way to read pictures."""
+
+    place: str  # FILE:FUNCTION
+    note: str  # how the pictures reach what FILE:FUNCTION is
+    read: Callable[[Picture], Sample]
+    # the names of its first samples in their order, for a data set; empty otherwise
+    order: Sequence[str] = ()
+    makes_samples: bool = True  # False for a data set, which has only its own pictures
+    # whether its samples are only taken for the pictures in the order of their paths
+    is_guessed: bool = False
+
+
+def side_of(
+    value: Any, place: str, flag: str, folder: str, pictures: Sequence[Picture], seed: int
+) -> Side:
+    """Return how a side reads pictures.
+
+    Args:
+        value: what FILE:FUNCTION is.
+        place: FILE:FUNCTION.
+        flag: the flag that names it, for errors.
+        folder: the folder of the pictures.
+        pictures: the pictures that are compared.
+        seed: the seed of a data loader's sampler.
+    """
+    if inspect.isclass(value) or _is_function(value):
+        needed = _needed(value, place, flag)
+        if needed and needed[0] not in _FOLDERS:
+            return Side(place, "", lambda picture: sample_of(value(picture.path)))
+        build: Callable[..., Any] = value
+        made = build(folder) if needed else build()
+        if _is_function(made):
+            return Side(place, "", lambda picture: sample_of(made(picture.path)))
+        value = made
+    if hasattr(value, "dataset") and hasattr(value, "sampler"):  # torch's DataLoader
+        side = _of_dataset(value.dataset, place, pictures)
+        drawn = _drawn(value.sampler, seed)
+        known = [side.order[one] for one in drawn if one < len(side.order)]
+        return dataclasses.replace(side, order=known)
+    if hasattr(value, "create_tuple_iterator"):
+        return _of_pipeline(value, place, pictures, flag)
+    steps = _mindspore_steps(value)
+    if steps:
+        return Side(place, _BYTES, lambda picture: sample_of(_run(steps, picture)))
+    is_indexed = hasattr(value, "__getitem__") and hasattr(value, "__len__")
+    if is_indexed and not isinstance(value, list | tuple | dict | str | np.ndarray):
+        return _of_dataset(value, place, pictures)
+    if callable(value):
+        return Side(place, _OPENED, lambda picture: sample_of(value(_opened(picture))))
+    raise ValueError(f"{flag}: {place} is {kind_of(value)}; give {FORMS}")
+
+
+def _is_function(value: Any) -> bool:
+    """Return whether a value is a function, or an object that is called with a path."""
+    if inspect.isroutine(value) or isinstance(value, functools.partial):
+        return True
+    called = inspect.getattr_static(type(value), "__call__", None)
+    names = [*inspect.signature(called).parameters] if inspect.isfunction(called) else []
+    return len(names) > 1 and names[1] in _PATHS
+
+
+def _needed(
+    function: Any,
+    place: str,
+    flag: str,
+) -> list[str]:
+    """Return the names of the arguments that a function must be given: one or none."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # of a builtin
+        return ["path"]
+    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in free]
+    if len(needed) > 1:
+        names = ", ".join(needed)
+        raise ValueError(f"{flag}: {place} needs {names}; give {FORMS}")
+    return needed
+
+
+def _opened(picture: Picture) -> Any:
+    from PIL import Image
+
+    with Image.open(picture.path) as image:
+        return image.convert("RGB")
+
+
+def _drawn(sampler: Any, seed: int) -> list[int]:
+    """Return the first indices that a torch sampler draws after `torch.manual_seed(seed)`."""
+    import sys
+
+    sys.modules["torch"].manual_seed(seed)
+    return [int(one) for one in itertools.islice(iter(sampler), MOST_ORDERED)]
+
+
+def _of_dataset(
+    dataset: Any,
+    place: str,
+    pictures: Sequence[Picture],
+) -> Side:
+    """Return the side of a torch Dataset, whose `samples` or `imgs` name its files.
+
+    Without these, the samples are the pictures in the order of their paths.
+    """
+    listed = getattr(dataset, "samples", None) or getattr(dataset, "imgs", None)
+    if listed:
+        paths = [str(one[0] if isinstance(one, list | tuple) else one) for one in listed]
+        note = "a data set, whose samples name their files"
+    else:
+        paths = [one.path for one in pictures]
+        note = _BY_PATH
+    places = {path: index for index, path in enumerate(paths)}
+    names = {one.path: one.name for one in pictures}
+
+    def read(picture: Picture) -> Sample:
+        if picture.path not in places or places[picture.path] >= len(dataset):
+            raise LookupError("the data set does not have this file")
+        return sample_of(dataset[places[picture.path]])
+
+    order = [names.get(path, path) for path in paths]
+    return Side(place, note, read, order, makes_samples=False, is_guessed=not listed)
+
+
+def _of_pipeline(
+    dataset: Any,
+    place: str,
+    pictures: Sequence[Picture],
+    flag: str,
+) -> Side:
+    """Return the side of a MindSpore data set, whose samples come in one pass."""
+    rows = dataset.create_tuple_iterator(num_epochs=1, output_numpy=True)
+    samples = [sample_of(row) for row in itertools.islice(rows, len(pictures) + 1)]
+    if len(samples) != len(pictures):
+        count = f"{len(samples)}{' or more' * (len(samples) > len(pictures))}"
+        raise ValueError(
+            f"{flag}: {place} has {count} samples for {len(pictures)} pictures; give a data set "
+            "without batch, repeat and filter, or raise --pictures"
+        )
+    by_path = {one.path: sample for one, sample in zip(pictures, samples, strict=True)}
+    order = [one.name for one in pictures]
+
+    def read(picture: Picture) -> Sample:
+        return by_path[picture.path]
+
+    return Side(place, _BY_PATH, read, order, makes_samples=False, is_guessed=True)
+
+
+def _mindspore_steps(value: Any) -> list[Any]:
+    """Return the steps of MindSpore's transforms, a list or a Compose; empty for anything else."""
+    if _is_mindspores(value) and type(value).__name__ == "Compose":
+        value = value.transforms
+    steps = list(value) if isinstance(value, list | tuple) else [value]
+    return steps if steps and any(map(_is_mindspores, steps)) else []
+
+
+def _is_mindspores(value: Any) -> bool:
+    return any(one.__module__.startswith("mindspore.dataset") for one in type(value).__mro__)
+
+
+def _run(steps: Sequence[Any], picture: Picture) -> Any:
+    """Run MindSpore's transforms one after the other.
+
+    The first gets the file's bytes if it decodes, and the decoded picture otherwise.
+    """
+    decodes = "Decode" in type(steps[0]).__name__
+    value = np.fromfile(picture.path, np.uint8) if decodes else np.asarray(_opened(picture))
+    for step in steps:
+        value = step(value)
+    return value
+
+
+def sample_of(value: Any) -> Sample:
+    """Return the array and the label in what a function returned."""
+    if isinstance(value, Mapping):
+        image = next((value[name] for name in _IMAGES if name in value), None)
+        label = next((value[name] for name in _LABELS if name in value), None)
+        if image is None:
+            names = ", ".join(map(str, value))
+            raise ValueError(f"a dict with {names}; return the array as 'image'")
+        return Sample(as_array(image), None if label is None else as_array(label))
+    if isinstance(value, tuple | list) and value:
+        label = as_array(value[1]) if len(value) > 1 else None
+        return Sample(as_array(value[0]), label)
+    return Sample(as_array(value))
+
+
+def as_array(value: Any) -> np.ndarray:
+    """Return a tensor of PyTorch or MindSpore, an array, a Pillow picture or a number as an array.
+
+    Raises ValueError for anything else.
+    """
+    if hasattr(value, "asnumpy"):
+        array = value.asnumpy()
+    elif hasattr(value, "detach"):
+        detached = value.detach().cpu()
+        is_bfloat16 = str(detached.dtype).endswith("bfloat16")
+        array = (detached.float() if is_bfloat16 else detached).numpy()
+    else:
+        array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"returned {kind_of(value)}; return an array of numbers")
+    return array
+
+
+def read_or_error(side: Side, picture: Picture) -> Sample | str:
+    """Return a sample, or in one line why the side cannot read the picture."""
+    try:
+        sample = side.read(picture)
+    except Exception as error:  # of the user's function
+        return f"{type(error).__name__}: {_telling(error)}"
+    image = sample.image
+    if image.ndim == 0 or not image.size:
+        return f"an array of shape {list(image.shape)} has no pixels"
+    return sample
+
+
+def _telling(error: Exception) -> str:
+    """Return the most useful line of an error's text. MindSpore's begin with headings."""
+    lines = [line.strip(" -") for line in str(error).splitlines()]
+    heads = ("exception thrown from", "dataset pipeline error", "c++ call stack", "python call")
+    content = [one for one in lines if one and not one.lower().startswith(heads)]
+    return content[0] if content else first_line(error)

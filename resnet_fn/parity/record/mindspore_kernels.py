@@ -1,0 +1,107 @@
+"""Elementwise functions whose MindSpore kernels are inaccurate on a CPU, and what that changes.
+
+exp, log, tanh, sigmoid, softplus and elu are up to 4e-5 off in float32. That is not the port's
+fault. A net or a loss runs once more with NumPy's float64 in place of each of these kernels; how far
+its results move is what its kernels are off by.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor, ops
+from mindspore.ops.auto_generate import gen_ops_prim
+
+from resnet_fn.parity.record.mindspore_cell import run_in
+from resnet_fn.parity.trace.difference import relative_error
+
+_Exact = Callable[..., np.ndarray]
+
+_MOST = 1e-3  # with a larger relative error, the kernel computes something else
+
+
+def _softplus(x: np.ndarray, beta: float = 1.0, threshold: float = 20.0) -> np.ndarray:
+    scaled = x * beta
+    return np.where(scaled > threshold, x, np.logaddexp(0.0, scaled) / beta)
+
+
+def _plain_softplus(x: np.ndarray) -> np.ndarray:
+    return np.logaddexp(0.0, x)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0.0, -x))
+
+
+def _elu(x: np.ndarray, alpha: float = 1.0) -> np.ndarray:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0.0)))
+
+
+_FUNCTIONS: dict[str, _Exact] = {"exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": _sigmoid}
+
+# classes of operations → their functions; the `alpha` of elu is an attribute of the operation
+_OPERATIONS: dict[str, _Exact] = {
+    "Exp": np.exp,
+    "Log": np.log,
+    "Tanh": np.tanh,
+    "Sigmoid": _sigmoid,
+    "Softplus": _plain_softplus,
+    "SoftplusExt": _softplus,
+    "Elu": _elu,
+    "EluExt": _elu,
+}
+
+
+@contextlib.contextmanager
+def exact_kernels() -> Iterator[Callable[[], int]]:
+    """Compute these functions in float64 by NumPy inside a `with` block, uncompiled.
+
+    Yields a function that counts the calls so far. There is no gradient.
+    """
+    count = 0
+
+    def call(exact: _Exact, result: Tensor, x: Any, *further: Any) -> Tensor:
+        nonlocal count
+        count += 1
+        array = x.numpy()
+        with np.errstate(all="ignore"):  # log(0) is −inf in the kernel, too
+            exactly = exact(array.astype(np.float64), *further).astype(array.dtype)
+        close = relative_error(result.numpy(), exactly) <= _MOST
+        return Tensor(exactly) if close else result
+
+    def of_operation(exact: _Exact, kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def replaced(operation: Any, x: Any, *further: Any) -> Tensor:
+            given = (operation.alpha,) if exact is _elu else further
+            return call(exact, kernel(operation, x, *further), x, *given)
+
+        return replaced
+
+    def of_tensor(exact: _Exact, kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda x: call(exact, kernel(x), x)
+
+    with contextlib.ExitStack() as changes:
+        changes.enter_context(run_in("pynative"))
+        for name, exact in _OPERATIONS.items():
+            kind = getattr(gen_ops_prim, name, None) or getattr(ops, name, None)
+            if kind is not None:  # an older MindSpore lacks some
+                changes.enter_context(
+                    _attribute(kind, "__call__", of_operation(exact, kind.__call__))
+                )
+        for name, exact in _FUNCTIONS.items():
+            changes.enter_context(_attribute(Tensor, name, of_tensor(exact, getattr(Tensor, name))))
+        yield lambda: count
+
+
+@contextlib.contextmanager
+def _attribute(owner: type, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute of a class inside a `with` block."""
+    own = vars(owner).get(name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)

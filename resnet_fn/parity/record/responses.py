@@ -1,0 +1,93 @@
+"""Measure dropout that a layer applies by a function, from the layer's outputs."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from resnet_fn.parity.record.masks_of_runs import MeasuredMask
+from resnet_fn.parity.trace.difference import FITS, norm
+
+
+def measured_branch(
+    outputs: Sequence[np.ndarray], x: np.ndarray | None, y: np.ndarray
+) -> MeasuredMask | None:
+    """Return the mask of stochastic depth, or None.
+
+    Stochastic depth multiplies what the layer adds to its input `x` by one number for each sample,
+    or for all: 0 or a factor. `y` is the output without dropout.
+    """
+    if x is None or x.ndim < 2:
+        return None
+    if x.shape != y.shape:
+        return None
+    rows = []
+    for output in outputs:
+        factors = _factors(output, x, y)
+        if factors is None:
+            return None
+        rows.append(factors)
+    every = np.stack(rows)
+    largest = np.abs(every).max()
+    smallest = FITS * largest
+    is_kept = np.abs(every) > smallest
+    kept = every[is_kept]
+    if not 0 < kept.size < every.size:
+        return None
+    if np.ptp(kept) > smallest:
+        return None
+    dropped = 1 - kept.size / every.size
+    first = is_kept[:, :1]
+    samples = len(x) if (is_kept != first).any() else 1
+    draws = samples * len(every)
+    others = (1,) * (x.ndim - 1)
+    return MeasuredMask(
+        dropped,
+        float(kept.mean()),
+        (samples, *others),
+        draws,
+    )
+
+
+def _factors(output: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+    """Return the factor of each sample, or None if what the layer adds is changed otherwise."""
+    if output.shape != y.shape:
+        return None
+    flat = (len(x), -1)
+    added = np.reshape(y - x, flat)
+    exact = np.subtract(output, x, dtype=np.float64)
+    change = np.reshape(exact, flat)
+    sizes = np.sum(added * added, axis=1)
+    if not sizes.all():
+        return None
+    products = np.sum(change * added, axis=1)
+    factors: np.ndarray = products / sizes
+    left = change - factors[:, None] * added
+    largest = max(norm(change), norm(added))
+    return factors if norm(left) <= FITS * largest else None
+
+
+def response_of(outputs: Sequence[np.ndarray], y: np.ndarray) -> tuple[tuple[float, float], ...]:
+    """Return two numbers that differ between distributions of outputs, and their standard errors.
+
+    They are the part of the output without dropout, `y`, in the outputs, and the size of their
+    change from it. Both depend neither on the layout of axes nor on which elements are dropped.
+    """
+    whole = norm(y) ** 2
+    if not whole or any(output.shape != y.shape for output in outputs):
+        return ()
+    parts, changes = [], []
+    for output in outputs:
+        product = float(np.vdot(output, y))
+        change = norm(output - y) ** 2
+        parts.append(product / whole)
+        changes.append(change / whole)
+    return _with_error(parts), _with_error(changes)
+
+
+def _with_error(numbers: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of numbers and its standard error."""
+    mean = float(np.mean(numbers))
+    deviation = float(np.std(numbers, ddof=1))
+    root = math.sqrt(len(numbers))
+    return mean, deviation / root

@@ -1,0 +1,152 @@
+"""Copy a torch module together with the functions that it calls, such as hooks."""
+
+import copy
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import partial
+from random import Random
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+# Objects of these packages have no functions of the user's in their attributes.
+_FOREIGN = {*sys.stdlib_module_names, "torch", "numpy"}
+
+
+def copied(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy of a module.
+
+    Tensors that are computed from parameters are copied as plain tensors. A function that refers to
+    a layer or a dict of the module, as a hook does that stores an output, refers to the copy's.
+    """
+    values = list(_values(module))
+    tensors = [one for one in values if isinstance(one, torch.Tensor)]
+    memo: dict[int, Any] = {
+        id(one): one.detach().clone()
+        for one in tensors
+        # in float64, a mode widens a parameter first, so that it seems to be computed
+        if not (isinstance(one, torch.nn.Parameter) or one.is_leaf)
+    }
+    # The copy shares the layers' random generators, so that each call draws other numbers
+    # (`is_random`).
+    kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
+    memo |= {id(one): one for one in values if isinstance(one, kinds)}
+    functions = [one for one in values if isinstance(one, FunctionType) and _refers(one)]
+    memo |= {id(one): _unbound(one) for one in functions}
+    result: torch.nn.Module = copy.deepcopy(module, memo)
+    for function in functions:
+        _bind(memo[id(function)], function, memo)
+    _copy_gradient_hooks(module, result, memo)
+    return result
+
+
+def _values(module: torch.nn.Module) -> Iterator[Any]:
+    """Yield what the attributes of a module and of its layers hold, at any depth."""
+    seen: dict[int, Any] = {}  # keeps what is made on the way, such as a method, alive
+    waiting: list[Any] = [module]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        yield value
+        waiting += _inside(value)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, list | tuple | set | deque):
+        return value
+    if isinstance(value, MethodType):
+        return value.__self__, value.__func__
+    if isinstance(value, partial):
+        return value.func, *value.args, *value.keywords.values()
+    if isinstance(value, FunctionType):
+        return _held(value)
+    if isinstance(value, torch.Tensor):
+        return (value._backward_hooks or {}).values()
+    package = type(value).__module__.partition(".")[0]
+    if isinstance(value, type | ModuleType) or not hasattr(value, "__dict__"):
+        return ()
+    if package in _FOREIGN and not isinstance(value, torch.nn.Module):
+        return ()
+    return vars(value).values()
+
+
+def _held(function: FunctionType) -> list[Any]:
+    """Return what a function refers to beside its globals."""
+    if function.__module__.partition(".")[0] in _FOREIGN:
+        return []
+    cells = [cell.cell_contents for cell in function.__closure__ or () if not _is_empty(cell)]
+    return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
+def _is_empty(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return True
+    return False
+
+
+def _refers(function: FunctionType, seen: frozenset[int] = frozenset()) -> bool:
+    """Return whether a function refers to what a copy must have of its own.
+
+    `seen` has the ids of functions that are known not to.
+    """
+    seen |= {id(function)}
+
+    def changes(value: Any) -> bool:
+        if isinstance(value, FunctionType):
+            return id(value) not in seen and _refers(value, seen)
+        if isinstance(value, tuple):
+            return any(map(changes, value))
+        if isinstance(value, list | dict | set | deque | MethodType | partial):
+            return True
+        return hasattr(value, "__dict__") and not isinstance(value, type | ModuleType)
+
+    return any(map(changes, _held(function)))
+
+
+def _unbound(function: FunctionType) -> FunctionType:
+    """Return a copy of a function with empty cells."""
+    cells = tuple(CellType() for _ in function.__closure__ or ())
+    code, names = function.__code__, function.__globals__
+    result = FunctionType(code, names, function.__name__, None, cells)
+    result.__dict__.update(function.__dict__)
+    result.__qualname__, result.__module__ = function.__qualname__, function.__module__
+    return result
+
+
+def _bind(result: FunctionType, function: FunctionType, memo: dict[int, Any]) -> None:
+    """Let a copied function refer to copies of what the function refers to."""
+
+    def copy_of(value: Any) -> Any:
+        try:
+            return copy.deepcopy(value, memo)
+        except Exception:  # what cannot be copied, such as an open file, is shared
+            return value
+
+    pairs = zip(result.__closure__ or (), function.__closure__ or (), strict=True)
+    for cell, original in pairs:
+        if not _is_empty(original):
+            cell.cell_contents = copy_of(original.cell_contents)
+    if function.__defaults__:
+        result.__defaults__ = tuple(map(copy_of, function.__defaults__))
+    if function.__kwdefaults__:
+        named = function.__kwdefaults__.items()
+        result.__kwdefaults__ = {name: copy_of(value) for name, value in named}
+
+
+def _copy_gradient_hooks(
+    module: torch.nn.Module, result: torch.nn.Module, memo: dict[int, Any]
+) -> None:
+    """Register the hooks of parameters, which copies of parameters lack."""
+    for one, other in zip(module.parameters(), result.parameters(), strict=True):
+        for hook in (one._backward_hooks or {}).values():
+            if other.requires_grad:
+                other.register_hook(copy.deepcopy(hook, memo))

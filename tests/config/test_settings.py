@@ -1,0 +1,81 @@
+"""Laws of `Draft.resolve`, which merges a recipe, a recipe file and flags; and the list of flags."""
+
+import dataclasses
+
+import pytest
+
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings import draft_of
+from resnet_fn.recipes import RECIPES
+
+FIELDS = [field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)]
+# A maintainer decides on each new flag: a person who trains must need it to decide something that
+# no flag of this list decides, and its name stays from then on.
+FLAGS = """
+accumulate allow_other_data batch_size beta2 check_files checkpoint_every class_weights clip_norm
+color_jitter crop_padding crop_scale cutmix data_dir data_threads dataset decay_all device
+drop_path dropout ema ema_every ema_start ema_warmup epochs epsilon erasing eval_batch_size
+eval_every eval_resize eval_size fast_math feed flip freeze group_by head_lr_factor image_size
+initialisation interpolation keep_every keep_last label_smoothing label_threshold layer_decay
+learning_rate log_every loss loss_scale loss_scale_interval max_rotation max_shift max_skips
+max_zoom mean milestone_factor milestones min_learning_rate mix_off_epochs mix_switch mixup mode
+model momentum monitor multi_label name nesterov norm norms_every on_bad_sample optimizer out_dir
+patience policy policy_magnitude policy_noise policy_ops precision progress repeats reset_head
+resume sampling schedule seed smoothing_over split_seed std stem sync_batchnorm
+synthetic_classes synthetic_samples threads train_list train_only trust_coefficient val_list
+validation_share warmup_epochs weight_decay weights which zero_init_residual
+"""
+
+
+def values(draft):
+    return {name: value.value for name, value in draft.values.items()}
+
+
+def another(field):
+    """A value of a setting that is not its default, and that its own bounds allow."""
+    default, choices = field.default, field.metadata["choices"]
+    if choices:
+        return next(choice for choice in choices if choice not in (default, "own"))
+    if isinstance(default, tuple):
+        return (0.5,)
+    if isinstance(default, str):
+        return "x"
+    if isinstance(default, float):
+        return default / 2 or 0.25
+    return not default if isinstance(default, bool) else default + 1
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_without_flags_a_recipe_stays_as_it_is(name):
+    base = draft_of(RECIPES[name], RunOptions())
+    assert base.resolve({}) == base
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_flags_have_an_effect_or_are_errors(name):
+    base = draft_of(RECIPES[name], RunOptions())
+    for field in FIELDS:
+        given = {field.name: another(field)}
+        merged = base.resolve(given)
+        assert values(merged)[field.name] == given[field.name]
+        if not merged.faults:
+            again = draft_of(merged.make(Recipe), merged.make(RunOptions)).resolve(given)
+            assert (values(again), again.notes, again.faults) == (values(merged), (), ())
+
+
+def test_an_optimizer_brings_its_defaults_unless_others_are_chosen():
+    base = draft_of(RECIPES["digits"], RunOptions())
+    for given, beta2 in (
+        ({"optimizer": "lion"}, 0.99),
+        ({"optimizer": "lion", "beta2": 0.999}, 0.999),
+        ({"optimizer": "adamw"}, 0.999),
+    ):
+        merged = base.resolve(given)
+        assert (values(merged)["beta2"], merged.faults) == (beta2, ())
+    stored = draft_of(Recipe(optimizer="lion", beta2=0.95), RunOptions())._replace(resumes=True)
+    assert values(stored.resolve({"optimizer": "lion"}))["beta2"] == 0.95
+
+
+def test_flags_are_those_of_the_list():
+    assert sorted(field.name for field in FIELDS) == FLAGS.split()

@@ -1,0 +1,166 @@
+"""Changes: what updates move is compared by its change, on traces made by hand."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.compare.rules import compare_stages
+from resnet_fn.parity.compare.sides import sides_of
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.verdict import verdict
+from resnet_fn.parity.pair.name_map import NameMap, whole_array
+from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.show.titles import title_of_stage
+from resnet_fn.parity.trace.data import Run, Trace
+from resnet_fn.parity.trace.tree import Arrays
+
+ARRAYS = ("net.w", "net.b", "teacher")
+NAMES = NameMap("names", {name: whole_array(name) for name in ARRAYS}, {}, ())
+START = {
+    "net.w": np.linspace(0.1, 1, 64).astype(np.float32),
+    "net.b": np.linspace(-1, -0.1, 64).astype(np.float32),
+    "teacher": np.linspace(0.5, 0.6, 64).astype(np.float32),
+}
+BATCHES = [(np.zeros((2, 3), np.float32), np.zeros(2, np.int32))] * 3
+
+
+def moved(change: float, after: int, **others: Any) -> Arrays:
+    """The arrays after some updates, each of which subtracts `change` from all but the teacher."""
+    given = {"net.w": change, "net.b": change, "teacher": 0.0, **others}
+    return {name: START[name] - np.float32(given[name] * after) for name in ARRAYS}
+
+
+def run(after: list[Arrays], **fields: Any) -> Run:
+    ones = {name: np.ones(64, np.float32) for name in ("net.w", "net.b")}
+    values: dict[str, Any] = {"gradients": ones, "clipped": ones, "losses": [1.0] * 3} | fields
+    return Run({"logits": np.ones(2)}, START, [0.1] * 3, after, norms=[1.0] * 3, **values)
+
+
+def trace(after: list[Arrays], optimizer: str = "sgd", **fields: Any) -> Trace:
+    recipe = Recipe(optimizer=optimizer, nesterov=False, clip_norm=0.0)
+    trained = {"trainable": ["net.w", "net.b"]}
+    of_trace = {one.name for one in dataclasses.fields(Trace)}
+    own = {name: value for name, value in fields.items() if name in of_trace}
+    rest = {name: value for name, value in fields.items() if name not in of_trace}
+    made = run(after, train_outputs=[{"logits": np.ones(2)}] * 3, **rest)
+    layers: dict[str, Any] = {"eval": [], "train": []}
+    return Trace("PyTorch", plan_of(recipe, BATCHES), START, layers, made, **{**trained, **own})
+
+
+def stages(port: Trace, reference: Trace) -> dict[str, Stage]:
+    sides = sides_of(port, reference, NAMES, {}, ARRAYS)
+    return {title_of_stage(stage): stage for stage in compare_stages(sides)}
+
+
+def three(change: float, **others: Any) -> list[Arrays]:
+    return [moved(change, update, **others) for update in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("change", [1e-2, 1e-5])
+def test_a_step_that_stops_after_update_1_differs(change):
+    port = [moved(change, 1)] * 3
+    found = stages(trace(port), trace(three(change)))
+    assert found["change by update 1"].verdict == "ok"
+    assert found["weights after update 3"].verdict == "DIFFERS"
+    assert stages(trace(three(change)), trace(three(change)))["weights after update 3"].verdict == (
+        "ok"
+    )
+
+
+@pytest.mark.parametrize("change", [2e-6, 1e-3])
+def test_a_frozen_array_that_only_one_side_moves_differs(change):
+    still, moving = trace(three(1e-3)), trace(three(1e-3, teacher=change))
+    for sides in ((still, moving), (moving, still)):
+        stage = stages(*sides)["weights after update 3"]
+        assert (stage.verdict, stage.first and stage.first.name) == ("DIFFERS", "teacher")
+    stage = stages(moving, trace(three(1e-3, teacher=2 * change)))["weights after update 3"]
+    assert stage.verdict == "DIFFERS"  # another momentum
+    assert stages(moving, moving)["weights after update 3"].verdict == "ok"
+
+
+def test_a_change_below_float32_is_not_exercised():
+    result = verdict(trace(three(1e-8)), trace(three(1e-8)), NAMES)
+    by_title = {title_of_stage(stage): stage for stage in result.stages}
+    assert by_title["weights after update 3"].too_small == ["net.w", "net.b"]
+    assert "rate too small to see the change of net.w, net.b" in result.coverage.not_exercised
+
+
+@pytest.mark.parametrize(("part", "agrees"), [(0, True), (1e-7, True), (1e-5, False)])
+def test_a_gradient_that_is_none_must_be_tiny(part, agrees):
+    w = np.ones(64, np.float32)
+    of_port = {"net.w": w, "net.b": part * w}
+    of_reference = {"net.w": w, "net.b": 0 * w}
+    port = trace(three(1e-3, **{"net.b": 0.0}), gradients=of_port, clipped=of_port)
+    reference = trace(
+        three(1e-3, **{"net.b": 0.0}),
+        gradients=of_reference,
+        clipped=of_reference,
+        no_gradient=["net.b"],
+    )
+    stage = stages(port, reference)["gradients"]
+    assert (stage.verdict == "ok") is agrees
+    assert bool(stage.hints) is not agrees
+
+
+@pytest.mark.parametrize(("change", "agrees"), [(-1e-3, True), (1e-3, False), (0.0, True)])
+def test_without_a_gradient_only_decay_may_move_a_weight(change, agrees):
+    """`net.b` is negative: adding to it decays it, subtracting from it does not."""
+    w = np.ones(64, np.float32)
+    for gradient in (0.0, 1e-8):  # Adam moves a weight as far for a tiny gradient
+        of_port = {"net.w": w, "net.b": gradient * w}
+        of_reference = {"net.w": w, "net.b": 0 * w}
+        port = trace(three(1e-3, **{"net.b": change}), "adam", gradients=of_port, clipped=of_port)
+        reference = trace(
+            three(1e-3, **{"net.b": 0.0}),
+            "adam",
+            gradients=of_reference,
+            clipped=of_reference,
+            no_gradient=["net.b"],
+        )
+        found = stages(port, reference)
+        right = agrees and not (gradient and change)
+        for title in ("change by update 1", "weights after update 3"):
+            assert (found[title].verdict == "ok") is right, (title, gradient)
+
+
+def test_an_average_that_never_moves_differs():
+    """A decay of 0.9999 moves the average by 1e-6 in three updates."""
+    average = moved(1e-6, 1)
+    reference = trace(three(1e-3), average=average)
+    still = trace(three(1e-3), average=START)
+    title = "averaged weights after the last update"
+    assert stages(still, reference)[title].verdict == "DIFFERS"
+    assert stages(reference, reference)[title].verdict == "ok"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_counter_is_compared_exactly(count):
+    def counting(by: int) -> Trace:
+        states = [{**state, "teacher": np.array(by * k)} for k, state in enumerate(three(1e-3), 1)]
+        one = trace(states)
+        one.run.start = {**START, "teacher": np.array(0)}
+        return one
+
+    stage = stages(counting(count), counting(1))["weights after update 3"]
+    assert stage.verdict == ("ok" if count == 1 else "DIFFERS")
+
+
+@pytest.mark.parametrize(
+    ("port", "reference", "buffers", "words"),
+    [
+        (["net.w", "teacher"], ["net.w"], {"teacher": True}, "in the port, a buffer in"),
+        (["net.w", "teacher"], ["net.w"], {"teacher": False}, "in the port, a buffer in"),
+        (["net.w", "teacher"], ["net.w"], {}, "trained in the port, frozen in the reference"),
+        (["net.w"], ["net.w", "teacher"], {}, "frozen in the port, trained in the reference"),
+    ],
+)
+def test_an_array_that_one_side_trains_is_named_unmoved(port, reference, buffers, words):
+    sides = trace([], trainable=port), trace([], trainable=reference, buffers=buffers)
+    stage = stages(*sides)["trained arrays"]
+    assert stage.verdict == "DIFFERS"
+    assert [line.partition(":")[0] for line in stage.hints] == ["teacher"]
+    assert words in stage.hints[0]
+    assert stages(sides[0], sides[0])["trained arrays"].verdict == "ok"

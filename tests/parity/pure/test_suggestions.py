@@ -1,0 +1,92 @@
+"""Arrays without a counterpart: the entries for --map that fit, ready to be copied."""
+
+import json
+
+from resnet_fn.parity.pair.map_file import made_of
+from resnet_fn.parity.pair.matching import Outline, match
+
+
+def suggested(port, reference):
+    """What stays unpaired, the entries that are suggested, and the lines after them."""
+    names = match(Outline(port), Outline(reference))
+    entries, others = {}, []
+    for line in names.advice:
+        if line.startswith("{"):
+            entries = json.loads(line)
+        else:
+            others.append(line)
+    return names, entries, others
+
+
+def pairs_with(port, reference, entries):
+    corrections = {name: made_of(entry) for name, entry in entries.items()}
+    return match(Outline(port), Outline(reference), corrections)
+
+
+HEAD = {"head.weight": (3, 4), "head.bias": (3,)}
+
+
+def test_rows_of_a_joint_array_are_suggested_for_parts():
+    port = {f"attn.{part}.weight": (4, 4) for part in ("alpha", "beta", "delta")} | HEAD
+    reference = {"attn.joint.weight": (12, 4, 1, 1)} | HEAD
+    names, entries, (first, *_) = suggested(port, reference)
+    assert names.problems
+    assert entries == {
+        f"attn.{part}.weight": {"from": "attn.joint.weight", "rows": rows}
+        for part, rows in (("alpha", [0, 4]), ("beta", [4, 8]), ("delta", [8, 12]))
+    }
+    assert "--map" in first
+    assert "all arrays" in first
+    assert not pairs_with(port, reference, entries).problems
+
+
+def test_q_k_and_v_are_cut_in_this_order():
+    port = {f"a.to_{part}.weight": (4, 4) for part in "vqk"} | HEAD
+    _, entries, _ = suggested(port, {"a.mixed.weight": (12, 4)} | HEAD)
+    assert {name: entry["rows"] for name, entry in entries.items()} == {
+        "a.to_q.weight": [0, 4],
+        "a.to_k.weight": [4, 8],
+        "a.to_v.weight": [8, 12],
+    }
+
+
+def test_parts_of_different_size_are_joined_where_they_add_up():
+    port = {"attn.all.weight": (8, 4), "attn.all.bias": (8,)} | HEAD
+    reference = {"attn.first.weight": (6, 4), "attn.first.bias": (6,)}
+    reference |= {"attn.second.weight": (2, 4), "attn.second.bias": (2,)} | HEAD
+    _, entries, _ = suggested(port, reference)
+    assert entries == {
+        f"attn.all.{leaf}": {"from": [f"attn.first.{leaf}", f"attn.second.{leaf}"]}
+        for leaf in ("weight", "bias")
+    }
+    assert not pairs_with(port, reference, entries).problems
+
+
+def test_parts_that_do_not_add_up_are_not_joined():
+    port = {"attn.all.weight": (9, 4)} | HEAD
+    reference = {"attn.first.weight": (6, 4), "attn.second.weight": (2, 4)} | HEAD
+    _, entries, others = suggested(port, reference)
+    assert entries == {"attn.all.weight": None}
+    assert any("attn.first.weight" in line for line in others)
+
+
+def test_null_is_suggested_for_a_constant():
+    port = {"strides": (3,)} | HEAD
+    names, entries, (line,) = suggested(port, HEAD)
+    assert any("strides" in line for line in names.problems)
+    assert entries == {"strides": None}
+    assert "null" in line
+    assert not pairs_with(port, HEAD, entries).problems
+
+
+def test_all_arrays_of_one_shape_are_named():
+    port = {"x.scale": (5,)} | HEAD
+    reference = {"y.gain": (5,), "z.gain": (5,)} | HEAD
+    _, entries, others = suggested(port, reference)
+    assert entries == {"x.scale": "y.gain"}
+    assert any("y.gain, z.gain" in line for line in others)
+    assert any("no array that fits" in line and "z.gain" in line for line in others)
+
+
+def test_nothing_is_suggested_where_all_arrays_fit():
+    assert match(Outline(HEAD), Outline(HEAD)).advice == ()

@@ -1,0 +1,250 @@
+"""What decides nothing is undecided or counted, never absent; integers are compared by value."""
+
+import dataclasses
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pure.test_verdict import NAMES, trace
+from resnet_fn.parity.compare.allowed import exactly
+from resnet_fn.parity.compare.notes import first_found
+from resnet_fn.parity.compare.other_runs import OtherRuns
+from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
+from resnet_fn.parity.compare.verdict import verdict
+from resnet_fn.parity.show.table import findings
+from resnet_fn.parity.trace.difference import UNDECIDED, difference, relative_error
+from resnet_fn.parity.trace.returned import as_complex, as_real, named_outputs, unread, with_leaves
+from resnet_fn.parity.trace.stages import (
+    CHANGED_BUFFERS,
+    EVAL_FORWARD,
+    EVERY_LATER,
+    GRADIENTS,
+    LAST,
+    LOSS,
+    TRAJECTORY,
+    StageId,
+)
+
+LATER_GRADIENTS = dataclasses.replace(GRADIENTS, batch=EVERY_LATER)
+
+
+def stage_of(found, stage: StageId) -> Stage:
+    return next(one for one in found.stages if dataclasses.replace(one.id, update=0) == stage)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("rounding", [1e-6, 1.0, math.inf])
+def test_nan_on_one_side_alone_differs(value, rounding):
+    port, reference = trace(7), trace(7)
+    port.run.later[0].gradients["head.bias"][0] = value
+    reference.rounding[dataclasses.replace(GRADIENTS, batch=2)]["head.bias"] = rounding
+    port.run.last_outputs["logits"][0, 0] = value
+    reference.rounding[CHANGED_BUFFERS]["logits"] = rounding
+    found = verdict(port, reference, NAMES)
+    assert stage_of(found, LATER_GRADIENTS).verdict == "DIFFERS"
+    assert stage_of(found, CHANGED_BUFFERS).verdict == "DIFFERS"
+
+
+def test_an_undecided_array_is_counted():
+    port, reference = trace(7), trace(7)
+    port.run.later[0].gradients["head.bias"] *= 1.1
+    reference.rounding[dataclasses.replace(GRADIENTS, batch=2)]["head.bias"] = 0.5
+    found = verdict(port, reference, NAMES)
+    undecided, every = found.counts
+    assert found.agrees
+    assert undecided == 1
+    assert every > 80
+    assert f"; 1 of {every} arrays undecided" in findings(found)[0]
+    assert stage_of(found, LATER_GRADIENTS).note.startswith("without 1 array that has")
+
+
+def test_an_undecided_layer_does_not_count_as_compared():
+    port, reference = trace(7), trace(7)
+    assert verdict(port, reference, NAMES).coverage.facts["layers compared"] == 1
+    for mode, layers in port.layers.items():
+        port.layers[mode] = [dataclasses.replace(one, output=1.1 * one.output) for one in layers]
+        for layer in reference.layers[mode]:
+            layer.output_rounding = 0.5
+    found = verdict(port, reference, NAMES)
+    assert {one.output.verdict for one in found.layers} == {"undecided"}
+    assert found.coverage.facts["layers compared"] == 0
+
+
+def test_a_search_that_fails_does_not_hide_a_cause():
+    def fails() -> list[str]:
+        raise ValueError("no")
+
+    (cause, error) = first_found(fails, list, lambda: ["a cause"], fails)
+    assert cause == "a cause"
+    assert "failed (ValueError: no)" in error
+    assert first_found(list) == []
+
+
+def test_a_stage_without_a_decided_array_is_undecided():
+    port, reference = trace(7), trace(7)
+    port.run.last_outputs["logits"] *= 1.1
+    reference.rounding[CHANGED_BUFFERS]["logits"] = 0.5
+    found = verdict(port, reference, NAMES)
+    assert [one.id for one in found.undecided] == [CHANGED_BUFFERS]
+    assert "a relative rounding error of 0.5" in findings(found)[1]
+
+
+def test_an_undecided_layer_makes_no_stage_undecided():
+    port, reference = trace(7), trace(7)
+    for mode in ("eval", "train"):
+        layer = reference.layers[mode][0]
+        moved = dataclasses.replace(layer, output=layer.output * 1.1)
+        port.layers[mode] = [moved]
+        reference.layers[mode] = [dataclasses.replace(layer, output_rounding=0.5)]
+    found = verdict(port, reference, NAMES)
+    assert found.agrees
+    assert found.counts[0] == 2
+    assert {one.verdict for one in found.stages if one.id.name == "layers"} == {"skipped"}
+
+
+def test_a_stage_without_numbers_has_a_reason():
+    verdicts = {one: Stage(LOSS, absent=one).verdict for one in Absent}
+    assert verdicts == {
+        Absent.NOT_IN_TASK: "skipped",
+        Absent.TOO_SHORT: "skipped",
+        Absent.CHAOTIC: "skipped",
+        Absent.NOT_READ: "undecided",
+    }
+    assert Stage(LOSS).verdict == "undecided"  # a rule that forgets the reason does not agree
+    assert not_in_task(LOSS, "not asked for").verdict == "skipped"
+
+
+def test_a_port_that_makes_no_update_does_not_agree():
+    port = trace(7)
+    port.run.after, port.run.last_outputs, port.run.average = [], {}, {}
+    found = verdict(port, trace(7), NAMES)
+    names = {stage.id.name for stage in found.undecided}
+    assert {TRAJECTORY.name, LAST.name, CHANGED_BUFFERS.name} <= names
+    assert found.first_stage is None
+
+
+def test_one_update_is_named_as_too_short():
+    one = trace(7)
+    one.run = dataclasses.replace(one.run, after=one.run.after[:1])
+    found = verdict(one, one, NAMES)
+    assert stage_of(found, LAST).verdict == "skipped"
+    assert any("momentum" in line for line in found.coverage.not_exercised)
+
+
+def test_outputs_without_numbers_do_not_agree():
+    port, reference = trace(7), trace(7)
+    for side in (port, reference):
+        side.run.eval_outputs = {}
+    found = verdict(port, reference, NAMES)
+    assert "forward" in {stage.id.name for stage in found.undecided}
+
+
+def test_integers_are_compared_by_value_whatever_the_width():
+    large = 2**60
+    ids = np.array([large, 7], np.int64)
+    assert exactly("ids", ids.astype(np.uint64), ids, None).verdict == "ok"
+    next_id = np.array([large + 1, 7], np.int64)
+    assert exactly("ids", ids, next_id, None).verdict == "DIFFERS"
+    assert relative_error(ids, next_id) > 0
+    small = np.array([100_000, 100_001])
+    assert exactly("ids", small.astype(np.int32), small, None).verdict == "ok"
+    assert exactly("ids", small + 1, small, None).verdict == "DIFFERS"
+    assert (
+        exactly("mask", np.array([0, 1], np.uint8), np.array([False, True]), None).verdict == "ok"
+    )
+
+
+def test_integers_that_rounding_changes_are_excused_and_counted():
+    reference = np.arange(200)
+    changing = np.zeros(200, bool)
+    changing[:2] = True
+    port = reference.copy()
+    port[0] += 1
+    found = exactly("ids", port, reference, changing)
+    assert (found.verdict, found.why) == (
+        "ok",
+        "1 of 200 integers excused, which change by rounding",
+    )
+    port[5] += 1
+    assert exactly("ids", port, reference, changing).verdict == "DIFFERS"
+
+
+def test_more_integers_that_change_decide_nothing():
+    reference = np.arange(200)
+    changing = np.zeros(200, bool)
+    changing[:3] = True
+    port = reference.copy()
+    assert exactly("ids", port, reference, changing).verdict == "ok"
+    port[0] += 1
+    found = exactly("ids", port, reference, changing)
+    assert (found.verdict, found.doubt[:18]) == ("undecided", "3 of 200 integers ")
+    assert exactly("ids", port + 1, reference, changing).verdict == "DIFFERS"
+
+
+def test_numbers_beyond_the_range_of_float32_are_its_largest():
+    largest = float(np.finfo(np.float32).max)
+    mask = np.array([-1e300, 1.0, 2.0])
+    shown = np.array([-largest, 1.0, 2.0])
+    assert relative_error(shown, mask) == 0.0
+    assert difference("scores", shown, mask).relative == 0.0
+    assert relative_error([1.0, 2.0], [1.0, 2.0, 3.0]) == math.inf
+
+
+def test_complex_numbers_are_pairs_of_parts():
+    whole = np.array([1 + 2j, 3 - 4j], np.complex64)
+    assert as_real(whole).tolist() == [[1, 2], [3, -4]]
+    assert (as_complex(as_real(whole)) == whole).all()
+    assert as_complex(as_real(whole)).dtype == np.complex64
+
+
+@dataclasses.dataclass
+class Output:
+    logits: object
+    aux: object = None
+
+
+class Settings:
+    """A class of the user's, with a result and a setting."""
+
+    def __init__(self, logits):
+        self.logits, self.top = logits, 5
+
+
+def test_leaves_of_all_kinds_are_named():
+    x = np.ones(3, np.float32)
+    assert list(named_outputs(x)) == ["logits"]
+    assert list(named_outputs(Output(x, [x, {"a": 0.5}]))) == [
+        "logits logits",
+        "logits aux 0",
+        "logits aux 1 a",
+    ]
+    assert list(named_outputs(Settings(x))) == ["logits logits", "logits top (number)"]
+    assert named_outputs(("ab", True))["logits 0 (text)"].tolist() == [97, 98]
+    assert unread((x, (one for one in x))) == ["logits 1 (generator)"]
+    assert unread((x, None, np.float32, len)) == []
+
+
+def test_replaced_leaves_keep_their_containers():
+    like = Output(np.ones(2, np.float32), (1.5, "text", None))
+    values = {"logits logits": np.zeros(2), "logits aux 0": np.array(2.5)}
+    found = with_leaves(like, values, lambda array: array)
+    assert isinstance(found, Output)
+    assert found.aux == (2.5, "text", None)
+    assert (found.logits.tolist(), like.logits.tolist()) == ([0, 0], [1, 1])
+
+
+@pytest.mark.parametrize("other_decides", [False, True])
+def test_a_batch_of_undecided_size_is_no_silent_ok(other_decides):
+    """Another batch may decide the stage; the note has the reason."""
+    unclear = Stage(EVAL_FORWARD, undecided="sizes that rounding changes")
+    array = np.float32([1, 2])
+    same = Stage(EVAL_FORWARD, [difference("logits", array, array, 1e-5)])
+    stages = {2: unclear, 3: same if other_decides else unclear}
+    rule = SimpleNamespace(compare=lambda sides: stages[sides.batch])
+    batches = [SimpleNamespace(batch=batch, otherwise=None) for batch in stages]
+    later = OtherRuns(dataclasses.replace(EVAL_FORWARD, batch=EVERY_LATER), rule=rule)
+    stage = later.stage(SimpleNamespace(later=batches))
+    assert stage.verdict == ("ok" if other_decides else UNDECIDED)
+    assert "sizes" in (stage.note if other_decides else stage.undecided)

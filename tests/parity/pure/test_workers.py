@@ -1,0 +1,35 @@
+"""What a stage shows of workers: rank 0's comparison, and all that other ranks have different."""
+
+import numpy as np
+
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.workers import merged
+from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, difference
+from resnet_fn.parity.trace.stages import TRAIN_FORWARD, ArrayId
+
+HERE, THERE = np.float32([1, 2]), np.float32([1, 3])
+SAME = Stage(TRAIN_FORWARD, [difference(ArrayId("logits"), HERE, HERE, 1e-5)])
+
+
+def test_a_failed_stage_of_another_worker_differs():
+    stage = merged(SAME, [SAME, Stage(TRAIN_FORWARD, failed="other shapes")])
+    assert stage.verdict == DIFFERS
+    assert stage.failed == "worker 2: other shapes"
+
+
+def test_an_undecided_stage_of_another_worker_is_undecided():
+    stage = merged(SAME, [Stage(TRAIN_FORWARD, note="no tensors")])
+    assert stage.verdict == UNDECIDED
+    assert stage.undecided == "worker 1: no tensors"
+
+
+def test_what_all_workers_share_is_shown_once():
+    failed = Stage(TRAIN_FORWARD, failed="other shapes")
+    assert merged(failed, [failed, failed]).failed == "other shapes"
+
+
+def test_a_difference_of_another_worker_has_its_rank():
+    other = Stage(TRAIN_FORWARD, [difference(ArrayId("logits"), THERE, HERE, 1e-5)])
+    stage = merged(SAME, [SAME, other])
+    assert [one.id.worker for one in stage.differences] == [None, 2]
+    assert stage.verdict == DIFFERS

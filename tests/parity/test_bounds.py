@@ -1,0 +1,240 @@
+"""A bound is never wider than its reason: noise, ties, large numbers, kernels, chaos."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import nn, ops
+
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.show.table import table
+from resnet_fn.parity.trace.stages import CHANGE, CLIPPED, EVAL_FORWARD, GRADIENTS, LAST, NORM
+from resnet_fn.parity.trace.tree import Batch
+from small_nets import (
+    SGD,
+    Ours,
+    Theirs,
+    draw,
+    labels,
+    ladder_of,
+    ours,
+    record_reference,
+    stage_of,
+    t,
+    theirs,
+    torch,
+)
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def batches(column: Callable[[], np.ndarray], count: int = 3) -> list[Batch]:
+    """Batches whose first column has other numbers than the others."""
+    made = []
+    for _ in range(count):
+        x = draw(64, 8)
+        x[:, 0] = column()
+        made.append((x, labels(64)))
+    return made
+
+
+def looked_up(
+    step: Callable[[Any], Any],
+    ported: Callable[[Any], Any],
+    column: Callable[[], np.ndarray],
+    factor: float = 1.0,
+) -> Ladder:
+    """Nets that look up the first feature; the port's outputs have a factor in evaluation."""
+
+    def forward(n: Any, x: Any) -> Any:
+        return n.head(torch.tanh(n.part(x[:, 1:]) + n.table(step(x[:, 0]).long())))
+
+    def construct(self, x):
+        rows = self.table(ported(x[:, 0]).astype(mindspore.int32))
+        out = self.head(ops.tanh(self.part(x[:, 1:]) + rows))
+        return out if self.training else out * factor
+
+    module = theirs(forward, t.Linear(7, 8), table=t.Embedding(24, 8))
+    net = ours(construct, nn.Dense(7, 8), table=nn.Embedding(24, 8))
+    return ladder_of(net, module, batches(column))
+
+
+def years() -> np.ndarray:
+    return np.random.randint(2001, 2020, 64)
+
+
+@pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1 / 1.04, False)])
+def test_numbers_without_a_fraction_lend_nothing(factor, right):
+    ladder = looked_up(lambda x: x - 2000, lambda x: x - 2000, years, factor)
+    assert ladder.agrees == right, table(ladder)
+    stage = stage_of(ladder, "eval forward")
+    assert (stage.verdict, stage.differences[0].rounding < 1e-5) == (
+        "ok" if right else "DIFFERS",
+        True,
+    )
+    assert not ladder.tied  # 5.0 is 5 with any rounding
+
+
+def tenths() -> np.ndarray:
+    """Numbers between two tenths, but one that is 1.3."""
+    numbers = (np.random.randint(1, 20, 64) + 0.5) / 10
+    numbers[7] = 1.3
+    return numbers
+
+
+@pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1.02, False)])
+def test_ties_alone_are_excused_and_named(factor, right):
+    """1.3 / 0.1 is below 13 in PyTorch's float32, and 1.3 · 10 is 13: both are right."""
+    ladder = looked_up(lambda x: torch.floor(x / 0.1), lambda x: ops.floor(x * 10), tenths, factor)
+    assert ladder.agrees == right, table(ladder)
+    if right:
+        assert stage_of(ladder, "eval forward").differences[0].why == "ties"
+        assert "test_bounds.py:" in ladder.tied[0]
+        assert ", floor: " in ladder.tied[0]
+        assert "arrays pass by a bound above 0.001" in table(ladder)
+
+
+@pytest.mark.parametrize("mask", [-1e4, -1e5, -65504.0, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1.001, False)])
+def test_masks_hide_no_other_number(mask, factor, right):
+    def forward(n: Any, x: Any) -> Any:
+        lowest = torch.finfo(x.dtype).min if mask < -1e30 else mask
+        return n.head(torch.relu(n.part(x))).masked_fill(x[:, :3] > 0.8, lowest)
+
+    def construct(self, x):
+        out = self.head(ops.relu(self.part(x))) * factor
+        return out.masked_fill(x[:, :3] > 0.8, mask)
+
+    made = [(draw(16, 8), np.where(draw(16, 8)[:, :3] > 9, 1, 0).astype(np.float32))] * 2
+    ladder = ladder_of(
+        ours(construct, nn.Dense(8, 8)),
+        theirs(forward, t.Linear(8, 8)),
+        made,
+        reference_loss=lambda outputs, y: (outputs.clamp(min=-9) ** 2).mean() + 0 * y.mean(),
+        loss=lambda outputs, y: (outputs.clamp(min=-9) ** 2).mean() + 0 * y.mean(),
+    )
+    assert ladder.agrees == right, table(ladder)
+
+
+def poisson(exp: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda outputs, y: (exp(outputs) - 0.5 * outputs).mean() + 0 * y.sum()
+
+
+@pytest.mark.parametrize(
+    ("exp", "right"), [(lambda x: x.exp(), True), (lambda x: (x * 1.0001).exp(), False)]
+)
+def test_an_inaccurate_kernel_is_not_the_port_s_fault(exp, right):
+    module, net = theirs(_last, t.Linear(8, 8)), ours(_last, nn.Dense(8, 8))
+    made = [(2 * draw(16, 8), labels(16).astype(np.float32)) for _ in range(2)]
+    slow = dataclasses.replace(SGD, learning_rate=1e-3)
+    losses = {"reference_loss": poisson(torch.exp), "loss": poisson(exp)}
+    ladder = ladder_of(net, module, made, slow, **losses)
+    assert ladder.agrees == right, table(ladder)
+    if right:
+        assert "MindSpore's kernels" in [item.why for item in _alone(ladder).differences]
+
+
+def _last(self, x):
+    return self.head(self.part(x))
+
+
+def _alone(ladder: Ladder) -> Stage:
+    return stage_of(ladder, "loss alone")
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_weights_are_compared_as_far_as_float32_follows(rate):
+    """With two samples, a net with many norms amplifies each rounding from update to update."""
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    layers: list[Any] = [t.Conv2d(3, 8, 3, 2, 1, bias=False)]
+    ported: list[Any] = [_conv(3, 8, 3, 2)]
+    for _ in range(5):
+        layers += [t.Conv2d(8, 8, 3, 1, 1, groups=8, bias=False), t.BatchNorm2d(8), t.ReLU6()]
+        layers += [t.Conv2d(8, 8, 1, bias=False), t.BatchNorm2d(8), t.ReLU6()]
+        ported += [_conv(8, 8, 3, 1, 8), nn.BatchNorm2d(8), nn.ReLU6()]
+        ported += [_conv(8, 8, 1, 1), nn.BatchNorm2d(8), nn.ReLU6()]
+    made = [
+        (rng.normal(size=(2, 3, 8, 8)).astype(np.float32), rng.integers(0, 3, 2).astype(np.int32))
+        for _ in range(5)
+    ]
+    use = dataclasses.replace(SGD, learning_rate=rate)
+    ladder = ladder_of(Ours(*ported), Theirs(*layers), made, use)
+    assert ladder.agrees, table(ladder)
+    assert stage_of(ladder, "BatchNorm statistics after update 1").verdict == "ok"
+    (last,) = [stage for stage in ladder.stages if stage.id.name == LAST.name]
+    assert (last.id.update < 5) == (rate == 0.5)  # where rounding decides about update 5
+
+
+def _conv(channels: int, width: int, kernel: int, stride: int, group: int = 1) -> nn.Conv2d:
+    """A convolution without bias, padded as PyTorch's."""
+    pads = {"pad_mode": "pad", "padding": kernel // 2, "group": group, "has_bias": False}
+    return nn.Conv2d(channels, width, kernel, stride, **pads)
+
+
+class Experts(t.Module):
+    """A mixture of experts, each of which runs on the samples that the gate gives it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = t.Linear(8, 4)
+        self.experts = t.ModuleList([t.Linear(8, 8) for _ in range(4)])
+        # the second gate is the first but for rounding, which decides between both experts
+        self.gate.weight.data[1] = self.gate.weight.data[0] * (1 + 2e-8)
+        self.gate.bias.data[:] = torch.tensor([1.0, 1.0, 0.0, 0.0])
+
+    def forward(self, x: Any) -> Any:
+        scores = (self.gate(x) / 3.0).softmax(-1)
+        weight, chosen = scores.max(-1)
+        out = torch.zeros_like(x)
+        for index, expert in enumerate(self.experts):
+            rows = torch.where(chosen == index)[0]
+            out = out.index_add(0, rows, expert(x[rows]) * weight[rows, None])
+        return out
+
+
+def test_a_mixture_of_experts_is_recorded():
+    torch.manual_seed(0)
+    plan = plan_of(SGD, [(draw(64, 8), labels(64)) for _ in range(2)])
+    trace = record_reference(Theirs(Experts()), plan, probes=False)
+    found = [layer for layer in trace.layers["eval"] if layer.name.startswith("part.experts")]
+    assert len(found) == 4
+    assert all(layer.output_rounding < 1e-5 for layer in found)
+
+
+def test_a_run_that_fails_under_noise_costs_a_line():
+    class Saturated(t.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = t.Linear(8, 3)
+
+        def forward(self, x: Any) -> Any:
+            return torch.sigmoid(40 * self.head(x)) * 1.0
+
+    def loss(outputs: Any, y: Any) -> Any:
+        wanted = torch.nn.functional.one_hot(y.long(), 3).to(outputs.dtype)
+        return torch.nn.functional.binary_cross_entropy(outputs, wanted)
+
+    plan = plan_of(SGD, [(draw(16, 8), labels(16)) for _ in range(2)])
+    trace = record_reference(Saturated(), plan, loss, probes=False)
+    lines = [note for note in trace.notes if "under noise" in note]
+    assert len(lines) == 1
+    assert "between 0 and 1" in lines[0]
+    assert trace.rounding[EVAL_FORWARD]["logits"] > 0  # against float64
+
+
+def test_noise_reaches_clipped_gradients_norm_and_change():
+    plan = plan_of(
+        dataclasses.replace(SGD, clip_norm=0.1), [(draw(16, 8), labels(16)) for _ in range(2)]
+    )
+    net = Theirs(t.Linear(8, 8), t.ReLU())
+    trace = record_reference(net, plan, probes=False)
+    scaled = trace.rounding[GRADIENTS]["part.0.weight"]
+    assert trace.rounding[CLIPPED]["part.0.weight"] > scaled / 3
+    assert trace.rounding[CHANGE]["part.0.weight"] > scaled / 3
+    assert trace.rounding[NORM]["norm"] > 2e-8

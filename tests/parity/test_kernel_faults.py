@@ -1,0 +1,95 @@
+"""Right ports that differ because of MindSpore's compiler and kernels: the cause is named."""
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import mindspore
+import pytest
+from mindspore import Tensor, nn, ops
+
+from resnet_fn.parity.explain.kernel_causes import compiler_causes
+from resnet_fn.parity.record.kernel_faults import FAULTS, kernel_faults
+from resnet_fn.parity.show.titles import title_of_stage
+from small_nets import Ours, Theirs, ladder_of, module, own_step, t, vector
+
+pytestmark = pytest.mark.usefixtures("device")
+
+LIVE = {"mode": "graph", "quick": False}
+
+
+class Selu(nn.Cell):
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.selu(x)
+
+
+def step_with(in_graph: float, in_python: float) -> Any:
+    """A step whose gradients have a factor, which depends on whether it is compiled."""
+
+    def make_step(net: Any, loss: Any, optimizer: Any, **options: Any) -> Any:
+        factor = in_graph if options["jit"] else in_python
+
+        def scaled(net: Any, sums: Any, plan: Any) -> Any:
+            return [factor * one for one in sums]
+
+        return own_step(scaled)(net, loss, optimizer, **options)
+
+    return make_step
+
+
+def test_graph_mode_alone_is_the_cause():
+    ladder = ladder_of(
+        Ours(nn.Dense(8, 8)),
+        Theirs(t.Linear(8, 8)),
+        [vector()],
+        make_step=step_with(2, 1),
+        **LIVE,
+    )
+    assert title_of_stage(ladder.first_stage) == "gradients"
+    (line,) = ladder.first_stage.hints
+    assert line.startswith(
+        "graph mode alone differs: not compiled, this stage agrees (--mode pynative)"
+    )
+    # What is wrong in both modes, or does not run uncompiled, has no such cause.
+    for trace in ("the same", None):
+        port = SimpleNamespace(uncompiled=lambda trace=trace: trace, kernel_faults=list)
+        assert compiler_causes(ladder, port, lambda trace: ladder) == []
+
+
+def test_a_kernel_with_a_wrong_gradient_is_named():
+    """SELU's gradient is wrong, so the layer before it gets a wrong one."""
+    reference = Theirs(t.Linear(8, 8), t.SELU())
+    ladder = ladder_of(
+        Ours(nn.Dense(8, 8), Selu()), reference, [vector()], quick=False, mode="pynative"
+    )
+    assert title_of_stage(ladder.first_stage) == "gradients"
+    assert re.fullmatch(
+        r"MindSpore [0-9.]+: the gradient of ops.selu at −1 is 0.76 off, and this net may use it",
+        ladder.first_stage.hints[0],
+    )
+
+
+@pytest.mark.parametrize("known", FAULTS, ids=lambda one: one.what)
+def test_each_known_fault_is_in_its_versions(known):
+    if mindspore.__version__.startswith(known.versions):
+        assert known.error() > 1e-3
+
+
+def test_only_faults_of_used_operations_are_named():
+    assert kernel_faults([nn.Dense(3, 3)]) == []
+    version = mindspore.__version__
+    if version.startswith("2.10."):
+        (of_selu,), (of_pad,) = kernel_faults([nn.SeLU()]), kernel_faults([nn.ZeroPad2d(1)])
+        assert of_selu.words == f"MindSpore {version}: the gradient of ops.selu at −1 is 0.76 off"
+        assert "from the second call on, the gradient of ops.pad is wrong" in of_pad.words
+
+
+def test_a_slice_without_a_gradient_is_explained():
+    class Sliced(nn.Cell):
+        def construct(self, x: Tensor) -> Tensor:
+            return x.reshape(6, 4, 2, 1)[:, ::2].reshape(6, 4)
+
+    sliced = module(lambda self, x: x.reshape(6, 4, 2, 1)[:, ::2].flatten(1))
+    reference = Theirs(t.Linear(8, 8), sliced, width=4)
+    with pytest.raises(ValueError, match="gradient of a slice with a step"):
+        ladder_of(Ours(nn.Dense(8, 8), Sliced(), width=4), reference, [vector()])

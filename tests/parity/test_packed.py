@@ -1,0 +1,96 @@
+"""Packed sequences in the reference, padded ones in the port: compared at their valid steps."""
+
+from typing import Any
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor, nn, ops
+
+from resnet_fn.parity.record.packed import padded
+from resnet_fn.parity.show.titles import title_of_stage
+from small_nets import agrees, draw, ladder_of, t, torch
+
+pytestmark = pytest.mark.usefixtures("device")
+
+rnn = torch.nn.utils.rnn
+
+
+class Tagger(t.Module):
+    def __init__(self, kind: str, batch_first: bool, total: int | None) -> None:
+        super().__init__()
+        self.rnn = getattr(t, kind)(8, 6, batch_first=batch_first)
+        self.head, self.first, self.total = t.Linear(6, 3), batch_first, total
+
+    def forward(self, x: Any, lengths: Any) -> Any:
+        x = x if self.first else x.transpose(0, 1)
+        packed = rnn.pack_padded_sequence(x, lengths, self.first, enforce_sorted=False)
+        x, _ = rnn.pad_packed_sequence(self.rnn(packed)[0], self.first, total_length=self.total)
+        x = x if self.first else x.transpose(0, 1)
+        return self.head(x)
+
+
+class PortedTagger(nn.Cell):
+    """Pads; `step` moves what the recurrent layer returns."""
+
+    def __init__(self, kind: str, step: int = 0, clean: bool = True) -> None:
+        super().__init__()
+        self.rnn, self.head = getattr(nn, kind)(8, 6, batch_first=True), nn.Dense(6, 3)
+        self.step, self.clean = step, clean
+
+    def construct(self, x: Tensor, lengths: Tensor) -> Tensor:
+        if self.clean:
+            x, _ = self.rnn(x, None, lengths.astype(mindspore.int32))
+        else:
+            x, _ = self.rnn(x)
+            steps = ops.arange(x.shape[1]).expand_dims(0)
+            x = x * (steps < lengths.expand_dims(1)).astype(x.dtype).expand_dims(2)
+        if self.step:
+            x = ops.cat((x[:, self.step :], x[:, : self.step]), 1)
+        return self.head(x)
+
+
+def sentences(*lengths: int) -> Any:
+    tags = np.random.randint(0, 3, (4, 5)).astype(np.int32)
+    for row, length in zip(tags, lengths, strict=True):
+        row[length:] = -100
+    return (draw(4, 5, 8), np.array(lengths)), tags
+
+
+LOSSES = {
+    "reference_loss": lambda x, y: t.functional.cross_entropy(
+        x.flatten(0, 1), y.flatten().long(), ignore_index=-100
+    ),
+    "loss": lambda x, y: ops.cross_entropy(x.reshape(-1, 3), y.reshape(-1), ignore_index=-100),
+}
+BATCHES = ((5, 3, 4, 2), (1, 5, 5, 3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch_first", "total", "clean"),
+    [("GRU", True, 5, True), ("LSTM", False, None, False)],
+)
+def test_a_padded_tagger_agrees_with_a_packed_one(kind, batch_first, total, clean):
+    batches = [sentences(*lengths) for lengths in BATCHES]
+    ladder = agrees(
+        PortedTagger(kind, clean=clean), Tagger(kind, batch_first, total), batches, **LOSSES
+    )
+    assert {one.name for one in ladder.layers} == {"rnn", "head"}
+
+
+def test_a_wrong_step_of_a_tagger_is_seen():
+    reference = Tagger("GRU", True, 5)
+    ladder = ladder_of(PortedTagger("GRU", 1), reference, [sentences(*BATCHES[0])], **LOSSES)
+    assert title_of_stage(ladder.first_stage) == "eval forward"
+    assert ladder.first_layer.name == "head"
+
+
+@pytest.mark.parametrize("are_sorted", [False, True])
+def test_packed_sequences_are_padded_as_torch_pads(are_sorted):
+    lengths = [4, 3, 2, 2] if are_sorted else [2, 4, 2, 3]
+    x = torch.from_numpy(draw(4, 5, 3))
+    packed = rnn.pack_padded_sequence(x, torch.tensor(lengths), True, enforce_sorted=are_sorted)
+    array, valid = padded(packed)
+    expected, ends = rnn.pad_packed_sequence(packed, batch_first=True)
+    np.testing.assert_array_equal(array, expected.numpy())
+    np.testing.assert_array_equal(valid, np.arange(4) < ends.numpy()[:, None])

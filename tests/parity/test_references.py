@@ -1,0 +1,194 @@
+"""References of kinds that were refused: hooks by closure, sparse gradients, further state, nothing
+to train; and the errors of those that fail.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from mindspore import Tensor, nn, ops
+
+from resnet_fn.config.cli import UsageError
+from resnet_fn.parity.commands import live, record
+from resnet_fn.parity.show.table import table
+from resnet_fn.parity.show.titles import title_of_stage
+from small_nets import (
+    SGD,
+    Ours,
+    Theirs,
+    agrees,
+    cell,
+    draw,
+    labels,
+    ladder_of,
+    module,
+    record_reference,
+    t,
+    torch,
+    vector,
+    write_net,
+)
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+class Hooked(Theirs):
+    """Adds the output of its first layer, which a hook stores, as feature extractors do."""
+
+    def __init__(self, bind: str) -> None:
+        super().__init__(t.Linear(8, 8))
+        self.kept: dict[str, Any] = {}
+        kept, net = self.kept, self
+
+        def by_dict(layer: Any, given: Any, output: Any) -> None:
+            kept["first"] = output
+
+        def by_net(layer: Any, given: Any, output: Any) -> None:
+            net.kept["first"] = output
+
+        def by_default(layer: Any, given: Any, output: Any, to: Any = kept) -> None:
+            to["first"] = output
+
+        hook = {"dict": by_dict, "net": by_net, "default": by_default, "method": self.keep}[bind]
+        self.part.register_forward_hook(hook)
+
+    def keep(self, layer: Any, given: Any, output: Any) -> None:
+        self.kept["first"] = output
+
+    def forward(self, x: Any) -> Any:
+        self.part(x)
+        return self.head(torch.tanh(self.kept.pop("first")))
+
+
+@pytest.mark.parametrize("bind", ["dict", "net", "default", "method"])
+def test_hooks_of_a_copy_act_on_the_copy(bind):
+    from resnet_fn.parity.record.torch_copy import copied
+
+    net = Hooked(bind)
+    again = copied(net)
+    x = torch.from_numpy(draw(2, 8))
+    torch.testing.assert_close(again(x), net(x))
+    again.part(x)
+    assert "first" in again.kept
+    assert "first" not in net.kept
+    with torch.no_grad():
+        again.part.weight.zero_()
+    assert net.part.weight.any()
+
+
+def test_a_reference_with_hooks_by_closure_agrees():
+    agrees(Ours(nn.Dense(8, 8), nn.Tanh()), Hooked("net"), [vector()])
+
+
+def doubled(self: Any, x: Any) -> Any:
+    if x.requires_grad:
+        x.register_hook(lambda gradient: 2 * gradient)
+    return x * 1
+
+
+def test_a_hook_of_a_tensor_acts_under_noise_too():
+    ladder = ladder_of(Ours(nn.Dense(8, 8)), Theirs(t.Linear(8, 8), module(doubled)), [vector()])
+    assert title_of_stage(ladder.first_stage) == "gradients"
+
+
+class Embedded(t.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = t.Embedding(20, 8, sparse=True), t.Linear(8, 3)
+
+    def forward(self, ids: Any) -> Any:
+        return self.head(self.table(ids).mean(1))
+
+
+class PortedEmbedded(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(20, 8), nn.Dense(8, 3)
+
+    def construct(self, ids: Tensor) -> Tensor:
+        return self.head(self.table(ids).mean(1))
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.05])
+def test_sparse_gradients_are_compared_as_dense_ones(clip):
+    batches = [(np.random.randint(0, 20, (6, 4)), labels(6)) for _ in range(2)]
+    use = dataclasses.replace(SGD, clip_norm=clip, momentum=0.0, nesterov=False, weight_decay=0.0)
+    agrees(PortedEmbedded(), Embedded(), batches, use)
+
+
+class Versioned(t.Linear):
+    def get_extra_state(self) -> Any:
+        return {"version": 1}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+def test_extra_state_of_a_layer_is_no_array():
+    agrees(Ours(nn.Dense(8, 8)), Theirs(Versioned(8, 8)), [vector()])
+
+
+class Filters(t.Module):
+    """A front end without weights."""
+
+    def forward(self, x: Any) -> Any:
+        return {"power": torch.fft.rfft(x).abs() ** 2, "mean": x.mean(1)}
+
+
+def power(self: Any, x: Tensor, scale: float = 1.0) -> Any:
+    angles = 2 * np.pi * np.outer(np.arange(8), np.arange(5)) / 8
+    parts = [ops.matmul(x, Tensor(f(angles).astype(np.float32))) for f in (np.cos, np.sin)]
+    return {"power": parts[0] ** 2 + parts[1] ** 2, "mean": scale * x.mean(1)}
+
+
+def test_a_net_without_weights_is_compared_forward_only():
+    agrees(cell(power), Filters(), [vector(), vector()])
+    wrong = ladder_of(cell(lambda self, x: power(self, x, 1.01)), Filters(), [vector()])
+    assert title_of_stage(wrong.first_stage) == "eval forward"
+    assert "only forward passes are compared" in table(wrong)
+
+
+def fails_in_training(self: Any, x: Any) -> Any:
+    if self.training:
+        raise KeyError("teacher")
+    return x
+
+
+def test_a_reference_that_fails_in_training_is_named():
+    with pytest.raises(ValueError) as error:
+        record_reference(Theirs(module(fails_in_training)), plan(), probes=False)
+    line = fails_in_training.__code__.co_firstlineno + 2
+    assert str(error.value).startswith("reference: in training mode it fails on inputs float32")
+    assert f"at test_references.py:{line} (KeyError: 'teacher')" in str(error.value)
+    assert str(error.value).endswith("correct this line; in evaluation mode, it runs")
+
+
+def plan() -> Any:
+    from resnet_fn.parity.plan import plan_of
+
+    return plan_of(SGD, [vector()])
+
+
+def test_a_net_that_cannot_be_built_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_net("t.py", "torch", "self.head = nn.Linear(64, 10)", "return self.head(x.flatten(1))")
+    write_net("m.py", "mindspore", "self.head = nn.Dens(64, 10)", "return self.head(x)")
+    task = ["--image-size", "8", "--in-channels", "1", "--steps", "1", "--no-initialisation"]
+    with pytest.raises(ValueError, match=r"--net: m.py:Net fails at m.py:8 \(AttributeError: "):
+        live(["--reference", "t.py:Net", "--net", "m.py:Net", *task])
+
+
+def test_wrong_usage_is_found_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_net("t.py", "torch", "self.head = nn.Linear(64, 10)", "return self.head(x.flatten(1))")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note").write_text("")
+    nets = ["--reference", "t.py:Net"]
+    for command, arguments, words in (
+        (live, [*nets, "--net", "m.py:Net", "--json", "missing/a.json"], "--json"),
+        (record, [*nets, "--out", "full"], "--out"),
+    ):
+        with pytest.raises((UsageError, SystemExit)) as error:
+            command(arguments)
+        assert words in str(error.value) or getattr(error.value, "code", 0) == 2

@@ -1,0 +1,219 @@
+"""What a net returns is compared in its own type: objects, numbers, texts, integers, booleans and
+complex numbers.
+"""
+
+import dataclasses
+from collections import namedtuple
+from types import SimpleNamespace
+from typing import Any
+
+import mindspore
+import pytest
+from mindspore import nn, ops
+
+from resnet_fn.parity.__main__ import main
+from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.show.table import table
+from resnet_fn.parity.show.titles import doubt_of
+from small_nets import SGD, draw, labels, torch, write_net
+
+t = torch.nn
+
+Pair = namedtuple("Pair", "logits extra")
+
+
+@dataclasses.dataclass
+class Output:
+    logits: Any
+    extra: Any
+
+
+class Box:
+    """An object with slots, as some detectors have it."""
+
+    __slots__ = ("extra", "logits")
+
+    def __init__(self, logits: Any, extra: Any) -> None:
+        self.logits, self.extra = logits, extra
+
+
+class Theirs(t.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.head = kind, t.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        h, kind = self.head(x), self.kind
+        few = h if self.training else h[h > 0]
+        return {
+            "list": lambda: [h, 2 * h],
+            "dataclass": lambda: Output(h, 2 * h),
+            "object": lambda: SimpleNamespace(logits=h, extra=2 * h),
+            "slots": lambda: Box(h, 2 * h),
+            "namedtuple": lambda: Pair(h, 2 * h),
+            "nested": lambda: Output(h, [{"a": Pair(h, 2 * h)}]),
+            "item": lambda: Output(h, h.sum().item()),
+            "array": lambda: Output(h, h.detach().numpy()),
+            "text": lambda: Output(h, [f"class {int(one)}" for one in h.argmax(1)]),
+            "ids": lambda: Output(h, h.argmax(1) + 100_000),
+            "bool": lambda: Output(h, h > 0),
+            "complex": lambda: Output(h, torch.complex(h, 2 * h)),
+            "parts": lambda: Output(h, torch.complex(h, 2 * h)),
+            "few": lambda: Output(h, few),
+            "always few": lambda: Output(h, h[h > 0]),
+            "generator": lambda: Output(h, (one for one in h)),
+            "rounded": lambda: Output(h, (1e7 * h).round().long()),
+        }[kind]()
+
+
+class Ours(nn.Cell):
+    def __init__(self, kind: str, wrong: bool = False) -> None:
+        super().__init__()
+        self.kind, self.wrong, self.head = kind, wrong, nn.Dense(8, 3)
+        self.times = 2.5 if wrong else 2.0
+        self.imag = ops.Complex()
+
+    def construct(self, x: Any) -> Any:
+        h, kind, wrong = self.head(x), self.kind, self.wrong
+        two = self.times * h
+        if kind == "list":
+            return [h, two]
+        if kind == "dataclass":
+            return Output(h, two)
+        if kind == "object":
+            return SimpleNamespace(logits=h, extra=two)
+        if kind == "slots":
+            return Box(h, two)
+        if kind == "namedtuple":
+            return Pair(h, two)
+        if kind == "nested":
+            return Output(h, [{"a": Pair(h, two)}])
+        if kind == "item":
+            return Output(h, (two - h).sum().item())
+        if kind == "array":
+            return Output(h, (two - h).asnumpy())
+        if kind == "text":
+            ids = h.argmin(1) if wrong else h.argmax(1)
+            return Output(h, [f"class {int(one)}" for one in ids.asnumpy()])
+        if kind == "ids":
+            ids = h.argmax(1) + 100_000
+            return Output(h, ids + 1 if wrong else ids)
+        if kind == "bool":
+            return Output(h, h > 0.1 if wrong else h > 0)
+        if kind == "complex":
+            return Output(h, self.imag(h, two))
+        if kind == "parts":
+            return Output(h, ops.stack([h, two], -1))
+        if kind == "few" and self.training:
+            return Output(h, h)
+        if kind in ("few", "always few"):
+            return Output(h, ops.masked_select(h, h > 0.1 if wrong else h > 0))
+        if kind == "rounded":
+            return Output(h, ops.round(1e7 * h).astype(mindspore.int64))
+        return Output(h, h)
+
+
+class Compiled(Ours):
+    """Returns a tuple: MindSpore does not train through an object in graph mode."""
+
+    def construct(self, x: Any) -> Any:
+        h, kind, wrong = self.head(x), self.kind, self.wrong
+        if kind == "ids":
+            ids = h.argmax(1) + 100_000
+            return h, ids + 1 if wrong else ids
+        if kind == "bool":
+            return h, h > 0.1 if wrong else h > 0
+        if kind == "complex":
+            return h, self.imag(h, self.times * h)
+        if kind == "always few" or (kind == "few" and not self.training):
+            return h, ops.masked_select(h, h > 0.1 if wrong else h > 0)
+        return h, h
+
+
+def compared(kind: str, wrong: bool = False, mode: str = "pynative") -> Any:
+    batches = [(draw(6, 8), labels(6)) for _ in range(2)]
+    in_tuple = kind == "list" or mode == "graph"
+    return compare_step(
+        Compiled(kind, wrong) if mode == "graph" else Ours(kind, wrong),
+        Theirs(kind),
+        batches,
+        SGD,
+        mode=mode,
+        quick=True,
+        initialisation=False,
+        reference_loss=their_loss,
+        loss=list_loss if in_tuple else our_loss,
+    )
+
+
+def their_loss(outputs: Any, y: Any) -> Any:
+    logits = outputs[0] if isinstance(outputs, list) else outputs.logits
+    return t.functional.cross_entropy(logits, y.long())
+
+
+def our_loss(outputs: Any, y: Any) -> Any:
+    return ops.cross_entropy(outputs.logits, y)
+
+
+def list_loss(outputs: Any, y: Any) -> Any:
+    return ops.cross_entropy(outputs[0], y)
+
+
+UNCOMPILED = ["slots", "item", "array", "text", "always few"]
+
+BOTH = [
+    "list",
+    "dataclass",
+    "object",
+    "namedtuple",
+    "nested",
+    "ids",
+    "bool",
+    "complex",
+    "parts",
+    "few",
+]
+
+
+@pytest.mark.parametrize("kind", [*UNCOMPILED, *BOTH])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_what_a_net_returns_is_compared(kind, wrong):
+    ladder = compared(kind, wrong)
+    if wrong:
+        assert "forward" in ladder.first_stage.id.name, table(ladder)
+    else:
+        assert ladder.agrees, table(ladder)
+
+
+@pytest.mark.parametrize("kind", ["ids", "bool", "complex", "few", "always few"])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_compiled_net_s_outputs_are_compared(kind, wrong):
+    ladder = compared(kind, wrong, "graph")
+    assert (ladder.first_stage is not None) == wrong, table(ladder)
+    assert ladder.agrees != wrong
+
+
+def test_what_cannot_be_read_is_undecided():
+    ladder = compared("generator")
+    assert [stage.id.name for stage in ladder.undecided] == ["forward", "forward"]
+    assert "logits extra (generator) in the reference" in doubt_of(ladder.undecided[0])
+
+
+def test_integers_that_rounding_changes_decide_nothing():
+    ladder = compared("rounded")
+    assert ladder.first_stage is None, table(ladder)
+    assert "integers change by the reference's own rounding" in doubt_of(ladder.undecided[0])
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1, 3), (2, 1)])
+def test_the_exit_code_of_an_undecided_verdict(factor, code):
+    body = "return self.head(x.reshape(len(x), -1)) * {}, {}"
+    write_net(
+        "theirs.py",
+        "torch",
+        "self.head = nn.Linear(48, 10)",
+        body.format(1, "(one for one in x)"),
+    )
+    write_net("ours.py", "mindspore", "self.head = nn.Dense(48, 10)", body.format(factor, "x"))
+    words = "--reference theirs.py:Net --net ours.py:Net --image-size 4 --steps 1 --quick"
+    assert main([*words.split(), "--no-initialisation", "--mode=pynative"]) == code

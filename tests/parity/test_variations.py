@@ -1,0 +1,251 @@
+"""Faults that only other constants, pictures or lengths show: each beside the right port."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.parity.pair.like import like_of
+from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.record.mindspore_side import MindSporeSide
+from resnet_fn.parity.record.record import record
+from resnet_fn.parity.replay import names_of, replay
+from resnet_fn.parity.show.table import table
+from resnet_fn.parity.show.titles import title_of_stage
+from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.folder import load_recording, save_recording
+from resnet_fn.parity.trace.source import Recorded, StoredSource
+from small_nets import (
+    SGD,
+    agrees,
+    draw,
+    images,
+    labels,
+    ladder_of,
+    ours,
+    record_live,
+    t,
+    theirs,
+    torch,
+    vector,
+)
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def frozen(*numbers: float) -> Parameter:
+    return Parameter(Tensor(np.array(numbers, np.float32)), requires_grad=False)
+
+
+def with_buffers(net: Any, persistent: bool = True, **buffers: Any) -> Any:
+    for name, numbers in buffers.items():
+        net.register_buffer(name, torch.tensor(numbers), persistent)
+    return net
+
+
+def normalised(n: Any, x: Any) -> Any:
+    return n.head(((x - n.mean[:, None, None]) / n.std[:, None, None]).mean((2, 3)))
+
+
+def normaliser() -> Any:
+    net = theirs(normalised, t.Identity(), head=t.Linear(3, 3))
+    return with_buffers(net, mean=[0.0] * 3, std=[1.0] * 3)
+
+
+def ported_normaliser(construct: Callable[..., Any]) -> nn.Cell:
+    parts = {"head": nn.Dense(3, 3), "mean": frozen(0, 0, 0), "std": frozen(1, 1, 1)}
+    return ours(construct, nn.Identity(), **parts)
+
+
+def buffered(forward: Callable[..., Any], *numbers: float) -> Any:
+    return with_buffers(
+        theirs(forward, t.Linear(8, 8)), constant=[float(number) for number in numbers]
+    )
+
+
+def ported(construct: Callable[..., Any], *numbers: float) -> nn.Cell:
+    return ours(construct, nn.Dense(8, 8), constant=frozen(*numbers))
+
+
+CONSTANTS: dict[str, tuple[Any, Any, Any, Any, str]] = {
+    "an input normaliser that is missing": (
+        images,
+        normaliser,
+        lambda: ported_normaliser(normalised),
+        lambda: ported_normaliser(lambda n, x: n.head(x.mean((2, 3)) + 0 * n.mean.sum())),
+        "eval",
+    ),
+    "an adjustment of the logits that is taken away": (
+        vector,
+        lambda: buffered(lambda n, x: n.head(n.part(x)) + n.constant, 0, 0, 0),
+        lambda: ported(lambda n, x: n.head(n.part(x)) + n.constant, 0, 0, 0),
+        lambda: ported(lambda n, x: n.head(n.part(x)) - n.constant, 0, 0, 0),
+        "eval",
+    ),
+    "a factor of training alone": (
+        vector,
+        lambda: buffered(
+            lambda n, x: n.head(n.part(x) * (n.constant if n.training else 1)), *[1] * 8
+        ),
+        lambda: ported(
+            lambda n, x: n.head(n.part(x) * (n.constant if n.training else 1)), *[1] * 8
+        ),
+        lambda: ported(lambda n, x: n.head(n.part(x) + 0 * n.constant), *[1] * 8),
+        "train",
+    ),
+    "a deviation that must be positive": (
+        vector,
+        lambda: buffered(lambda n, x: n.head(n.part(x) + n.constant.sqrt()), *[0] * 8),
+        lambda: ported(lambda n, x: n.head(n.part(x) + n.constant.sqrt()), *[0] * 8),
+        lambda: ported(lambda n, x: n.head(n.part(x) + n.constant), *[0] * 8),
+        "eval",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CONSTANTS)
+def test_other_numbers_show_how_a_constant_is_used(kind):
+    batch, reference, right, wrong, mode = CONSTANTS[kind]
+    agrees(right(), reference(), [batch()])
+    ladder = ladder_of(wrong(), reference(), [batch()])
+    assert title_of_stage(ladder.first_stage) == f"{mode} forward, constants drawn"
+    assert any("constant at first: " in hint for hint in ladder.first_stage.hints)
+
+
+class Adjusted(nn.Cell):
+    """Logits with a constant, times a sign."""
+
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self.part, self.head, self.sign = nn.Dense(8, 8), nn.Dense(8, 3), sign
+        self.constant = frozen(0, 0, 0)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(self.part(x)) + self.sign * self.constant
+
+
+def test_a_compiled_net_gets_the_drawn_constants_too():
+    _, reference, *_ = CONSTANTS["an adjustment of the logits that is taken away"]
+    batches = [vector(), vector()]
+    right = agrees(Adjusted(1.0), reference(), batches, mode="graph")
+    assert [stage.id.mode for stage in right.stages if stage.id.drawn] == ["eval", "train"]
+    assert ladder_of(Adjusted(-1.0), reference(), batches, mode="graph").first_stage.id.drawn
+
+
+def scaled_branch(n: Any, x: Any, function: Callable[[Any], Any], size: Any) -> Any:
+    return n.head(x + n.gamma * function(size * n.part(x)))
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_small_layer_scale_hides_nothing(trained):
+    """tanh differs by x³/3 from its argument: 1e-6 of it would be within any tolerance."""
+    reference = theirs(lambda n, x: scaled_branch(n, x, torch.tanh, 0.1), t.Linear(8, 8))
+    reference.gamma = t.Parameter(torch.full((8,), 1e-6), requires_grad=trained)
+
+    def port(function: Callable[[Any], Any]) -> nn.Cell:
+        gamma = Parameter(Tensor(np.full(8, 1e-6, np.float32)), requires_grad=trained)
+        return ours(lambda n, x: scaled_branch(n, x, function, 0.1), nn.Dense(8, 8), gamma=gamma)
+
+    agrees(port(ops.tanh), reference, [vector()])
+    ladder = ladder_of(port(lambda x: x), reference, [vector()])
+    stages = [stage for stage in ladder.stages if stage.verdict == "DIFFERS"]
+    assert any(stage.id.name == "forward" and stage.id.drawn != trained for stage in stages)
+
+
+def test_constants_that_cannot_be_varied_have_a_line():
+    def sized(n: Any, x: Any) -> Any:
+        return n.head(n.part(x).reshape(6, *[int(size) for size in n.constant]).reshape(6, 8))
+
+    lines = {
+        "random numbers for constant arrays (constant): the reference rejects them": (
+            buffered(sized, 2, 2, 2),
+            ported(lambda n, x: n.head(n.part(x) + 0 * n.constant.sum()), 2, 2, 2),
+        ),
+        "random numbers for constant arrays (constant): constant has no counterpart in the port": (
+            buffered(lambda n, x: n.head(n.part(x) * n.constant), *[1] * 8),
+            ours(lambda n, x: n.head(n.part(x)), nn.Dense(8, 8)),
+        ),
+        "scale: always 1": (
+            with_buffers(
+                theirs(lambda n, x: n.head(n.part(x) * n.scale), t.Linear(8, 8)),
+                persistent=False,
+                scale=[1.0] * 8,
+            ),
+            ours(lambda n, x: n.head(n.part(x)), nn.Dense(8, 8)),
+        ),
+    }
+    for line, (reference, net) in lines.items():
+        ladder = agrees(net, reference, [vector()])
+        assert line in ladder.coverage.not_exercised, ladder.coverage.not_exercised
+
+
+def test_a_stored_trace_has_the_drawn_constants(tmp_path):
+    _, reference, right, wrong, _ = CONSTANTS["an adjustment of the logits that is taken away"]
+    live = record_live(reference(), plan_of(SGD, [vector()]))
+    save_recording(live.trace, tmp_path / "theirs", source=live.source)
+    stored = load_recording(tmp_path / "theirs")
+    given = Recorded(stored, StoredSource(stored))
+    options = {"initialisation": False, "mode": "pynative"}
+    assert replay(given, right(), **options).agrees
+    ladder = replay(given, wrong(), **options)
+    assert ladder.first_stage.id.drawn, table(ladder)
+
+    side = MindSporeSide(Adjusted(1.0), stored.plan)
+    like = like_of(stored, names_of(side, stored), False)
+    np.testing.assert_array_equal(like.drawn["constant"], stored.run.drawn[0].start["constant"])
+    port: Trace = record(side, like).trace
+    assert not port.run.start["constant"].any()  # the main run keeps the constants
+
+
+def tokens(n: Any, x: Any, swapped: bool) -> Any:
+    """Pictures to tokens and back, a dense layer between them, and the left part's mean."""
+    count, channels, height, width = x.shape
+    x = n.part(x.reshape((count, channels, height * width)).swapaxes(1, 2)).swapaxes(1, 2)
+    size = (width, height) if swapped else (height, width)
+    return n.head(x.reshape((count, 4, *size))[:, :, :3].mean((2, 3)))
+
+
+def test_pictures_that_are_not_square_show_exchanged_axes():
+    def port(swapped: bool) -> nn.Cell:
+        parts = nn.Dense(3, 4), nn.Dense(4, 3)
+        return ours(lambda n, x: tokens(n, x, swapped), parts[0], head=parts[1])
+
+    reference = theirs(lambda n, x: tokens(n, x, False), t.Linear(3, 4), head=t.Linear(4, 3))
+    right = agrees(port(False), reference, [images()], quick=False)
+    assert {"height ≠ width", "height ≠ width, in training mode"} <= {*right.probed.agreed[""]}
+    ladder = ladder_of(port(True), reference, [images()], quick=False)
+    (line,) = ladder.probed.lines()
+    assert "with height ≠ width: the outputs differ" in line
+
+
+def test_a_net_of_one_picture_size_has_a_line():
+    reference = theirs(lambda n, x: n.head(x.flatten(1)), t.Identity(), head=t.Linear(192, 3))
+    net = ours(lambda n, x: n.head(x.reshape(x.shape[0], -1)), nn.Identity(), head=nn.Dense(192, 3))
+    ladder = agrees(net, reference, [images()], quick=False)
+    (line,) = [one for one in ladder.coverage.not_exercised if "height ≠ width" in one]
+    assert "the reference rejects it" in line
+
+
+def test_shorter_lengths_show_that_lengths_are_ignored():
+    def batch() -> Any:
+        return (draw(6, 8, 4), np.full(6, 8, np.int32)), labels(6)
+
+    def pooled(n: Any, x: Any, lengths: Any) -> Any:
+        kept = (torch.arange(8) < lengths[:, None]).float()[..., None]
+        return n.head((n.part(x) * kept).sum(1) / kept.sum(1))
+
+    def construct(n: Any, x: Any, lengths: Any) -> Any:
+        kept = (ops.arange(8) < lengths[:, None]).astype(mindspore.float32)[..., None]
+        return n.head((n.part(x) * kept).sum(1) / kept.sum(1))
+
+    reference = theirs(pooled, t.Linear(4, 8))
+    right = agrees(ours(construct, nn.Dense(4, 8)), reference, [batch()], quick=False)
+    assert "descending lengths (inputs 1)" in right.probed.agreed[""]
+    wrong = ours(lambda n, x, lengths: n.head(n.part(x).mean(1)), nn.Dense(4, 8))
+    ladder = ladder_of(wrong, reference, [batch()], quick=False)
+    assert "descending lengths (inputs 1)" in ladder.probed.lines()[0]
+    quick = ladder_of(wrong, reference, [batch()])
+    assert "inputs 1: always 8" in quick.coverage.not_exercised
