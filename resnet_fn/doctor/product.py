@@ -54,13 +54,13 @@ def speedup(variable: str, limit: str) -> float:
 def _seconds(library: str) -> float:
     """Return the shortest time of a product by oneDNN's own function, which uses one thread."""
     size, no = ctypes.c_int64(_SIZE), ctypes.c_char(b"N")
-    one, zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
+    alpha, beta = ctypes.c_float(1.0), ctypes.c_float(0.0)
     a, b, c = ((ctypes.c_float * _SIZE**2)() for _ in range(3))
     product = ctypes.CDLL(library).dnnl_sgemm
     times = []
     for _ in range(_REPEATS):
         began = time.thread_time()
-        product(no, no, size, size, size, one, a, size, b, size, zero, c, size)
+        product(no, no, size, size, size, alpha, a, size, b, size, beta, c, size)
         times.append(time.thread_time() - began)
     return min(times)
 
