@@ -159,11 +159,10 @@ def test_a_run_that_died_before_its_first_checkpoint_starts_anew(lock):
     assert start(lock, out_dir="run")[1] is None
 
 
-def test_without_out_dir_no_old_run_is_resumed(checkpoint, lock):
+def test_without_out_dir_no_old_run_is_resumed(checkpoint, lock, monkeypatch):
     """A clock that was set back can come to the name of an old run."""
-    for seconds in range(4):
-        name = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time() + seconds))
-        checkpoint(f"runs/{RECIPE.name}-{name}", 5)
+    monkeypatch.setattr("resnet_fn.run.resume.time.strftime", lambda _: "20261129-010203")
+    checkpoint(f"runs/{RECIPE.name}-20261129-010203", 5)
     run, found = start(lock)
     assert found is None
     new = run.reserve(Workers(), is_new=True)
