@@ -1,5 +1,7 @@
 """Every way to compute a convolution gives the convolution and its gradients."""
 
+from pathlib import Path
+
 import mindspore
 import numpy as np
 import pytest
@@ -190,8 +192,8 @@ import mindspore, numpy as np
 from mindspore import Tensor
 from resnet_fn.models.convolution import use_products
 from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet
-design = Design({"basic": BasicBlock, "bottleneck": Bottleneck}[sys.argv[1]], (1, 1), (32, 64), stem=sys.argv[2])
-net = ResNet(design, 3, image_size=32)
+from resnet_fn.models import create_model
+net = eval(sys.argv[1])
 use_products(net)
 net.set_train(True)
 def total(x):
@@ -201,16 +203,39 @@ gradients(Tensor(np.ones((2, 3, 32, 32), np.float32)))[0].asnumpy()
 """
 
 
-@pytest.mark.parametrize(
-    ("block", "stem"), [("basic", "cifar"), ("bottleneck", "imagenet"), ("basic", "d")]
-)
-def test_no_convolution_of_a_step_takes_the_reference_kernel(block, stem, tmp_path, python):
-    """By oneDNN's log, forward and backward, with all instructions."""
+SMALL = "ResNet(Design({}, (1, 1), (32, 64), stem='{}'), 3, image_size=32)"
+NETS = [SMALL.format(*names) for names in (("BasicBlock", "cifar"), ("Bottleneck", "imagenet"))]
+NETS.append(SMALL.format("BasicBlock", "d"))
+WHOLE = [f"create_model('{name}', image_size=32)" for name in ("resnet18", "resnet20", "resnet50")]
+
+
+@pytest.fixture
+def with_all_instructions(python):
+    """Run Python with the given words, with all instructions, and return its output."""
     if not (instructions.this_cpu().has_avx512 and at_least(2, 9)):
         pytest.skip("oneDNN takes its reference kernel from MindSpore 2.9 on, with AVX-512")
+
+    def run(*words, **variables):
+        return python(*words, ONEDNN_MAX_CPU_ISA="ALL", seconds=600, **variables).stdout
+
+    return run
+
+
+@pytest.mark.parametrize("net", [*NETS, *(pytest.param(x, marks=pytest.mark.slow) for x in WHOLE)])
+def test_no_operation_of_a_step_takes_the_reference_kernel(net, tmp_path, with_all_instructions):
+    """By oneDNN's log, forward and backward."""
     script = tmp_path / "steps.py"
     script.write_text(STEPS)
-    log = python(script, block, stem, ONEDNN_MAX_CPU_ISA="ALL", ONEDNN_VERBOSE="1").stdout
+    log = with_all_instructions(script, net, ONEDNN_VERBOSE="1")
     calls = [line for line in log.splitlines() if "exec,cpu," in line]
     assert any("avx512" in line for line in calls)
-    assert not [line for line in calls if "ref:any" in line]
+    assert not [line for line in calls if "ref:any" in line or ",ref" in line.partition("exec")[2]]
+
+
+@pytest.mark.slow
+def test_all_instructions_round_no_worse(with_all_instructions):
+    """The tests of outputs and gradients, whose limits are below 3e-6."""
+    files = __file__, str(Path(__file__).with_name("test_winograd.py"))
+    name = "test_outputs_and_gradients_are_those_of_the_convolution"
+    options = "-q", "-n", "0", "-p", "no:cacheprovider", "-k", name
+    assert "15 passed" in with_all_instructions("-m", "pytest", *options, *files)

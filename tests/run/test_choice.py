@@ -40,7 +40,8 @@ def train(python):
         pytest.skip("this machine has no choice: it needs AVX-512 and MindSpore 2.9")
 
     def run(table, *flags, **variables):
-        done = python(DRIVER, table, *SMALL, *flags, without="ONEDNN_", **variables)
+        words = DRIVER, table, *SMALL, *flags
+        done = python(*words, without="ONEDNN_", seconds=600, **variables)
         return " ".join(done.stdout.split())
 
     return run
