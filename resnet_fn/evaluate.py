@@ -90,14 +90,9 @@ def main(arguments: Sequence[str]) -> int:
         cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else "",
     )
     changes = {
-        name: getattr(parsed, name)
-        for name in ("model", "stem")
-        if getattr(parsed, name) is not None
-    }
-    changes |= {
         name: value
         for name, value in cli.settings_in(parsed, Recipe).items()
-        if name in _OF_WEIGHTS
+        if name in ("model", "stem", *_OF_WEIGHTS) and value is not None
     }
     also = ", ".join(f"--{flag_name(name)}" for name in _OF_WEIGHTS)
     of_weights = f"--recipe, --model and --stem need --weights, as do {also}; leave them out"

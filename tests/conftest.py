@@ -11,6 +11,7 @@ import os
 import pickle
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,6 +104,18 @@ def signals_count() -> Iterator[None]:
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture
+def as_process_1() -> list[str]:
+    """What stands before a command so that it is process 1, as in a container."""
+    words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*words, "true"], stderr=subprocess.DEVNULL).returncode
+    ):
+        pytest.skip("no process namespaces here")
+    return words
 
 
 @pytest.fixture(scope="session")

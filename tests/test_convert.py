@@ -57,7 +57,7 @@ def test_an_exported_file_contains_its_classes(trained):
         assert start_from(net, source, recipe, classes)[0].endswith(f"the last layer is {state}")
 
 
-def test_each_command_prints_what_was_read_of_a_file(trained, capsys):
+def test_each_command_prints_what_it_left_out(trained, capsys):
     torch = pytest.importorskip("torch", reason="torch.save writes the file")
     arrays = read_arrays(trained / "net.safetensors").arrays
     state = {f"model.{name}": torch.tensor(array) for name, array in arrays.items()}

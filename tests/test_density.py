@@ -64,7 +64,7 @@ def test_the_list_of_denser_modules_is_short_enough():
     assert not [name for name in DENSER if DENSITY.density(DENSITY.PACKAGE / name) <= MOST]
 
 
-def test_a_long_function_has_a_comment_that_says_why():
+def test_long_functions_have_a_comment_with_the_reason():
     long = {
         module: found
         for module in MODULES

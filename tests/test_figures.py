@@ -31,7 +31,7 @@ def test_every_benchmark_has_its_command():
             assert _HOW.fullmatch(row.split(" | ")[1]), row
 
 
-def test_cores_that_eight_cards_want_follow_from_the_data_page():
+def test_quoted_cores_follow_from_measured_decoding_rates():
     """docs/distributed.md: eight cards' images/s over those of a core, half of what docs/data.md
     measured on two.
     """

@@ -56,7 +56,7 @@ def test_a_place_that_a_checkout_lacks_is_named(places, monkeypatch):
         hooks.install({"comparison": lambda function: function})
 
 
-def test_a_command_s_answers_are_its_json_and_exit_code(tmp_path, python):
+def test_golden_answers_hold_a_commands_json_and_code(tmp_path, python):
     trace = str(ROOT / "tests/acceptance/trace")
     arguments = ["compare", trace, trace, "--no-initialisation", "--json", "written.json"]
     code = (

@@ -47,7 +47,7 @@ def test_a_pods_variables_are_the_defaults(in_pod):
         ("MS_LOCAL_WORKER", "0", "MS_WORKER_NUM|MS_LOCAL_WORKER, 0"),
     ],
 )
-def test_a_pods_variables_that_do_not_fit_are_named(
+def test_wrong_variables_of_a_pod_are_named(
     in_pod, monkeypatch, raises_line, variable, value, parts
 ):
     monkeypatch.setenv(variable, value)
@@ -55,7 +55,7 @@ def test_a_pods_variables_that_do_not_fit_are_named(
         launch.parse([])
 
 
-def test_the_workers_of_a_pod_do_not_get_its_variables(tmp_path, python):
+def test_a_pods_workers_do_not_get_its_variables(tmp_path, python):
     program = (
         "import json, os, sys; json.dump(dict(os.environ), open(f'{sys.argv[1]}/' + "
         "os.environ['RANK_ID'], 'w'))"

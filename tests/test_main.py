@@ -15,7 +15,7 @@ SCREEN = 24  # lines of 80 columns
 @pytest.mark.parametrize(
     ("command", "flag"), [*((name, "--help") for name in listing.COMMANDS), ("train", "--help-all")]
 )
-def test_every_command_has_help_in_groups_of_a_screen(command, flag, python):
+def test_every_command_has_help_in_short_groups(command, flag, python):
     """As a subcommand, too: it differs in the form of the commands that it names, and in line
     breaks, only.
     """
@@ -83,7 +83,7 @@ def test_the_list_gives_no_advice_on_training(word, python):
     assert "leave it out" not in error
 
 
-def test_the_installed_command_prints_commands_as_it_was_typed(installed, python):
+def test_the_installed_command_repeats_the_typed_name(installed, python):
     for path, typed in (("/nowhere", str(installed)), (str(installed.parent), "resnet_fn")):
         variables = {"PATH": f"{path}:{os.environ['PATH']}"}
         assert f"  {typed} train " in python(installed, **variables).stdout

@@ -92,7 +92,7 @@ def test_a_mutant_keeps_its_lines_and_its_name(script):
     assert (axis.line, axis.owner, axis.attributes) == (10, "Net", ())
 
 
-def test_a_seed_draws_the_same_mutants_of_all_kinds(script):
+def test_a_seed_always_draws_the_same_mutants(script):
     nets = ["autoencoder", "quantiser"]
     drawn = script.chosen.draw(nets, 40, seed=3)
     assert drawn == script.chosen.draw(nets, 40, seed=3)
@@ -108,7 +108,7 @@ def test_a_seed_draws_the_same_mutants_of_all_kinds(script):
     assert max(count.values()) <= 3
 
 
-def test_stored_mutants_are_of_all_nets_and_many_kinds(script, tmp_path, monkeypatch):
+def test_stored_mutants_cover_all_nets_and_kinds(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script.chosen, "FIXED", tmp_path / "fixed.json")
     results = [
         {

@@ -37,7 +37,7 @@ def test_another_python_is_named_in_a_line(version, fault, python):
     assert python("-c", code.format("pass"), code=1).stderr.endswith(f"\nImportError: {line}\n")
 
 
-def test_in_the_packages_own_folder_a_line_names_another(python):
+def test_inside_the_package_an_error_names_another_folder(python):
     """There Python would take the room inspect for its own module."""
     done = python("-m", "resnet_fn.train", cwd=ROOT / "resnet_fn", code=1, PYTHONPATH=str(ROOT))
     assert done.stderr.startswith("resnet_fn: error: ")
@@ -45,7 +45,7 @@ def test_in_the_packages_own_folder_a_line_names_another(python):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_clone_that_was_not_installed_names_what_is_missing(python, tmp_path):
+def test_a_clone_without_installation_names_missing_packages(python, tmp_path):
     """Without the packages of this installation (-S): first none is there, then NumPy."""
     packages = tmp_path / "packages"
     packages.mkdir()
@@ -60,7 +60,7 @@ def test_a_clone_that_was_not_installed_names_what_is_missing(python, tmp_path):
         assert re.fullmatch(line, done.stderr), done.stderr
 
 
-def test_training_does_not_load_pytorch_and_leaves_it_importable(python):
+def test_training_neither_loads_nor_blocks_pytorch(python):
     pytest.importorskip("torch", reason="compares with an installed PyTorch")
     done = python(
         "-c",
@@ -125,7 +125,7 @@ def test_the_version_is_the_newest_of_the_changelog():
     }
 
 
-def test_the_packages_to_install_are_those_that_pip_reads():
+def test_the_named_packages_are_those_pip_installs():
     def named(requirements):
         return [
             re.match(r"\w+", line)[0]

@@ -86,7 +86,7 @@ def test_debug_shows_the_traceback(train):
     assert "Traceback (most recent call last)" in done.stderr
 
 
-def test_help_shows_meaning_unit_and_the_values_of_the_recipe(capsys):
+def test_help_shows_meaning_unit_and_recipes_values(capsys):
     with pytest.raises(SystemExit):
         parse(["--recipe", "imagenet_resnet50_v1", "--help-all"])
     text = " ".join(capsys.readouterr().out.split())

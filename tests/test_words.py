@@ -41,6 +41,17 @@ def test_names_say_what_they_hold():
     assert not wrong
 
 
+def test_names_of_tests_have_at_most_eight_words():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if "parity" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and re.fullmatch(r"test(_[^_]+){9,}", node.name)
+    ]
+    assert not wrong
+
+
 @pytest.mark.parametrize("folder", ["", "docs", "resnet_fn"])
 def test_texts_are_plain(folder):
     """README, docs; of modules messages, docstrings and comments, too."""

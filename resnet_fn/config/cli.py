@@ -17,7 +17,14 @@ from typing import Any, NoReturn
 
 from resnet_fn.config.fields import YES_NO_AUTO, expand_home, explain, flag_name
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
-from resnet_fn.config.hints import closest, closest_flag, first_line, fix_for_write, one_side
+from resnet_fn.config.hints import (
+    closest,
+    closest_flag,
+    first_line,
+    fix_for_write,
+    one_side,
+    words_of,
+)
 from resnet_fn.config.packages import how_to_install, versions_line
 from resnet_fn.config.printing import say
 
@@ -412,4 +419,4 @@ def one_line(error: Exception) -> str:
         )
     if isinstance(error, MemoryError):
         return f"out of memory ({first_line(error)}); give smaller images or a smaller batch"
-    return f"{type(error).__name__}: {first_line(error)} (--debug shows the traceback)"
+    return f"{words_of(error)} (--debug shows the traceback)"

@@ -114,6 +114,11 @@ def first_line(error: BaseException) -> str:
     return lines[0].removeprefix("- ") if lines else type(error).__name__
 
 
+def words_of(error: BaseException) -> str:
+    """Return an error's class and the first line of its text, as in "ValueError: no"."""
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
 def few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:
     """Join the first `limit` items and count the rest, for example "a, b, c and 4 more"."""
     more = f" and {len(items) - limit} more" if len(items) > limit else ""

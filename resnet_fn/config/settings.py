@@ -115,27 +115,31 @@ class Draft(NamedTuple):
             text = rule.text.format(**plain)
             reason = text.partition(";")[0]
             for name in [name for name in names if name in on]:
-                mine = values[name]
-                other = max(
+                value = values[name]
+                # the strongest setting, beside `name`, of those that break the rule
+                cause = max(
                     (read for read in reads if read != name), key=lambda read: values[read].source
                 )
-                its = values[other]
-                # set `other` to the value that `name` needs
-                if rule.instead is not None and its.source < mine.source:
-                    values[other] = its._replace(value=rule.instead, source=mine.source, line="")
-                    notes.append(f"{other} {show_value(its.value)} is left out: {name} {reason}")
+                causing = values[cause]
+                # set `cause` to the value that `name` needs
+                if rule.instead is not None and causing.source < value.source:
+                    values[cause] = causing._replace(
+                        value=rule.instead, source=value.source, line=""
+                    )
+                    dropped = f"{cause} {show_value(causing.value)}"
+                    notes.append(f"{dropped} is left out: {name} {reason}")
                 elif (
                     not rule.keep
                     and rule.instead is None
-                    and mine.source < max(its.source, Source.FILE)
+                    and value.source < max(causing.source, Source.FILE)
                 ):
-                    values[name] = mine._replace(value=mine.off, source=its.source, line="")
+                    values[name] = value._replace(value=value.off, source=causing.source, line="")
                     on.remove(name)
-                    usual = (mine.field.default, mine.field.metadata["absent"])
-                    if mine.value not in usual or mine.source >= Source.FILE:
-                        notes.append(f"{name} {show_value(mine.value)} is left out: it {reason}")
+                    usual = (value.field.default, value.field.metadata["absent"])
+                    if value.value not in usual or value.source >= Source.FILE:
+                        notes.append(f"{name} {show_value(value.value)} is left out: it {reason}")
                 else:
-                    faults.append((name, f"{name}: {mine.value!r} {text}"))
+                    faults.append((name, f"{name}: {value.value!r} {text}"))
         lines = {name: f"{value.line}: " for name, value in values.items() if value.line}
         return Draft(
             values,
@@ -157,10 +161,12 @@ class Draft(NamedTuple):
     def make(self, settings_class: "type[_Settings]") -> "_Settings":
         """Make a `Recipe` or `RunOptions` from this draft without further checks."""
         new = unchecked(settings_class, {name: value.value for name, value in self.values.items()})
-        chosen = (name for name, value in self.values.items() if value.source >= Source.FILE)
-        object.__setattr__(new, "typed", frozenset(chosen) & vars(new).keys())
-        of_file = (name for name, value in self.values.items() if value.source is Source.FILE)
-        object.__setattr__(new, "of_file", frozenset(of_file) & vars(new).keys())
+        chosen = {
+            name: value.source
+            for name, value in self.values.items()
+            if value.source >= Source.FILE and name in vars(new)
+        }
+        object.__setattr__(new, "chosen", chosen)
         return new
 
 
@@ -180,10 +186,10 @@ def _defaults_of_optimizer(values: Mapping[str, Value]) -> dict[str, Value]:
 class Settings:
     """This base class of `Recipe` and `RunOptions` checks all values in the constructor."""
 
-    # Names of the settings that the user chose: flags, lines of the user's recipe file, and
-    # keywords of the constructor (none if all were given, as by `dataclasses.replace`). `vars` does
-    # not have a slot. Those of the user's recipe file are also in `of_file`.
-    __slots__ = ("of_file", "typed")
+    # Names and sources of the settings that the user chose: flags, lines of the user's recipe file,
+    # and keywords of the constructor (none if all were given, as by `dataclasses.replace`). `vars`
+    # does not have a slot.
+    __slots__ = ("chosen",)
 
     def __init_subclass__(cls) -> None:
         """Add the help of all fields to the class's docstring."""
@@ -201,14 +207,12 @@ class Settings:
         """Make an instance, and remember which keywords were given."""
         check_names(given, cls)
         new = super().__new__(cls)
-        object.__setattr__(
-            new, "typed", frozenset(given if len(given) < len(dataclasses.fields(cls)) else ())
-        )
-        object.__setattr__(new, "of_file", frozenset())
+        named = given if len(given) < len(dataclasses.fields(cls)) else ()
+        object.__setattr__(new, "chosen", dict.fromkeys(named, Source.FLAG))
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self)  # without `typed`, so that no field of a copy counts as typed
+        return vars(self)  # without `chosen`, so that no field of a copy counts as chosen
 
     def __post_init__(self) -> None:
         defaults = unchecked(type(self), {})
@@ -233,7 +237,7 @@ def typed_in(config: Any) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(config).items()
-        if name in config.typed or value != usual[name]
+        if name in config.chosen or value != usual[name]
     }
 
 
@@ -255,6 +259,5 @@ def changed(config: Any, **given: Any) -> Any:
     """
     check_names(given, type(config))
     new = draft_of(config).complete(**given).make(type(config))
-    object.__setattr__(new, "typed", config.typed | given.keys())
-    object.__setattr__(new, "of_file", config.of_file - given.keys())
+    object.__setattr__(new, "chosen", config.chosen | dict.fromkeys(given, Source.FLAG))
     return new

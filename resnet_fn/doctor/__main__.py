@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.hints import words_of
 from resnet_fn.config.printing import say
 from resnet_fn.doctor import machine
 from resnet_fn.runtime import process
@@ -102,7 +102,7 @@ def attempt(check: Check) -> Finding:
     try:
         ok, text = run()
     except Exception as error:
-        ok, text = False, f"{type(error).__name__}: {first_line(error)}"
+        ok, text = False, words_of(error)
     return {"name": name, "ok": ok, "found": text, "means": means}
 
 

@@ -9,10 +9,16 @@ from resnet_fn.parity import commands
 
 
 def _inputs(arguments: Sequence[str]) -> int:
-    # imported here, because no other command needs it
+    # imported here, because no other command needs it, as of `_self`
     from resnet_fn.parity.inputs.command import inputs
 
     return inputs(arguments)
+
+
+def _self(arguments: Sequence[str]) -> int:
+    from resnet_fn.parity.one_net import compare_ways
+
+    return compare_ways(arguments)
 
 
 _COMMANDS = {
@@ -20,11 +26,12 @@ _COMMANDS = {
     "replay": commands.replay_trace,
     "compare": commands.compare,
     "inputs": _inputs,
+    "self": _self,
 }
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the subcommand `record`, `replay`, `compare` or `inputs`.
+    """Run the subcommand `record`, `replay`, `compare`, `inputs` or `self`.
 
     Without a subcommand, run and compare both nets.
     """

@@ -7,7 +7,7 @@ from typing import Any
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.hints import words_of
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
 from resnet_fn.parity.asked import Asked
@@ -120,7 +120,7 @@ def built(flag: str, function: str, build: Callable[[], Any], wanted: Any, expec
     try:
         value = build()
     except Exception as error:
-        fault = f"{type(error).__name__}: {first_line(error)}"
+        fault = words_of(error)
         raise ValueError(
             f"{flag}: {function} fails{place_of(error)} ({fault}); correct this line"
         ) from error

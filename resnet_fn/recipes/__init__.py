@@ -15,7 +15,7 @@ from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import ENDING, read_recipe_file
-from resnet_fn.config.settings import Draft, changed, draft_of
+from resnet_fn.config.settings import Draft, Source, changed, draft_of
 
 RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 
@@ -244,7 +244,7 @@ def chosen(recipe: Any) -> set[str]:
 
     A copy, as of `dataclasses.replace`, does not know them: its settings in `differences` count.
     """
-    return {*(recipe.typed or differences(recipe))}
+    return {*(recipe.chosen or differences(recipe))}
 
 
 def demanded(recipe: Any) -> set[str]:
@@ -253,7 +253,7 @@ def demanded(recipe: Any) -> set[str]:
     A run writes its recipe file without knowing which settings the next run's data or weights make
     useless, so that these are no mistake there.
     """
-    return chosen(recipe) - recipe.of_file
+    return {name for name in chosen(recipe) if recipe.chosen.get(name) is not Source.FILE}
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:

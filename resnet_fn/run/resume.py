@@ -277,7 +277,7 @@ def options_here(options: Any) -> tuple[RunOptions, list[str]]:
     `data_threads` are more than this process's CPUs, unless the user gave them for this start.
     """
     most = cpu_count()
-    if "data_threads" in options.typed or options.data_threads <= most:
+    if "data_threads" in options.chosen or options.data_threads <= most:
         return options, []
     note = f"data_threads {options.data_threads} becomes {most}, the number of CPUs here"
     return changed(options, data_threads=most), [note]

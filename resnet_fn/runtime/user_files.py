@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from resnet_fn.config.cli import UsageError
-from resnet_fn.config.hints import first_line, near_path
+from resnet_fn.config.hints import near_path, words_of
 from resnet_fn.config.packages import how_to_install, is_importable
 
 _loaded: dict[Path, ModuleType] = {}  # by resolved path
@@ -71,7 +71,7 @@ def _import_fault(error: Exception) -> str:
     if package and not is_importable(package):
         fix = how_to_install(package) or "install it, or correct the import"
         return f"imports {package}, which is not installed; {fix}"
-    return f"cannot be imported ({type(error).__name__}: {first_line(error)}); correct the file"
+    return f"cannot be imported ({words_of(error)}); correct the file"
 
 
 def load_function(location: str, flag: str) -> Any:

@@ -43,7 +43,7 @@ def test_a_full_disk_is_no_fault_of_renaming(monkeypatch, lock, raises_line, num
         RunFolder(Path("run")).create(lock)
 
 
-def test_a_disk_that_renames_folders_keeps_nothing_of_the_check(lock):
+def test_the_check_of_folder_renames_leaves_no_files(lock):
     for _ in range(2):
         RunFolder(Path("run")).create(lock)
         assert os.listdir("run/checkpoints") == []

@@ -247,7 +247,7 @@ def test_a_sealed_checkpoint_larger_than_memory_is_named(tmp_path, seal, raises_
 
 
 @pytest.mark.parametrize("text", ["[" * 20_000 + "]" * 20_000, "7", "[]", "nothing"])
-def test_a_sealed_state_that_is_no_object_is_damaged(tmp_path, seal, text, raises_line):
+def test_state_json_that_is_no_object_is_damaged(tmp_path, seal, text, raises_line):
     folder = write(tmp_path)
     (folder / "state.json").write_text(text)
     files = json.loads((folder / "manifest.json").read_text())["files"]

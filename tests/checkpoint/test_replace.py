@@ -75,7 +75,7 @@ def test_an_old_folder_beside_the_new_one_goes():
 
 
 @pytest.mark.parametrize("remove", [False, True])
-def test_of_a_link_to_a_checkpoint_the_target_stays(remove):
+def test_the_target_of_a_linked_checkpoint_stays(remove):
     """A user moved a checkpoint to another disk."""
     moved = write("step-00000003", 3).rename("moved")
     RUN.checkpoint_path(3).symlink_to(moved.absolute())

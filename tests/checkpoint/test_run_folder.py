@@ -25,7 +25,7 @@ def test_runs_of_one_second_get_separate_folders():
     ]
 
 
-def test_what_a_killed_process_left_of_its_settings_goes(lock):
+def test_unfinished_settings_of_a_killed_process_are_removed(lock):
     run = RunFolder(Path("run"))
     run.create(lock)
     Path("run/.tmp-1-0123abcd-recipe.toml").write_text("half of")
@@ -66,7 +66,7 @@ def test_best_is_the_one_that_the_newest_names(checkpoint):
     assert find_checkpoint(Path("mine")).state["update"] == 5
 
 
-def test_the_folder_of_a_runs_checkpoints_is_that_run(checkpoint, monkeypatch):
+def test_a_runs_checkpoints_folder_stands_for_the_run(checkpoint, monkeypatch):
     checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
     RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
     assert find_checkpoint(Path("run/checkpoints"), "best").state["update"] == 5
@@ -75,7 +75,7 @@ def test_the_folder_of_a_runs_checkpoints_is_that_run(checkpoint, monkeypatch):
     assert find_checkpoint(Path(".")).state["update"] == 10
 
 
-def test_a_path_that_is_not_there_names_what_is(checkpoint):
+def test_a_missing_path_names_runs_that_exist(checkpoint):
     checkpoint("runs/digits-1", 5)
     Path("runs/digits-1/metrics.jsonl").touch()
     for path, message in (
@@ -89,7 +89,7 @@ def test_a_path_that_is_not_there_names_what_is(checkpoint):
             find_checkpoint(Path(path))
 
 
-def test_pruning_keeps_the_newest_the_best_and_every_nth(checkpoint):
+def test_pruning_keeps_newest_best_and_every_nth(checkpoint):
     run = RunFolder(Path("run"))
     checkpoint("run", *range(1, 11))
     (run.checkpoints / "step-00000011.tmp-1").mkdir()

@@ -55,7 +55,7 @@ def test_a_strangers_entries_of_other_types_are_named(name, raises_line):
 
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("name", ["recipe", "dataset"])
-def test_a_state_that_is_no_runs_names_what_it_lacks(name, raises_line):
+def test_a_missing_entry_of_the_state_is_named(name, raises_line):
     path = write({key: value for key, value in STATE.items() if key != name})
     assert name not in load_checkpoint(path).state
     with raises_line(f"{path}/state.json has no {name!r}; give", kind=CheckpointError):

@@ -53,7 +53,7 @@ def test_metadata_is_read_from_the_header_alone(tmp_path):
 @pytest.mark.parametrize(
     "data", [b"", file_of({}, length=2**40), file_of([]), (9).to_bytes(8, "little") + b"no JSON!!"]
 )
-def test_a_header_that_is_not_intact_has_no_metadata(data, tmp_path):
+def test_metadata_of_a_damaged_header_is_an_error(data, tmp_path):
     (tmp_path / "a").write_bytes(data)
     with pytest.raises(ValueError, match="a has no intact safetensors header; copy the file again"):
         read_metadata(tmp_path / "a")

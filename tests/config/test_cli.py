@@ -46,7 +46,7 @@ def test_a_reader_that_leaves_is_no_error():
         (KeyError("x"), "KeyError: 'x' (--debug shows the traceback)"),
     ],
 )
-def test_any_error_is_a_sentence_and_exit_code_1(error, text, capsys):
+def test_any_error_is_printed_with_exit_code_1(error, text, capsys):
     def main(_):
         raise error
 
@@ -84,7 +84,7 @@ def test_help_lists_common_settings_and_help_all_everything(capsys):
     assert parse(["--recipe", "finetune", "--no-check-files"])[1].check_files == "no"
 
 
-def test_a_path_that_is_not_there_names_the_nearest():
+def test_for_a_missing_path_the_nearest_is_suggested():
     Path("runs/first/checkpoints/step-00000066").mkdir(parents=True)
     Path("runs/frist/checkpoints").mkdir(parents=True)
     whole = "runs/firs/checkpoints/step-00000066"
@@ -98,7 +98,7 @@ def test_a_recipe_files_name_is_no_path():
     assert parse(["--recipe", "./~.toml"])[0].name == "~"
 
 
-def test_an_error_of_code_without_a_module_is_a_line():
+def test_an_error_from_exec_becomes_one_line():
     with pytest.raises(ValueError) as caught:
         exec("raise ValueError('a\\nb')", {})
     assert cli.one_line(caught.value) == "a"

@@ -160,7 +160,7 @@ def test_a_net_of_another_project_names_the_net(name, fix, raises_line):
         create_model(name)
 
 
-def test_an_unknown_net_is_an_error_before_the_data(raises_line, tmp_path):
+def test_an_unknown_net_fails_before_data_is_read(raises_line, tmp_path):
     """A data set can take minutes to read; here it does not even exist."""
     with raises_line("model: 'resnet50d'", "--stem d"):
         module("train").main(
@@ -168,7 +168,7 @@ def test_an_unknown_net_is_an_error_before_the_data(raises_line, tmp_path):
         )
 
 
-def test_settings_in_python_and_in_files_get_the_same_advice(raises_line, write_recipe):
+def test_python_and_recipe_files_get_the_same_advice(raises_line, write_recipe):
     with raises_line("recipe: unknown setting 'model_ema'", "give ema 0.9999, the decay"):
         Recipe(model_ema=True)
     with raises_line(
@@ -181,7 +181,7 @@ def test_settings_in_python_and_in_files_get_the_same_advice(raises_line, write_
         load_recipe(write_recipe({"reprob": 0.2}))
 
 
-def test_every_advised_value_is_one_that_the_setting_takes():
+def test_every_advised_value_is_valid_for_its_setting():
     fields = {**Recipe.__dataclass_fields__, **RunOptions.__dataclass_fields__}
     for setting, value in {
         "precision": "amp",

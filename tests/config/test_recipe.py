@@ -83,7 +83,7 @@ def test_unknown_names_and_wrong_options_are_named(make, parts, raises_line):
 
 @pytest.mark.parametrize("rate", [0.1, 0.07, 0.2, 1e-6])
 @pytest.mark.parametrize("learning_rate", [0.01, 0.03, 0.0013])
-def test_a_stored_rate_of_the_last_layer_keeps_its_bits(rate, learning_rate):
+def test_a_stored_head_learning_rate_keeps_its_bits(rate, learning_rate):
     """The step multiplies the float32 rate by the factor's float32: the factor is the old
     quotient.
     """
@@ -110,7 +110,7 @@ def test_the_last_layers_rate_follows_the_learning_rate(raises_line):
             parse(["--recipe", "mine.toml"])
 
 
-def test_a_stored_average_without_the_setting_has_no_warm_up():
+def test_a_stored_average_without_ema_warmup_has_none():
     stored = to_dict(Recipe(ema=0.99))
     assert stored.pop("ema_warmup") is True
     assert recipe_from_dict(stored).ema_warmup is False

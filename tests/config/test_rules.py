@@ -112,13 +112,13 @@ def test_a_partly_trained_last_layer_has_a_rate(words):
         ("--sync-batchnorm --accumulate 2", "accumulate: 2|--accumulate 1|--no-sync-batchnorm"),
     ],
 )
-def test_what_does_not_go_together_names_fields_values_and_fix(words, parts, raises_line):
+def test_contradicting_settings_are_named_with_a_fix(words, parts, raises_line):
     flags = [*words.split(), ""] if words.endswith("--milestones") else words.split()
     with raises_line(*parts.split("|"), kind=UsageError):
         parse(flags)
 
 
-def test_a_stored_run_with_balanced_weights_and_sampling_is_read():
+def test_stored_balanced_weights_and_sampling_are_still_read():
     both = {**to_dict(Recipe()), "class_weights": "balanced", "sampling": "balanced"}
     stored = recipe_from_dict(both)
     assert (stored.class_weights, stored.sampling) == ("balanced", "balanced")

@@ -64,7 +64,7 @@ def test_flags_have_an_effect_or_are_errors(name):
             assert (values(again), again.notes, again.faults) == (values(merged), (), ())
 
 
-def test_an_optimizer_brings_its_defaults_unless_others_are_chosen():
+def test_an_optimizers_defaults_hold_unless_others_are_chosen():
     base = draft_of(RECIPES["digits"], RunOptions())
     for given, beta2 in (
         ({"optimizer": "lion"}, 0.99),

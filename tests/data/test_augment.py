@@ -75,7 +75,7 @@ def test_magnitudes_are_torchvisions(size, torchvision):
         assert set(CHOICE) == {"Identity", *space} - {"Invert"}
 
 
-def test_autoaugments_pairs_are_torchvisions_of_each_kind_of_set(torchvision):
+def test_autoaugment_has_torchvisions_pairs_for_both_policies(torchvision):
     module = torchvision.transforms.autoaugment
     for of_files, kind in (
         (True, module.AutoAugmentPolicy.IMAGENET),
@@ -91,7 +91,7 @@ def test_autoaugments_pairs_are_torchvisions_of_each_kind_of_set(torchvision):
         assert ours == module.AutoAugment()._get_policies(kind)
 
 
-def test_trivialaugment_takes_one_operation_each_as_likely_at_any_strength():
+def test_trivialaugment_draws_one_operation_and_strength_uniformly():
     chosen = picks(5600, policy="trivialaugment")
     assert picks(5) == [[]] * 5
     assert picks(50, policy="trivialaugment") == chosen[:50]
@@ -123,7 +123,7 @@ def test_randaugment_draws_a_strength_for_each_operation():
     )
 
 
-def test_autoaugment_leaves_operations_out_as_often_as_its_pairs_say():
+def test_autoaugment_applies_operations_with_its_pairs_probabilities():
     chosen = picks(5000, policy="autoaugment")
     expected = sum(float(share) for pair in PAIRS[True] for _, share, *_ in pair) / 25
     assert np.mean([len(operations) for operations in chosen]) == pytest.approx(expected, abs=0.04)

@@ -44,7 +44,7 @@ def test_weights_are_read_as_other_programs_write_them(written):
     np.testing.assert_allclose(weights / weights[0], [1, 2.5, 9], rtol=1e-12)
 
 
-def test_weights_have_the_mean_1_over_what_balanced_sampling_shows():
+def test_class_weights_average_1_under_balanced_sampling():
     Path("w.txt").write_text("éléphant 9\nbee 1\ncat with a space 2.5\n", encoding="utf-8")
     weights = class_weights("w.txt", CLASSES, LABELS, "balanced")
     np.testing.assert_allclose(np.divide(weights, weights[0]), [1, 2.5, 9], rtol=1e-12)

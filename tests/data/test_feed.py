@@ -52,7 +52,7 @@ def test_two_threads_get_the_same_batches():
 @pytest.mark.parametrize(
     "fields", [{}, {"repeats": 3}, {"policy": "randaugment"}, {"policy": "autoaugment"}]
 )
-def test_workers_share_an_augmented_and_mixed_update_without_changing_it(fields):
+def test_workers_share_a_mixed_update_without_changing_it(fields):
     recipe = dataclasses.replace(AUGMENTED, **fields)
     whole, shares = (
         MemoryFeed(PICTURES, recipe),
@@ -65,7 +65,7 @@ def test_workers_share_an_augmented_and_mixed_update_without_changing_it(fields)
         assert np.concatenate([part[1] for part in parts]).tobytes() == labels.tobytes()
 
 
-def test_a_samples_augmentation_depends_on_seed_epoch_and_sample_alone():
+def test_augmentation_depends_on_seed_epoch_and_sample_alone():
     recipe = dataclasses.replace(AUGMENTED, mixup=0.0, cutmix=0.0)
     small = dataclasses.replace(recipe, batch_size=8)
 
@@ -114,7 +114,7 @@ def test_bytes_are_what_the_other_feed_normalises(folder):
         ({"dataset": "digits", "image_size": 8}, "sets in memory"),
     ],
 )
-def test_bytes_are_rejected_if_images_must_be_normalised_before(fields, needs, raises_line):
+def test_uint8_is_rejected_where_normalising_must_come_first(fields, needs, raises_line):
     with raises_line("feed: 'uint8'", needs, "give float32"):
         check_feed(
             Recipe(**{"dataset": "imagefolder", "image_size": 24, "batch_size": 4, **fields}),

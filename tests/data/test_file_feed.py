@@ -31,7 +31,7 @@ def bytes_of(feed, updates):
     return [feed.batch(update)[0].tobytes() for update in updates]
 
 
-def test_a_batch_stays_as_it_is_while_it_is_held(photographs):
+def test_a_held_batch_is_never_overwritten(photographs):
     feed = make_feed(photographs, dataclasses.replace(RECIPE, erasing=0.0))
     held = [feed.batch(update)[0] for update in range(10)]
     copies = [images.tobytes() for images in held]
@@ -52,7 +52,7 @@ def on_threads(dataset, threads):
         {"color_jitter": 0.4, "sampling": "balanced"},
     ],
 )
-def test_pixels_are_the_same_for_any_threads_workers_and_resume(photographs, fields):
+def test_threads_workers_and_resume_do_not_change_pixels(photographs, fields):
     recipe = dataclasses.replace(RECIPE, batch_size=8, **fields)
     feed = make_feed(on_threads(photographs, 1), recipe)
     assert feed.updates_per_epoch == 2
@@ -300,7 +300,7 @@ def test_threads_end_after_an_end_or_a_failure(photographs, wait_until):
     wait_until(lambda: tasks() <= before, 5)
 
 
-def test_a_script_that_closes_nothing_ends_without_a_word(folder, python):
+def test_a_script_that_closes_nothing_ends_silently(folder, python):
     """After a few updates, and in the middle of an evaluation: Python empties its modules before it
     drops the rest.
     """

@@ -111,7 +111,7 @@ def test_text_is_no_fault_of_a_png(name, last, png, tmp_path):
     assert open_upright(data).tobytes() == open_upright(png()).tobytes()
 
 
-def test_a_png_cut_in_its_last_text_is_whole(png, tmp_path):
+def test_a_png_cut_after_its_pixels_is_valid(png, tmp_path):
     whole, file = (
         png(chunk(b"iTXt", b"Comment\0\0\0\0\0" + b"text " * 1000), last=True),
         tmp_path / "a.png",
@@ -168,7 +168,7 @@ def test_many_texts_are_not_all_unpacked(megabytes, png):
 
 
 @pytest.mark.parametrize("name", ["ENOENT", "EACCES", "ELOOP", "ENAMETOOLONG", "EISDIR"])
-def test_an_error_of_a_path_is_the_files_own(name):
+def test_path_errors_count_as_the_files_fault(name):
     assert is_files_fault(OSError(getattr(errno, name), "text"))
 
 

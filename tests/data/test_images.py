@@ -74,7 +74,7 @@ def test_affine_shifts_whole_pixels_and_fills_with_black():
     np.testing.assert_array_equal(left[:, :3], image[0, 0, :, 1:])
 
 
-def test_affine_rotates_by_a_quarter_and_leaves_the_rest_alone():
+def test_affine_turns_by_90_degrees_or_changes_nothing():
     image = np.random.default_rng(0).normal(size=(1, 2, 5, 5)).astype(np.float32)
     turned = random_affine(image, np.array([[0, 0, 1.0, 0]]), 0, 90, 0, np.float32([0, 0]))
     assert any(np.allclose(turned, np.rot90(image, k, axes=(2, 3)), atol=1e-5) for k in (1, 3))

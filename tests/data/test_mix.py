@@ -21,7 +21,7 @@ def test_mixup_is_the_papers_equation():
     assert mix(images[:2], several, 3, None)[1].tolist() == several.tolist()
 
 
-def test_cutmix_labels_share_the_area_that_the_box_really_has():
+def test_cutmix_labels_equal_the_boxs_real_area():
     for seed in range(200):
         mixing = draw_mixing(np.random.default_rng(seed), 0.0, 1.0, 0.5, 12, 10)
         top, bottom, left, right = mixing.box

@@ -19,7 +19,7 @@ from resnet_fn.runtime.workers import Workers
 LABELS = np.repeat([0, 1, 2], [60, 30, 7]).astype(np.int32)
 
 
-def test_order_is_a_permutation_from_seed_and_epoch_alone():
+def test_order_is_a_permutation_of_seed_and_epoch():
     first = epoch_order(7, 3, 1437)
     assert sorted(first) == list(range(1437))
     assert (first == epoch_order(7, 3, 1437)).all()

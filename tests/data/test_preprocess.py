@@ -29,9 +29,7 @@ def samples(make_photograph, encode):
 @pytest.mark.parametrize(
     ("resize", "crop"), [(236, 224), (232, 224), (256, 225), (33, 32), (224, 224)]
 )
-def test_resize_and_centre_crop_are_torchvisions_where_sizes_are_odd(
-    resize, crop, torchvision, samples
-):
+def test_resize_and_crop_equal_torchvision_for_odd_sizes(resize, crop, torchvision, samples):
     transforms = torchvision.transforms
     both = transforms.Compose([transforms.Resize(resize), transforms.CenterCrop(crop)])
     for data in samples:
@@ -48,7 +46,7 @@ def test_each_filter_is_pillows(filter_, make_photograph, encode):
     np.testing.assert_array_equal(eval_pixels(data, 32, 32, filter_), expected)
 
 
-def test_extreme_shapes(encode):
+def test_extreme_shapes_are_cropped_before_resizing(encode):
     assert eval_pixels(encode(Image.new("RGB", (1, 1), (200, 9, 9))), 36, 32).shape == (32, 32, 3)
     long = Image.fromarray(np.random.default_rng(0).integers(0, 256, (2, 1600, 3), dtype=np.uint8))
     data = encode(long, "PNG")
@@ -75,7 +73,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("orientation", range(9))
-def test_training_evaluation_and_prediction_see_the_same_upright_picture(
+def test_training_evaluation_prediction_see_the_same_upright_picture(
     orientation, make_photograph, encode, tmp_path
 ):
     """Any mode and format as Pillow reads it, turned by EXIF; 0, which means nothing, and 1 change
@@ -156,9 +154,7 @@ def drawn(kind, number=5):
     return np.random.default_rng([3, 2, kind, 1, number])
 
 
-def test_crop_flip_and_colours_are_torchvisions_pixel_for_pixel(
-    make_photograph, encode, torchvision
-):
+def test_crop_flip_and_colours_equal_torchvisions_pixels(make_photograph, encode, torchvision):
     transforms, autoaugment = torchvision.transforms, torchvision.transforms.autoaugment
     functional, nearest = transforms.functional, transforms.InterpolationMode.NEAREST
     for number in range(12):

@@ -123,7 +123,7 @@ def saved(feed, classes=()):
     return {"feed": feed, "dataset": {"classes": list(classes)}}
 
 
-def test_the_key_is_the_sets_and_not_the_machines(photographs):
+def test_the_data_key_ignores_threads_and_workers(photographs):
     two = dataclasses.replace(photographs, train=dataclasses.replace(photographs.train, threads=2))
     feed, other = make_feed(two, RECIPE, Workers(0, 2)), make_feed(photographs, RECIPE)
     labels, names = photographs.train.labels, "\0".join(photographs.train.names).encode()
@@ -141,7 +141,7 @@ def test_the_key_is_the_sets_and_not_the_machines(photographs):
     assert line == "resuming with --feed float32 instead of uint8: some bits of the results differ"
 
 
-def test_a_resume_with_other_data_is_rejected_or_noted(photographs, raises_line):
+def test_resuming_on_other_data_is_rejected_or_noted(photographs, raises_line):
     feed = make_feed(photographs, RECIPE)
     known, classes = feed.reproducibility_key, photographs.classes
     for state, difference in (

@@ -26,7 +26,7 @@ def test_a_copy_that_loses_unaligned_bytes_is_found(monkeypatch):
     )
 
 
-def test_an_inverted_momentum(monkeypatch):
+def test_an_inverted_momentum_is_found(monkeypatch):
     assert arithmetic.batchnorm() == (True, "a batch has weight 0.1 in the moving mean")
     monkeypatch.setattr(
         arithmetic, "batch_norm", lambda channels: nn.BatchNorm2d(channels, momentum=0.1)
@@ -34,7 +34,7 @@ def test_an_inverted_momentum(monkeypatch):
     assert arithmetic.batchnorm() == (False, "a batch has weight 0.9 in the moving mean")
 
 
-def test_a_nesterov_that_is_ignored(monkeypatch):
+def test_an_ignored_nesterov_is_found(monkeypatch):
     assert arithmetic.nesterov()[0]
     real = arithmetic.momentum_sgd
     monkeypatch.setattr(
@@ -44,7 +44,7 @@ def test_a_nesterov_that_is_ignored(monkeypatch):
     assert (ok, text.endswith("from float64 after two updates")) == (False, True)
 
 
-def test_a_convolution_in_less_than_float32(monkeypatch):
+def test_a_convolution_below_float32_is_found(monkeypatch):
     class Half(nn.Cell):
         def __init__(self, *arguments):
             super().__init__()
@@ -62,7 +62,7 @@ def test_a_convolution_in_less_than_float32(monkeypatch):
     )
 
 
-def test_an_overflow_that_nobody_notices(monkeypatch):
+def test_an_unnoticed_overflow_is_found(monkeypatch):
     assert arithmetic.overflow() == (True, "300² in float16 is infinity; overflow noticed: yes")
 
     def all_finite(tensors):
@@ -72,7 +72,7 @@ def test_an_overflow_that_nobody_notices(monkeypatch):
     assert arithmetic.overflow() == (False, "300² in float16 is infinity; overflow noticed: no")
 
 
-def test_clip_and_skip():
+def test_clipping_and_skipping_pass_on_a_cpu():
     assert arithmetic.clip()[0]
     assert arithmetic.skip() == (
         True,

@@ -182,7 +182,7 @@ def test_two_readers_get_the_nets_logits(read, name, exported, make_photograph, 
     assert (card["input"]["name"], card["input"]["layout"]) == ("images", "NCHW")
 
 
-def test_the_sample_shows_a_step_that_is_left_out(exported):
+def test_the_sample_reveals_any_omitted_preprocessing_step(exported):
     card = exported("bilinear")[1]
     about, sample = card["preprocessing"], base64.b64decode(card["sample"]["png_base64"])
     right = with_pillow(about, sample)

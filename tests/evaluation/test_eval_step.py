@@ -25,7 +25,7 @@ def test_ranks_ties_and_broken_logits():
     assert result.loss.asnumpy()[0] == pytest.approx(-2 + np.log(np.exp([1, 3, 2]).sum()), rel=1e-6)
 
 
-def test_with_several_classes_the_loss_is_each_classs_own():
+def test_several_classes_are_scored_by_binary_cross_entropy():
     step = make_eval_step(_Fixed())
     logits = np.array(
         [[1, 3, 2], [-9, 0, 9], [1, 2, 3], [np.nan, 0, 0], [np.inf, 0, 0]], np.float32

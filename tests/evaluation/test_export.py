@@ -100,7 +100,7 @@ def test_documented_steps_of_an_export_equal_predict(run, digits_png, size):
     ],
     ids=lambda settings: " ".join(settings.values()),
 )
-def test_a_net_with_imagenets_stem_answers_from_its_files(make_run, digits_png, settings):
+def test_exported_nets_with_imagenet_stem_compute_the_same(make_run, digits_png, settings):
     """Its max-pool is another operation in a file; the net itself predicts the same bits before and
     after.
     """

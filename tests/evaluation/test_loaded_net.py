@@ -134,7 +134,7 @@ def test_a_strangers_checkpoint_is_named(name, raises_line):
         read_weights("run")
 
 
-def test_a_fault_of_a_stored_setting_keeps_its_fix(raises_line):
+def test_an_unknown_stored_setting_is_named_with_fix(raises_line):
     net = create_model("resnet8", num_classes=10, in_channels=1)
     recipe = {**to_dict(RECIPE), "flavour": 1}
     state = {"update": 5, "best": None, "recipe": recipe, "dataset": SPEC}

@@ -165,7 +165,7 @@ def test_curves_are_scikit_learns_ties_included():
     assert curves[3] == {"recall": [], "precision": []}
 
 
-def test_a_long_curve_keeps_its_ends_and_101_points():
+def test_a_long_curve_is_thinned_to_101_points():
     labels = np.arange(1000) % 2
     probabilities = np.random.default_rng(1).random((1000, 2)).astype(np.float32)
     curve = metrics.precision_recall_curves(of_class(labels, 2), probabilities)[1]
@@ -221,7 +221,7 @@ def test_top_5_needs_more_than_five_classes():
     )
 
 
-def test_probabilities_of_several_classes_keep_their_digits_at_both_ends():
+def test_extreme_sigmoid_probabilities_keep_their_digits():
     logits = np.float32([[0, -80, 30], [np.nan, 1, 0]])
     probabilities = ANY_CLASSES.probabilities(logits)
     np.testing.assert_allclose(

@@ -73,7 +73,7 @@ def scored(folder):
     return open_trained_dataset(load_run("run"), folder)
 
 
-def test_a_folder_with_some_of_the_classes_is_scored_whole(split_run, lay, main, capsys):
+def test_a_folder_with_fewer_classes_is_scored_whole(split_run, lay, main, capsys):
     lay("T/dog 4", 7)
     lay("T/cat 3", 8)
     assert main("evaluate", "run", "--data-dir", "T", "--json", "scores.json") == 0
@@ -86,13 +86,13 @@ def test_a_folder_with_some_of_the_classes_is_scored_whole(split_run, lay, main,
     assert scored("T").test.labels.tolist() == [1] * 3 + [2] * 4
 
 
-def test_other_images_of_the_same_names_are_all_scored(split_run, lay):
+def test_other_images_with_equal_names_are_all_scored(split_run, lay):
     for seed, name in enumerate(("bee", "cat", "dog")):
         lay(f"S/{name} 10", 20 + seed)
     assert len(scored("S").test) == 30
 
 
-def test_a_copy_of_the_data_set_keeps_its_validation_images(split_run):
+def test_a_copied_data_set_keeps_its_validation_images(split_run):
     shutil.copytree("P", "copy")
     assert scored("copy").validates
     assert scored("copy").test.names == split_run.test.names
@@ -124,7 +124,7 @@ def test_evaluation_scores_the_validation_or_test_folder(split_run, lay, raises_
         scored("Q")
 
 
-def test_a_test_folder_beside_the_training_folder_is_scored(lay, run_of):
+def test_a_test_folder_beside_train_is_scored(lay, run_of):
     for half in ("train", "valid", "test"):
         for seed, name in enumerate(("bee", "cat")):
             lay(f"P/{half}/{name} 4", len(half) + seed)
@@ -135,7 +135,7 @@ def test_a_test_folder_beside_the_training_folder_is_scored(lay, run_of):
     assert Path(scored("").test.root) == Path("P/valid").resolve()
 
 
-def test_what_no_class_of_the_net_can_have_is_rejected(split_run, lay, raises_line):
+def test_folders_of_unknown_or_no_classes_are_rejected(split_run, lay, raises_line):
     lay("T/wasp 3")
     lay("T/bee 3")
     with raises_line("data_dir: T/wasp", "no class of the trained net", "use one of bee, cat, dog"):
@@ -147,7 +147,7 @@ def test_what_no_class_of_the_net_can_have_is_rejected(split_run, lay, raises_li
         scored("flat")
 
 
-def test_the_data_of_a_packed_run_may_be_a_folder(lay, run_of, main):
+def test_a_packed_run_may_be_scored_on_folders(lay, run_of, main):
     for name in ("bee", "cat"):
         lay(f"P/{name} 6")
     main("pack", "P", "packed", "--validation-share", "0.2", "--no-progress")

@@ -100,7 +100,7 @@ def test_a_descriptor_keeps_its_file(name):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_a_file_is_written_where_its_folder_cannot_be():
+def test_a_file_in_a_readonly_folder_is_written():
     Path("result.json").touch()
     Path("result.json").chmod(0o666)
     Path().chmod(0o755)

@@ -81,7 +81,7 @@ def test_devices_and_pipes_are_never_opened(run, digits_png):
         assert errors[file].startswith(f"{file}: cannot be read ({reason}")
 
 
-def test_a_bad_file_is_named_and_the_others_go_on(run, digits_png):
+def test_a_bad_file_is_named_others_are_predicted(run, digits_png):
     """To the bit: a bad file keeps its place, so that the good ones keep theirs."""
     trained = load_run(run)
     Path("images/00a.png").write_bytes(b"not a png")
@@ -103,7 +103,7 @@ def test_a_bad_file_is_named_and_the_others_go_on(run, digits_png):
         assert there == whole or there["file"] in bad
 
 
-def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, main, rows_of):
+def test_csv_lists_all_files_by_name_or_doubt(run, digits_png, capsys, main, rows_of):
     """The figures of `predict`; whoever looks through a folder begins where the net doubts; no file
     is missing.
     """
@@ -164,13 +164,13 @@ def test_predict_is_the_report(trained_run, detail, photographs, capsys, main, r
     ]
 
 
-def test_a_name_that_is_not_utf8_is_printed_in_escapes(run, digits_png, python):
+def test_names_that_are_not_utf8_are_printed_escaped(run, digits_png, python):
     os.rename(b"images/03.png", b"images/\xff.png")
     done = python("-m", "resnet_fn.predict", run, os.fsdecode(b"images/\xff.png"))
     assert done.stdout.startswith("images/\\xff.png   ")
 
 
-def test_a_picture_that_needs_a_conversion_is_told_how(run):
+def test_a_heic_files_error_names_a_conversion_command(run):
     Path("phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
     (result,) = predict(run, "phone.heic")
     assert "not an image" in result["error"]
@@ -183,7 +183,7 @@ def probabilities(results):
     return [[row["probability"] for row in top] for top in tops]
 
 
-def test_few_images_have_the_same_figures_but_for_rounding(trained, digits_png):
+def test_few_images_predict_as_many_except_for_rounding(trained, digits_png):
     """They are computed 8 at a time, and many 64 at a time."""
     files = find_images([digits_png])[:64]
     together = probabilities(predict(trained, files, top=10))
@@ -207,7 +207,7 @@ def test_few_images_cost_less_than_64(make_run, digits_png):
     assert few < many / 3
 
 
-def test_results_come_before_the_last_image_is_asked_for(trained, digits_png):
+def test_an_endless_iterator_is_predicted_as_it_comes(trained, digits_png):
     """The images of an endless iterator are predicted; those that are ahead are few."""
     files, asked = find_images([digits_png]), []
 
@@ -223,7 +223,7 @@ def test_results_come_before_the_last_image_is_asked_for(trained, digits_png):
     found.close()
 
 
-def test_memory_does_not_grow_with_the_number_of_images(trained, digits_png):
+def test_memory_does_not_grow_with_more_images(trained, digits_png):
     files, peaks = find_images([digits_png]), []
     for repeats in (2, 20):  # 140 and 1,400 images
         tracemalloc.start()
@@ -251,7 +251,7 @@ def test_the_command_prints_before_stdin_has_ended(run, digits_png):
     assert process.returncode == 0
 
 
-def test_json_and_csv_name_the_files_that_cannot_be_read(run, digits_png, capsys, main):
+def test_json_and_csv_name_unreadable_files(run, digits_png, capsys, main):
     Path("images/05a.png").write_bytes(b"no picture")
     for flags in (["--json"], ["--csv", "out.csv"]):
         with pytest.raises(ValueError, match=r"^1 of 71 images cannot be read; the lines above "):
@@ -273,7 +273,7 @@ def test_a_stopped_run_keeps_the_old_table(run, digits_png, main, raises_line):
     assert Path("out.csv").read_text().endswith("old\n")
 
 
-def test_an_empty_list_is_named_for_several_classes_too(make_run, main):
+def test_an_empty_list_is_named_with_several_classes(make_run, main):
     make_run(model="resnet8", image_size=8, dataset="imagefolder", multi_label=True)
     Path("empty.txt").write_text("")
     with pytest.raises(ValueError, match=r"^empty.txt: names no images"):
@@ -358,7 +358,7 @@ def test_a_list_that_names_nothing_is_an_error(run, digits_png, main):
         main("predict", run, "zzzzzzzzzzzz.txt")
 
 
-def test_arrays_and_pil_images_are_predicted_as_their_files(trained, digits_png):
+def test_arrays_and_pil_images_predict_like_their_files(trained, digits_png):
     files = find_images([digits_png])[:9]
     pictures = [Image.open(file) for file in files]
     arrays = [np.asarray(picture) for picture in pictures]
@@ -374,7 +374,7 @@ def test_arrays_and_pil_images_are_predicted_as_their_files(trained, digits_png)
     assert [one["top"] for one in mixed] == wanted[:3]
 
 
-def test_frames_that_share_memory_are_predicted_one_by_one(trained, digits_png):
+def test_frames_that_share_memory_are_predicted_apart(trained, digits_png):
     """PIL's iterator over an animation, and a camera's, change the image that they gave."""
     files = find_images([digits_png])[:12]
     arrays, buffer = [np.asarray(Image.open(file)) for file in files], np.empty((8, 8), np.uint8)

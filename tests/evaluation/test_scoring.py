@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("device")
 @pytest.mark.parametrize(
     ("batch_size", "sizes"), [(1, {1}), (8, {8}), (63, {63}), (64, {64}), (256, {64})]
 )
-def test_a_batch_size_below_64_is_what_the_net_computes(batch_size, sizes):
+def test_evaluation_passes_at_most_64_samples_at_once(batch_size, sizes):
     """Each of the 360 images is scored once, whatever the size."""
     dataset, seen = load_digits(), set()
 

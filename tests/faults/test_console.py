@@ -44,7 +44,7 @@ TRAIN = [
         pytest.param(">&- 2>&-", marks=pytest.mark.slow),
     ],
 )
-def test_a_console_that_is_full_or_gone_costs_nothing(redirection):
+def test_a_full_or_closed_console_stops_nothing(redirection):
     command = f"{shlex.join([sys.executable, *TRAIN])} {redirection}; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -65,7 +65,7 @@ def curve(events):
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_it_goes_on_bit_for_bit(
+def test_killed_at_random_moments_runs_keep_their_bits(
     launcher, finish, curve, last_state, tmp_path
 ):
     """Five processes of a fine-tuning, each killed with SIGKILL soon after its first checkpoint,
@@ -108,9 +108,7 @@ def test_killed_at_random_moments_it_goes_on_bit_for_bit(
 
 
 @pytest.mark.slow
-def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(
-    curve, last_state, tmp_path, monkeypatch
-):
+def test_stopped_anywhere_in_an_epoch_runs_keep_bits(curve, last_state, tmp_path, monkeypatch):
     """A signal while an update's micro-batches or an evaluation's batches are computed, two more
     while the checkpoint is written; resumed. Nothing is compiled, which each of the eleven runs
     would do anew."""
@@ -212,7 +210,7 @@ def end_at_once(process, number, code):
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)]
 )
-def test_signals_before_the_first_update_end_it_at_once(
+def test_signals_before_update_1_end_runs_at_once(
     wait_until, installed, all_cpus, number, code, tmp_path
 ):
     """In a list of images that never ends, then while the first update is compiled: there is
@@ -248,11 +246,8 @@ def test_signals_before_the_first_update_end_it_at_once(
 
 
 @pytest.mark.slow
-def test_process_1_of_a_container_heeds_signals_while_it_compiles(wait_until, tmp_path):
-    inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    if subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("no process namespaces here")
-    outer = popen([*inside, *command(tmp_path / "run", ["--model", "resnet18"])])
+def test_process_1_ends_at_signals_while_it_compiles(wait_until, as_process_1, tmp_path):
+    outer = popen([*as_process_1, *command(tmp_path / "run", ["--model", "resnet18"])])
     wait_until((tmp_path / "run" / "config.json").exists, 120, outer)
     (first,) = children(outer.pid)
     os.kill(first, signal.SIGTERM)
@@ -288,7 +283,7 @@ def test_ctrl_c_saves_and_the_script_continues(mask, numbers, launcher, all_cpus
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_script_of_the_quick_start(launcher, tmp_path):
+def test_ctrl_c_ends_the_quick_starts_script(launcher, tmp_path):
     """Before its first evaluation, with a checkpoint and without a traceback."""
     page = (Path(__file__).parents[2] / "docs/quickstart.md").read_text()
     script = re.search(r"<!-- run: file mine.py -->\n```python\n(.+?)```", page, re.S)[1]

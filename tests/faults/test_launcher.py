@@ -6,10 +6,8 @@
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from functools import partial
@@ -184,7 +182,7 @@ def test_a_taken_port_is_named_at_once(launcher, tmp_path, says):
     )
 
 
-def test_an_earlier_jobs_scheduler_log_is_none_of_this_jobs(launcher, tmp_path):
+def test_an_earlier_jobs_scheduler_log_is_ignored(launcher, tmp_path):
     """On a machine without a scheduler, whose folder of logs held one before."""
     Path("logs").mkdir()
     Path("logs/scheduler.log").write_text("The node: 1 is timed out")
@@ -240,19 +238,14 @@ if os.environ["MS_ROLE"] == "MS_WORKER":
 
 
 @pytest.mark.parametrize("starter", ["with a child", "without SIGCHLD", "as PID 1"])
-def test_however_it_was_started_its_workers_alone_are_its_own(launcher, tmp_path, starter):
+def test_the_launcher_leaves_inherited_processes_alone(launcher, request, tmp_path, starter):
     """As PID 1 it is in a container.
 
     A worker's death is named with its signal; a child that it inherited lives on.
     """
     inside = [sys.executable, "-c", STARTER, starter]
     if starter == "as PID 1":
-        inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-        if (
-            shutil.which("unshare") is None
-            or subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL).returncode
-        ):
-            pytest.skip("no process namespaces here")
+        inside = request.getfixturevalue("as_process_1")
     command, code = ("python", "-c", DYING), 128 + signal.SIGSEGV
     output = launcher.finish(tmp_path / "run", *command, inside=inside, code=code, seconds=60)
     assert re.search(

@@ -82,7 +82,9 @@ def kill_machine(name):
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_two_machines(launcher, unbroken_pair, two_machines, tmp_path, last_state):
+def test_two_machines_resume_after_either_dies(
+    launcher, unbroken_pair, two_machines, tmp_path, last_state
+):
     """A worker on each of two machines. When either dies, MindSpore's cluster ends the other's job,
     not at once; then both go on, and end with one machine's bits."""
     run = tmp_path / "run"

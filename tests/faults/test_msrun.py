@@ -35,7 +35,7 @@ def test_workers_save_and_end_when_msrun_dies(launcher, unbroken_pair, tmp_path,
 
 
 @pytest.mark.slow
-def test_nobody_stays_when_msrun_dies_before_the_workers_have_joined(launcher, tmp_path):
+def test_no_process_survives_msruns_death_before_joining(launcher, tmp_path):
     """Nobody tells the scheduler then that they have left; the `tail` processes look like
     workers.
     """
@@ -94,7 +94,7 @@ def test_without_local_worker_num_no_scheduler_stays(launcher, start_msrun, tmp_
 
 
 @pytest.mark.slow
-def test_a_failed_worker_ends_a_job_in_the_background(launcher, tmp_path):
+def test_a_failed_worker_ends_a_background_job(launcher, tmp_path):
     """Without --join True, msrun does not end the other worker."""
     run, port = tmp_path / "run", claim_port("127.0.0.1", 0)
     msrun = launcher.start_msrun(run, port, FAULTY, "error-after-update", "1", join=False)

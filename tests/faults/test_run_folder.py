@@ -50,7 +50,7 @@ def test_a_second_run_in_a_folder_is_rejected(launcher, python):
 
 
 @pytest.mark.slow
-def test_the_printed_line_goes_on_without_an_out_dir(launcher, wait_until, tmp_path):
+def test_the_printed_line_resumes_without_out_dir(launcher, wait_until, tmp_path):
     """In a folder whose name a shell would take apart."""
     odd = tmp_path / "it's a folder"
     odd.mkdir()

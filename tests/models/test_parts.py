@@ -29,7 +29,7 @@ def frozen_norms(net):
     ]
 
 
-def test_names_modules_groups_and_patterns(net):
+def test_parts_are_selected_by_name_group_or_pattern(net):
     paths = trained(net)
     assert select(paths, "stem", "freeze") == {"conv1.weight", "bn1.gamma", "bn1.beta"}
     assert select(paths, "layer1", "freeze") == {
@@ -53,12 +53,12 @@ def test_the_patterns_of_the_documentation_freeze_every_batchnorm(net):
     )
 
 
-def test_a_batchnorm_with_a_trained_part_is_not_frozen(net):
+def test_a_partly_trained_batchnorm_is_not_frozen(net):
     freeze(net, "bn1.gamma,layer1.0.bn1")
     assert frozen_norms(net) == ["layer1.0.bn1"]
 
 
-def test_train_only(net):
+def test_train_only_freezes_all_other_parts(net):
     freeze(net, trained="fc,layer3.0.bn2")
     assert trained(net) == ["layer3.0.bn2.gamma", "layer3.0.bn2.beta", "fc.weight", "fc.bias"]
     assert "layer3.0.bn2" not in frozen_norms(net)

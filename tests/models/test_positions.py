@@ -52,7 +52,7 @@ def test_sums_and_means_are_those_of_the_positions(function, count, standard):
     np.testing.assert_allclose(of_x.asnumpy(), np.broadcast_to(given / count, x.shape), rtol=1e-6)
 
 
-def test_float16_is_mindspores():
+def test_a_float16_mean_does_not_overflow():
     """A sum of 64 x 64 values of 20 is beyond float16's largest number; their mean is 20."""
     x = Tensor(np.full((1, 2, 64, 64), 20, np.float16))
     assert mean(x).asnumpy().tolist() == [[[[20]], [[20]]]]

@@ -10,7 +10,11 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.verdict import verdict
+from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.record import torch_moved
+from resnet_fn.parity.record.torch_moved import moved, moving_state
 from resnet_fn.parity.replay import replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
@@ -189,6 +193,23 @@ def test_a_counter_is_named_if_it_changes_outputs(count, start):
     assert [*trace.run.moved] == (["count"] if count != "unused" else [])
 
 
+def test_a_counter_of_a_long_period_has_a_line():
+    """No value that is tried is a multiple of 1009."""
+
+    def forward(self, x):
+        self.count += int(self.training)
+        every = 0.9 if self.count % 1009 == 1008 else 1.0
+        return self.head(self.first(x)) * every
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.register_buffer("count", torch.zeros((), dtype=torch.long))
+    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    names = NameMap("names", {name: whole_array(name) for name in trace.run.start}, {}, ())
+    found = verdict(trace, trace, names)
+    assert found.agrees
+    assert any(line.startswith("count: counts") for line in found.coverage.not_exercised)
+
+
 @pytest.mark.parametrize("holder", [{"count": 0}, SimpleNamespace(count=0), Counter(count=0)])
 @pytest.mark.parametrize("base", [0.999999, 1.0])
 def test_a_counter_in_an_object_is_named_if_it_changes_outputs(holder, base):
@@ -296,3 +317,48 @@ def test_a_momentum_teacher_must_move_as_in_the_reference(moves):
         assert ladder.agrees, table(ladder)
     else:
         assert ladder.first_stage.first.name.startswith("teacher"), table(ladder)
+
+
+CALLS: list[int] = []  # an item for each forward pass of all copies
+
+
+class Averages(torch.nn.Module):
+    """Moving averages that evaluation reads."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        for index in range(count):
+            self.register_buffer(f"mean{index}", torch.ones(3))
+        self.seen: list[int] = []
+
+    def forward(self, x):
+        CALLS.append(0)
+        total = x
+        for buffer in self.buffers():
+            total = total * buffer
+        return total
+
+
+def after_training(net: torch.nn.Module) -> dict[str, str]:
+    first = moving_state(net)
+    for buffer in net.buffers():
+        buffer.mul_(0.5)
+    return moved(net, first, np.ones((2, 3), np.float32))
+
+
+def test_each_buffer_takes_one_pass_if_evaluation_reads_it(monkeypatch):
+    copies = []
+    monkeypatch.setattr(torch_moved, "copied", lambda net: copies.append(0) or copy.deepcopy(net))
+    CALLS.clear()
+    assert after_training(Averages(9)) == {f"mean{index}": "evaluation" for index in range(9)}
+    assert len(CALLS) <= 9 + 4
+    assert len(copies) == 1
+
+
+def test_state_in_a_list_is_not_taken_for_a_buffer():
+    class Lists(Averages):
+        def forward(self, x):
+            self.seen.append(0)
+            return x * len(self.seen)
+
+    assert after_training(Lists(2)) == {"mean0": "", "mean1": ""}

@@ -19,7 +19,7 @@ from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 
-from resnet_fn.parity.record.torch_step import optimizer_alone  # noqa: E402
+from resnet_fn.parity.record.torch_optimizer import optimizer_alone  # noqa: E402
 
 o = torch.optim
 Make = Callable[[Any], Any]

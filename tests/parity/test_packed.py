@@ -78,6 +78,29 @@ def test_a_padded_tagger_agrees_with_a_packed_one(kind, batch_first, total, clea
     assert {one.name for one in ladder.layers} == {"rnn", "head"}
 
 
+class PackedTagger(Tagger):
+    """Returns packed sequences."""
+
+    def forward(self, x: Any, lengths: Any) -> Any:
+        packed = rnn.pack_padded_sequence(x, lengths, True, enforce_sorted=False)
+        x, *places = self.rnn(packed)[0]
+        return rnn.PackedSequence(self.head(x), *places)
+
+
+def loss_of_packed(x: Any, y: Any) -> Any:
+    return LOSSES["reference_loss"](rnn.pad_packed_sequence(x, True, total_length=5)[0], y)
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_net_that_returns_packed_sequences(step):
+    """The port pads: only steps that a sequence has are compared."""
+    batches = [sentences(*lengths) for lengths in BATCHES]
+    losses = {**LOSSES, "reference_loss": loss_of_packed}
+    ladder = ladder_of(PortedTagger("GRU", step), PackedTagger("GRU", True, 5), batches, **losses)
+    assert ladder.agrees is not bool(step)
+    assert step == 0 or title_of_stage(ladder.first_stage) == "eval forward"
+
+
 def test_a_wrong_step_of_a_tagger_is_seen():
     reference = Tagger("GRU", True, 5)
     ladder = ladder_of(PortedTagger("GRU", 1), reference, [sentences(*BATCHES[0])], **LOSSES)

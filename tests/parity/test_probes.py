@@ -22,6 +22,7 @@ from resnet_fn.parity.record.record import record
 from resnet_fn.parity.replay import names_of, replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.trace.data import Probe, Trace
+from resnet_fn.parity.trace.difference import OK
 from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.source import ProbeAnswer, Recorded, StoredSource
 from small_nets import (
@@ -253,7 +254,9 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
     assert found == [("part", "−x"), ("", "−x")]
     assert found == [
         (one.layer, one.probe)
-        for one in judge_probes(compare_probes(port, reference, names.layers, True), {}).findings
+        for one in judge_probes(
+            compare_probes(port, reference, names.layers, OK), ProbeAnswer({})
+        ).findings
     ]
 
     command = ["compare", str(tmp_path / "ours"), str(tmp_path / "theirs"), "--no-initialisation"]
@@ -270,7 +273,7 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
     del port.probes[""]["10·x"]
     port.probes[""]["0·x"] = Probe({}, "ValueError: no", further=port.probes[""]["0·x"].further)
     reference.probes[""]["−x"] = Probe({}, "ValueError: no")
-    probed = judge_probes(compare_probes(port, reference, names.layers, True), {})
+    probed = judge_probes(compare_probes(port, reference, names.layers, OK), ProbeAnswer({}))
     assert [
         (one.probe, "ValueError: no" in one.words) for one in probed.findings if not one.layer
     ] == [("0·x", True)]

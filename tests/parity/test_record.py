@@ -1,6 +1,7 @@
 """What `record` promises of either side: the weights stay, and each field of a trace is filled."""
 
 import dataclasses
+import weakref
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,15 @@ from resnet_fn.parity.pair.like import like_of
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.record import record
+from resnet_fn.parity.record.side import Step
+from resnet_fn.parity.record.updates import Watch, record_updates
 from resnet_fn.parity.replay import names_of
-from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.source import Recorded
-from small_nets import ADAMW, Ours, Theirs, draw, t, torch
+from resnet_fn.update.step import make_train_step
+from small_nets import ADAMW, Ours, Theirs, draw, record_reference, t, torch
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -105,6 +109,38 @@ def test_losses_and_optimizers_of_the_user_run_alone(recorded):
     assert trace.probes == {}
 
 
+def test_a_case_of_loss_alone_on_which_the_reference_fails_is_named():
+    def of_pairs(outputs: Any, labels: Any) -> Any:
+        assert len(outputs) > 1, "no pair"
+        return (outputs[:1] - outputs[1:]).square().mean()
+
+    trace = record_reference(reference(), plan_of(RECIPE, BATCHES), of_pairs, probes=False)
+    assert {case.samples for case in trace.losses_alone} == {4, 8}
+    (line,) = [line for line in trace.limits if line.startswith("loss alone")]
+    cases = ", ".join(f"1 samples, outputs × {times}" for times in (1, 10, 100))
+    assert line == f"loss alone: the reference's fails on {cases} (AssertionError: no pair)"
+
+
+def test_a_net_whose_step_fails_keeps_its_weights():
+    def failing(*given: Any, **options: Any) -> Any:
+        step, calls = make_train_step(*given, **options), []
+
+        def fails(*batch: Any) -> Any:
+            calls.append(0)
+            if len(calls) > 1:
+                raise ArithmeticError("the second update")
+            return step(*batch)
+
+        return fails
+
+    net, plan = port(), plan_of(dataclasses.replace(RECIPE, clip_norm=0.0), BATCHES)
+    before = values_of(net)
+    with pytest.raises(ValueError, match="the second update"):
+        record(MindSporeSide(net, plan, make_step=failing), probes=False)
+    for name, value in values_of(net).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
 def test_settings_may_be_numbers_of_numpy(tmp_path):
     from resnet_fn.parity.record.torch_side import TorchSide
 
@@ -147,3 +183,41 @@ def test_masks_of_the_port_are_the_reference_s(recorded):
     ]
     np.testing.assert_allclose(kept[1], kept[0], rtol=1e-5, atol=1e-6)
     assert 0 < (kept[0] == 0).sum() < kept[0].size
+
+
+def test_what_a_watch_drops_is_not_kept():
+    """In float64, gradients and the first state take several times a net's memory."""
+    kept: list[Any] = []
+    alive: list[list[bool]] = []
+
+    def array() -> np.ndarray:
+        made = np.zeros(3)
+        kept.append(weakref.ref(made))
+        return made
+
+    class Fake:
+        def evaluate(self, inputs: Any) -> dict[str, np.ndarray]:
+            return {}
+
+        def state(self) -> dict[str, np.ndarray]:
+            return {"weight": array()}
+
+        def alone(self) -> tuple[list[float], dict[str, np.ndarray]]:
+            return [], {}
+
+        def update(self, index: int, rate: float) -> Step:
+            alive.append([one() is not None for one in kept])
+            return Step(0.0, 0.0, {}, gradients={"weight": array()}, clipped={"weight": array()})
+
+        last_outputs = moved = average = lambda self, *given: {}
+
+    class Drops(Watch):
+        def started(self, run: Run) -> None:
+            run.start = {}
+
+        def first(self, run: Run) -> None:
+            run.gradients, run.clipped = {}, {}
+
+    plan = plan_of(RECIPE, BATCHES)
+    record_updates(Fake(), plan, plan.rates, {}, watch=Drops())
+    assert alive == [[False], [False, False, False, True]]

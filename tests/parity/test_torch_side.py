@@ -23,9 +23,9 @@ from resnet_fn.recipes import recipe
 torch = pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
 from resnet_fn.parity.record.torch_layers import layers_of  # noqa: E402
 from resnet_fn.parity.record.torch_module import prepare_reference  # noqa: E402
-from resnet_fn.parity.record.torch_step import optimizer_alone  # noqa: E402
+from resnet_fn.parity.record.torch_optimizer import optimizer_alone  # noqa: E402
 from resnet_fn.parity.record.torch_ties import flip_ties  # noqa: E402
-from small_nets import SGD, draw, labels, ladder_of, ours, record_reference, t, theirs  # noqa: E402
+from small_nets import SGD, draw, labels, ladder_of, ours, record_reference, t, theirs, vector  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -65,7 +65,7 @@ def test_a_module_that_asks_for_its_version_is_put_back():
 
     net = Versioned()
     layers_of(net, IMAGES, True)
-    assert optimizer_alone(net, plan_of(recipe("digits"), BATCHES), None)
+    assert optimizer_alone(net, plan_of(recipe("digits"), BATCHES).optimizer, None)
     assert not net.norm.running_mean.any()
 
 
@@ -327,3 +327,47 @@ def test_drift_is_of_the_trained_module_and_noted_where_it_cannot_be_measured():
     assert record_reference(net, plan, probes=False).rounding[CHANGED_BUFFERS]["logits"] < 1e-4
     notes = record_reference(net, plan, None, refuses).notes
     assert any("under noise failed (AssertionError: noise)" in note for note in notes)
+
+
+def with_classes(self, x):
+    """A net's outputs, and the class of each sample."""
+    x = self.head(self.first(x))
+    return x, x.argmax(-1)
+
+
+def of_first(outputs, labels):
+    return torch.nn.functional.cross_entropy(outputs[0], labels.long())
+
+
+def exact_sum(outputs, labels):
+    assert (torch.full((99,), 0.3) + 0.3 == 0.6).all(), "noise"
+    return of_first(outputs, labels)
+
+
+def test_integers_whose_runs_under_noise_fail_are_noted():
+    net = theirs(with_classes, first=torch.nn.Linear(8, 8))
+    trace = record_reference(net, plan_of(SGD, [vector(), vector()]), exact_sum, probes=False)
+    (note,) = [note for note in trace.notes if note.startswith("which integers")]
+    assert "measured with 1 of 5 further runs" in note
+    assert "(AssertionError: noise)" in note
+
+
+@pytest.mark.parametrize("infinite", ["never", "with random numbers", "always"])
+def test_random_numbers_that_alone_make_outputs_infinite_are_not_used(infinite):
+    def forward(self, x):
+        x = self.head(self.first(x))
+        if infinite == "always":
+            x = x.masked_fill(torch.tensor([False, False, False, True]), -np.inf)
+        if infinite == "with random numbers":
+            return x * torch.exp(1e4 * (self.scale - 1)).max()
+        return x * self.scale.mean()
+
+    net = theirs(forward, first=torch.nn.Linear(8, 8), head=torch.nn.Linear(8, 4))
+    net.register_buffer("scale", torch.ones(6))
+    trace = record_reference(net, plan_of(SGD, [vector()]), probes=False)
+    lines = [line for line in trace.limits if "scale" in line]
+    if infinite == "with random numbers":
+        assert lines == ["random numbers for constant arrays (scale): its outputs are not finite"]
+    else:
+        assert not lines
+    assert bool(trace.run.drawn) is (infinite != "with random numbers")

@@ -135,6 +135,17 @@ def test_a_compiled_net_gets_the_drawn_constants_too():
     assert ladder_of(Adjusted(-1.0), reference(), batches, mode="graph").first_stage.id.drawn
 
 
+def test_a_port_that_fails_with_other_constants_has_a_line():
+    def sized(n: Any, x: Any) -> Any:
+        sizes = [int(size) for size in n.constant.asnumpy()]
+        return n.head(n.part(x).reshape(6, *sizes).reshape(6, 8))
+
+    reference = buffered(lambda n, x: n.head(n.part(x) + 0 * n.constant.sum()), 2, 2, 2)
+    ladder = ladder_of(ported(sized, 2, 2, 2), reference, [vector()])
+    lines = [line for line in ladder.changes if "the port fails with random numbers" in line]
+    assert len(lines) == 1, table(ladder)
+
+
 def scaled_branch(n: Any, x: Any, function: Callable[[Any], Any], size: Any) -> Any:
     return n.head(x + n.gamma * function(size * n.part(x)))
 
@@ -159,8 +170,8 @@ def test_constants_that_cannot_be_varied_have_a_line():
     def sized(n: Any, x: Any) -> Any:
         return n.head(n.part(x).reshape(6, *[int(size) for size in n.constant]).reshape(6, 8))
 
-    lines = {
-        "random numbers for constant arrays (constant): the reference rejects them": (
+    wanted = {
+        "random numbers for constant arrays (constant): the reference rejects them (RuntimeError: ": (
             buffered(sized, 2, 2, 2),
             ported(lambda n, x: n.head(n.part(x) + 0 * n.constant.sum()), 2, 2, 2),
         ),
@@ -177,9 +188,10 @@ def test_constants_that_cannot_be_varied_have_a_line():
             ours(lambda n, x: n.head(n.part(x)), nn.Dense(8, 8)),
         ),
     }
-    for line, (reference, net) in lines.items():
+    for line, (reference, net) in wanted.items():
         ladder = agrees(net, reference, [vector()])
-        assert line in ladder.coverage.not_exercised, ladder.coverage.not_exercised
+        lines = ladder.coverage.not_exercised
+        assert any(one.startswith(line) for one in lines), lines
 
 
 def test_a_stored_trace_has_the_drawn_constants(tmp_path):

@@ -20,7 +20,7 @@ def test_recipes_are_listed_and_explained(capsys):
     assert "   --momentum               0.9 " in text
 
 
-def test_a_file_shows_what_it_comes_to_and_where(capsys, write_recipe):
+def test_a_recipe_file_is_shown_with_its_lines(capsys, write_recipe):
     assert recipe_list.main([write_recipe({"extends": "digits", "lr": 0.1, "log_every": 5})]) == 0
     text = capsys.readouterr().out
     assert text.startswith("mine\n")

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("device")
         ),
     ],
 )
-def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
+def test_every_recipe_makes_two_updates(name, own_net, tmp_path, folder, make_cifar):
     recipe = dataclasses.replace(RECIPES[name], batch_size=8, epochs=100, ema_every=1)
     if not recipe.model:  # its weights tell it
         recipe = dataclasses.replace(recipe, model="resnet18")

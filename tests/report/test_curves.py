@@ -23,7 +23,7 @@ def panel(number, lines):
     return axes
 
 
-def test_runs_of_one_line_are_their_mean_and_one_deviation():
+def test_grouped_runs_show_mean_and_one_standard_deviation():
     axes = panel(
         0, {"seeds": [events([1.0, 4.0, 9.0]), events([3.0, 8.0])], "one": [events([5.0, None])]}
     )

@@ -52,7 +52,7 @@ def test_seeds_of_one_recipe_become_mean_and_deviation():
     assert notes == []
 
 
-def test_runs_on_different_data_are_lines_of_their_own():
+def test_runs_on_different_data_get_separate_rows():
     runs = {}
     for seed, options in enumerate(
         ({}, {"data_dir": "here"}, {"data_dir": "here/"}, {"data_dir": "there"})

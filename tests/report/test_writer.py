@@ -19,7 +19,7 @@ from resnet_fn.evaluation.task import summarise
 from resnet_fn.report.writer import build_report, predictions_csv, write_report
 
 
-def test_report_agrees_with_scikit_learn_on_a_nets_own_logits(evaluation):
+def test_report_agrees_with_scikit_learn_on_real_logits(evaluation):
     dataset = evaluation.dataset
     ((images, labels, _),) = eval_batches(dataset.test, dataset.input, 360)
     logits = evaluation.trained.net(mindspore.Tensor(images)).asnumpy().astype(np.float64)
@@ -42,7 +42,7 @@ def test_report_agrees_with_scikit_learn_on_a_nets_own_logits(evaluation):
     )
 
 
-def test_files_are_the_same_bytes_twice_and_hold_the_metrics(evaluation):
+def test_reports_are_the_same_bytes_when_written_twice(evaluation):
     evaluation.trained.checkpoint.path.mkdir(parents=True)
     os.utime(evaluation.trained.checkpoint.path, (1e9, 1e9))
     Path("runs/a<b/metrics.jsonl").write_text(
@@ -156,7 +156,7 @@ def test_non_finite_logits_are_no_mistakes(several):
     assert 1 > confidence[0] >= confidence[-1] > 0.5
 
 
-def test_average_precisions_of_several_classes_are_the_scores_own(several):
+def test_several_classes_report_the_scores_average_precisions(several):
     areas = np.array([0.5, np.nan, 0.25])
     report = build_report(dataclasses.replace(several, scores=several.scores._replace(areas=areas)))
     assert [row["average_precision"] for row in report["classes"]] == [0.5, None, 0.25]

@@ -126,7 +126,7 @@ def test_differences_are_named_on_all_workers(folder, msrun, write_recipe):
     assert not Path("none").exists()
 
 
-def test_other_code_versions_and_kernels_end_the_command_on_both(python):
+def test_different_code_versions_or_kernels_end_both_workers(python):
     """One changed comment; what pip has recorded of NumPy; a variable that chooses CPU kernels."""
     shutil.copytree(
         Path(resnet_fn.__file__).parent,

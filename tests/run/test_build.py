@@ -94,12 +94,12 @@ def test_the_shown_rate_is_that_of_a_part(says):
     assert (build().notes, build().rate_factor) == ([], 1)
 
 
-def test_options_that_nothing_in_the_recipe_can_use_are_rejected():
+def test_options_useless_for_the_recipe_are_rejected():
     with pytest.raises(ValueError, match=r"^max_skips: 2 needs --precision fp16"):
         build(options=RunOptions(max_skips=2))
 
 
-def test_a_run_that_goes_on_keeps_its_validation_part(folder):
+def test_a_resumed_run_keeps_its_validation_part(folder):
     """From one folder: as its run has it written down, with what has come since in training."""
     shutil.rmtree(folder / "val")
     recipe = dataclasses.replace(
@@ -117,7 +117,7 @@ def test_a_run_that_goes_on_keeps_its_validation_part(folder):
     assert len(build(recipe, options).dataset.test) == 8  # a new run: 4 of 12, 2 of 7, 2 of 7
 
 
-def test_the_first_update_of_a_process_is_its_compilation():
+def test_the_first_update_counts_as_compilation():
     pace = Pace()
     pace.add(2.0, 0.1, 30.0, applied=True)
     pace.add(1.0, 0.2, 0.5, applied=True)
@@ -166,7 +166,7 @@ def test_a_best_in_words():
     )
 
 
-def test_a_runs_own_recipe_file_makes_the_same_run(raises_line):
+def test_a_runs_stored_recipe_makes_the_same_run(raises_line):
     """Some of its settings have no effect with its weights and its data."""
     net = create_model("resnet8", num_classes=10, in_channels=1)
     arrays = {one.name: one.numpy() for one in net.get_parameters()}

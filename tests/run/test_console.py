@@ -17,7 +17,7 @@ from resnet_fn.run.loop import train
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_a_run_from_its_header_to_its_total_time(capsys):
+def test_a_run_prints_header_progress_and_total_time(capsys):
     recipe = Recipe(
         name="digits", model="resnet8", image_size=8, batch_size=240, epochs=2, max_shift=1
     )

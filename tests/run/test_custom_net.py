@@ -158,7 +158,7 @@ def test_of_a_skipped_first_update_nothing_is_said(capsys):
     assert "attributes" not in capsys.readouterr().err
 
 
-def test_a_buffer_that_a_compiled_function_moves_is_named(capsys):
+def test_a_buffer_that_compiled_code_changes_is_named(capsys):
     train(Counting(), "run", epochs=1, mode="graph")
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "buffers" in line]
     assert "buffers calls change" in line

@@ -54,7 +54,7 @@ def in_batch(monkeypatch):
 
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("error", [MemoryError("no"), RuntimeError("can't start new thread")])
-def test_an_error_of_the_data_thread_loses_no_update(error, in_batch, capsys, last_state):
+def test_a_data_threads_error_loses_no_update(error, in_batch, capsys, last_state):
     """Update 4's batch; afterwards the run ends with the bits of an unbroken run."""
 
     def fail(images):
@@ -123,7 +123,7 @@ def test_rank_0_saves_if_another_rank_is_lost(last_state):
 
 
 @pytest.mark.usefixtures("device")
-def test_not_finite_is_named_although_the_disk_is_full(in_batch, raises_line):
+def test_nan_is_named_even_on_a_full_disk(in_batch, raises_line):
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def poison_and_fill_the_disk(images):

@@ -207,7 +207,7 @@ def test_targets_may_be_anything(events):
     )
 
 
-def test_the_run_folder_has_all_that_a_run_has(finished):
+def test_fit_writes_a_complete_run_folder(finished):
     result, net, _ = finished
     assert len([*result.run.glob("events.out.tfevents*")]) == 1
     settings = json.loads((result.run / "config.json").read_text())["recipe"]
@@ -265,7 +265,7 @@ def test_weights_load_into_the_net_again(finished):
         ("train", ["--recipe", "RUN/recipe.toml"]),
     ],
 )
-def test_commands_name_fit(finished, raises_line, command, words):
+def test_commands_reject_runs_of_fit(finished, raises_line, command, words):
     words = [word.replace("RUN", str(finished[0].run)) for word in words]
     name = f"resnet_fn.{command}" + (".__main__" if command == "inspect" else "")
     Path("picture.png").touch()
@@ -438,7 +438,7 @@ def test_what_cannot_work_is_one_line(raises_line, changes, parts):
     assert not Path("runs").exists()
 
 
-def test_objects_of_pytorch_are_named_with_what_to_give(raises_line):
+def test_pytorch_objects_are_rejected_with_what_to_give(raises_line):
     torch = pytest.importorskip("torch", reason="gives fit its objects")
     arrays = torch.zeros(8, 3), torch.arange(8) % 2
     dataset = torch.utils.data.TensorDataset(*arrays)
@@ -476,7 +476,7 @@ def test_objects_of_pytorch_are_named_with_what_to_give(raises_line):
             fit(**of(**changes))
 
 
-def test_the_advice_for_pytorchs_data_makes_the_arrays_of_fit():
+def test_the_advice_for_pytorch_data_yields_right_arrays():
     """As the errors write it: `data` is a Dataset of samples, or a DataLoader of batches."""
     torch = pytest.importorskip("torch", reason="gives fit its data sets")
     dataset = torch.utils.data.TensorDataset(torch.rand(8, 3), torch.arange(8) % 2)
@@ -488,7 +488,7 @@ def test_the_advice_for_pytorchs_data_makes_the_arrays_of_fit():
         assert np.array_equal(targets, dataset.tensors[1])
 
 
-def test_a_partial_trains_as_the_function_that_it_stands_for(events):
+def test_a_partial_trains_like_the_function_written_out(events):
     def scaled(factor, outputs, targets, *, plus):
         return factor * squared_error(outputs, targets) + plus
 
@@ -570,7 +570,7 @@ def test_a_failed_float16_evaluation_leaves_weights_in_float32(
 
 
 @pytest.mark.slow
-def test_workers_share_the_samples(python, msrun, events):
+def test_two_workers_compute_what_one_computes(python, msrun, events):
     """Two workers compute what one does; they write one report, or none where they do not share the
     disk.
     """

@@ -297,7 +297,7 @@ def test_ranks_stay_alike_to_the_bit(msrun):
 
 
 @pytest.mark.slow
-def test_two_workers_skip_alike_and_score_every_file_once(folder, msrun, events):
+def test_two_workers_skip_alike_and_score_each_file(folder, msrun, events):
     (folder / "train" / "bee" / "00 ü.JPEG").write_bytes(b"\xff\xd8 cut")
     (folder / "val" / "bee" / "01 ü.JPEG").write_bytes(b"")
     log = msrun(2, "-m", "resnet_fn.train", "--data-dir", str(folder), *PHOTOGRAPHS)

@@ -132,7 +132,7 @@ def test_auto_resumes_after_a_crash_in_a_replacement(checkpoint, lock):
 
 @pytest.mark.parametrize("option", ["auto", "never", "run"])
 @pytest.mark.parametrize("disk", ["not mounted", "gone"])
-def test_checkpoints_that_only_the_log_reports_are_no_new_run(option, disk, lock, says):
+def test_logged_but_missing_checkpoints_forbid_a_new_run(option, disk, lock, says):
     """`checkpoints` is a link to a disk, whose mount point is empty or missing."""
     log = "".join(
         json.dumps({"event": event, "update": update}) + "\n"
@@ -153,7 +153,7 @@ def test_checkpoints_that_only_the_log_reports_are_no_new_run(option, disk, lock
     assert Path("run/metrics.jsonl").read_text() == log
 
 
-def test_a_run_that_died_before_its_first_checkpoint_starts_anew(lock):
+def test_a_run_without_any_checkpoint_starts_anew(lock):
     RunFolder(Path("run")).create(lock)
     Path("run/metrics.jsonl").write_text('{"event": "train", "update": 1}\n')
     assert start(lock, out_dir="run")[1] is None
@@ -170,7 +170,7 @@ def test_without_out_dir_no_old_run_is_resumed(checkpoint, lock, monkeypatch):
     assert run.updates() == [5]
 
 
-def test_a_run_replaces_a_damaged_checkpoint_of_its_own(checkpoint, lock):
+def test_a_run_replaces_its_own_damaged_checkpoint(checkpoint, lock):
     checkpoint("run", 5, 10)
     Path("run/checkpoints/step-00000010/manifest.json").unlink()
     run, found = start(lock, out_dir="run")
@@ -180,7 +180,7 @@ def test_a_run_replaces_a_damaged_checkpoint_of_its_own(checkpoint, lock):
     assert run.newest().state["update"] == 10
 
 
-def test_damaged_ones_are_named_and_the_one_before_is_used(checkpoint, lock, capsys):
+def test_damaged_checkpoints_are_skipped_with_a_warning(checkpoint, lock, capsys):
     """Not in place of one that was named; and never a new start."""
     checkpoint("run", 2, 5, 10)
     Path("run/checkpoints/step-00000010/state.json").write_text("{}")
@@ -216,7 +216,7 @@ def test_another_recipe_is_rejected_with_its_differences(checkpoint, lock, says)
     says(rejected(lock, other, out_dir="run"), changes, "--resume run alone", "another --out-dir")
 
 
-def test_resume_alone_takes_the_runs_own_recipe_and_options(checkpoint, lock):
+def test_resume_alone_takes_the_runs_own_settings(checkpoint, lock):
     made = [
         "--model",
         "resnet8",
@@ -238,7 +238,7 @@ def test_resume_alone_takes_the_runs_own_recipe_and_options(checkpoint, lock):
         assert find_start(again, given, Workers(), lock)[1].state["update"] == 5
 
 
-def test_only_a_run_that_is_named_may_get_other_epochs(checkpoint, lock, says):
+def test_only_a_named_run_may_change_its_epochs(checkpoint, lock, says):
     checkpoint("run", 5)
     longer = dataclasses.replace(RECIPE, epochs=4)
     assert start(lock, longer, resume="run")[1].state["update"] == 5
@@ -353,7 +353,7 @@ def test_an_old_run_of_a_recipe_file_resumes(write_recipe, lock):
         ("zero_init_residual = true", ["--weights", "w"], "zero_init_residual stays False"),
     ],
 )
-def test_a_command_that_leaves_out_a_setting_goes_on(lines, words, note, checkpoint, lock):
+def test_a_command_with_left_out_settings_resumes(lines, words, note, checkpoint, lock):
     Path("my.toml").write_text(f"{lines}\nepochs = 3\n")
     command = ["--recipe", "my.toml", *words, "--out-dir", "run"]
     recipe, _, left_out = parse(command)
@@ -366,7 +366,7 @@ def test_a_command_that_leaves_out_a_setting_goes_on(lines, words, note, checkpo
     assert note in "".join(notes)
 
 
-def test_python_resumes_an_older_run_of_a_recipe_file(checkpoint):
+def test_python_resumes_an_older_recipe_files_run(checkpoint):
     """Its settings have no effect by newer rules. The fixture's checkpoint is found, and cannot
     go on.
     """
@@ -509,7 +509,7 @@ def test_resuming_with_other_workers_warns_of_other_bits():
     assert parts.startswith("resuming with 4 micro-batches instead of 2: ")
 
 
-def test_a_resume_with_a_smaller_evaluation_block_says_so():
+def test_resuming_with_smaller_evaluation_batches_is_noted():
     """An older checkpoint has no such entry, and computed 64 at a time."""
     then = parallel_layout(RunOptions(), Workers())
     assert then.pop("samples at a time in evaluation") == 64
@@ -550,7 +550,7 @@ def test_resuming_with_other_kernels_warns_of_other_bits():
         )
 
 
-def test_another_pillow_is_a_note_where_images_are_decoded():
+def test_another_pillow_is_noted_if_images_are_decoded():
     now = parallel_layout(RunOptions(), Workers(), decodes_images=True)
     (note,) = layout_notes({**now, "Pillow": "9.1.0"}, now)
     assert note.startswith(f"resuming with Pillow {now['Pillow']} instead of 9.1.0: some bits")

@@ -78,7 +78,7 @@ def everything():
     return {path.read_bytes() for path in Path("chance").rglob("*.png")}
 
 
-def test_weights_and_a_new_picture_leak_no_trained_picture(chance, command):
+def test_fine_tuning_validates_on_no_trained_picture(chance, command):
     """Where labels are chance, a run from another run's weights must not report more than chance.
 
     Before, 23 of 40 validation pictures had trained the first run, and top-1 rose from 18 to 65 %.
@@ -97,7 +97,7 @@ def test_weights_and_a_new_picture_leak_no_trained_picture(chance, command):
     assert f"warning: first was trained on {seen} of the {count} validation images" in text
 
 
-def test_runs_of_other_seeds_validate_on_the_same_pictures(chance, command):
+def test_all_seeds_validate_on_the_same_pictures(chance, command):
     for seed in (0, 1):
         words = ("--data-dir", "chance", "--seed", seed, "--out-dir", f"run-{seed}")
         command(train_main, *SMALL, *words)
@@ -116,22 +116,6 @@ def test_weights_of_a_run_keep_its_validation_images(chance, command, write_reci
     assert "25 validation images of run/validation.json validate again" in kept
     assert "of 25 validation images" in kept
     assert "warning: run was trained on " in other
-
-
-def test_a_picture_relabelled_removed_or_added_stops_no_evaluation(chance, command):
-    from resnet_fn.evaluate import main
-
-    command(train_main, *SMALL, "--data-dir", "chance", "--out-dir", "run")
-    first, second, *_ = json.loads(Path("run/validation.json").read_text())
-    Path("chance", first).unlink()
-    Path("chance", second).rename("chance/e/relabelled.png")
-    noise(Path("chance/b/new.png"), 999)
-    shutil.move("chance/c/00.png", "chance/d/moved.png")
-    text = command(main, "run")
-    assert "1 of the 10 validation images that run/validation.json lists are missing" in text
-    assert f"missing: {first}" in text
-    assert "1 validation image of run/validation.json has another path or class now" in text
-    assert "of 9 validation images" in text
 
 
 def test_a_resume_says_that_the_validation_set_changed(chance, command):
@@ -176,7 +160,7 @@ def test_a_run_keeps_its_folder_beside_new_ones(chance, command):
     assert "of 10 validation images" in command(main, "run")
 
 
-def test_a_list_with_absolute_paths_is_resumed_and_evaluated(chance, command):
+def test_lists_of_absolute_paths_resume_and_evaluate(chance, command):
     from resnet_fn.evaluate import main
 
     files = sorted(chance.resolve().rglob("*.png"))

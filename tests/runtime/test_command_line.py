@@ -68,7 +68,7 @@ NOTE = "import os; from resnet_fn.runtime.console import background_note; print(
 
 
 @pytest.mark.parametrize("join", ["", "False", "True"])
-def test_a_run_that_msrun_left_says_how_to_follow_it(join, says):
+def test_a_background_run_says_how_to_follow_it(join, says):
     """As the first lines of its log. With --join True, msrun shows the log itself."""
     Path("msrun").write_text(MSRUN)
     words = [*(["--join", join] if join else []), "python", "-c", NOTE]

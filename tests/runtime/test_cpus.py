@@ -19,7 +19,7 @@ from resnet_fn.runtime.cpus import cpu_count, cpu_quota, shared
         (range(4), [range(4), range(2, 6)], 3),
     ],
 )
-def test_each_cpu_is_shared_by_those_who_may_use_it(mine, masks, expected):
+def test_a_cpu_is_shared_among_its_allowed_processes(mine, masks, expected):
     assert shared(mine, [set(mask) for mask in masks]) == expected
 
 
@@ -64,7 +64,7 @@ def worker(rank, code, port=1, **options):
     )
 
 
-def test_workers_of_other_machines_and_other_jobs_have_no_part():
+def test_cpus_are_shared_with_the_jobs_local_workers():
     """A job of 16 workers, of which one runs here, with a child process; then a second."""
     count = (
         "import os, subprocess, sys; from resnet_fn.runtime.cpus import local_workers, cpu_share\n"
@@ -84,7 +84,7 @@ def test_workers_of_other_machines_and_other_jobs_have_no_part():
 
 
 @pytest.mark.skipif(os.cpu_count() < 2, reason="needs two CPUs")
-def test_as_many_workers_as_cpus_keep_to_one_each():
+def test_with_as_many_cpus_each_worker_takes_one():
     """And may decode in as many threads as one worker may: a run goes on with its settings, on any
     number.
     """

@@ -9,7 +9,7 @@ import pytest
 from resnet_fn.runtime.disk import replace_file, saving, write_synced
 
 
-def test_a_file_that_is_there_is_not_written_over():
+def test_an_existing_file_is_not_overwritten():
     write_synced(Path("a"), b"1")
     with pytest.raises(FileExistsError):
         write_synced(Path("a"), b"2")
@@ -26,7 +26,7 @@ def test_a_replacement_is_there_when_it_is_whole():
     assert os.listdir() == ["net.ckpt"]
 
 
-def test_an_error_leaves_the_old_file_and_nothing_else():
+def test_an_error_leaves_only_the_old_file():
     Path("a").write_text("old")
     with pytest.raises(KeyError), replace_file(Path("a")) as temporary:  # noqa: PT012
         temporary.write_text("half")

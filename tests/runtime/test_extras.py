@@ -16,7 +16,7 @@ from resnet_fn.runtime.extras import import_extra
         ("from onnx import missing", "cannot import name 'missing'"),
     ],
 )
-def test_a_package_without_its_own_packages_is_one_line(code, reason, monkeypatch, raises_line):
+def test_an_extra_that_cannot_be_imported_is_named(code, reason, monkeypatch, raises_line):
     Path("site/onnx").mkdir(parents=True)
     Path("site/onnx/__init__.py").write_text(code)
     monkeypatch.syspath_prepend("site")

@@ -23,7 +23,7 @@ print(open("arenas.xml").read().count("<heap nr="))
 
 
 @pytest.mark.parametrize(("environment", "arenas"), [({}, 1), ({"MALLOC_ARENA_MAX": "3"}, 3)])
-def test_six_threads_share_one_arena_unless_the_user_says_otherwise(environment, arenas, python):
+def test_threads_share_one_malloc_arena_unless_set_otherwise(environment, arenas, python):
     done = python("-c", ARENAS, code=None, without="MALLOC_ARENA_MAX", **environment)
     assert (done.stdout, done.stderr) == (f"{arenas}\n", "")
 

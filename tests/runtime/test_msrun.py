@@ -47,7 +47,7 @@ def test_success_needs_all_workers_and_ends_orphans(tmp_path, python, processes)
     ]
 
 
-def test_files_of_the_current_folder_hide_none_of_pythons(python):
+def test_files_in_the_folder_hide_no_python_module(python):
     """Of Python's own modules, from msrun."""
     Path("ast.py").write_text("raise SystemExit('mine')")
     words = ("--workers", "1", "--", "python", "-P", "-c", "print('well')")

@@ -19,7 +19,7 @@ def test_whose_parent_is_dead_already_ends_at_once(python):
     python("-c", code.format(NOBODY), code=-signal.SIGTERM)
 
 
-def test_a_command_waits_for_its_parent_or_never_starts(python):
+def test_a_command_starts_only_if_its_parent_lives(python):
     words = [sys.executable, "-c", "import os; print(os.getppid())"]
     assert python(parent.__file__, os.getpid(), *words).stdout == f"{os.getpid()}\n"
     assert python(parent.__file__, NOBODY, *words, code=-signal.SIGTERM).stdout == ""

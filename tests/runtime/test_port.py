@@ -36,7 +36,7 @@ def test_the_process_that_uses_a_port_is_named(start, wait_until, says):
     )
 
 
-def test_the_scheduler_of_another_job_ends_with_its_workers(start, wait_until, says):
+def test_a_taken_ports_error_names_processes_to_kill(start, wait_until, says):
     """A signal to a worker, not to the scheduler, ends a job with a checkpoint."""
     scheduler = start([sys.executable, "-c", LISTENS.format(start.port)])
     wait_until(lambda: is_taken(start.port))

@@ -89,7 +89,7 @@ def test_threads_that_a_script_set_before_are_read(python):
         assert python("-c", code.format(threads)).stdout == f"{threads} {threads}\n"
 
 
-def test_exact_kernels_are_asked_for_before_the_collectives_start(python):
+def test_exact_kernels_turn_on_all_deterministic_settings(python):
     """What a card needs for equal bits, as far as a CPU shows it: MindSpore's own record of what
     was asked for.
     """
@@ -110,7 +110,7 @@ def test_exact_kernels_are_asked_for_before_the_collectives_start(python):
 
 
 @pytest.mark.parametrize("kind", ["ours", "link", "open", "file"])
-def test_what_another_user_could_have_made_first_is_not_taken(kind, tmp_path, python):
+def test_a_folder_others_could_own_is_not_used(kind, tmp_path, python):
     """MindSpore writes the graph of a failed compilation there."""
     shared = tmp_path / "tmp"
     shared.mkdir()

@@ -48,7 +48,7 @@ def test_a_signal_ends_the_scheduler_after_its_workers(start, wait_until):
     wait_until(lambda: not listens(start.port))
 
 
-def test_ctrl_c_ends_it_where_no_worker_is_left(start, wait_until):
+def test_ctrl_c_ends_a_scheduler_without_workers(start, wait_until):
     """Training has blocked SIGINT by then, for threads that start later."""
     block = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
     scheduler = start([sys.executable, "-c", block + JOIN])
@@ -65,7 +65,7 @@ def test_it_ends_when_it_is_killed(start, wait_until):
     wait_until(lambda: not listens(start.port))
 
 
-def test_it_ends_with_the_exit_code_of_its_child(python):
+def test_the_scheduler_returns_its_childs_exit_code(python):
     """Which is what is left of a signal, 128 + its number; also where SIGCHLD is ignored, as some
     starters have it.
     """
@@ -78,7 +78,7 @@ def test_it_ends_with_the_exit_code_of_its_child(python):
         python("-c", code.format(end), code=expected, seconds=60)
 
 
-def test_outside_the_main_thread_it_is_as_mindspore_has_it(python):
+def test_outside_the_main_thread_no_process_is_forked(python):
     code = (
         "import os, threading; from resnet_fn.runtime.scheduler import wait_for_workers_then_exit; "
         "here = os.getpid()\n"

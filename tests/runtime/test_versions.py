@@ -119,7 +119,7 @@ class TestTraps:
             -2e-3, abs=1e-3
         )
 
-    def test_a_compiled_function_sees_neither_set_train_nor_set_data(self):
+    def test_compiled_functions_ignore_set_train_and_set_data(self):
         cell, offset = nn.BatchNorm2d(1), Parameter(Tensor(np.float32([0])), name="trap.offset")
         cell.set_train(True)
 

@@ -107,7 +107,7 @@ def test_a_clock_set_back_delays_nothing(tmp_path, monkeypatch, board_events):
     assert len(values(board_events(tmp_path), "train/loss")) == 200
 
 
-def test_a_full_disk_is_one_error_at_the_end(python, tmp_path):
+def test_a_full_disk_is_one_error(python, tmp_path):
     """No file of the process may grow beyond 4 kB, as on a full disk; 200 events are more."""
     done = python(
         "-c",
@@ -152,7 +152,7 @@ def test_every_group_of_names_is_there(run, board_events):
     assert [step for step, _ in values(events, "train/first_batch")] == [0]
 
 
-def test_a_loss_scale_is_a_curve_in_fp16_alone(tmp_path, board_events):
+def test_only_fp16_has_a_loss_scale_curve(tmp_path, board_events):
     """In float32 the scale is always 1, and the first update that would be skipped ends the run."""
     event = {"event": "train", "update": 1, "loss": 2.0, "loss_scale": 1.0, "skipped": 0}
     for precision, more in (
@@ -170,7 +170,7 @@ def test_a_loss_scale_is_a_curve_in_fp16_alone(tmp_path, board_events):
         assert tags == {"train/loss", *more}
 
 
-def test_what_differs_from_the_recipe_is_marked_and_comes_first(tmp_path, board_events):
+def test_settings_that_differ_are_marked_and_come_first(tmp_path, board_events):
     recipe = dataclasses.replace(RECIPES["digits"], epochs=5, nesterov=False)
     Board(tmp_path, recipe, RunOptions(threads=2), 0).close(whole=False)
     for name, rows in (

@@ -35,7 +35,7 @@ def test_non_finite_numbers_are_null_in_the_log(tmp_path):
     assert row["norms"] == {"gradient": {"fc": None}}
 
 
-def test_the_silent_twin_takes_the_same_calls_and_leaves_nothing(capsys):
+def test_silent_telemetry_takes_all_calls_and_writes_nothing(capsys):
     with SilentTelemetry() as telemetry:
         telemetry.first_batch(np.zeros((1, 1, 2, 2), np.float32), np.zeros(1, np.int32), ["a"])
         telemetry.advance(0, 1, dict(EVENT))
@@ -59,9 +59,7 @@ def test_an_evaluation_is_in_both_files_at_once(tmp_path, board_events):
 
 
 @pytest.mark.parametrize("progress", [True, False])
-def test_without_a_terminal_there_are_plain_lines_now_and_then(
-    tmp_path, capsys, monkeypatch, progress
-):
+def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys, monkeypatch, progress):
     monkeypatch.setattr(module, "PAUSE", 0.0)
     with Telemetry(tmp_path, Recipe(), RunOptions(progress=progress), 0, 1) as telemetry:
         telemetry.advance(0, 2, dict(EVENT))
@@ -82,7 +80,7 @@ def no_room():
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_full_disk_is_told_with_the_files_name(tmp_path):
+def test_a_full_disk_error_names_the_file(tmp_path):
     text = (
         f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); raise the limit of a "
         "file's size (ulimit -f), and run the same"

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("device")
 @pytest.mark.parametrize(
     ("decay", "every", "start"), [(0.8, 1, 0), (0.999, 3, 0), (0.9, 2, 3), (0.05, 1, 2)]
 )
-def test_the_decay_of_move_n_is_the_smaller_one(decay, every, start):
+def test_the_average_warms_up_to_its_decay(decay, every, start):
     """After n moves, ema ← d · ema + (1 − d) · value with d = min(decay, (1 + n) / (10 + n))."""
     weight = Parameter(Tensor(np.zeros(3, np.float32)), name="w")
     averages, *arguments = moving_average([weight], decay, every, start, warmup=True)
@@ -80,7 +80,7 @@ def test_an_average_that_starts_too_late_is_told(says):
         (0.5, 200, True, "warning: ema_every 200: |never|110 updates"),
     ],
 )
-def test_a_decay_that_a_run_cannot_reach_is_told(decay, every, warmup, parts, says):
+def test_a_decay_the_run_cannot_reach_is_reported(decay, every, warmup, parts, says):
     average = moving_average(
         [Parameter(Tensor(np.float32(1)), name="w")], decay, every, warmup=warmup
     )

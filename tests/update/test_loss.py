@@ -102,7 +102,7 @@ def test_class_weights_are_torchs_before_its_mean(kind, soft):
     assert_equal(ours, torch_with_gradient(theirs))
 
 
-def test_class_weights_multiply_the_focal_loss_class_by_class():
+def test_class_weights_multiply_each_classs_focal_loss():
     weights = np.array([0.5, 2.0, 1.0, 0.0, 4.0], np.float32)
     targets = Tensor(np.eye(5, dtype=np.float32)[LABELS])
     each = sigmoid_focal_loss(Tensor(LOGITS), targets).asnumpy()

@@ -17,7 +17,7 @@ def adjust(scaler):
     return lambda finite: compiled(Tensor(finite)).asnumpy()
 
 
-def test_state_machine():
+def test_the_scale_follows_its_rules_in_random_updates():
     """Against the rules in plain Python, over 300 random updates that reach floor and ceiling."""
     scaler = DynamicLossScaler(initial=8.0, growth_interval=3, floor=2.0, ceiling=64.0)
     step, rng = adjust(scaler), np.random.default_rng(0)
@@ -53,6 +53,6 @@ def test_off_never_moves_but_counts():
         ({"initial": 2.0**30}, "initial: .*floor 1.0 and ceiling 16777216.0"),
     ],
 )
-def test_refuses(arguments, message):
+def test_impossible_loss_scales_are_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
         DynamicLossScaler(**arguments)

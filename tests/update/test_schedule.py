@@ -8,7 +8,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.update.schedule import check_lengths, cosine_warmup, make_schedule
 
 
-def test_cosine_corners():
+def test_cosine_has_its_values_at_the_corners():
     def rate(step):
         return cosine_warmup(step, total=100, warmup=10, peak=0.4, floor=0.1)
 
@@ -31,12 +31,12 @@ def test_cosine_corners():
         ((0, 10, 0, 0.1, 0.2), "floor: 0.2 is above the peak 0.1"),
     ],
 )
-def test_refuses(arguments, message):
+def test_impossible_schedules_are_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
         cosine_warmup(*arguments)
 
 
-def test_other_schedules():
+def test_linear_step_and_constant_have_their_values():
     """Ten updates an epoch, or one: epochs become updates."""
     linear = make_schedule(
         Recipe(schedule="linear", epochs=1, learning_rate=1.0, min_learning_rate=0.5),
@@ -65,7 +65,7 @@ def test_half_an_update_is_none(says):
 
 
 @pytest.mark.parametrize("name", ["warmup_epochs", "ema_start"])
-def test_less_than_half_an_update_is_an_error_if_typed(name, raises_line, says):
+def test_typed_lengths_below_half_an_update_are_errors(name, raises_line, says):
     recipe = Recipe(ema=0.9, **{name: 0.04})  # of 10 updates an epoch: 0.4 updates
     assert check_lengths(recipe, 15) == []
     (note,) = check_lengths(recipe, 10)

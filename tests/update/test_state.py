@@ -58,7 +58,7 @@ NAMES = ["scaler.scale", "scaler.skipped", "ema_updates", "adam_updates"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_parameter_with_a_name_of_the_state_is_rejected(name, raises_line):
+def test_a_parameter_named_like_the_state_is_rejected(name, raises_line):
     net = Scaled(name)
     optimizer, average = adamw(net.trainable_params()), moving_average(net.get_parameters(), 0.5)
     with raises_line(f"net: the Parameter name {name} is also the name", "; rename it"):
@@ -66,7 +66,7 @@ def test_a_parameter_with_a_name_of_the_state_is_rejected(name, raises_line):
 
 
 @pytest.mark.parametrize("name", ["sum.means", "sum.0", "vector.0", "momentum.vector.0"])
-def test_names_of_helpers_do_not_clash_with_a_nets(name):
+def test_internal_names_do_not_clash_with_a_nets(name):
     x, y = np.ones((8, 3), np.float32), np.arange(8) % 2
     settings = {"accumulate": 2, "epochs": 1, "batch_size": 4}
     result = fit(Scaled(name), (x, y), (x, y), out_dir="run", progress=False, **settings)

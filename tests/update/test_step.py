@@ -147,7 +147,7 @@ def test_micro_batches_equal_one_batch():
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_labels_as_a_tuple_are_inputs_and_not_constants(parts):
+def test_labels_in_a_tuple_do_not_cause_recompilation(parts):
     """As distillation has them, classes and a teacher's answers: MindSpore would compile anew for
     each plain tuple.
     """
@@ -190,7 +190,7 @@ def test_labels_as_a_tuple_are_inputs_and_not_constants(parts):
         )
 
 
-def test_clipping_acts_on_the_mean_and_not_on_the_parts():
+def test_clipping_acts_on_the_mean_of_micro_batches():
     """The applied gradient has just the limit's norm: parts clipped each on its own would not add
     up to it.
     """
@@ -229,7 +229,7 @@ def test_a_bad_batch_changes_nothing_but_the_scaler(parts, bad):
     np.testing.assert_allclose(state.average.averages[0].asnumpy(), expected, rtol=1e-6, atol=1e-7)
 
 
-def test_an_update_that_a_worker_withholds_changes_nothing_at_all():
+def test_an_update_without_samples_changes_nothing():
     _, step, state = build("batch", 2, DynamicLossScaler(8.0, growth_interval=2))
     step(*batch(0), RATE)
     before, scaler = snapshot(state), scalars(state.scaler)
@@ -486,7 +486,7 @@ def test_frozen_parts_keep_their_bits_and_statistics():
 
 
 @pytest.mark.parametrize("evaluates", [False, True])
-def test_weights_that_a_compiled_function_would_not_read_are_refused(evaluates, raises_line):
+def test_weights_set_after_compilation_are_rejected(evaluates, raises_line):
     """It would compute with the old ones. What `ops.assign` writes counts."""
     net, _, _ = build("batch")
     images, labels = batch(0)

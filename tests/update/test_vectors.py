@@ -99,7 +99,7 @@ def test_what_set_data_gives_a_view_counts():
             np.testing.assert_allclose(value, given, atol=0.5)
 
 
-def test_an_evaluation_that_is_compiled_first_sees_the_trained_weights():
+def test_an_evaluation_compiled_first_sees_trained_weights():
     """As in a run that was stopped between an epoch and its evaluation, and resumes with that."""
     mindspore.set_seed(1)
     net = create_model("resnet8", num_classes=10)
@@ -125,7 +125,7 @@ def is_joined(recipe, net):
 
 
 @pytest.mark.parametrize("settings", [{"optimizer": "lars"}, {"optimizer": "lamb"}, {"ema": 0.9}])
-def test_what_is_no_matter_of_single_elements_has_no_vectors(settings):
+def test_lars_lamb_and_averages_get_no_vectors(settings):
     recipe = dataclasses.replace(RECIPE, nesterov=False, **settings)
     assert not is_joined(recipe, create_model("resnet8", num_classes=10))
 
@@ -147,7 +147,7 @@ FIRST = "import mindspore; (mindspore.Tensor([1.0]) + 1).asnumpy()\n"
 
 
 @pytest.mark.slow
-def test_vectors_take_the_same_updates_without_the_blocking_run(python, last_state):
+def test_vectors_compute_equal_updates_without_blocking_runs(python, last_state):
     """`--device CPU` on a card's host, a user's own 0, and an operation before this package is
     imported; resumed.
     """

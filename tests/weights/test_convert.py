@@ -29,7 +29,7 @@ def test_round_trip_is_byte_identical(style, in_empty_folder, written):
     ).read_bytes()
 
 
-def test_torch_loads_what_we_write_and_computes_the_same(written):
+def test_torch_loads_our_files_and_computes_the_same(written):
     torch = pytest.importorskip("torch", reason="the reference net needs torch")
     from resnet_fn.parity.reference.nets import reference_net
 
@@ -53,7 +53,7 @@ def test_torch_loads_what_we_write_and_computes_the_same(written):
     assert set(read_arrays("b.safetensors").arrays) == set(ours)
 
 
-def test_command(capsys, written):
+def test_the_command_writes_the_chosen_names(capsys, written):
     written("a.safetensors", "torchvision")
     assert convert.main(["a.safetensors", "b.ckpt", "--to", "official"]) == 0
     # 9 convolutions, 9 BatchNorms of four, Dense weight and bias

@@ -65,7 +65,7 @@ def test_a_cut_file_is_rejected(ending):
         (bytes(4096), "empty"),
     ],
 )
-def test_what_else_lies_at_a_weight_files_place_is_named(ending, contents, kind):
+def test_a_file_that_holds_no_weights_is_named(ending, contents, kind):
     Path(f"a.{ending}").write_bytes(contents)
     with pytest.raises(ValueError, match=rf"^a\.{ending} .*{kind}"):
         read_arrays(f"a.{ending}")
@@ -138,7 +138,7 @@ def test_files_of_other_kinds_are_named(name, words):
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "ckpt", "pth"])
-def test_equal_weights_give_equal_files_that_others_may_read(ending, python):
+def test_equal_weights_give_equal_files_readable_by_others(ending, python):
     if ending == "pth":
         pytest.importorskip("torch", reason="writing .pth needs torch")
     arrays = {"fc.weight": np.ones((3, 2), np.float32), "fc.bias": np.zeros(3, np.float32)}

@@ -43,7 +43,7 @@ def test_every_style_in_every_format_loads(style, ending, arrays_of, written):
     assert recognise_model(read_weights(f"a.{ending}").arrays)["name"] == "resnet8"
 
 
-def test_what_does_not_fit_is_listed_and_nothing_is_assigned(arrays_of, written, raises_line):
+def test_unfitting_arrays_are_listed_and_nothing_is_assigned(arrays_of, written, raises_line):
     def change(arrays):
         del arrays["bn1.beta"], arrays["layer3.0.conv2.weight"]
         arrays["layer9.bias"] = np.zeros(1, np.float32)
@@ -61,7 +61,7 @@ def test_what_does_not_fit_is_listed_and_nothing_is_assigned(arrays_of, written,
     assert all(array.tobytes() == before[name].tobytes() for name, array in arrays_of(net).items())
 
 
-def test_weights_that_are_not_finite_are_rejected_by_name(arrays_of, written, raises_line):
+def test_weights_with_nan_or_infinity_are_rejected(arrays_of, written, raises_line):
     def poison(arrays):
         arrays["fc.bias"][1] = np.nan
         arrays["conv1.weight"][0, :, 0, 0] = -np.inf
@@ -91,7 +91,7 @@ def test_weights_that_are_not_finite_are_rejected_by_name(arrays_of, written, ra
     load_weights(net, "head.safetensors", reset_head=True)
 
 
-def test_reset_head_is_the_only_way_to_other_classes(written):
+def test_only_reset_head_allows_other_classes(written):
     ours = written("a.safetensors")
     net = create_model("resnet8", num_classes=5)
     head = net.fc.weight.asnumpy()
@@ -195,7 +195,7 @@ def test_the_best_checkpoint_of_a_run_is_loaded(capsys):
             command.main(["a.safetensors", "b.safetensors", "--which", "best"])
 
 
-def test_training_keeps_its_own_last_layer_where_the_classes_differ(written, tmp_path):
+def test_training_makes_a_new_head_for_other_classes(written, tmp_path):
     ours = written("a.safetensors")  # of 3 classes
     recipe = Recipe(model="resnet8", weights="a.safetensors")
 

@@ -14,7 +14,7 @@ from resnet_fn.weights.names import (
 )
 
 
-def test_the_table():
+def test_each_style_has_its_names_of_parameters():
     table = {
         "bn1.gamma": ("bn1.weight", "bn1.gamma", "bn1.gamma"),
         "bn1.moving_variance": ("bn1.running_var", "bn1.moving_variance", "bn1.moving_variance"),
@@ -31,7 +31,7 @@ def test_the_table():
     assert rename("layer1.0.bn1.beta", "official", basic=False) == "layer1.0.bn1.beta"
 
 
-def test_there_and_back(device):
+def test_renaming_there_and_back_changes_nothing(device):
     ours = [
         parameter.name
         for parameter in create_model("genet50_plus", num_classes=3, image_size=32).get_parameters()
@@ -43,7 +43,7 @@ def test_there_and_back(device):
         assert list(to_ours(theirs, style).values()) == ours
 
 
-def test_what_is_no_part_of_a_net_is_left_out():
+def test_counters_and_optimizer_arrays_are_left_out():
     kept = ["conv1.weight", "momentum_conv.weight"]
     extras = [
         "bn1.num_batches_tracked",

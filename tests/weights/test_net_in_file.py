@@ -238,7 +238,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_net_is_read_and_the_rest_is_named(kind, given):
+def test_the_net_is_found_and_other_entries_named(kind, given):
     make, expected, parts = KINDS[kind]
     torch.save(make(given), "last.pth.tar")
     source = read_weights("last.pth.tar")
@@ -289,7 +289,7 @@ def test_names_of_transformers_are_rejected_with_words(raises_line):
         read_weights("pytorch_model.bin")
 
 
-def test_a_number_in_an_arrays_place_is_an_error(given):
+def test_a_number_instead_of_an_array_is_rejected(given):
     for name in given.weights:
         torch.save({**given.weights, name: torch.tensor(1.0)}, "a.pth")
         with contextlib.suppress(ValueError):

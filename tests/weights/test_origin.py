@@ -74,7 +74,7 @@ def test_a_plain_nets_name_leaves_no_doubt(written, capsys):
     assert not read_weights("other.safetensors").warning
 
 
-def test_a_folder_names_a_net_if_nothing_else_does(written, raises_line):
+def test_a_folders_name_counts_if_nothing_else_does(written, raises_line):
     folder = Path("resnetblur18-study/runs")
     folder.mkdir(parents=True)
     written(folder / "net.safetensors", "torchvision", model="resnet18")
@@ -97,7 +97,7 @@ def test_a_training_checkpoint_names_its_net(written, raises_line):
     assert not read_weights("last.pth.tar").warning
 
 
-def test_timms_nets_with_a_plain_nets_arrays_are_listed(torchvision):
+def test_timms_nets_with_equal_arrays_are_listed(torchvision):
     """All nets of timm's resnet.py. Of two that have the same arrays, one is the plain net."""
     timm = pytest.importorskip("timm", reason=TIMM)
     listed, known = set(), {}

@@ -107,7 +107,7 @@ def test_a_typed_zero_wins_over_the_files(hub):
     assert (recipe.evaluation_size, recipe.eval_resize) == (224, 248)
 
 
-def test_a_typed_resize_below_the_files_size_is_an_error(hub, raises_line):
+def test_a_resize_below_the_files_size_is_rejected(hub, raises_line):
     weights = hub({**RA4, "input_size": [3, 288, 288]})
     with raises_line("eval_resize: 256", "288", "hub/config.json", "--eval-size"):
         start(recipes.finetune(weights=weights, eval_resize=256))
@@ -115,7 +115,7 @@ def test_a_typed_resize_below_the_files_size_is_an_error(hub, raises_line):
     assert (recipe.eval_size, recipe.eval_resize) == (224, 256)
 
 
-def test_a_copy_of_a_recipe_keeps_what_the_user_chose(hub):
+def test_a_copied_recipe_keeps_the_users_choices(hub):
     base = recipes.finetune(weights=hub(RA4))
     assert start(copy.copy(base))[0].image_size == 224
     small = dataclasses.replace(base, image_size=128)
@@ -127,7 +127,7 @@ def test_a_copy_of_a_recipe_keeps_what_the_user_chose(hub):
     assert (taken.mean, taken.std, taken.interpolation) == ((0.1,), (0.2,), "box")
 
 
-def test_a_recipe_of_two_sizes_keeps_its_size_of_training(hub):
+def test_recipes_with_two_sizes_keep_their_training_size(hub):
     weights = hub(RA4)
     for given, resize in (({}, 248), ({"eval_resize": 232}, 232)):
         two_sizes = recipes.imagenet_resnet50_v2(weights=weights, model="resnet8", **given)

@@ -58,7 +58,7 @@ def test_the_caches_are_those_of_the_projects(monkeypatch):
     assert torchs.path == Path("/cache", name)
 
 
-def test_a_start_from_random_numbers_names_weights_to_get():
+def test_a_random_start_suggests_published_weights():
     for model, name in (("resnet50", "torchvision:resnet50"), ("se_resnet50", "timm:seresnet50")):
         (line,) = describe_random_start(model, 40)
         assert "random numbers" in line

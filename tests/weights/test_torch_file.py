@@ -39,7 +39,7 @@ def tensors():
 
 
 @pytest.mark.parametrize("options", FORMATS, ids=["zip", "protocol 4", "before 1.6"])
-def test_each_type_and_view_is_read_bit_for_bit(options, tmp_path):
+def test_each_type_and_view_keeps_its_bits(options, tmp_path):
     torch.save(tensors(), tmp_path / "a.pth", **options)
     read = read_torch_file(tmp_path / "a.pth")
     assert list(read) == list(tensors())
@@ -101,7 +101,7 @@ class Runs:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_a_net_that_was_saved_whole_is_its_state_dict(tmp_path):
+def test_a_whole_saved_net_gives_its_state_dict(tmp_path):
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, bias=False), torch.nn.BatchNorm2d(4))
     torch.save({"model": torch.nn.DataParallel(net)}, tmp_path / "a.pth")
     torch.jit.script(net).save(tmp_path / "b.pt")
@@ -112,7 +112,7 @@ def test_a_net_that_was_saved_whole_is_its_state_dict(tmp_path):
                 assert read[f"{prefix}{name}"].read().tobytes() == tensor.numpy().tobytes(), name
 
 
-def test_a_flipped_bit_in_the_values_is_an_error(tmp_path):
+def test_a_flipped_bit_is_an_error(tmp_path):
     torch.save({"a": torch.ones(5000)}, tmp_path / "a.pth")
     data = bytearray((tmp_path / "a.pth").read_bytes())
     data[len(data) // 2] ^= 1
@@ -134,7 +134,7 @@ OUTSIDE = [(0, (9,), (1,)), (2, (2, 2), (1, 1)), (3, (3,), (-1,))]
 
 
 @pytest.mark.parametrize(("offset", "shape", "strides"), OUTSIDE)
-def test_a_tensor_outside_of_its_storage_is_an_error(offset, shape, strides, tmp_path):
+def test_a_tensor_beyond_its_storage_is_an_error(offset, shape, strides, tmp_path):
     class Outside:
         def __reduce__(self):
             storage, hooks = torch.ones(4)._typed_storage(), collections.OrderedDict()

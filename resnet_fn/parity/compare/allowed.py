@@ -1,10 +1,15 @@
 """How far an array of the port may be from the reference's: bounds, their reasons and evidence.
 
-An error passes if it is at most the tolerance, or at most 4 times the rounding. docs/parity.md,
-"How a bound comes about", has the formulas and the measurements. Elsewhere are the limits that the
-recorder needs too (trace/limits.py, with CEILING, the most rounding that decides, and EXACT, for
-sums over workers), the tolerance by which hints judge a layer (trace/layer.py), and the error up to
-which a cause explains a difference (trace/difference.py).
+An error passes if it is at most the tolerance, and differs if it is above both the tolerance and 4
+times the rounding. In between it passes if the rounding is at most 1/16, else the array is undecided
+(`Difference.verdict`). A rule collects the roundings of
+an array by reason, and `larger_bound` takes the largest one; `Allowed.why` names what decided.
+docs/parity.md, "How a bound comes about", has the formulas and the measurements.
+
+Elsewhere are the limits that the recorder needs too (trace/limits.py, with CEILING, the most
+rounding that decides, and EXACT, for sums over workers), how far two draws of random numbers may be
+apart (compare/draws.py), the tolerance by which hints judge a layer (trace/layer.py), and the error
+up to which a cause explains a difference (trace/difference.py).
 """
 
 import dataclasses
@@ -16,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import Drop, Rounding
+from resnet_fn.parity.trace.data import Rounding
 from resnet_fn.parity.trace.difference import (
     DIFFERS,
     KERNELS_OF_PORT,
@@ -25,9 +30,10 @@ from resnet_fn.parity.trace.difference import (
     Difference,
     difference,
     norm,
+    same_numbers,
     without_large,
 )
-from resnet_fn.parity.trace.limits import CEILING, REPEATS, ROUNDING_FACTOR
+from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
 from resnet_fn.parity.trace.stages import EVAL_FORWARD, LOSS, TRAJECTORY, ArrayId, Key
 from resnet_fn.parity.trace.stages import OUTPUTS as OUTPUTS_OF_UPDATES
 from resnet_fn.parity.trace.tree import Arrays
@@ -78,26 +84,6 @@ UNITS_OF_TABLE = 4
 is computed in float64. docs/parity.md#units
 """
 
-STANDARD_ERRORS = 6.0
-"""The moments of initial values may differ by so many standard errors: 500 comparisons fail by
-chance once in a million runs. docs/parity.md#initial-values
-"""
-
-CONSTANTS = 1e-6
-"""The mean of numbers that are all equal may differ by this. docs/parity.md#initial-values"""
-
-CHANCE = 1e-5
-"""The fraction of an array's numbers that may be equal in two draws by chance.
-docs/parity.md#initial-values
-"""
-
-MOST_BY_CHANCE = 1e-9
-"""Rows that are constant by chance have at least this probability. docs/parity.md#initial-values
-"""
-
-ORTHOGONAL = 1e-4
-"""The largest cosine of two orthogonal rows. docs/parity.md#initial-values"""
-
 CHANGING_SHARE = 0.01
 """With a larger fraction of integers that change by rounding, an array is undecided.
 docs/parity.md#integers
@@ -109,20 +95,14 @@ cause: in a layer with such a kernel, or where such a function may run outside o
 docs/parity.md#what-the-batches-do-not-show
 """
 
-LEAST_RESPONSE = 0.03
-"""Means of outputs under dropout differ if they are apart by this part of the larger one, and by
-`STANDARD_ERRORS`. docs/parity.md#what-is-random
-"""
-
-_DRAWS = 3
-"""The fewest numbers of a mask that is measured on ones, which have so many channels or more
-samples. docs/parity.md#what-is-random"""
-
 TOO_SMALL = "too small for float32"
 """Why a change decides nothing: its weight's last place hides it. docs/parity.md#units"""
 
 MASK_SCALE = 1e-4
 """The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
+
+
+# The bound itself.
 
 
 class Allowed(NamedTuple):
@@ -139,51 +119,29 @@ class Allowed(NamedTuple):
         return difference(array, port, reference, *self)
 
 
-def larger_bound(
-    tolerance: float,
-    roundings: Mapping[str, float],
-    reason: str = "",
-    large: float | None = None,
-) -> Allowed:
-    """Return what a tolerance, and the largest of several roundings by reason, allow.
-
-    `reason` names the tolerance's rule, if it is not the stage's tolerance. `large` is the measured
-    rounding of the array's large numbers.
-    """
-    why, rounding = max(roundings.items(), key=lambda one: one[1])
-    if ROUNDING_FACTOR * rounding <= tolerance:
-        why = reason or within(tolerance).why
-    if large is not None:
-        large = max({**roundings, "measured rounding": large}.values())
-    return Allowed(tolerance, rounding, why, large)
-
-
 def within(tolerance: float) -> Allowed:
     """Return a bound without rounding: a tolerance, or equality."""
     return Allowed(tolerance, 0.0, "tolerance" if tolerance else "equal")
 
 
-def exactly(
-    array: ArrayId | str, port: np.ndarray, reference: np.ndarray, changing: np.ndarray | None
-) -> Difference:
-    """Compare integers or booleans by value, whatever their width.
+def larger_bound(
+    tolerance: float,
+    roundings: Mapping[str, float],
+    large: float | None = None,
+) -> Allowed:
+    """Return what a tolerance, and the largest of several roundings by reason, allow.
 
-    `changing` marks the elements that change by the reference's own rounding. They are excused,
-    unless there are too many to decide anything.
+    `large` is the measured rounding of the array's large numbers.
     """
-    equal = within(EQUAL).compare(array, port, reference)
-    if changing is None or equal.verdict != DIFFERS:
-        return equal
-    count = int(changing.sum())
-    apart = int((port != reference).sum())
-    if count > CHANGING_SHARE * changing.size:
-        words = f"{count} of {changing.size} integers change by the reference's own rounding"
-        unsure = words if apart <= ROUNDING_FACTOR * count else ""
-        return dataclasses.replace(equal, unsure=unsure)
-    excused = int((changing & (port != reference)).sum())
-    item = within(EQUAL).compare(array, np.where(changing, reference, port), reference)
-    words = f"{excused} of {changing.size} integers excused, which change by rounding"
-    return dataclasses.replace(item, why=words)
+    why, rounding = max(roundings.items(), key=lambda one: one[1])
+    if ROUNDING_FACTOR * rounding <= tolerance:
+        why = within(tolerance).why
+    if large is not None:
+        large = max({**roundings, "measured rounding": large}.values())
+    return Allowed(tolerance, rounding, why, large)
+
+
+# The rounding of an array: measured, and what it gets at least or at most.
 
 
 def rounding_of(
@@ -219,7 +177,7 @@ def median_of_stage(roundings: Sequence[float]) -> float:
     return float(np.median([error for error in roundings if error <= MOST_IN_MEDIAN] or [0.0]))
 
 
-def growing(errors: Mapping[Key, float], outputs: Mapping[Key, float]) -> dict[Key, float]:
+def growing_rounding(errors: Mapping[Key, float], outputs: Mapping[Key, float]) -> dict[Key, float]:
     """Return the rounding of each update's loss, at least that of its outputs and of all losses
     before.
 
@@ -229,26 +187,119 @@ def growing(errors: Mapping[Key, float], outputs: Mapping[Key, float]) -> dict[K
     return dict(zip(errors, itertools.accumulate(each, max), strict=True))
 
 
-def unsure_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool) -> np.ndarray:
-    """Return a mask of a gradient's elements that are only rounding.
+def by_kernels(error: float) -> float:
+    """Return the rounding that lets an array pass which the port's kernels move by `error`.
 
-    Adam changes a weight by up to the learning rate even if the gradient is only rounding.
+    The array may be apart by twice that: by the kernels' error and what is left of the tolerance.
     """
-    size = np.abs(reference)
-    small = (size > 0) & (size <= UNSURE_SIZE * size.max(initial=0))
-    return small | (np.abs(port - reference) > UNSURE_SHARE * size) | only_rounding
+    return 2 * error / ROUNDING_FACTOR
 
 
-def part_of_stage(item: Difference, off: float, whole: float, rounding: float) -> Difference:
-    """Return the difference of an array that is only rounding, as a part of the whole stage.
+# Ties: where rounding decides on which side of a step a number is.
 
-    Such an array only needs to be small. `off` is the norm of the error, and `whole` the norm of
-    the stage.
+
+def with_relu_ties(measured: Rounding, flipped: Rounding) -> Rounding:
+    """Return the larger rounding of each array: as measured, or with flipped ties.
+
+    A missing one counts as infinity.
     """
-    relative = off / (whole or 1.0)
-    return dataclasses.replace(
-        item, relative=relative, rounding=rounding, why="only rounding: a part of the stage"
-    )
+    return {
+        stage: {
+            name: max(error, flipped.get(stage, {}).get(name, math.inf))
+            for name, error in errors.items()
+        }
+        for stage, errors in measured.items()
+    }
+
+
+def tie_width(outputs: Collection[Difference]) -> float:
+    """Return the error of the port's layers, in units of the reference's own rounding.
+
+    A ReLU's tie must be so many times as wide as in the reference. `outputs` are those of layers in
+    training mode. A layer that overflows in float32 is no measure.
+    """
+    measured = (one for one in outputs if one.rounding < CEILING)
+    errors = [one.relative / max(one.rounding, HALF_A_UNIT) for one in measured]
+    return max([1.0, *errors])
+
+
+def with_step_ties(measured: Rounding, ties: Rounding, forward_differs: bool) -> Rounding:
+    """Return the larger rounding of each array: as measured, or what allows the change by ties of
+    functions.
+
+    Outputs are compared element by element instead (`apart_from_step_ties`). Losses count only if
+    outputs differ: with equal outputs, both sides have decided alike.
+    """
+    of_outputs = {LOSS.name, OUTPUTS_OF_UPDATES.name, TRAJECTORY.name}
+    kept = {EVAL_FORWARD.name} | (set() if forward_differs else of_outputs)
+    factor = TIE_FACTOR / ROUNDING_FACTOR
+    return {
+        stage: errors
+        if stage.name in kept
+        else {
+            name: max(error, factor * ties.get(stage, {}).get(name, 0.0))
+            for name, error in errors.items()
+        }
+        for stage, errors in measured.items()
+    }
+
+
+def apart_from_step_ties(
+    bound: Allowed, item: Difference, port: np.ndarray, reference: np.ndarray, flipped: np.ndarray
+) -> Difference:
+    """Return the difference of outputs without what ties explain.
+
+    Each element may be apart by `TIE_FACTOR` times its change where all ties are decided otherwise
+    (`flipped`). Elements without a tie have no such allowance.
+    """
+    if flipped.shape != reference.shape:
+        return item
+    equal = same_numbers(port, reference)
+    with np.errstate(invalid="ignore"):  # of equal infinities
+        off = np.where(equal, 0.0, np.subtract(port, reference, dtype=np.float64))
+        moved = TIE_FACTOR * np.abs(np.subtract(flipped, reference, dtype=np.float64))
+    left = np.sign(off) * np.maximum(np.abs(off) - np.nan_to_num(moved, posinf=0.0), 0.0)
+    rest = bound.compare(item.id, np.where(left, reference + left, reference), reference)
+    return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=TIES)
+
+
+# Changes by updates, whose arrays are rounded to float32 in each update.
+
+
+class Sizes(NamedTuple):
+    """Norms that decide how a change is compared."""
+
+    change: float  # of the reference's change, without the numbers that are compared apart
+    value: float  # of the array after the change
+    unit: float  # of what rounding to the array's last place adds up to
+
+
+def random_walk(updates: int, size: float) -> float:
+    """Return the norm of the rounding of weights of norm `size`.
+
+    Each update rounds a weight by up to half a unit in the last place; these add up as in a random
+    walk.
+    """
+    return float(updates) ** 0.5 * HALF_A_UNIT * size
+
+
+def of_change(
+    sizes: Sizes,
+    tolerance: float,
+    of_value: float | None,
+    roundings: Mapping[str, float],
+    large: float | None,
+) -> Allowed:
+    """Return the bound of a change: at least the last place of the array.
+
+    An untrained array may be apart by the fraction `of_value` of its value, if that is less than
+    the tolerance; None: the array is trained.
+    """
+    size = sizes.change or 1.0
+    if of_value is not None:
+        tolerance = min(tolerance, of_value * sizes.value / size)
+    unit = sizes.unit / size
+    return larger_bound(tolerance, {**roundings, "unit of the weight": unit}, large=large)
 
 
 def unit_of_stage(item: Difference, part: float) -> Difference:
@@ -289,21 +340,34 @@ def zero_in_reference(item: Difference) -> Difference:
 
 
 def by_random_walk(updates: int, weights: np.ndarray, change: np.ndarray) -> Allowed:
-    """Return the bound of a change by the optimizer alone.
-
-    Each update rounds a weight to float32; the errors add up as in a random walk.
-    """
-    size = norm(without_large(change)) or 1.0
-    error = float(updates) ** 0.5 * HALF_A_UNIT * norm(weights) / size
+    """Return the bound of a change by the optimizer alone."""
+    error = random_walk(updates, norm(weights)) / (norm(without_large(change)) or 1.0)
     return larger_bound(CHANGES, {"random walk of weights": min(error, CEILING)})
 
 
-def by_kernels(error: float) -> float:
-    """Return the rounding that lets an array pass which the port's kernels move by `error`.
+# Numbers without a correct digit.
 
-    The array may be apart by twice that: by the kernels' error and what is left of the tolerance.
+
+def unsure_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool) -> np.ndarray:
+    """Return a mask of a gradient's elements that are only rounding.
+
+    Adam changes a weight by up to the learning rate even if the gradient is only rounding.
     """
-    return 2 * error / ROUNDING_FACTOR
+    size = np.abs(reference)
+    small = (size > 0) & (size <= UNSURE_SIZE * size.max(initial=0))
+    return small | (np.abs(port - reference) > UNSURE_SHARE * size) | only_rounding
+
+
+def part_of_stage(item: Difference, off: float, whole: float, rounding: float) -> Difference:
+    """Return the difference of an array that is only rounding, as a part of the whole stage.
+
+    Such an array only needs to be small. `off` is the norm of the error, and `whole` the norm of
+    the stage.
+    """
+    relative = off / (whole or 1.0)
+    return dataclasses.replace(
+        item, relative=relative, rounding=rounding, why="only rounding: a part of the stage"
+    )
 
 
 def by_cancellation(largest: float, factor: float, loss: float, kernels: float) -> Allowed:
@@ -320,6 +384,32 @@ def by_cancellation(largest: float, factor: float, loss: float, kernels: float) 
     return larger_bound(OUTPUTS, roundings)
 
 
+# What has no rounding of its own.
+
+
+def exactly(
+    array: ArrayId | str, port: np.ndarray, reference: np.ndarray, changing: np.ndarray | None
+) -> Difference:
+    """Compare integers or booleans by value, whatever their width.
+
+    `changing` marks the elements that change by the reference's own rounding. They are excused,
+    unless there are too many to decide anything.
+    """
+    equal = within(EQUAL).compare(array, port, reference)
+    if changing is None or equal.verdict != DIFFERS:
+        return equal
+    count = int(changing.sum())
+    apart = int((port != reference).sum())
+    if count > CHANGING_SHARE * changing.size:
+        words = f"{count} of {changing.size} integers change by the reference's own rounding"
+        unsure = words if apart <= ROUNDING_FACTOR * count else ""
+        return dataclasses.replace(equal, unsure=unsure)
+    excused = int((changing & (port != reference)).sum())
+    item = within(EQUAL).compare(array, np.where(changing, reference, port), reference)
+    words = f"{excused} of {changing.size} integers excused, which change by rounding"
+    return dataclasses.replace(item, why=words)
+
+
 def by_units_in_the_last_place(
     item: Difference, port: np.ndarray, reference: np.ndarray
 ) -> Difference:
@@ -327,60 +417,6 @@ def by_units_in_the_last_place(
     if not (np.abs(port - reference) <= UNITS_OF_TABLE * np.spacing(np.abs(reference))).all():
         return item
     return dataclasses.replace(item, tolerance=item.relative, why="units in the last place")
-
-
-def with_flipped_ties(measured: Rounding, flipped: Rounding) -> Rounding:
-    """Return the larger rounding of each array: as measured, or with flipped ties.
-
-    A missing one counts as infinity.
-    """
-    return {
-        stage: {
-            name: max(error, flipped.get(stage, {}).get(name, math.inf))
-            for name, error in errors.items()
-        }
-        for stage, errors in measured.items()
-    }
-
-
-def with_ties(measured: Rounding, ties: Rounding, forward_differs: bool) -> Rounding:
-    """Return the larger rounding of each array: as measured, or what allows the change by ties of
-    functions.
-
-    Outputs are compared element by element instead (`apart_from_ties`). Losses count only if
-    outputs differ: with equal outputs, both sides have decided alike.
-    """
-    of_outputs = {LOSS.name, OUTPUTS_OF_UPDATES.name, TRAJECTORY.name}
-    kept = {EVAL_FORWARD.name} | (set() if forward_differs else of_outputs)
-    lent = TIE_FACTOR / ROUNDING_FACTOR
-    return {
-        stage: errors
-        if stage.name in kept
-        else {
-            name: max(error, lent * ties.get(stage, {}).get(name, 0.0))
-            for name, error in errors.items()
-        }
-        for stage, errors in measured.items()
-    }
-
-
-def apart_from_ties(
-    bound: Allowed, item: Difference, port: np.ndarray, reference: np.ndarray, flipped: np.ndarray
-) -> Difference:
-    """Return the difference of outputs without what ties explain.
-
-    Each element may be apart by `TIE_FACTOR` times its change where all ties are decided otherwise
-    (`flipped`). Elements without a tie have no such allowance.
-    """
-    if flipped.shape != reference.shape:
-        return item
-    equal = (port == reference) | (np.isnan(port) & np.isnan(reference))
-    with np.errstate(invalid="ignore"):  # of equal infinities
-        off = np.where(equal, 0.0, np.subtract(port, reference, dtype=np.float64))
-        moved = TIE_FACTOR * np.abs(np.subtract(flipped, reference, dtype=np.float64))
-    left = np.sign(off) * np.maximum(np.abs(off) - np.nan_to_num(moved, posinf=0.0), 0.0)
-    rest = bound.compare(item.id, np.where(left, reference + left, reference), reference)
-    return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=TIES)
 
 
 def of_other_shape(
@@ -394,92 +430,3 @@ def of_other_shape(
     unsure = "its shape depends on rounding" if math.isinf(rounding) else ""
     given = (*sizes, (), rounding, OUTPUTS, OTHER_SHAPE, unsure)
     return Difference(array, math.inf, math.inf, 0.0, *given)
-
-
-def tie_width(outputs: Collection[Difference]) -> float:
-    """Return the error of the port's layers, in units of the reference's own rounding.
-
-    A ReLU's tie must be so many times as wide as in the reference. `outputs` are those of layers in
-    training mode. A layer that overflows in float32 is no measure.
-    """
-    measured = (one for one in outputs if one.rounding < CEILING)
-    errors = [one.relative / max(one.rounding, HALF_A_UNIT) for one in measured]
-    return max([1.0, *errors])
-
-
-def never_varies(drop: Drop, other: Drop) -> bool:
-    """Return whether a dropout repeats in all runs and its counterpart does not, and chance does not
-    explain that. docs/parity.md#what-is-random
-    """
-    if drop.varies != 0 or not other.varies:
-        return False
-    rare = min(drop.share, 1 - drop.share)
-    if other.further >= drop.further:  # it did not stop at the first run that varied
-        rare = max(rare, other.varies / 2)
-    numbers = max(math.prod(drop.shape), math.prod(other.shape))  # the layer may have no mask
-    draws = min(numbers, _DRAWS)  # of each run
-    by_chance: float = (1 - rare) ** (drop.further * draws)
-    return by_chance <= REPEATS
-
-
-def are_apart(port: tuple[float, float], reference: tuple[float, float]) -> bool:
-    """Return whether two means, each with its standard error, differ by more than chance."""
-    apart = abs(port[0] - reference[0])
-    error = math.hypot(port[1], reference[1])
-    largest = max(abs(port[0]), abs(reference[0]))
-    return apart > max(STANDARD_ERRORS * error, LEAST_RESPONSE * largest)
-
-
-def mean_of_draws(count: int) -> float:
-    """Return the allowed difference of the means of two draws, in standard deviations."""
-    return STANDARD_ERRORS * math.sqrt(2 / count)
-
-
-def deviation_of_draws(count: int) -> float:
-    """Return the allowed relative difference of the standard deviations of two draws."""
-    return min(mean_of_draws(count) / 2**0.5, 0.9)
-
-
-def kurtosis_of_draws(count: int) -> float:
-    """Return the allowed difference of the kurtosis of two draws."""
-    return STANDARD_ERRORS * math.sqrt(48 / count)
-
-
-def has_heavy_tails(count: int, kurtosis: float) -> bool:
-    """Return whether a draw's kurtosis is too large for a normal distribution."""
-    return kurtosis > 3 + STANDARD_ERRORS * math.sqrt(24 / count)
-
-
-def moments_of_heavy_tails(*draws: np.ndarray) -> tuple[float, float]:
-    """Return the allowed differences of standard deviation (as a fraction) and kurtosis of two
-    draws with heavy tails, whose standard errors are larger than a normal distribution's.
-    """
-    deviation = kurtosis = 0.0
-    for draw in draws:
-        centred = draw - draw.mean()
-        z = centred / centred.std()
-        squares = z * z
-        fourth = float(np.square(squares).mean())
-        deviation += (fourth - 1) / 4 / z.size
-        # how much each number changes the kurtosis
-        part = squares * squares - 2 * fourth * squares - 4 * float((squares * z).mean()) * z
-        kurtosis += float(part.var()) / z.size
-    return STANDARD_ERRORS * math.sqrt(deviation), STANDARD_ERRORS * math.sqrt(kurtosis)
-
-
-def without_tails(draw: np.ndarray) -> np.ndarray:
-    """Return a draw without its numbers furthest from the median.
-
-    As many large numbers as `STANDARD_ERRORS` squared may be in one draw and not in the other.
-    """
-    count = min(int(STANDARD_ERRORS**2), draw.size // 10)
-    places = np.argpartition(np.abs(draw - np.median(draw)), draw.size - count - 1)
-    return draw[places[: draw.size - count]]
-
-
-def distribution_of_draws(count: int) -> float:
-    """Return the allowed largest difference of the distribution functions of two draws.
-
-    By Kolmogorov and Smirnov, as probable as `STANDARD_ERRORS` of a normal distribution.
-    """
-    return math.sqrt(-math.log(math.erfc(STANDARD_ERRORS / 2**0.5) / 2) / count)

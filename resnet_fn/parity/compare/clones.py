@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from resnet_fn.config.hints import few
 from resnet_fn.parity.compare.allowed import EQUAL, within
 from resnet_fn.parity.trace.constants import is_constant
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
+from resnet_fn.parity.trace.layer import fingerprint
 from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import Arrays
 
@@ -47,13 +46,12 @@ def _first_with_same_numbers(arrays: Arrays) -> dict[str, str]:
 
     Constants are left out, because they are equal without being copies.
     """
-    first: dict[tuple[tuple[int, ...], bytes], str] = {}
+    first: dict[tuple[tuple[int, ...], str], str] = {}
     copies = {}
     for name, array in arrays.items():
         if array.dtype.kind != "f" or array.size < 2 or is_constant(array):
             continue
-        numbers = np.ascontiguousarray(array, np.float32).tobytes()
-        original = first.setdefault((array.shape, numbers), name)
+        original = first.setdefault((array.shape, fingerprint(array)), name)
         if original != name:
             copies[name] = original
     return copies

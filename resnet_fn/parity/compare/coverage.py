@@ -6,20 +6,20 @@ This module needs only NumPy.
 import dataclasses
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import few, words_of
 from resnet_fn.parity.compare import constants
-from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.probes import Probed
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Probe, Trace
-from resnet_fn.parity.trace.difference import UNDECIDED
+from resnet_fn.parity.trace.difference import UNDECIDED, are_integers
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.probes import (
     FACTORS,
@@ -37,6 +37,8 @@ from resnet_fn.parity.trace.tree import named_leaves
 NOT_COMPARED = "not compared: the choice and augmentation of samples; your conversion of weights; "
 
 NOT_COMPARED += "your own step or schedule, if the ladder does not get it"
+
+_NOT_EXERCISED = Absent.TOO_SHORT, Absent.CHAOTIC
 
 _MOST = 6  # the most items in the printed line
 
@@ -78,71 +80,134 @@ class Coverage:
         return f"not exercised: {'; '.join(items)}"
 
 
-def coverage_of(
-    port: Trace,
-    reference: Trace,
-    names: NameMap,
-    layers: Sequence[LayerDifference],
-    stages: Sequence[Stage],
-    probed: Probed,
-    without_gradient: Collection[str],
-) -> Coverage:
-    """Return the coverage of a comparison.
+def coverage_of(sides: Sides, stages: Sequence[Stage], probed: Probed) -> Coverage:
+    """Return the coverage of a comparison. What fails costs a line, and no other line."""
+    lines = _lines(sides, stages, probed)
+    try:
+        words, facts = _facts(sides, probed)
+    except Exception as error:
+        words, facts = "", {}
+        lines.insert(0, _failed("how much was compared", error))
+    return Coverage(words, lines, facts)
 
-    `without_gradient` names the port's parameters without a gradient, and `stages` has the stages of
-    the comparison.
-    """
-    shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
-    for finding in probed.findings:
-        shown.setdefault(finding.layer, set()).add(finding.probe)
-    here = _layer_names(port)
-    there = _layer_names(reference)
-    mine = {*here.values()}
-    others = {*there.values()}
-    known = names.layers.keys()
-    decided = [one for one in layers if one.output.verdict != UNDECIDED]
-    seen = {here.get(one.name, one.name) for one in decided}
-    compared = seen & known
+
+def _failed(what: str, error: Exception) -> str:
+    return f"unknown because of an error: {what} ({words_of(error)})"
+
+
+def _lines(sides: Sides, stages: Sequence[Stage], probed: Probed) -> list[str]:
+    """Return a line for each thing that the comparison does not exercise."""
+    port, reference, names = sides.port, sides.reference, sides.names
+    shown = _shown(probed)
+    parts: dict[str, Callable[[], Iterable[str]]] = {
+        "small changes": lambda: _too_small(stages),
+        "parts of stages": lambda: [line for stage in stages for line in stage.not_exercised],
+        "constants": lambda: constants.lines(port, reference, names, stages),
+        "layers": lambda: _of_layers(reference, names, shown),
+        "gradients": lambda: _without_gradient(sides),
+        "calls": lambda: _uncalled(reference),
+        "counters": lambda: _counters(reference),
+        "clipping": lambda: _unclipped(reference),
+        "probes": lambda: _probes_left_out(port, reference, names, probed),
+        "other inputs": lambda: [] if shown else [_without_probes(reference)],
+        "masks": lambda: _masks_left_out(port, reference),
+        "stages": lambda: [one.note for one in stages if one.absent in _NOT_EXERCISED],
+    }
+    lines: list[str] = []
+    for what, part in parts.items():
+        try:
+            lines += part()
+        except Exception as error:  # first, because only a few lines are printed
+            lines.insert(0, _failed(what, error))
+    return lines
+
+
+def _facts(sides: Sides, probed: Probed) -> tuple[str, dict[str, Any]]:
+    """Return what was compared, in words and in numbers."""
+    port, reference, names = sides.port, sides.reference, sides.names
+    shown = _shown(probed)
+    of_port = _layer_names(port)
+    of_reference = _layer_names(reference)
+    port_layers = {*of_port.values()}
+    reference_layers = {*of_reference.values()}
+    decided = [one for one in sides.layers if one.output.verdict != UNDECIDED]
+    seen = {of_port.get(one.name, one.name) for one in decided}
+    compared = seen & names.layers.keys()
     probes = sum(map(len, shown.values()))
-    many = _words_of_batches(reference)
-    norms = reference.run.norms
-    clip = reference.plan.clip_norm
-    never = _never_called(reference, others)
+    batches = _words_of_batches(reference)
     clipping = "none"
-    acted = 0
-    if clip:
-        acted = sum(norm > clip for norm in norms)
-        clipping = f"in {acted} of {len(norms)} updates"
-    lines = [*_too_small(stages), *constants.lines(port, reference, names, stages)]
-    lines += _of_layers(reference, names, shown)
-    if without_gradient:
-        lines.append(f"without gradient: {few(sorted(without_gradient))}")
-    if never:
-        lines.append(f"never called: {few(never)}")
-    if clip and not acted:
-        lines.append(f"clipping: it acts in 0 of {len(norms)} updates")
-    lines += _probes_left_out(port, reference, names, probed)
-    if not probes:
-        lines.append("other inputs: there are no probes")
-    lines += _masks_left_out(port, reference)
+    if reference.plan.clip_norm:
+        clipping = f"in {_clipped(reference)} of {len(reference.run.norms)} updates"
     facts = {
-        "batches": many,
+        "batches": batches,
         "probes": {name or "the net": sorted(titles) for name, titles in shown.items()},
         "probes left out": probed.left_out,
         "layers compared": len(compared),
-        "layers in the port": len(mine),
-        "layers in the reference": len(others),
-        "without counterpart in the port": sorted(mine - known),
-        "without counterpart in the reference": sorted(others - set(names.layers.values())),
-        "never called": never,
-        "without gradient": sorted(without_gradient),
+        "layers in the port": len(port_layers),
+        "layers in the reference": len(reference_layers),
+        "without counterpart in the port": sorted(port_layers - names.layers.keys()),
+        "without counterpart in the reference": sorted(
+            reference_layers - set(names.layers.values())
+        ),
+        "never called": _never_called(reference),
+        "without gradient": sorted(sides.without_gradient),
         "clipping": clipping,
         "not compared": NOT_COMPARED,
     }
-    words = f"for {many} and {probes} probes"
-    if mine:
-        words += f"; {len(compared)} of {len(mine)} layers compared"
-    return Coverage(words, lines, facts)
+    words = f"for {batches} and {probes} probes"
+    if port_layers:
+        words += f"; {len(compared)} of {len(port_layers)} layers compared"
+    return words, facts
+
+
+def _shown(probed: Probed) -> dict[str, set[str]]:
+    """Return the names of the probes that show something, by the port's layers' names."""
+    shown = {layer: set(titles) for layer, titles in probed.agreed.items()}
+    for finding in probed.findings:
+        shown.setdefault(finding.layer, set()).add(finding.probe)
+    return shown
+
+
+def _without_gradient(sides: Sides) -> Iterator[str]:
+    idle = sorted(sides.without_gradient)
+    if idle:
+        yield f"without gradient: {few(idle)}"
+
+
+def _without_probes(reference: Trace) -> str:
+    if reference.probes:
+        return "other inputs: no probe decides"
+    return "other inputs: there are no probes"
+
+
+def _uncalled(reference: Trace) -> Iterator[str]:
+    never = _never_called(reference)
+    if never:
+        yield f"never called: {few(never)}"
+
+
+def _counters(reference: Trace) -> Iterator[str]:
+    """Yield a line for each counter that changes no output (`Run.moved`).
+
+    Only few values of it were tried: what happens in every thousandth update is not seen.
+    """
+    run = reference.run
+    for name in reference.buffers if run.after else ():
+        start = run.start.get(name)
+        if name in run.moved or start is None or start.size != 1 or not are_integers(start):
+            continue
+        if (run.after[-1][name] != start).any():
+            yield f"{name}: counts, and no later value was seen to change an output"
+
+
+def _unclipped(reference: Trace) -> Iterator[str]:
+    if reference.plan.clip_norm and not _clipped(reference):
+        yield f"clipping: it acts in 0 of {len(reference.run.norms)} updates"
+
+
+def _clipped(reference: Trace) -> int:
+    """Return in how many updates clipping acts."""
+    return sum(norm > reference.plan.clip_norm for norm in reference.run.norms)
 
 
 def _too_small(stages: Sequence[Stage]) -> Iterator[str]:
@@ -167,10 +232,10 @@ def _words_of_batches(trace: Trace) -> str:
     return f"{len(batches)} batch{plural} of {list(first.shape)}"
 
 
-def _never_called(trace: Trace, called: Collection[str]) -> list[str]:
+def _never_called(trace: Trace) -> list[str]:
     """Return the layers with parameters in which no recorded layer ran."""
     never = []
-    prefixes = tuple(f"{one}." for one in called)
+    prefixes = tuple(f"{one}." for one in _layer_names(trace).values())
     saved = [name for name in trace.run.start if trace.buffers.get(name, True)]
     for owner in {name.rpartition(".")[0] for name in saved}:
         path = f"{owner}."

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.parity.compare.allowed import (
+from resnet_fn.parity.compare.allowed import EQUAL, within
+from resnet_fn.parity.compare.clones import compare_clones
+from resnet_fn.parity.compare.draws import (
     CHANCE,
     CONSTANTS,
-    EQUAL,
     MOST_BY_CHANCE,
     ORTHOGONAL,
     deviation_of_draws,
@@ -20,16 +21,14 @@ from resnet_fn.parity.compare.allowed import (
     kurtosis_of_draws,
     mean_of_draws,
     moments_of_heavy_tails,
-    within,
     without_tails,
 )
-from resnet_fn.parity.compare.clones import compare_clones
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
-from resnet_fn.parity.trace.stages import INITIALISATION, ArrayId
+from resnet_fn.parity.trace.stages import INITIALISATION, ArrayId, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
 # an array's rows are also compared in 2, 3 and 4 blocks, such as the gates of an LSTM
@@ -48,8 +47,10 @@ _LARGE = 512  # the most rows that are compared for orthogonality
 
 
 @dataclasses.dataclass(frozen=True)
-class Initialisation(Rule):
+class Initialisation(TraceRule):
     """Compares the initial values of trained and random arrays."""
+
+    id: StageId = INITIALISATION
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison of all builds or, without several builds, of both nets."""

@@ -4,16 +4,18 @@ import dataclasses
 from collections.abc import Sequence
 
 from resnet_fn.parity.compare.allowed import EQUAL, within
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage
-from resnet_fn.parity.trace.stages import INPUTS, ArrayId
+from resnet_fn.parity.trace.stages import INPUTS, ArrayId, StageId
 from resnet_fn.parity.trace.tree import Arrays, Batch, named_leaves
 
 
 @dataclasses.dataclass(frozen=True)
-class Inputs(Rule):
+class Inputs(TraceRule):
     """Compares inputs and labels bit for bit."""
+
+    id: StageId = INPUTS
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison of all batches."""

@@ -5,16 +5,17 @@ import math
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.compare.layers import LayerDifference
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rule import Rule, TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
 from resnet_fn.parity.trace.difference import DIFFERS, OTHER_SHAPE, TIES, UNDECIDED, Difference
 
 
 @dataclasses.dataclass(frozen=True)
-class LayerOutputs(Rule):
+class LayerOutputs(TraceRule):
     """Shows how the outputs of layers differ (`layers.compare_layers`)."""
 
+    trains: bool = True
     mode: str = ""  # of the layers: "eval", "train", or "dropout" (with masks)
     of_net: Rule = dataclasses.field(kw_only=True)  # compares the net's outputs in this mode
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.compare.padding import kind_of_padding
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.difference import DIFFERS, difference
@@ -60,7 +60,7 @@ def first_found(*searches: Callable[[], list[str]]) -> list[str]:
         try:
             causes = search()
         except Exception as error:
-            words = f"the search for a cause failed ({type(error).__name__}: {first_line(error)})"
+            words = f"the search for a cause failed ({words_of(error)})"
             failed.append(f"{words}; the verdict does not depend on it")
             continue
         if causes:
@@ -293,12 +293,11 @@ def constant_notes(port: Arrays, reference: Arrays, names: NameMap) -> list[str]
 
     `port` has the arrays in the port's attributes, and `reference` all arrays of the reference.
     """
-    paired = {source for name in names.parameters for source in names.sources(name)}
     notes = []
     for name, source in attribute_names(port, names).items():
         b = reference.get(source)
         a = port[name]
-        if b is None or source in paired or a.shape != b.shape:
+        if b is None or source in names.paired or a.shape != b.shape:
             continue
         item = difference(name, a, b, TOLERANCE)
         if item.verdict == DIFFERS:

@@ -7,9 +7,10 @@ from resnet_fn.parity.compare.allowed import EQUAL, SETTINGS, within
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import RATE
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
-from resnet_fn.parity.trace.stages import ArrayId
+from resnet_fn.parity.trace.stages import ArrayId, StageId
 
 UPDATED = "updated"  # as `ArrayId.setting`: whether the optimizer updates the parameter at all
 
@@ -17,6 +18,10 @@ UPDATED = "updated"  # as `ArrayId.setting`: whether the optimizer updates the p
 @dataclasses.dataclass(frozen=True)
 class OptimizerSettings(Rule):
     """Compares every setting that both sides have."""
+
+    id: StageId = stages.SETTINGS
+    trains: bool = False
+    rounded: bool = False
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison with a line for each setting that differs, or None without

@@ -26,7 +26,7 @@ class OtherRuns(Rule):
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison of all these runs, or None if nothing was compared."""
         combined = Stage(self.id, absent=Absent.NOT_IN_TASK)  # there may be no such runs
-        for other in self._others(sides):
+        for other in self.others(sides):
             one = by_either_decision(self.rule.compare, other)
             of_batch = [
                 dataclasses.replace(item, id=dataclasses.replace(item.id, batch=other.batch))
@@ -46,9 +46,8 @@ class OtherRuns(Rule):
             combined = dataclasses.replace(with_note(combined, combined.undecided), undecided="")
         return without_undecided(combined)
 
-    def _others(self, sides: Sides) -> Sequence[Sides]:
-        if self.id.drawn:
-            return sides.with_constants
+    def others(self, sides: Sides) -> Sequence[Sides]:
+        """Return the sides of each of these runs."""
         return sides.with_masks if self.id.masked else sides.later
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:

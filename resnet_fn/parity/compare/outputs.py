@@ -3,33 +3,47 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
-    apart_from_ties,
+    apart_from_step_ties,
     by_kernels,
     exactly,
-    growing,
+    growing_rounding,
     larger_bound,
 )
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import NOT_RUN, Absent, Stage, without_undecided
+from resnet_fn.parity.compare.stage import (
+    NOT_RUN,
+    Absent,
+    Stage,
+    is_lost,
+    set_apart,
+    without_undecided,
+)
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.difference import (
     DIFFERS,
     KERNELS_OF_PORT,
-    UNDECIDED,
     are_integers,
 )
+from resnet_fn.parity.trace.packed import packed_outputs
 from resnet_fn.parity.trace.stages import (
     ALL_GRADIENTS,
+    CHANGED_BUFFERS,
     EVAL_FORWARD,
+    LOSS,
+    NORM,
     OUTPUTS,
+    RATE,
     TRAIN_FORWARD,
+    TRAJECTORY,
     Key,
+    StageId,
     array_id,
 )
 from resnet_fn.parity.trace.tree import Arrays, paired_outputs
@@ -69,13 +83,15 @@ def _changed(
 class Outputs(RunRule):
     """Compares each output or number of one stage."""
 
-    floor = "another array"  # whose rounding a number gets at least
+    why_floor: ClassVar = "another array"  # as a reason: whose rounding a number gets at least
     tolerance: float = 0.0
 
     def compare(self, sides: Sides) -> Stage:
         """Compare each of the reference's outputs with the one that has its name or shape."""
-        port, reference = self.values(sides.port.run), self.values(sides.reference.run)
-        errors, least, changing = sides.errors(self.id), self.least(sides), sides.changing(self.id)
+        reference = self.values(sides.reference.run)
+        port = packed_outputs(self.values(sides.port.run), reference)
+        errors, changing = sides.errors(self.id), sides.changing(self.id)
+        at_least = self.rounding_floor(sides)
         flipped = sides.flipped(self.id) if self.id in (EVAL_FORWARD, TRAIN_FORWARD) else {}
         names = paired_outputs(port, reference)
         if names is None:
@@ -101,17 +117,17 @@ class Outputs(RunRule):
                 continue
             roundings = {
                 "measured rounding": errors.get(name, 0.0),
-                self.floor: least.get(name, 0.0),
+                self.why_floor: at_least.get(name, 0.0),
                 KERNELS_OF_PORT: by_kernels(kernels.get(names[name], 0.0)),
             }
-            allowed = larger_bound(self.tolerance, roundings, large=of_large.get(name))
-            item = allowed.compare(array, a, b)
+            bound = larger_bound(self.tolerance, roundings, large=of_large.get(name))
+            item = bound.compare(array, a, b)
             if item.verdict == DIFFERS and name in flipped:
-                item = apart_from_ties(allowed, item, a, b, flipped[name])
+                item = apart_from_step_ties(bound, item, a, b, flipped[name])
             differences.append(item)
         return Stage(self.id, differences, "; ".join(_unpaired(port, reference, names)))
 
-    def least(self, sides: Sides) -> Mapping[Any, float]:
+    def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return lower limits for the rounding of numbers whose measured rounding may be small by
         chance.
         """
@@ -121,6 +137,10 @@ class Outputs(RunRule):
 @dataclasses.dataclass(frozen=True)
 class NetOutputs(Outputs):
     """Compares what the net returns, of which nothing may be left out."""
+
+    id: StageId = TRAIN_FORWARD
+    names_beyond: bool = True
+    tolerance: float = allowed.OUTPUTS
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, which is undecided if an output is not read."""
@@ -140,6 +160,9 @@ _READ = "return tensors, numbers or texts, or objects that hold them"
 @dataclasses.dataclass(frozen=True)
 class EvalForward(NetOutputs):
     """Compares outputs in evaluation mode, and whether they repeat."""
+
+    id: StageId = EVAL_FORWARD
+    trains: bool = False
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, which decides nothing if both nets draw random numbers."""
@@ -166,9 +189,13 @@ class EvalForward(NetOutputs):
 class Loss(Outputs):
     """Compares the loss, which gets at least the rounding of the outputs."""
 
-    floor = "outputs"
+    id: StageId = LOSS
+    names_beyond: bool = True
+    tolerance: float = allowed.OUTPUTS
 
-    def least(self, sides: Sides) -> Mapping[Any, float]:
+    why_floor: ClassVar = "outputs"
+
+    def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return the rounding of the outputs of update 1."""
         return {self.id.name: sides.errors(OUTPUTS).get(1, 0.0)}
 
@@ -177,14 +204,17 @@ class Loss(Outputs):
 class GradientNorm(Outputs):
     """Compares the global norm, which gets at least the rounding of all gradients together."""
 
-    floor = "all gradients"
+    id: StageId = NORM
+    tolerance: float = allowed.OUTPUTS
+
+    why_floor: ClassVar = "all gradients"
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if no side trains anything."""
         trains = sides.port.run.gradients or sides.reference.run.gradients
         return self.compare(sides) if trains else None
 
-    def least(self, sides: Sides) -> Mapping[Any, float]:
+    def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return the rounding of all gradients as one array."""
         return {"norm": sides.errors(ALL_GRADIENTS).get("", 0.0)}
 
@@ -192,6 +222,10 @@ class GradientNorm(Outputs):
 @dataclasses.dataclass(frozen=True)
 class Rates(Outputs):
     """Compares learning rates, if a side does not use the recipe's."""
+
+    id: StageId = RATE
+    trains: bool = False
+    tolerance: float = allowed.SETTINGS
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if both sides use the recipe's rates."""
@@ -205,37 +239,35 @@ class Rates(Outputs):
 class Losses(Outputs):
     """Compares the loss of every update, as far as the reference's rounding allows."""
 
-    floor = "earlier losses or outputs"
+    id: StageId = TRAJECTORY
+    tolerance: float = allowed.CHANGES
+
+    why_floor: ClassVar = "earlier losses or outputs"
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison without later losses that rounding makes undecided."""
         if not sides.port.run.after:
             return Stage(self.id, note=NOT_RUN)
         stage = self.compare(sides)
-        chaotic = [
-            one for one in stage.differences[2:] if one.verdict == UNDECIDED and one.relative >= 0
-        ]
-        if not chaotic:
+        lost = list(filter(is_lost, stage.differences[2:]))
+        if not lost:
             return stage
-        first = chaotic[0]
-        return dataclasses.replace(
-            stage,
-            differences=[one for one in stage.differences if one not in chaotic],
-            left_out=chaotic,
-            note=f"without {len(chaotic)} losses, the first of update {first.id.update}: "
-            f"{first.doubt}",
-        )
+        first = f"the first of update {lost[0].id.update}: {lost[0].doubt}"
+        return set_apart(stage, lost, f"without {len(lost)} losses, {first}")
 
-    def least(self, sides: Sides) -> Mapping[Any, float]:
+    def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return for each loss the rounding of its outputs and of all losses before."""
-        return growing(sides.errors(self.id), sides.errors(OUTPUTS))
+        return growing_rounding(sides.errors(self.id), sides.errors(OUTPUTS))
 
 
 @dataclasses.dataclass(frozen=True)
 class ChangedBuffers(Outputs):
     """Compares the outputs after the updates, which show differences in statistics and buffers."""
 
-    floor = "outputs"
+    id: StageId = CHANGED_BUFFERS
+    tolerance: float = allowed.GRADIENTS
+
+    why_floor: ClassVar = "outputs"
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison."""
@@ -252,7 +284,7 @@ class ChangedBuffers(Outputs):
         hints = [line for mode, line in lines if mode == "evaluation"]
         return dataclasses.replace(stage, hints=hints) if stage.verdict == DIFFERS else stage
 
-    def least(self, sides: Sides) -> Mapping[Any, float]:
+    def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return the largest rounding of any update's outputs."""
         largest = max(sides.errors(OUTPUTS).values(), default=0.0)
         return dict.fromkeys(sides.reference.run.last_outputs, largest)
@@ -269,9 +301,7 @@ def buffers_without_counterpart(sides: Sides) -> list[tuple[str, str]]:
     """Return (mode, text) for each buffer that training changes in the reference, but that the net
     lacks.
     """
-    known = {*sides.port.run.start, *sides.port.run.moved}
-    for name in sides.names.parameters:
-        known |= {*sides.names.sources(name)}
+    known = {*sides.port.run.start, *sides.port.run.moved, *sides.names.paired}
     words = "training moves it in the reference; it has no counterpart in the port, and it changes "
     where = {"": "no output", "training": "outputs in training mode, so later losses can differ"}
     return [

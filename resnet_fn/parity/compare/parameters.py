@@ -5,9 +5,11 @@ import math
 
 import numpy as np
 
+from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
     NO_GRADIENT,
     Allowed,
+    Sizes,
     capped_rounding,
     exactly,
     larger_bound,
@@ -26,8 +28,10 @@ from resnet_fn.parity.trace.difference import (
     are_integers,
     norm,
 )
-from resnet_fn.parity.trace.stages import ArrayId
+from resnet_fn.parity.trace.stages import CLIPPED, GRADIENTS, WEIGHTS, ArrayId, StageId
 from resnet_fn.parity.trace.tree import Arrays
+
+_NO_CHANGE = Sizes(1.0, 0.0, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,18 +59,13 @@ class Parameters(RunRule):
                 return not_in_task(self.id, "nothing changes")
             note = "one side keeps none" if sides.port.run.after else NOT_RUN
             return Stage(self.id, note=note)
-        errors, of_large = sides.errors(self.id), sides.errors_of_large(self.id)
-        roundings = {}
-        for name in common:
-            error = sides.rounding_of(self.id, name, given, reference[name])
-            if name not in sides.only_rounding:
-                error = capped_rounding(sides.names, errors, name, error, self.tolerance)
-            roundings[name] = error
+        of_large = sides.errors_of_large(self.id)
+        roundings = self._measured(sides, given, {name: reference[name] for name in common})
         usual = median_of_stage([*roundings.values()])
         # a counter of updates would be far larger than all weights
         trained = sides.port.run.gradients
         whole = math.hypot(*(norm(b) for name, b in reference.items() if name in trained))
-        most, unsure = self.unsure(sides, reference)
+        most, by_chance = self.moved_by_chance(sides, reference)
         changing = sides.names.rename(sides.changing(self.id))
         differences = []
         for name, error in roundings.items():
@@ -74,30 +73,45 @@ class Parameters(RunRule):
             if are_integers(b):
                 differences.append(exactly(self.array_id(name), a, b, changing.get(name)))
                 continue
-            if name in unsure:
-                a = np.where(unsure[name] & (np.abs(a - b) <= most), b, a)
-            a = self.without_rounding(sides, name, a, b)
+            if name in by_chance:
+                a = np.where(by_chance[name] & (np.abs(a - b) <= most), b, a)
+            sizes = self.sizes(sides, name, b)
+            a = self.without_rounding(sides, name, a, b, sizes)
             known = [of_large[one] for one in sides.names.sources(name) if one in of_large]
             bounds = {"measured rounding": error, "median": usual}
-            bound = self.allowed(sides, name, b, bounds, max(known, default=None))
+            bound = self.bound_of(sides, name, sizes, bounds, max(known, default=None))
             item = bound.compare(self.array_id(name), a, b)
-            undecided = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
-            if undecided and name in sides.only_rounding:
+            unclear = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
+            if unclear and name in sides.only_rounding:
                 item = part_of_stage(item, norm(a - b), whole, usual)
             else:
-                item = self.in_stage(sides, item, a, b, whole)
+                item = self.in_stage(sides, item, a, b, sizes, whole)
             differences.append(item)
         return Stage(self.id, differences)
+
+    def _measured(self, sides: Sides, given: Arrays, reference: Arrays) -> dict[str, float]:
+        """Return the measured rounding of each array of `reference`, built from `given`."""
+        errors, roundings = sides.errors(self.id), {}
+        for name, array in reference.items():
+            error = sides.rounding_of(self.id, name, given, array)
+            if name not in sides.only_rounding:
+                error = capped_rounding(sides.names, errors, name, error, self.tolerance)
+            roundings[name] = error
+        return roundings
 
     def array_id(self, name: str) -> ArrayId:
         """Return the id of the compared array of a parameter."""
         return ArrayId(name)
 
-    def allowed(
+    def sizes(self, sides: Sides, name: str, reference: np.ndarray) -> Sizes:
+        """Return the norms that decide how a change is compared: no others need them."""
+        return _NO_CHANGE
+
+    def bound_of(
         self,
         sides: Sides,
         name: str,
-        reference: np.ndarray,
+        sizes: Sizes,
         roundings: dict[str, float],
         large: float | None,
     ) -> Allowed:
@@ -108,20 +122,26 @@ class Parameters(RunRule):
         """Return whether an array is left out, because the reference does not change it."""
         return False
 
-    def unsure(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
+    def moved_by_chance(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
         """Return how far the optimizer may change elements by chance, and masks of these elements by
         the array's name.
         """
         return 0.0, {}
 
     def without_rounding(
-        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray
+        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray, sizes: Sizes
     ) -> np.ndarray:
         """Return the port's array, with the reference's numbers where it has only rounding."""
         return port
 
     def in_stage(
-        self, sides: Sides, item: Difference, port: np.ndarray, reference: np.ndarray, whole: float
+        self,
+        sides: Sides,
+        item: Difference,
+        port: np.ndarray,
+        reference: np.ndarray,
+        sizes: Sizes,
+        whole: float,
     ) -> Difference:
         """Return the difference, by another measure if the array's own norm decides nothing.
 
@@ -134,8 +154,14 @@ class Parameters(RunRule):
 class Gradients(Parameters):
     """Compares gradients in the order of the backward pass, and which arrays have none."""
 
+    id: StageId = GRADIENTS
+    names_beyond: bool = True
+    tolerance: float = allowed.GRADIENTS
+    which: str = "backward"
+    made_of: str = name_map.GRADIENTS
+
     def without_rounding(
-        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray
+        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray, sizes: Sizes
     ) -> np.ndarray:
         """Return the port's gradient, with zeros where it is small and the reference's is None."""
         none = sides.no_gradient.get(name)
@@ -151,7 +177,13 @@ class Gradients(Parameters):
         return np.where(none & (np.abs(port) <= NO_GRADIENT * largest), 0, port)
 
     def in_stage(
-        self, sides: Sides, item: Difference, port: np.ndarray, reference: np.ndarray, whole: float
+        self,
+        sides: Sides,
+        item: Difference,
+        port: np.ndarray,
+        reference: np.ndarray,
+        sizes: Sizes,
+        whole: float,
     ) -> Difference:
         """Return the difference, of which all is wrong if the reference's gradient is None."""
         if item.name in sides.no_gradient and port.any() and not reference.any():
@@ -168,3 +200,20 @@ class Gradients(Parameters):
             if item.verdict == DIFFERS and item.name in sides.no_gradient
         ]
         return dataclasses.replace(stage, hints=hints)
+
+
+@dataclasses.dataclass(frozen=True)
+class Clipped(Gradients):
+    """Compares gradients after clipping."""
+
+    id: StageId = CLIPPED
+    names_beyond: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights(Parameters):
+    """Compares the arrays with which both sides begin, bit for bit."""
+
+    id: StageId = WEIGHTS
+    trains: bool = False
+    tolerance: float = allowed.EQUAL

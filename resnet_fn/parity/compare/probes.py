@@ -13,9 +13,17 @@ from resnet_fn.parity.compare.allowed import KERNELS, OUTPUTS, UNSEEN_KERNELS, w
 from resnet_fn.parity.compare.layers import compare_layer
 from resnet_fn.parity.compare.notes import attempt, settings_differences
 from resnet_fn.parity.trace.data import Probe, Trace
-from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference, relative_error
+from resnet_fn.parity.trace.difference import (
+    AGREES,
+    DIFFERS,
+    UNDECIDED,
+    VERDICTS,
+    Difference,
+    relative_error,
+)
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.layout import layout
+from resnet_fn.parity.trace.packed import packed_outputs
 from resnet_fn.parity.trace.probes import (
     FACTORS,
     IN_TRAINING,
@@ -26,7 +34,7 @@ from resnet_fn.parity.trace.probes import (
     AskedProbes,
     without_repetition,
 )
-from resnet_fn.parity.trace.source import ProbeRounding
+from resnet_fn.parity.trace.source import ProbeAnswer
 from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import paired_outputs
 
@@ -108,12 +116,12 @@ class ComparedProbes(NamedTuple):
 
 
 def compare_probes(
-    port: Trace, reference: Trace, layers: Mapping[str, str], forward: bool
+    port: Trace, reference: Trace, layers: Mapping[str, str], forward: str
 ) -> ComparedProbes:
     """Compare both sides' outputs on the recorded probes (runs on changed inputs).
 
-    `layers` maps the net's layers to the reference's. `forward` is True if the nets' outputs agree
-    on the batches.
+    `layers` maps the net's layers to the reference's. `forward` is the verdict on the nets'
+    outputs on the batches: if these do not agree, the whole nets are not compared on probes.
     """
     a = _first_calls(port)
     b = _first_calls(reference)
@@ -133,8 +141,10 @@ def compare_probes(
     of_layers = few(list(lines))
     kernels = KERNELS if known else UNSEEN_KERNELS
     titles = dict.fromkeys([*here, *there])
-    for title in titles if forward else ():
-        if title.endswith(IN_TRAINING) and (port.random_train or reference.random_train):
+    for title in titles if forward != DIFFERS else ():
+        if forward not in AGREES:
+            left_out[title] = "the outputs on the batches are undecided"
+        elif title.endswith(IN_TRAINING) and (port.random_train or reference.random_train):
             left_out[title] = "a net draws random numbers in training mode"
         elif title in here and title in there:
             # other sizes show differences of windows
@@ -215,13 +225,14 @@ def _compared(pair: ComparedProbe) -> ComparedProbe:
     port, reference = pair.port, pair.reference
     if port.error:
         return pair._replace(words=f"it fails in the port ({port.error})")
-    names = paired_outputs(port.outputs, reference.outputs)
+    outputs = packed_outputs(port.outputs, reference.outputs)
+    names = paired_outputs(outputs, reference.outputs)
     if names is not None:
         items = []
         for name, value in reference.outputs.items():
             if name not in names:  # a text
                 continue
-            own = port.outputs[names[name]]
+            own = outputs[names[name]]
             items.append(_difference(name, own, value))
         return pair._replace(differences=items)
     if not pair.name:
@@ -248,18 +259,20 @@ def _difference(name: str, port: np.ndarray, reference: np.ndarray) -> Differenc
     return bound.compare(name, port, reference)
 
 
-def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
+def judge_probes(compared: ComparedProbes, answer: ProbeAnswer) -> Probed:
     """Decide about each probe: an agreement, a known error of a kernel, or a finding.
 
-    `rounding` is the reference's, of the probes that were asked for. Undecided results are left
-    out, those of the whole net by name.
+    `answer` has the reference's rounding of the probes that were asked for. Without it, the
+    tolerance alone decides. Undecided results are left out, those of the whole net by name.
     """
     agreed: dict[str, list[str]] = {}
     findings: list[Finding] = []
     kernels: list[str] = []
     left_out = {**compared.left_out}
+    if answer.failed:
+        left_out["the rounding of probes"] = f"not measured ({answer.failed})"
     for pair in compared.probes:
-        of_layer = rounding.get(pair.other, {})
+        of_layer = answer.rounding.get(pair.other, {})
         errors = of_layer.get(pair.title) or pair.reference.rounding
         items = []
         for one in pair.differences:
@@ -270,7 +283,7 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
             if pair.name == NET:
                 left_out[pair.title] = f"the reference's rounding is {item.rounding:.2g}"
             continue
-        if item and item.verdict != DIFFERS:
+        if item and item.verdict in AGREES:
             agreed.setdefault(pair.name, []).append(pair.title)
         elif item and item.relative <= pair.kernels and _scales(pair):
             words = (
@@ -291,8 +304,8 @@ def judge_probes(compared: ComparedProbes, rounding: ProbeRounding) -> Probed:
     return Probed(outermost, agreed, kernels, left_out)
 
 
-def _severity(item: Difference) -> tuple[bool, float]:
-    return item.verdict == DIFFERS, item.relative
+def _severity(item: Difference) -> tuple[int, float]:
+    return VERDICTS.index(item.verdict), item.relative
 
 
 def _scales(pair: ComparedProbe) -> bool:

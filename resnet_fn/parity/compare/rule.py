@@ -36,6 +36,18 @@ class Rule(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
+class TraceRule(Rule):
+    """How a stage is compared of what the traces have beside runs.
+
+    By default, it depends on no measured rounding, and it is one for all workers.
+    """
+
+    trains: bool = False
+    each_worker: bool = False
+    rounded: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class RunRule(Rule):
     """How a stage is compared whose arrays a run has (`trace.derived.ARRAYS`).
 

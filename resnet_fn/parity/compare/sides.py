@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resnet_fn.parity.compare import allowed
-from resnet_fn.parity.compare.layers import LayerDifference
+from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding, Run, Trace
@@ -239,7 +239,7 @@ class Sides:
         """Return these sides with runs that end after an update."""
         port, reference = self.port.run, self.reference.run
         of_update = {
-            dataclasses.replace(stage, update=0): errors
+            stage.of_any_update: errors
             for stage, errors in self.rounding.items()
             if stage.name == LAST.name and stage.update == update
         }
@@ -286,10 +286,14 @@ def sides_of(
     order: Iterable[str],
     layers: Sequence[LayerDifference] = (),
     initialisation: bool = True,
-    otherwise: Run | None = None,
 ) -> Sides:
     """Return both sides with the names of the arrays that are compared."""
     arrays = compared_names(port, reference, names, list(order))
-    return Sides(
-        port, reference, names, rounding, arrays, layers, initialisation, otherwise=otherwise
-    )
+    return Sides(port, reference, names, rounding, arrays, layers, initialisation)
+
+
+def both_sides(port: Trace, reference: Trace, names: NameMap, initialisation: bool) -> Sides:
+    """Return both sides of two traces, with the rounding that the reference's trace has."""
+    layers = compare_layers(port.layers, reference.layers, names.layers)
+    order = order_of(port, names)
+    return sides_of(port, reference, names, reference.rounding, order, layers, initialisation)

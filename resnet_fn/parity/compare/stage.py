@@ -1,4 +1,11 @@
-"""The result of one stage of the comparison."""
+"""The result of one stage of the comparison, and what undecided arrays do to it.
+
+A stage differs if `failed` is set. Else it is undecided if `undecided` is set, for example because a
+net draws random numbers there. Else it differs if one of its arrays differs, and is undecided if one
+of them is undecided (`Difference.verdict`), or if nothing was read or run (`Absent.NOT_READ`). Where no single array
+matters, a rule sets undecided arrays apart (`set_apart`, `without_undecided`), so that the others
+decide; if none is left, the stage is undecided. docs/parity.md, "Undecided", has all steps.
+"""
 
 import dataclasses
 import enum
@@ -37,6 +44,7 @@ class Stage:
     too_small: Sequence[str] = ()
     # whether the port's arrays are overwritten before anything is computed with them
     overwritten: bool = False
+    not_exercised: Sequence[str] = ()  # a line for each thing that the stage's numbers do not show
     absent: Absent = Absent.NOT_READ  # why there are no differences, if there are none
     # undecided arrays that make no stage undecided, as long as another array is decided
     left_out: Sequence[Difference] = ()
@@ -93,19 +101,25 @@ def not_in_task(stage: StageId, note: str) -> Stage:
     return Stage(stage, note=note, absent=Absent.NOT_IN_TASK)
 
 
-def without_undecided(stage: Stage) -> Stage:
-    """Return the stage with its undecided arrays apart. Its note has their number.
+def is_lost(item: Difference) -> bool:
+    """Return whether an array is undecided, so that other arrays may decide its stage.
 
-    An array without finite numbers stays: no other number may say that it is right.
+    Not if it has no finite number: no other number may say that it is right.
     """
-    lost = [
-        item
-        for item in stage.differences
-        if item.verdict == UNDECIDED and not math.isnan(item.relative)
-    ]
+    return item.verdict == UNDECIDED and not math.isnan(item.relative)
+
+
+def set_apart(stage: Stage, lost: Sequence[Difference], note: str) -> Stage:
+    """Return the stage decided without the undecided arrays `lost`, with a note about these."""
+    kept = [item for item in stage.differences if item not in lost]
+    stage = dataclasses.replace(stage, differences=kept, left_out=[*stage.left_out, *lost])
+    return with_note(stage, note)
+
+
+def without_undecided(stage: Stage) -> Stage:
+    """Return the stage decided by its other arrays, if some are undecided."""
+    lost = list(filter(is_lost, stage.differences))
     if not lost:
         return stage
-    decided = [item for item in stage.differences if item not in lost]
     many = "1 array that has" if len(lost) == 1 else f"{len(lost)} arrays that have"
-    stage = dataclasses.replace(stage, differences=decided, left_out=[*stage.left_out, *lost])
-    return with_note(stage, f"without {many} too much rounding in the reference")
+    return set_apart(stage, lost, f"without {many} too much rounding in the reference")

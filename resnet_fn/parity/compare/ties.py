@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.trace.difference import DIFFERS, OK, ROUNDING, TIES, UNDECIDED
+from resnet_fn.parity.trace.difference import AGREES, DIFFERS, TIES, UNDECIDED
 
 Compared = TypeVar("Compared", Stage, Stage | None)
 
@@ -19,7 +19,7 @@ def by_either_decision(compare: Callable[[Sides], Compared], sides: Sides) -> Co
     if stage is None or sides.otherwise is None or stage.verdict not in (UNDECIDED, DIFFERS):
         return stage
     other = compare(sides.decided_otherwise)
-    if other is None or other.verdict not in (OK, ROUNDING):
+    if other is None or other.verdict not in AGREES:
         return stage
     tied = [dataclasses.replace(item, why=TIES) for item in other.differences]
     return dataclasses.replace(other, differences=tied)

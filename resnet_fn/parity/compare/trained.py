@@ -3,18 +3,20 @@
 import dataclasses
 
 from resnet_fn.parity.compare.allowed import EQUAL, within
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage, not_in_task
-from resnet_fn.parity.trace.stages import ArrayId
+from resnet_fn.parity.trace.stages import TRAINED, ArrayId, StageId
 
 
 @dataclasses.dataclass(frozen=True)
-class Trained(Rule):
+class Trained(TraceRule):
     """Compares which arrays are trained: an optimizer moves them, or at least decays them.
 
     It does not matter whether an array has a gradient, or has moved in the recorded updates.
     """
+
+    id: StageId = TRAINED
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, which fails if only one net trains an array."""

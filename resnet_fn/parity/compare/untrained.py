@@ -8,15 +8,18 @@ from resnet_fn.parity.compare.allowed import (
     by_units_in_the_last_place,
     within,
 )
-from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, with_note
 from resnet_fn.parity.trace.difference import DIFFERS
+from resnet_fn.parity.trace.stages import UNTRAINED, StageId
 
 
 @dataclasses.dataclass(frozen=True)
-class Untrained(Rule):
+class Untrained(TraceRule):
     """Compares buffers, frozen weights and initial moving statistics bit for bit."""
+
+    id: StageId = UNTRAINED
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison.

@@ -20,6 +20,8 @@ import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from resnet_fn.parity.record.torch_decisions import is_float
+
 Chosen = dict[int, str]  # the number of a call → the description of its change
 
 # (description, a function that computes the changed result)
@@ -226,11 +228,6 @@ class Call:
         0.
         """
         return self.function(*self.args[:place], value, *self.args[place + 1 :], **self.kwargs)
-
-
-def is_float(value: Any) -> bool:
-    """Return whether a value is a tensor of floating-point numbers."""
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 class Calls(TorchFunctionMode):

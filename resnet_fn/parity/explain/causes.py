@@ -19,7 +19,7 @@ from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace import stages, tree
 from resnet_fn.parity.trace.data import Trace, Wanted
-from resnet_fn.parity.trace.derived import flat
+from resnet_fn.parity.trace.derived import MEASURED, flat
 from resnet_fn.parity.trace.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.trace.layout import layout
 from resnet_fn.parity.trace.returned import named_outputs
@@ -101,8 +101,8 @@ def _not_searched(case: StageCase) -> list[str] | None:
             "--accumulate 1"
         ]
     if not case.source.can_run and reference.file:
-        file = reference.file.partition(",")[0]
-        return [f"for a cause, add --reference {file}:FUNCTION, the file that was recorded"]
+        function = f"{reference.file_name}:FUNCTION"
+        return [f"for a cause, add --reference {function}, the file that was recorded"]
     return None
 
 
@@ -139,9 +139,7 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
     results = {}
     roundings = reference.rounding.get(stage, {})
     if reference.plan.accumulate == 1:
-        mine, others = port.train_outputs[0], reference.run.train_outputs[0]
-        if mode == "eval":
-            mine, others = port.eval_outputs, reference.run.eval_outputs
+        mine, others = (dict(MEASURED[stage](run)) for run in (port, reference.run))
         paired = tree.paired_outputs(mine, others) or {}
         for name, own in paired.items():
             rounding = roundings.get(name, 0.0)

@@ -11,9 +11,10 @@ import torch
 from torch.nn import functional as F
 
 from resnet_fn.parity.explain.axis_changes import axes_changes, parts_changes
-from resnet_fn.parity.explain.calls import Call, Changes, is_float
+from resnet_fn.parity.explain.calls import Call, Changes
 from resnet_fn.parity.explain.loss_changes import loss_changes
 from resnet_fn.parity.explain.sequences import as_tuple, exchanged, is_number, keeps_shape, pairs
+from resnet_fn.parity.record.torch_decisions import is_float
 from resnet_fn.parity.trace.layer import same_pads
 
 Function = Callable[..., Any]

@@ -6,8 +6,9 @@ from typing import Any
 
 from torch.nn import functional as F
 
-from resnet_fn.parity.explain.calls import Call, Changes, is_float
+from resnet_fn.parity.explain.calls import Call, Changes
 from resnet_fn.parity.explain.sequences import keeps_shape
+from resnet_fn.parity.record.torch_decisions import is_float
 
 
 def gradient_changes(c: Call) -> Changes:

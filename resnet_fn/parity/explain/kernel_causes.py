@@ -3,28 +3,17 @@
 import dataclasses
 from collections.abc import Callable
 
+from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.compare.verdict import Verdict
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.derived import MEASURED
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
 from resnet_fn.parity.trace.source import PortSource
 from resnet_fn.parity.trace.stages import StageId
 
-# What the compiled step and the compiled evaluation compute.
-_COMPILED = (
-    stages.EVAL_FORWARD,
-    stages.TRAIN_FORWARD,
-    stages.LOSS,
-    stages.GRADIENTS,
-    stages.NORM,
-    stages.CLIPPED,
-    stages.CHANGE,
-    stages.STATISTICS,
-    stages.TRAJECTORY,
-    stages.LAST,
-    stages.AVERAGE,
-)
+# The stages of an update (`MEASURED`) whose numbers come from nothing that is compiled.
+_NOT_COMPILED = (stages.RATE, stages.CHANGED_BUFFERS)
 
 
 def compiler_causes(
@@ -61,9 +50,10 @@ def _of_kernels(result: Verdict) -> Stage | None:
     Layers are recorded one by one and not compiled, so a layer that differs is no such cause.
     """
     stage = result.first_computed
-    if stage is None or result.first_layer or _without_update(stage.id) not in _COMPILED:
+    if stage is None or result.first_layer:
         return None
-    return stage
+    plain = _without_update(stage.id)
+    return stage if plain in MEASURED and plain not in _NOT_COMPILED else None
 
 
 def _without_update(stage: StageId) -> StageId:
@@ -77,6 +67,6 @@ def _agrees_up_to(last: StageId, result: Verdict) -> bool:
     for stage in result.stages:
         if stage.verdict == DIFFERS:
             return False
-        if dataclasses.replace(stage.id, update=0) == dataclasses.replace(last, update=0):
+        if stage.id.of_any_update == last.of_any_update:
             return bool(stage.differences) and stage.verdict != UNDECIDED
     return False

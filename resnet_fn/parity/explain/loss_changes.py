@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional as F
 
-from resnet_fn.parity.explain.calls import Call, Changes, is_float
+from resnet_fn.parity.explain.calls import Call, Changes
 from resnet_fn.parity.explain.factors import rounded, sizes_of, words_of_factor
 from resnet_fn.parity.explain.sequences import is_number
+from resnet_fn.parity.record.torch_decisions import is_float
 
 _BETAS = (1.0, 0.5, 0.2, 1 / 9, 0.11, 0.1, 0.05, 0.02, 0.01)  # as detectors have them
 

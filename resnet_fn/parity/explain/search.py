@@ -15,12 +15,13 @@ import torch
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.explain.axis_changes import PERMUTED
-from resnet_fn.parity.explain.calls import Call, Calls, Chosen, Solved, is_float
+from resnet_fn.parity.explain.calls import Call, Calls, Chosen, Solved
 from resnet_fn.parity.explain.changes import OTHER, changes
 from resnet_fn.parity.explain.constants import Constants
 from resnet_fn.parity.explain.factors import rounded
 from resnet_fn.parity.explain.gradient_changes import gradient_changes
 from resnet_fn.parity.explain.loss_changes import words_of_term
+from resnet_fn.parity.record.torch_decisions import is_float
 from resnet_fn.parity.trace.data import Wanted
 from resnet_fn.parity.trace.difference import norm
 from resnet_fn.parity.trace.layer import title_of

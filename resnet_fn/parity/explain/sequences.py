@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from resnet_fn.parity.explain.calls import Call, is_float
+from resnet_fn.parity.explain.calls import Call
+from resnet_fn.parity.record.torch_decisions import is_float
 
 
 def keeps_shape(c: Call) -> bool:

@@ -18,8 +18,8 @@ from resnet_fn.parity.record.torch_module import (
     uncompiled,
 )
 from resnet_fn.parity.record.torch_recipe import loss_of
+from resnet_fn.parity.record.torch_run import Loss, Training, load
 from resnet_fn.parity.record.torch_source import Rerun
-from resnet_fn.parity.record.torch_step import load
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.source import StoredSource
@@ -69,15 +69,14 @@ def _rerun_of(recording: Trace, module: torch.nn.Module) -> Rerun:
         relative_error(outputs.get(name, np.nan), one) > 1e-3
         for name, one in run.eval_outputs.items()
     ):
-        file = recording.file.partition(",")[0]
         raise ValueError(
-            f"{file}: the module does not compute the recorded outputs; give the recorded module's "
-            "file"
+            f"{recording.file_name}: the module does not compute the recorded outputs; give the "
+            "recorded module's file"
         )
-    if plan.loss.custom:
-        return Rerun(reference, plan, _no_loss, evaluating)
-    outputs = first_call(reference, plan.first[0], True)
-    return Rerun(reference, plan, loss_of(plan.loss, outputs), evaluating)
+    loss: Loss = _no_loss
+    if not plan.loss.custom:
+        loss = loss_of(plan.loss, first_call(reference, plan.first[0], True))
+    return Rerun(reference, Training(plan, loss, None, evaluating))
 
 
 def _no_loss(outputs: Any, labels: Any) -> torch.Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import few, first_line
+from resnet_fn.config.hints import few, words_of
 from resnet_fn.parity.inputs.causes import Cause, causes_of
 from resnet_fn.parity.inputs.exercised import not_exercised
 from resnet_fn.parity.inputs.fitting import Arrays, Fitter, Preparation
@@ -138,7 +138,7 @@ def compare_pictures(
 
 
 def _failure(error: Exception) -> str:
-    return f"causes: the search failed ({type(error).__name__}: {first_line(error)})"
+    return f"causes: the search failed ({words_of(error)})"
 
 
 def _pairs(

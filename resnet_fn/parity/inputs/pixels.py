@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from resnet_fn.parity.inputs.layout import Planes
-from resnet_fn.parity.trace.difference import DIFFERS, OK, ROUNDING, UNDECIDED
+from resnet_fn.parity.trace.difference import DIFFERS, OK, ROUNDING, UNDECIDED, same_numbers
 
 TOLERANCE = 1e-5
 """The largest error that counts as equal, as a fraction of the reference's range of values: float32
@@ -50,7 +50,7 @@ def difference_of(
     """
     a, b = port.pixels, reference.pixels
     both = np.isfinite(a) & np.isfinite(b)
-    apart = np.where(both, np.abs(a - b), np.where(_same(a, b), 0.0, np.inf))
+    apart = np.where(both, np.abs(a - b), np.where(same_numbers(a, b), 0.0, np.inf))
     place = np.unravel_index(int(np.argmax(apart)), apart.shape)
     largest = float(apart[place])
     size = float(np.linalg.norm(b[both]))
@@ -73,11 +73,6 @@ def difference_of(
         levels=math.nan if steps is None else float(np.abs(steps).max()),
         verdict=verdict,
     )
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return where both have the same infinity or NaN."""
-    return (a == b) | (np.isnan(a) & np.isnan(b))
 
 
 def exceeds_rounding(levels: np.ndarray) -> bool:

@@ -2,13 +2,14 @@
 shapes."""
 
 import dataclasses
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.pair.graph import Node, pair_nodes
 from resnet_fn.parity.pair.map_file import Corrections, made_of, resolve
 from resnet_fn.parity.pair.name_map import (
@@ -81,18 +82,15 @@ def match(
     how = "names"
     both = [layer.name for layer in port.layers if layer.name in names]
     layers = {name: name for name in both}
-    sources, problems = pairing.by_name()
+    sources, problems = pairing.by_name
     if problems:
-        structured = pairing.by_structure()
+        structured = pairing.by_structure
         if not sources or len(structured.problems) <= len(problems):
             sources, layers, problems = structured
             how = "execution order and shapes"
-    for name, source in fixed.items():
-        if source.parts:
-            sources[name] = source
-    paired = [name for name in port.shapes if name in sources]
-    parameters = {name: sources[name] for name in paired}
-    problems += _fit(parameters, port.shapes, reference.shapes, fixed)
+    sources = {**sources, **{name: source for name, source in fixed.items() if source.parts}}
+    parameters = {name: sources[name] for name in port.shapes if name in sources}
+    problems = [*problems, *_fit(parameters, port.shapes, reference.shapes, fixed)]
     apart: set[str] = set()
     for name, source in fixed.items():
         owners = {one.rpartition(".")[0] for one in source.names}
@@ -108,7 +106,7 @@ def match(
         try:
             advice = pairing.advice(corrections or {}, port, reference)
         except Exception as error:  # the problems are known without advice
-            reason = f"{type(error).__name__}: {first_line(error)}"
+            reason = words_of(error)
             advice = [f"no entries for --map are suggested ({reason})"]
     return NameMap(how, parameters, pairs, tuple(problems), tuple(reference.tied), tuple(advice))
 
@@ -206,17 +204,14 @@ class _Pairing:
     reference: Outline
     used: set[str]
 
+    @functools.cached_property
     def by_name(self) -> tuple[dict[str, MadeOf], list[str]]:
-        """Pair arrays by name.
-
-        Returns the pairs, and one line for each array without a counterpart.
-        """
+        """Arrays paired by name, and one line for each array without a counterpart."""
         names = self.reference.shapes
         by_name = {common_name(name): name for name in names}
         by_name |= {name: name for name in names}
         sources = {}
-        missing = []
-        for name, shape in self.port.shapes.items():
+        for name in self.port.shapes:
             candidates: list[str] = []
             for own in (name, *self.port.aliases(name)):
                 candidates += (own, common_name(own))
@@ -224,22 +219,34 @@ class _Pairing:
             if known:
                 other = by_name[known[0]]
                 sources[name] = whole_array(other)
-            elif name not in self.port.constants:
-                missing.append(f"{name} {list(shape)} has no counterpart in the reference")
+        lost = self._lost(sources).items()
+        missing = [
+            f"{name} {list(shape)} has no counterpart in the reference" for name, shape in lost
+        ]
         return sources, [*missing, *self._unused(sources)]
+
+    def _lost(self, sources: Mapping[str, MadeOf]) -> dict[str, Shape]:
+        """Return the port's arrays that need a counterpart and have none in `sources`."""
+        left = self.port.without(sources).shapes
+        return {name: shape for name, shape in left.items() if name not in self.port.constants}
+
+    def _free(self, used: Collection[str]) -> dict[str, Shape]:
+        """Return the reference's arrays that need a counterpart and have no other name in `used`."""
+        taken = self.used.union(used)
+        return {
+            name: shape
+            for name, shape in self.reference.shapes.items()
+            if taken.isdisjoint(self.reference.aliases(name))
+            and name not in self.reference.constants
+        }
 
     def _unused(self, sources: Mapping[str, MadeOf]) -> list[str]:
         taken: dict[str, set[Share]] = defaultdict(set)
         for source in sources.values():
             for part in source.parts:
                 taken[part.name].add(part.share)
-        used = self.used.union(taken)
         problems = []
-        for name, shape in self.reference.shapes.items():
-            others = self.reference.aliases(name)
-            is_used = not used.isdisjoint(others)
-            if is_used or name in self.reference.constants:
-                continue
+        for name, shape in self._free(taken).items():
             parts = taken.get(name, set())
             which = ""
             if parts:
@@ -259,26 +266,21 @@ class _Pairing:
 
         `port` and `reference` are the whole nets, for which the entries are tried.
         """
-        sources, _ = self.by_name()
+        sources, _ = self.by_name
         if 2 * len(sources) < len(self.port.shapes):
-            sources = self.by_structure().sources
-        used = self.used.union(*(source.names for source in sources.values()))
-        named = self.port.without(sources).shapes
-        left = {name: shape for name, shape in named.items() if name not in self.port.constants}
-        rest = {}
-        for name, shape in self.reference.without(used).shapes.items():
-            is_used = not used.isdisjoint(self.reference.aliases(name))
-            if not is_used and name not in self.reference.constants:
-                rest[name] = shape
-        made = entries(left, rest)
+            sources = self.by_structure.sources
+        used = {name for source in sources.values() for name in source.names}
+        rest = {name: shape for name, shape in self._free(used).items() if name not in used}
+        made = entries(self._lost(sources), rest)
         if not made and not rest:
             return []
         suggested = {name: made_of(entry) for name, entry in made.items()}
         tried = match(port, reference, {**corrections, **suggested}, with_advice=False)
         return advice(made, rest, not tried.problems)
 
+    @functools.cached_property
     def by_structure(self) -> Attempt:
-        """Pair layers by kind and shapes."""
+        """Layers paired by kind and shapes."""
         port = _without_array(self.port)
         reference = _without_array(self.reference)
         first = self._pair(port, reference)
@@ -313,12 +315,10 @@ class _Pairing:
                 sources[name] = joined(pieces)
         self._outside(sources)
         if not problems:
-            unpaired = self.port.without(sources).shapes
-            lost = [name for name in unpaired if name not in self.port.constants]
             words = (
                 "belongs to no layer that runs; rename it as in the reference, or add it to --map"
             )
-            problems = [f"{name} {words}" for name in lost]
+            problems = [f"{name} {words}" for name in self._lost(sources)]
             problems += self._unused(sources)
         return Attempt(sources, layers, problems)
 

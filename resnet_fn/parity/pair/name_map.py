@@ -1,8 +1,9 @@
 """Build a net's arrays from the reference's arrays, which are copied, transposed, cut or joined."""
 
 import dataclasses
+import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -199,15 +200,24 @@ class NameMap:
     tied: tuple[tuple[str, ...], ...] = ()  # groups of the reference's names that are one array
     advice: tuple[str, ...] = ()  # if there are problems: entries for --map that may correct them
 
-    def sources(self, name: str) -> tuple[str, ...]:
-        """Return the names of the reference's arrays from which `name` is built.
+    @functools.cached_property
+    def _firsts(self) -> dict[str, str]:
+        return {one: group[0] for group in self.tied for one in group}
 
-        A shared array has its first name.
-        """
-        first = {one: group[0] for group in self.tied for one in group}
+    def first(self, name: str) -> str:
+        """Return the first name of one of the reference's arrays: a shared one has several."""
+        return self._firsts.get(name, name)
+
+    def sources(self, name: str) -> tuple[str, ...]:
+        """Return the first names of the reference's arrays from which `name` is built."""
         source = self.parameters.get(name)
         names = source.names if source else (name,)
-        return tuple(first.get(one, one) for one in names)
+        return tuple(map(self.first, names))
+
+    @functools.cached_property
+    def paired(self) -> set[str]:
+        """The first names of the reference's arrays from which arrays of the port are built."""
+        return {one for name in self.parameters for one in self.sources(name)}
 
     def rename(
         self, reference: Mapping[str, np.ndarray], what: str = VALUES
@@ -239,13 +249,17 @@ class NameMap:
                 seams[name] = np.cumsum(lengths)[:-1].tolist()
         return seams
 
-    def _find(self, reference: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
-        groups = {name: group for group in self.tied for name in group}
+    def one_of(self, name: str, reference: Collection[str]) -> str | None:
+        """Return the name that an array has in `reference`, or None if it is not there."""
+        groups = (group for group in self.tied if name in group)
+        for one in (name, *next(groups, ())):
+            if one in reference:
+                return one
+        return None
 
+    def _find(self, reference: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
         def find(name: str) -> np.ndarray | None:
-            for one in (name, *groups.get(name, ())):
-                if one in reference:
-                    return reference[one]
-            return None
+            one = self.one_of(name, reference)
+            return None if one is None else reference[one]
 
         return find

@@ -1,1 +1,8 @@
-"""Record what a net computes, in either framework."""
+"""Record what a net computes, in either framework.
+
+`record.record` makes a trace with the methods of a side (`side.Side`): `torch_side.TorchSide` for
+the reference, `mindspore_side.MindSporeSide` for the port. For the updates, a side makes a stepper
+(`torch_step`, `mindspore_step`), with which `updates.record_run` fills a `Run`. The reference is
+then run again in float64, under noise and with other decisions (`torch_reference_runs`), from which
+`rounding` computes how far rounding moves each array.
+"""

@@ -1,17 +1,19 @@
 """Run an optimizer and a loss without a net, on values that are the same in both frameworks."""
 
-import contextlib
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from resnet_fn.config.hints import few, words_of
+from resnet_fn.parity.record.side import Side
+from resnet_fn.parity.trace.data import Run
+from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.made_up import KEPT, RATES, SCALES
-from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import with_leaves
 from resnet_fn.parity.trace.stages import ArrayId
-from resnet_fn.parity.trace.tree import Arrays, Tree, leaves, map_tree, split
+from resnet_fn.parity.trace.tree import Arrays, leaves, map_tree, paired_outputs, split
 
 _TIMES = (1, 10, 100)  # the net's outputs are multiplied by these factors before a loss is computed
 
@@ -20,11 +22,11 @@ def changes_alone(
     weights: Arrays,
     gradients: Arrays,
     update: Callable[[Arrays, float], None],
-    values: Callable[[], Arrays],
+    value: Callable[[str], np.ndarray],
 ) -> dict[int, Arrays]:
     """Run an optimizer on made-up gradients, and return the changes of the weights.
 
-    `update(gradients, rate)` makes one update, and `values()` returns the current weights. For each
+    `update(gradients, rate)` makes one update, and `value(name)` returns a current weight. For each
     update in `KEPT`, the result has the weights after this update minus the initial `weights`.
     """
     changes = {}
@@ -34,8 +36,7 @@ def changes_alone(
         update(scaled, rate)
         count = index + 1
         if count in KEPT:
-            now = values()
-            changes[count] = {name: array - weights[name] for name, array in now.items()}
+            changes[count] = {name: value(name) - first for name, first in weights.items()}
     return changes
 
 
@@ -52,34 +53,66 @@ def _times(factor: np.float32, output: np.ndarray) -> np.ndarray:
     return np.where(beyond, np.copysign(largest, larger), larger)
 
 
-def losses_alone(
-    loss: Callable[[Tree, Tree], np.ndarray],
-    outputs: Arrays,
-    plan: Plan,
-    like: Tree,
-    tensor: Callable[[Any], Any],
-) -> dict[ArrayId, float]:
-    """Return losses of 1, 10 and 100 × `outputs`, for several batch sizes.
+class LossesAlone(NamedTuple):
+    """Losses of other outputs than the net's, and those that could not be computed."""
 
-    `outputs` must come from the first batch's last micro-batch. The labels of this micro-batch are
-    used. `like` has the structure that the loss expects. `tensor` converts an array into a tensor.
-    Losses that raise errors are left out.
+    losses: dict[ArrayId, float]
+    failed: str = ""  # which cases, and the first error; empty: none
+
+
+def losses_alone(side: Side, run: Run, like: Like | None) -> LossesAlone:
+    """Compute the loss of 1, 10 and 100 × the outputs of a micro-batch, which are equal on both
+    sides, for several batch sizes.
+
+    The outputs are those of the reference, or of the side itself if `like` is None.
     """
-    labels = split(plan.batches[0][1], plan.accumulate)[-1]
-    of_labels = [leaf for _, leaf in leaves(labels)]
-    sized = (leaf for leaf in (*of_labels, *outputs.values()) if np.ndim(leaf))
+    example = side.loss_example()
+    if example is None:
+        return LossesAlone({})
+    outputs = _equal_outputs(side, run, like, example)
+    if not outputs:
+        return LossesAlone({})
+    _, labels = side.plan.batches[0]
+    labels = split(labels, side.plan.accumulate)[-1]  # the outputs are of the last micro-batch
+    given = [leaf for _, leaf in leaves(labels)]
+    given += outputs.values()
+    sized = (leaf for leaf in given if np.ndim(leaf))
     count = len(next(sized, ()))
     losses: dict[ArrayId, float] = {}
+    failed: dict[str, str] = {}  # case → error
     for times, samples in itertools.product(_TIMES, (count, 1, 2 * count)):
+        case = ArrayId(samples=samples, factor=times)
+        # MindSpore may end the process where PyTorch raises an error
+        if like and case not in like.losses:
+            continue
+        factor = np.float32(times)
 
         def take(leaf: Any, samples: int = samples) -> Any:
             fits = np.ndim(leaf) and len(leaf) == count
             return np.concatenate([leaf, leaf])[:samples] if fits else leaf
 
-        factor = np.float32(times)
         larger = {name: _times(factor, take(value)) for name, value in outputs.items()}
-        with contextlib.suppress(Exception):
-            example = with_leaves(like, larger, tensor)
-            value = loss(example, map_tree(take, labels))
-            losses[ArrayId(samples=samples, factor=times)] = value.item()
-    return losses
+        try:
+            others = with_leaves(example, larger, side.tensor)
+            value = side.loss(others, map_tree(take, labels))
+        except Exception as error:
+            words = f"{samples} samples, outputs × {times}"
+            failed[words] = words_of(error.__cause__ or error)
+            continue
+        losses[case] = value.item()
+    if not failed:
+        return LossesAlone(losses)
+    cases, first = few(list(failed)), next(iter(failed.values()))
+    return LossesAlone(losses, f"{cases} ({first})")
+
+
+def _equal_outputs(side: Side, run: Run, like: Like | None, example: Any) -> Arrays:
+    """Return the outputs that both sides' losses take, under this side's names; {} if these do not
+    pair.
+    """
+    outputs = like.train_outputs if like else side.of_all_workers(run.train_outputs[0])
+    if side.is_reference:
+        return outputs
+    arrays = side.arrays(example)
+    names = paired_outputs(arrays, outputs) or {}
+    return {names[name]: array for name, array in outputs.items() if name in names}

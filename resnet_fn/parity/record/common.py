@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import few, first_line
+from resnet_fn.config.hints import few, words_of
 from resnet_fn.parity.trace.data import STATISTICS
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.returned import is_array, named_outputs, returned
+from resnet_fn.parity.trace.returned import is_array, named_outputs, plain, returned
 from resnet_fn.parity.trace.tree import Tree, named_leaves
 
 
@@ -92,7 +92,7 @@ def what_failed(
     """
     given = named_leaves(inputs, "inputs").items()
     arrays = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in given)
-    fault = f"{type(error).__name__}: {first_line(error)}"
+    fault = words_of(error)
     it = "in training mode it" if train else "it"
     return ValueError(f"{side}: {it} fails on {arrays}{place_of(error)} ({fault}); {fix}")
 
@@ -133,7 +133,7 @@ def mean_size(like: Any) -> Callable[[Any, Any], Any]:
     `like` is an example of the outputs. The labels are not used.
     """
     paths = tuple(
-        tuple((str(key) if is_attribute else key, is_attribute) for key, is_attribute in path)
+        plain(path)
         for path, leaf in returned(like)
         if is_array(leaf) and hasattr(leaf, "float") and "complex" not in str(leaf.dtype).lower()
     )

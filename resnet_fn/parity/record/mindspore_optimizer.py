@@ -87,9 +87,7 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
 
     with unchanged((*parameters.values(), *optimizer.state)):
         assign(net, weights)
-        return changes_alone(
-            weights, gradients, update, lambda: {k: one.numpy() for k, one in parameters.items()}
-        )
+        return changes_alone(weights, gradients, update, lambda path: parameters[path].numpy())
 
 
 def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:

@@ -52,17 +52,14 @@ from resnet_fn.parity.record.mindspore_step import (
     evaluation,
 )
 from resnet_fn.parity.record.rates import Rates
-from resnet_fn.parity.record.side import Dropped, Only
+from resnet_fn.parity.record.side import Dropped, Measured, Only
 from resnet_fn.parity.record.updates import record_run
 from resnet_fn.parity.trace.constants import draw_constants
 from resnet_fn.parity.trace.data import (
     STATISTICS,
-    Changing,
     ParameterSettings,
     Probes,
-    Rounding,
     Run,
-    Ties,
     Trace,
 )
 from resnet_fn.parity.trace.environment import environment
@@ -81,7 +78,9 @@ from resnet_fn.update.step import make_train_step
 
 
 class MindSporeSide:
-    """A MindSpore net, which is trained itself.
+    """A MindSpore net, which is trained itself, and put back.
+
+    `record` calls the methods about in this order.
 
     Args:
         net: the port.
@@ -115,7 +114,8 @@ class MindSporeSide:
         self._net, self._custom_loss, self._optimizer = net, loss, optimizer
         self._schedule, self._make_step = schedule, make_step
         self._build, self._workers = build, workers
-        self._masks: Masks | None = None
+        self._masks: Masks | None = None  # those inside `masked`
+        # evaluates with the dropout rates as built; None: as in training, without dropout
         self._evaluate: Evaluate | None = None
         # trained integers, which a session freezes: no optimizer takes one
         self._integers = dict[str, Parameter]()
@@ -194,7 +194,7 @@ class MindSporeSide:
         return dict(self._net.cells_and_names())
 
     def roles(self) -> dict[str, Any]:
-        """Return which parameters are shared, trained or constant."""
+        """Return which parameters are shared, trained or constant in the net as it was given."""
         _set_trained(self._integers.values(), True)
         roles = roles_of(self._net)
         _set_trained(self._integers.values(), False)
@@ -284,42 +284,64 @@ class MindSporeSide:
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates through the step, and put the weights back."""
-        net, plan, custom, schedule = self._net, self.plan, self._custom_optimizer, self._schedule
-        updates = range(len(plan.batches))
-        rates = [schedule(update) for update in updates] if schedule else list(plan.rates)
-        optimizer, decays = (custom, "") if custom else plan_optimizer(net, plan.optimizer, like)
-        attributes = Attributes(net)
+        attributes = Attributes(self._net)
+        stepper, decays = self.stepper(like)
+
+        def put_back() -> None:
+            attributes.put_back()
+            assign(self._net, self._start)
+
+        try:
+            run = self._record_run(stepper, like, put_back)
+        finally:
+            stepper.put_back()  # of the optimizer's state, which `updates` may need again
+            put_back()
+        if not run.after:
+            name = type(self._optimizer).__name__ if self._optimizer else self.plan.optimizer.name
+            self.notes.append(f"updates are not compared: {name} has no kernel on this device")
+        if stepper.rejects:
+            self.notes.append(
+                f"the port fails with random numbers for constant arrays ({stepper.rejects})"
+            )
+        self.notes += [decays] if decays else []
+        return run
+
+    def stepper(self, like: Like | None = None) -> tuple[MindSporeStepper, str]:
+        """Return what makes the updates, and a note if weight decays are the reference's."""
+        updates, schedule = range(len(self.plan.batches)), self._schedule
+        optimizer, decays = self._custom_optimizer, ""
+        if not optimizer:
+            optimizer, decays = plan_optimizer(self._net, self.plan.optimizer, like)
         stepper = MindSporeStepper(
-            net,
-            plan,
-            rates,
-            self._loss,
-            optimizer,
-            self._make_step,
-            self._outputs,
-            self._evaluate,
-            self._masks,
-            self._workers,
-            self._start,
+            self._net,
+            self.plan,
+            rates=[schedule(one) for one in updates] if schedule else list(self.plan.rates),
+            loss=self._loss,
+            optimizer=optimizer,
+            make_step=self._make_step,
+            outputs=self._outputs,
+            evaluate=self._evaluate,
+            masks=self._masks,
+            workers=self._workers,
+            start=self._start,
         )
+        return stepper, decays
+
+    def _record_run(
+        self, stepper: MindSporeStepper, like: Like | None, put_back: Callable[[], None]
+    ) -> Run:
+        """Make the updates. If a compiled step cannot store outputs of varying size, `put_back` the
+        net, and start again with a run of the net for them.
+        """
         last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
         try:
-            run = record_run(stepper, plan, rates, last, drawn)
+            return record_run(stepper, self.plan, stepper.rates, last, drawn)
         except ValueError:
             if not (compiler() and self._sizes_vary()):
                 raise
-            attributes.put_back()
-            assign(net, self._start)
+            put_back()
             stepper.record_outputs_apart()
-            run = record_run(stepper, plan, rates, last, drawn)
-        stepper.put_back()  # of the optimizer's state, which `updates` may need again
-        attributes.put_back()
-        assign(net, self._start)
-        if not run.after:
-            name = type(self._optimizer).__name__ if self._optimizer else plan.optimizer.name
-            self.notes.append(f"updates are not compared: {name} has no kernel on this device")
-        self.notes += [decays] if decays else []
-        return run
+            return record_run(stepper, self.plan, stepper.rates, last, drawn)
 
     def uncompiled(self, like: Like | None) -> Run:
         """Make the updates again without dropout masks, not compiled. The net is as after
@@ -365,25 +387,19 @@ class MindSporeSide:
             merged[name] = np.concatenate(rows) if whole and array.ndim else rows[-1]
         return merged
 
-    def exact_kernels(self) -> contextlib.AbstractContextManager[Callable[[], int]]:
+    def exact_kernels(
+        self, limits: bool = False
+    ) -> contextlib.AbstractContextManager[Callable[[], int]]:
         """Return a context in which exp, log, tanh, … compute in float64, uncompiled."""
-        return exact_kernels()
+        return exact_kernels(limits)
 
     def tensor(self, array: Any) -> Tensor:
         """Return an array as a tensor."""
         return Tensor(array)
 
-    def rounding(self, run: Run) -> Rounding:
-        """Return {}: rounding is measured of the reference."""
-        return {}
-
-    def ties(self, run: Run) -> Ties | None:
-        """Return None: ties are found in the reference."""
-        return None
-
-    def changing(self, run: Run) -> Changing:
-        """Return {}: it is measured of the reference."""
-        return {}
+    def measured(self) -> Measured:
+        """Return nothing: rounding is measured of the reference."""
+        return Measured()
 
     def limits(self) -> list[str]:
         """Return []: limits are noted of the reference."""
@@ -402,7 +418,7 @@ class MindSporeSide:
         return environment(deterministic=deterministic, mode=mode, **process.started)
 
     def source(self, trace: Trace) -> StoredSource:
-        """Return what the trace itself answers: nothing more is measured of a port."""
+        """Return what the trace itself answers; `MindSporeSource` can run a port again."""
         return StoredSource(trace)
 
 

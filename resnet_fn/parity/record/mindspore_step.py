@@ -10,6 +10,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.record.cells import Attributes, places_of, unchanged, write
 from resnet_fn.parity.record.masked_cells import Masks
 from resnet_fn.parity.record.mindspore_cell import (
@@ -80,7 +81,7 @@ class MindSporeStepper:
         self,
         net: nn.Cell,
         plan: Plan,
-        rates: Sequence[float],
+        rates: list[float],
         loss: Loss,
         optimizer: Optimizer,
         make_step: MakeStep,
@@ -91,7 +92,8 @@ class MindSporeStepper:
         start: Arrays,
     ) -> None:
         self._start = start
-        self._net, self._plan, self._rates, self._loss = net, plan, rates, loss
+        self._net, self._plan, self.rates, self._loss = net, plan, rates, loss
+        self.rejects = ""  # why the net fails with the arrays of `with_constants`
         self._optimizer, self._make_step, self._outputs = optimizer, make_step, outputs
         self._masks, self._workers = masks, workers
         self.evaluate = evaluate or evaluation(net, plan.batches[0][0], outputs["eval"])
@@ -298,8 +300,10 @@ class MindSporeStepper:
         If the net fails, it has no outputs.
         """
         run = Run({}, start={**start, **drawn}, rates=[])
-        with contextlib.suppress(Exception):
+        try:
             run = self._on_batch(0, run.start, self._unclipped or self._clipped, drawn)
+        except Exception as error:
+            self.rejects = words_of(error)
         return [dataclasses.replace(run, gradients={})]
 
     def _on_batch(
@@ -312,14 +316,14 @@ class MindSporeStepper:
         assign(self._net, drawn)
         run = Run(self.evaluate(self._plan.batches[index][0]), start=start, rates=[])
         outputs = self._outputs_apart(self._shares[index])
-        result = _call(step, self._net, self._shares[index], self._rates[0])
+        result = _call(step, self._net, self._shares[index], self.rates[0])
         run.losses = [float(result.loss.numpy())]
         run.train_outputs, run.gradients = [outputs or self._kept()], self._gradients()
         return run
 
     def put_back(self) -> None:
         """Write the values from before any update into the net and the optimizer."""
-        for parameter, value in self._clipped[1]:
+        for parameter, value in self._before:
             write(parameter, value)
 
     def _moved_numbers(self) -> list[tuple[str, Place]]:

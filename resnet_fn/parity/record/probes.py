@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.record.variations import variations
 from resnet_fn.parity.trace.data import Probe, Probes
 from resnet_fn.parity.trace.difference import norm, relative_error
@@ -242,7 +242,7 @@ def _probe(
     except caller.absent:
         return None
     except Exception as error:
-        words = f"{type(error).__name__}: {first_line(error)}"
+        words = words_of(error)
         return Probe({}, words, further=tuple(further))
 
 
@@ -451,7 +451,5 @@ def measure(
             other = others.get(layer, {}).get(title)
             for name, value in probe.outputs.items():
                 x = other.outputs.get(name) if other else None
-                error = math.inf
-                if x is not None and x.shape == value.shape:
-                    error = times * relative_error(x, value)
+                error = math.inf if x is None else times * relative_error(x, value)
                 errors[name] = max(error, errors.get(name, 0.0))

@@ -215,7 +215,7 @@ def drift(
     losses if the training is chaotic.
     """
     # `parameters` has the trained ones; the rest are statistics and constant arrays
-    errors = rounding(noisy, run, run)
+    errors = rounding(noisy, run, run, stages=(TRAJECTORY, LAST, AVERAGE, CHANGED_BUFFERS))
     if chaotic:
         errors |= of_each_update(noisy, run)
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.

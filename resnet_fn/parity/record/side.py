@@ -48,11 +48,21 @@ class Step:
     received: Arrays = field(default_factory=dict)
 
 
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What rounding may change in the results of updates, as fields of a `Trace`."""
+
+    rounding: Rounding = field(default_factory=dict)
+    ties: Ties | None = None
+    changing: Changing = field(default_factory=dict)
+
+
 class Stepper(Protocol):
     """Trains a net for a few updates. It is built once: compiling takes longer than the updates."""
 
     # whether an update shows gradients before clipping; else compiled code clips them
     shows_gradients: bool
+    rejects: str  # why the last run `with_constants` failed
 
     def evaluate(self, inputs: Tree) -> Arrays:
         """Return the outputs in evaluation mode."""
@@ -89,7 +99,7 @@ class Stepper(Protocol):
         """Return [forward passes of the first batch with the arrays `drawn` in `start`], or [] if
         the reference fails.
 
-        A port that fails has no outputs.
+        A port that fails has no outputs. Then, `rejects` has the reason.
         """
 
     def with_masks(self, start: Arrays) -> list[Run]:
@@ -194,25 +204,20 @@ class Side(Protocol):
     def of_all_workers(self, outputs: Arrays) -> Arrays:
         """Return a micro-batch's outputs as one worker would have them."""
 
-    def exact_kernels(self) -> AbstractContextManager[Callable[[], int]]:
+    def exact_kernels(self, limits: bool = False) -> AbstractContextManager[Callable[[], int]]:
         """Return a context in which functions with inaccurate kernels compute in float64.
 
-        The context's value counts their calls.
+        With `limits`, kernels that end at another number have PyTorch's, too. The context's value
+        counts the calls.
         """
 
     def tensor(self, array: Any) -> Any:
         """Return an array as the framework's tensor."""
 
-    def rounding(self, run: Run) -> Rounding:
-        """Return the rounding of each array, by stage; {}: it is not measured on this side."""
-
-    def ties(self, run: Run) -> Ties | None:
-        """Return what changes where rounding decides about a step, after `rounding` has run; None:
-        nothing, or it is not measured on this side.
+    def measured(self) -> Measured:
+        """Return what rounding may change in the updates; nothing if it is not measured on this
+        side.
         """
-
-    def changing(self, run: Run) -> Changing:
-        """Return which elements of integers and booleans rounding may change; {}: not measured."""
 
     def limits(self) -> list[str]:
         """Return the limits of functions that no number has reached, a line each."""

@@ -6,6 +6,7 @@ noise and in float64, decisions are those of the run in float32, so that a tie l
 other arrays. Ties are listed, and a run in which they are decided otherwise shows what they change.
 """
 
+import copy
 import os
 import sys
 from collections import Counter
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 # the folders of PyTorch's code and of this package's
@@ -29,11 +31,18 @@ _WRAPS = {"remainder", "fmod", "frac", "__mod__", "__rmod__"}
 # Functions that give Python a number of a tensor, on which Python decides.
 _READ = {"__int__", "__bool__", "__index__", "is_nonzero", "equal", "allclose", "item"}
 
+# Functions that give NumPy or Python all numbers of a tensor, on which these may decide.
+_READ_ALL = {"numpy", "__array__", "tolist"}
+
 # Functions that put numbers into an order: a tie exchanges several elements of a result.
 _ORDERS = {"topk", "sort", "argsort", "msort", "kthvalue", "median", "nanmedian", "mode"}
 
 # Functions on whose results rounding has no influence.
 _SURE = {"isnan", "isinf", "isfinite", "isposinf", "isneginf"}
+
+
+# With such a result, Python or NumPy may do anything.
+_NUMBERS = (float, list, np.ndarray)
 
 
 def caller_outside(files: tuple[str, ...]) -> FrameType | None:
@@ -98,7 +107,7 @@ class Call(NamedTuple):
             return None
         part = self._step_of(result)
         # without rounding there is nothing to decide
-        return part if part is not None and any(map(_is_float, self._operands())) else None
+        return part if part is not None and any(map(is_float, self._operands())) else None
 
     def _step_of(self, result: Any) -> Any:
         """Return the part of the result that changes by steps, or None if nothing does."""
@@ -106,10 +115,12 @@ class Call(NamedTuple):
             return result
         if self.plain in _READ and isinstance(result, int | float):
             return result
+        if self.plain in _READ_ALL:
+            return copy.deepcopy(result)  # the array has the tensor's memory
         steps = self.plain in _STEPS or self.plain in _WRAPS
         if self.kwargs.get("rounding_mode") is not None:
             steps = True
-        if steps and _is_float(result):
+        if steps and is_float(result):
             return result.detach()
         if not isinstance(result, tuple):
             return None
@@ -130,7 +141,9 @@ class Call(NamedTuple):
             with torch.no_grad():
                 result.copy_(decided)
             return result
-        return decided.clone() if isinstance(decided, torch.Tensor) else decided
+        if isinstance(decided, np.ndarray):
+            decided = decided.astype(result.dtype)
+        return decided.clone() if isinstance(decided, torch.Tensor) else copy.deepcopy(decided)
 
     def _period(self) -> Any:
         """Return the number by which the result of a function in `_WRAPS` jumps."""
@@ -155,7 +168,8 @@ def _gathered(call: Call, result: Any, indices: torch.Tensor) -> Any:
     return type(result)((values, indices.clone()))
 
 
-def _is_float(leaf: Any) -> bool:
+def is_float(leaf: Any) -> bool:
+    """Return whether a value is a tensor of floating-point numbers."""
     return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
 
 
@@ -166,7 +180,7 @@ def _is_whole(leaf: Any) -> bool:
 
 
 def _has_fraction(leaf: Any) -> bool:
-    if not _is_float(leaf):
+    if not is_float(leaf):
         return False
     return not bool(whole_numbers(leaf.detach()).all())
 
@@ -220,7 +234,7 @@ class Decisions:
         return result
 
     def _look(self, call: Call, decided: Any) -> None:
-        if not (self.can_tie or isinstance(decided, float)):
+        if not (self.can_tie or isinstance(decided, _NUMBERS)):
             self.can_tie = call.can_tie
 
     @property
@@ -248,7 +262,7 @@ class Decisions:
             return result
         known = self.noted[index].result
         kept = call.with_decided(result, known)
-        if isinstance(known, float):  # Python may do anything with it
+        if isinstance(known, _NUMBERS):
             return kept
         self._look(call, decided)  # 0.3 · 10 has no fraction in float32, but in float64
         changed = decided != known

@@ -26,6 +26,7 @@ from resnet_fn.parity.record.torch_ties import ReluInputs
 from resnet_fn.parity.trace.data import Probes
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.trace.limits import CEILING
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.tree import Tree
 
@@ -52,7 +53,8 @@ def layers_with_rounding(
     """Return all layers' executions, and the rounding of the input of each call of a ReLU.
 
     The rounding of inputs and outputs is the relative error against float64, which decides as
-    float32 does. It is infinite if the shapes differ.
+    float32 does. It is infinite if the shapes differ; that of a ReLU's input is then the largest
+    one of the others.
     """
     decisions, relus = Decisions(), ReluInputs()
     with Deciding(decisions.note), relus.keep():
@@ -72,7 +74,8 @@ def layers_with_rounding(
                     f"{what}_rounding",
                     relative_error(getattr(one, what), getattr(other, what)),
                 )
-    return layers, relus.roundings
+    largest = max((error for error in relus.roundings if error < CEILING), default=0.0)
+    return layers, [min(error, largest) for error in relus.roundings]
 
 
 def probes_of(

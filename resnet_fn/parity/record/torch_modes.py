@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.record import torch_decisions
 from resnet_fn.parity.record.torch_decisions import (
     PACKAGE,
@@ -60,11 +60,16 @@ def in_float64() -> Iterator[None]:
         place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
         raise ValueError(
             f"reference: {place}the module fails in float64, which is needed to measure rounding "
-            f"({type(error).__name__}: {first_line(error)}); make tensors in the input's type, "
+            f"({words_of(error)}); make tensors in the input's type, "
             "dtype=x.dtype"
         ) from error
     finally:
         torch.set_default_dtype(usual)
+
+
+def in_mode(precision: str) -> contextlib.AbstractContextManager[None]:
+    """Return `in_float64` for "float64", and a context without effect for other precisions."""
+    return in_float64() if precision == "float64" else contextlib.nullcontext()
 
 
 # Calls that do not round, because they only move, make or read numbers, or are given a hook, which a

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.parity.record.common import what_failed
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.trace.constants import SMALL
+from resnet_fn.parity.trace.layer import title_of
 from resnet_fn.parity.trace.returned import as_real, named_outputs
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
@@ -111,10 +112,12 @@ def in_precision(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module
 
 
 def with_masks(
-    module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]]
+    module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]], left: Collection[str] = ()
 ) -> torch.nn.Module:
     """Return a copy of a module whose layers multiply outputs by `masks` in training mode, one mask
     for each call.
+
+    The executions of layers with the titles `left` keep their output.
     """
     module = copied(module)
 
@@ -130,7 +133,11 @@ def with_masks(
 
         return hook
 
-    for name, values in masks.items():
+    for name, calls in masks.items():
+        values = [
+            np.ones_like(mask) if title_of(name, call) in left else mask
+            for call, mask in enumerate(calls)
+        ]
         module.get_submodule(name).register_forward_hook(multiply(values))
     return module
 

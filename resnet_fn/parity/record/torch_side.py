@@ -3,27 +3,25 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from resnet_fn.config.hints import first_line
-from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import what_failed
-from resnet_fn.parity.record.measuring import Measuring
+from resnet_fn.parity.record.drawing import Drawing
 from resnet_fn.parity.record.rates import Rates
-from resnet_fn.parity.record.side import Dropped, Only
+from resnet_fn.parity.record.side import Dropped, Measured, Only
 from resnet_fn.parity.record.torch_copy import copied
-from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_layers import (
     layers_of,
     layers_with_rounding,
     probes_of,
     roles_of,
 )
-from resnet_fn.parity.record.torch_modes import Limits, Noise, in_float64
+from resnet_fn.parity.record.torch_modes import Limits
 from resnet_fn.parity.record.torch_module import (
     first_call,
     initialise,
@@ -37,55 +35,28 @@ from resnet_fn.parity.record.torch_module import (
     uncompiled,
     with_masks,
 )
+from resnet_fn.parity.record.torch_optimizer import optimizer_alone, settings_of_optimizer
 from resnet_fn.parity.record.torch_recipe import loss_of
+from resnet_fn.parity.record.torch_reference_runs import ReferenceRuns
+from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer, Training, load, scalar
 from resnet_fn.parity.record.torch_source import Rerun, TorchSource
-from resnet_fn.parity.record.torch_step import (
-    Loss,
-    MakeOptimizer,
-    TorchRun,
-    TorchStepper,
-    load,
-    on_batch,
-    optimizer_alone,
-    scalar,
-    settings_of_optimizer,
-)
-from resnet_fn.parity.record.torch_ties import LEVELS
-from resnet_fn.parity.record.updates import UNWATCHED, Watch, record_run, record_updates
-from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
-from resnet_fn.parity.trace.data import (
-    Changing,
-    ParameterSettings,
-    Probes,
-    Rounding,
-    Run,
-    Ties,
-    Trace,
-)
-from resnet_fn.parity.trace.difference import are_integers
+from resnet_fn.parity.trace.data import ParameterSettings, Probes, Run, Trace
 from resnet_fn.parity.trace.environment import environment
-from resnet_fn.parity.trace.layer import Layer, title_of
+from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.limits import CEILING, ONLY_ROUNDING
 from resnet_fn.parity.trace.plan import MEAN_SIZE, Plan
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import Masked
-from resnet_fn.parity.trace.stages import GRADIENTS, marked
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
-
-_NOISY_RUNS = 4
-
-# Seeds and scales of noise that finds ties. Noise of both signs moves an operand to both sides, and
-# the port's rounding may be larger than one unit.
-_NOISE_OF_TIES = [(0, 16.0), (0, -16.0), (1, 16.0), (1, -16.0)]
 
 
 class TorchSide:
     """A torch module, copies of which are trained.
 
     The copies have no dropout, and `prepare_reference` randomises their initial statistics and
-    parameters.
+    parameters. `record` calls the methods about in this order; what runs the updates and measures
+    their rounding is in `ReferenceRuns`.
 
     Args:
         module: the reference, which is not changed.
@@ -93,10 +64,10 @@ class TorchSide:
         loss: a function (outputs, labels) → scalar; by default the plan's.
         make_optimizer: returns an optimizer of a module; by default the plan's.
         build: makes the module again, to record the initial values of several modules.
+        drawing: draws the weights, which a small trace does not hold.
     """
 
     is_reference, workers = True, 1
-    _recorded: Run  # the updates in float32
 
     def __init__(
         self,
@@ -105,6 +76,7 @@ class TorchSide:
         loss: Loss | None = None,
         make_optimizer: MakeOptimizer | None = None,
         build: Callable[[], torch.nn.Module] | None = None,
+        drawing: Drawing | None = None,
     ) -> None:
         # Arrays are copied, because a module may write into its inputs.
         batches = [map_tree(np.array, tuple(batch)) for batch in plan.batches]
@@ -113,14 +85,12 @@ class TorchSide:
         self.notes: list[str] = []
         self.unread: set[str] = set()
         self._module, self._custom_loss = uncompiled(module), loss
-        self._make_optimizer, self._build = make_optimizer, build
+        self._make_optimizer, self._build, self._drawing = make_optimizer, build, drawing
         # the precision in which rounding is measured
         self._rounded = "float16" if plan.precision == "fp16" else "float32"
         self._limits, self._masked = Limits(), None
-        self._decisions = Decisions()  # of the updates
         self._of_relus: list[float] = []  # the rounding of the input of each ReLU
         self._evaluates_as_built = False
-        self._drawn, self._not_drawn = Arrays(), list[str]()
 
     def session(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context that puts torch's generator back."""
@@ -139,16 +109,8 @@ class TorchSide:
     def start(self, like: Like | None) -> None:
         """Copy the module as it was built, and choose the loss. A reference takes over nothing."""
         self._reference = copied(self._module).float()
-        trains = any(one.requires_grad for one in self._module.parameters())
-        if not (trains or self._custom_loss or self._make_optimizer):
-            loss = dataclasses.replace(self.plan.loss, name=MEAN_SIZE)
-            self.plan = dataclasses.replace(self.plan, loss=loss)
-            self.notes.append(
-                "nothing is trained in the reference, so only forward passes are compared; the "
-                "loss is the mean size of the outputs"
-            )
-        outputs = first_call(self._reference, self.plan.first[0], True)
-        self._loss = self._custom_loss or loss_of(self.plan.loss, outputs)
+        loss = self._choose_loss()
+        self._training = Training(self.plan, loss, self._make_optimizer, self._evaluating)
         layers = dict(self._reference.named_modules())
         self._rates = Rates(layers)
         with self._rates.off(layers):
@@ -159,6 +121,23 @@ class TorchSide:
             self._make_optimizer(trained)
             for name, one in self._reference.named_parameters():
                 one.requires_grad_(trained.get_parameter(name).requires_grad)
+        if self._drawing:
+            roles = self.roles()
+            given = (state(self._reference), roles["trainable"], roles["tied"])
+            load(self._reference, self._drawing.weights(*given))
+
+    def _choose_loss(self) -> Loss:
+        """Return the user's or the plan's loss, or that of a task that trains nothing."""
+        trains = any(one.requires_grad for one in self._module.parameters())
+        if not (trains or self._custom_loss or self._make_optimizer):
+            loss = dataclasses.replace(self.plan.loss, name=MEAN_SIZE)
+            self.plan = dataclasses.replace(self.plan, loss=loss)
+            self.notes.append(
+                "nothing is trained in the reference, so only forward passes are compared; the "
+                "loss is the mean size of the outputs"
+            )
+        outputs = first_call(self._reference, self.plan.first[0], True)
+        return self._custom_loss or loss_of(self.plan.loss, outputs)
 
     def evaluate_as_built(self) -> None:
         """From now on, evaluate with the dropout rates of the module as it was built."""
@@ -172,9 +151,6 @@ class TorchSide:
 
     def _evaluating(self, module: torch.nn.Module) -> contextlib.AbstractContextManager:
         return self._rates_in(module, False)
-
-    def _training(self, module: torch.nn.Module) -> contextlib.AbstractContextManager:
-        return self._rates.off(dict(module.named_modules()))
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
@@ -199,12 +175,10 @@ class TorchSide:
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of outputs, which is computed in their precision, as float64."""
         try:
-            value = self._loss(outputs, tensors(labels, torch.float32))
+            value = self._training.loss(outputs, tensors(labels, torch.float32))
         except Exception as error:
-            given, fix = (
-                {"outputs": outputs_of(outputs), "labels": labels},
-                "give labels that it takes, or --loss",
-            )
+            given = {"outputs": outputs_of(outputs), "labels": labels}
+            fix = "give labels that it takes, or --loss"
             raise what_failed("loss of the reference", given, error, fix) from error
         return scalar(value).detach().double().numpy()
 
@@ -234,8 +208,7 @@ class TorchSide:
         with self._rates_in(module, train):
             layers, of_relus = layers_with_rounding(module, inputs, train, self._rounded)
         if mode == "train":
-            finite = [error for error in of_relus if error < CEILING]
-            self._of_relus = [min(error, max(finite, default=0.0)) for error in of_relus]
+            self._of_relus = of_relus
         return layers
 
     def layers_again(self) -> list[Layer]:
@@ -245,17 +218,29 @@ class TorchSide:
     def probes(self, executions: Sequence[Layer]) -> Probes:
         """Run a copy and its layers on probes, because a layer may store its inputs."""
         module = copied(self._reference)
-        with self._limits, self._evaluating(module):
-            return probes_of(module, self.plan.first[0], executions, self._training)
+        with self._limits:
+            return self._probes(executions, module)
+
+    def _probes(
+        self,
+        executions: Sequence[Layer],
+        module: torch.nn.Module,
+        asked: AskedProbes | None = None,
+    ) -> Probes:
+        def without_dropout(copy: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+            return self._rates.off(dict(copy.named_modules()))
+
+        with self._evaluating(module):
+            return probes_of(module, self.plan.first[0], executions, without_dropout, asked)
 
     def optimizer_settings(self) -> ParameterSettings:
         """Return the settings of the optimizer of a copy."""
-        return settings_of_optimizer(self._reference, self.plan, self._make_optimizer)
+        return settings_of_optimizer(self._reference, self.plan.optimizer, self._make_optimizer)
 
     def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
         """Return the changes by the optimizer of a copy on random weights and gradients."""
         with torch.random.fork_rng():  # an optimizer may draw random numbers
-            return optimizer_alone(self._reference, self.plan, self._make_optimizer)
+            return optimizer_alone(self._reference, self.plan.optimizer, self._make_optimizer)
 
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
@@ -266,83 +251,25 @@ class TorchSide:
 
     def _with_fewer_masks(self, left: Sequence[str]) -> Masked:
         """Return the update with masks (`Source.with_fewer_masks`)."""
-        masks = {
-            name: [
-                np.ones_like(mask) if title_of(name, call) in left else mask
-                for call, mask in enumerate(calls)
-            ]
-            for name, calls in self._masks.items()
-        }
-        self._masked = with_masks(self._reference, masks)
-        given = (self.plan, self._loss, self._make_optimizer)
-
-        def run(precision: str) -> Run:
-            with in_float64() if precision == "float64" else contextlib.nullcontext():
-                stepper = TorchStepper(self._masked, *given, precision, self._evaluating)
-                return record_updates(stepper, self.plan, self.plan.rates, {}, updates=1)
-
-        made = run("float32")
-        measured = made if self._rounded == "float32" else run(self._rounded)
-        # flipped ties are measured against it
-        self._recorded = dataclasses.replace(self._recorded, dropped=[made])
-        of_run = rounding.rounding(measured, run("float64"))
-        return Masked(made, self.layers("dropout"), marked(of_run, masked=True))
+        self._masked = with_masks(self._reference, self._masks, left)
+        made, rounding = self._runs.with_masks(self._masked)
+        return Masked(made, self.layers("dropout"), rounding)
 
     def updates(self, like: Like | None) -> Run:
-        """Make the updates in float32, and in float64 for `rounding`."""
-        self._drawn = self._constants()
-        with self._limits, Deciding(self._decisions.note):
-            run = self._run("float32")
-        self._recorded = run
-        rounded = run if self._rounded == "float32" else self._run(self._rounded)
-        measuring = Measuring(rounded)
-        self._decisions.restart()
-        with Deciding(self._decisions.kept):
-            self._exact = self._run("float64", measuring)
-        self._measured = measuring.rounding
-        if len(run.drawn) != len(self._exact.drawn):  # without rounding, a right port may differ
-            run.drawn, self._exact.drawn = [], []
-            self._not_drawn.append(f"{words_of_constants(self._drawn)}: it fails in float64")
-        return run
+        """Make the updates in float32, and in float64 for `measured`."""
+        self._runs = ReferenceRuns(
+            self._reference,
+            self._training,
+            self._masked,
+            self.roles(),
+            self._initial,
+            self.notes,
+        )
+        return self._runs.updates(self._limits)
 
-    def _constants(self) -> Arrays:
-        """Return random numbers for constant arrays with which the reference computes finite outputs."""
-        roles, stepper = self.roles(), self._stepper("float32")
-        unsaved = {name for name, one in roles["buffers"].items() if not one}
-        start = {name: one for name, one in state(self._reference).items() if name not in unsaved}
-        for positive in (False, True):
-            drawn = draw_constants(start, roles["trainable"], roles["tied"], positive)
-            runs = stepper.with_constants(start, drawn) if drawn else []
-            outputs = [
-                output
-                for run in runs
-                for arrays in (run.eval_outputs, *run.train_outputs)
-                for output in arrays.values()
-            ]
-            if runs and not any(np.isnan(output).any() for output in outputs):
-                return drawn
-        if drawn:
-            why = "its outputs are not finite" if runs else "the reference rejects them"
-            self._not_drawn.append(f"{words_of_constants(drawn)}: {why}")
-        return {}
-
-    def _run(self, precision: str, watch: Watch = UNWATCHED) -> Run:
-        with in_float64() if precision == "float64" else contextlib.nullcontext():
-            stepper = self._stepper(precision)
-            return record_run(stepper, self.plan, self.plan.rates, {}, self._drawn, watch)
-
-    def _rerun(self) -> Rerun:
-        return Rerun(self._reference, self.plan, self._loss, self._evaluating)
-
-    def _changes(self) -> Rounding:
-        """Return how far the updates are from the recorded ones if they are made again now."""
-        measuring = Measuring(self._recorded)
-        self._run("float32", measuring)
-        return measuring.rounding
-
-    def _stepper(self, precision: str) -> TorchStepper:
-        given = (self.plan, self._loss, self._make_optimizer, precision, self._evaluating)
-        return TorchStepper(self._reference, *given, self._masked, self._initial)
+    def measured(self) -> Measured:
+        """Return the rounding of the updates, what ties change, and which integers change."""
+        return self._runs.measured()
 
     def loss_example(self) -> Any:
         """Return outputs in the structure that the loss takes."""
@@ -352,7 +279,9 @@ class TorchSide:
         """Return the outputs: there is one worker."""
         return outputs
 
-    def exact_kernels(self) -> contextlib.AbstractContextManager[Callable[[], int]]:
+    def exact_kernels(
+        self, limits: bool = False
+    ) -> contextlib.AbstractContextManager[Callable[[], int]]:
         """Return a context without effect: PyTorch's kernels are accurate."""
         return contextlib.nullcontext(lambda: 0)
 
@@ -360,138 +289,11 @@ class TorchSide:
         """Return an array as a tensor that shares its memory."""
         return torch.from_numpy(array)
 
-    def rounding(self, run: Run) -> Rounding:
-        """Return the error of each array against float64 or, if larger, a multiple of its change by
-        noise.
-        """
-        first_update = dataclasses.replace(run, later=[], dropped=[], drawn=[])
-        noisy = self._noisy_updates(first_update) if self._rounded == "float32" else []
-        measured = self._measured
-        # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
-        # do statistics.
-        only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= ONLY_ROUNDING
-        in_half = self._rounded == "float16"
-        chaotic = not in_half and rounding.is_chaotic(measured, run)
-        drifts = not in_half and self.plan.optimizer.is_adaptive and only_rounding
-        if not chaotic:  # else the comparison may end before the last update
-            measured = rounding.without_updates(measured)
-        moved = self._drift(run, first_update, measured, chaotic) if drifts or chaotic else []
-        return rounding.with_noise(measured, noisy + moved, moved if chaotic else ())
-
-    def _first_update(self) -> Run:
-        """Make update 1 without what later updates add to."""
-        run = record_updates(
-            self._stepper(self._rounded), self.plan, self.plan.rates, {}, updates=1
-        )
-        return dataclasses.replace(run, average={}, last_outputs={}, moved={})
-
-    def _noisy_updates(self, first_update: Run) -> list[Rounding]:
-        """Return the changes of the arrays of update 1 by noise.
-
-        A run that fails under noise counts for nothing.
-        """
-        noisy, failed = list[Rounding](), list[str]()
-        for seed in range(_NOISY_RUNS):
-            try:
-                with Noise(seed, self._decisions):
-                    one = self._first_update()
-            except Exception as error:  # noise may take a probability beyond 1
-                failed.append(f"{type(error).__name__}: {first_line(error)}")
-                continue
-            changes = rounding.rounding(one, first_update, first_update)
-            noisy.append(rounding.without_scaled(changes, self.plan.optimizer))
-        if failed:
-            self.notes.append(
-                f"rounding is measured with {len(noisy)} of {_NOISY_RUNS} runs under noise, because "
-                f"the reference failed in the others ({failed[0]})"
-            )
-        return noisy
-
-    def _drift(
-        self, run: Run, first_update: Run, measured: Rounding, chaotic: bool
-    ) -> list[Rounding]:
-        """Return the drift of weights and statistics by noise, in one run, or in two if the
-        training is chaotic; [] if training fails then.
-        """
-        weights = {name: run.after[-1][name] for name in run.gradients}  # both sides get these
-        trainable, drifts = self.roles()["trainable"], list[Rounding]()
-        try:
-            for seed in range(2 if chaotic else 1):
-                with Noise(seed):
-                    moved = record_updates(
-                        self._stepper(self._rounded), self.plan, self.plan.rates, weights
-                    )
-                drifts.append(rounding.drift(moved, first_update, measured, trainable, chaotic))
-            return drifts
-        except Exception as error:
-            self.notes.append(
-                "drift is not measured, because training the reference under noise failed "
-                f"({type(error).__name__}: {first_line(error)})"
-            )
-            return []
-
-    def ties(self, run: Run) -> Ties | None:
-        """Return what changes if the ties that `rounding` has met are decided otherwise."""
-        decisions, self._decisions = self._decisions, Decisions()  # they may take much memory
-        if not decisions.can_tie or self._rounded != "float32":
-            return None
-        try:
-            for seed, scale in _NOISE_OF_TIES:  # so far, noise was in the first update only
-                with Noise(seed, decisions, scale):
-                    self._run(self._rounded)
-            if not decisions.has_ties:
-                return None
-            decisions.restart()
-            with Deciding(decisions.flipped):
-                flipped = self._run(self._rounded)
-        except Exception as error:
-            self.notes.append(
-                "ties are not measured, because the reference failed under noise, or with other "
-                f"decisions ({type(error).__name__}: {first_line(error)})"
-            )
-            return None
-        return Ties(decisions.lines, rounding.rounding(flipped, run, run), flipped)
-
-    def changing(self, run: Run) -> Changing:
-        """Return which elements of integers and booleans change in float64, under noise, or in half
-        precision.
-
-        A batch runs under noise only if there are such outputs: other arrays have a rounding.
-        """
-        others = [self._exact]
-        if self._rounded == "float16":
-            others.append(self._run("float16"))
-        elif any(map(are_integers, [*run.eval_outputs.values(), *run.train_outputs[0].values()])):
-            others += self._other_batches(run)
-        return rounding.changing(run, others)
-
-    def _other_batches(self, run: Run) -> Iterator[Run]:
-        """Yield all batches in float64 and under noise, with the weights before any update, and the
-        outputs after the updates. Decisions are those of these runs.
-        """
-        modes = [("float64", in_float64()), *(("float32", Noise(n)) for n in range(_NOISY_RUNS))]
-        for precision, mode in modes:
-            with contextlib.suppress(Exception), mode:  # one may fail
-                plan, given = self.plan, (self._loss, precision, self._evaluating)
-                module = copied(self._reference)
-                first, *later = (
-                    on_batch(module, plan, batch, *given, run.start) for batch in plan.batches
-                )
-                last = TorchRun(load(module, run.after[-1]), plan, *given)
-                first.last_outputs = last.evaluate(self.plan.batches[0][0])
-                yield dataclasses.replace(first, later=later)
-
     def limits(self) -> list[str]:
         """Return the limits that no number of the updates and probes has reached, and the constant
         arrays that have no random numbers in any run.
         """
-        saved = self._reference.state_dict()
-        unsaved = [
-            f"{name}: always {float(buffer.flatten()[0]):g}"
-            for name, buffer in self._reference.named_buffers()
-            if name not in saved and hides_its_use(buffer.detach().numpy())
-        ]
-        return [*self._not_drawn, *unsaved, *self._limits.lines]
+        return [*self._runs.constants, *self._limits.lines]
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several modules."""
@@ -511,20 +313,13 @@ class TorchSide:
 
     def source(self, trace: Trace) -> TorchSource:
         """Return the live reference, which answers in float32."""
-        inputs, executions = self.plan.first[0], trace.layers["eval"]
         in_half = self._rounded == "float16"
-
-        def probes_again(module: torch.nn.Module, asked: AskedProbes) -> Probes:
-            with self._evaluating(module):
-                return probes_of(module, inputs, executions, self._training, asked)
-
         return TorchSource(
             self._reference,
-            None if in_half else self._rerun,
-            self._changes,
-            () if in_half or not self._of_relus else LEVELS,
-            self._of_relus,
-            trace.probes or None,
-            probes_again,
-            self._with_fewer_masks,
+            rerun=None if in_half else partial(Rerun, self._reference, self._training),
+            changes=self._runs.changes,
+            of_relus=[] if in_half else self._of_relus,
+            probes=trace.probes or None,
+            compute=partial(self._probes, trace.layers["eval"]),
+            with_fewer_masks=self._with_fewer_masks,
         )

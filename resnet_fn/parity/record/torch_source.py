@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.record.probes import measure
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import Noise, in_float64
 from resnet_fn.parity.record.torch_module import call, in_precision, tensors
-from resnet_fn.parity.record.torch_step import Evaluating, Loss, TorchRun, scalar
-from resnet_fn.parity.record.torch_ties import flip_ties
+from resnet_fn.parity.record.torch_run import TorchRun, Training, scalar
+from resnet_fn.parity.record.torch_ties import LEVELS, flip_ties
 from resnet_fn.parity.trace.data import Probes, Rounding
 from resnet_fn.parity.trace.limits import SPREADS
-from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.source import Masked, ProbeAnswer
 from resnet_fn.parity.trace.stages import LOSS
@@ -32,10 +31,8 @@ ComputeProbes = Callable[[torch.nn.Module, AskedProbes], Probes]
 class Rerun:
     """Runs a copy of the reference in float32 again, for a search that changes its calls."""
 
-    def __init__(
-        self, module: torch.nn.Module, plan: Plan, loss: Loss, evaluating: Evaluating
-    ) -> None:
-        self._run, self._plan = TorchRun(module, plan, loss, "float32", evaluating), plan
+    def __init__(self, module: torch.nn.Module, training: Training) -> None:
+        self._run, self._plan = TorchRun(module, training, "float32"), training.plan
         self.module = self._run.module.eval()  # some layers may be in another mode than the module
         self._buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
 
@@ -73,8 +70,7 @@ class TorchSource:
         rerun: makes what runs the module again; None in half precision, in which nothing is asked.
         changes: makes the updates again in float32, and returns how far they are from the recorded
             ones.
-        tie_widths: the widths for which `flipped_ties` has an answer.
-        of_relus: the rounding of the input of each ReLU (`flip_ties`).
+        of_relus: the rounding of the input of each ReLU (`flip_ties`); []: no ties are flipped.
         probes: the recorded probes; None: not recorded.
         compute: computes the asked probes of a module.
         with_fewer_masks: makes the update with dropout masks again (`Source`).
@@ -85,7 +81,6 @@ class TorchSource:
         module: torch.nn.Module,
         rerun: Callable[[], Rerun] | None,
         changes: Callable[[], Rounding],
-        tie_widths: tuple[float, ...],
         of_relus: Sequence[float],
         probes: Probes | None,
         compute: ComputeProbes,
@@ -93,7 +88,8 @@ class TorchSource:
     ) -> None:
         self._module, self._make_rerun, self._changes = module, rerun, changes
         self._of_relus = of_relus
-        self.tie_widths, self._probes, self._compute = tie_widths, probes, compute
+        self.tie_widths: tuple[float, ...] = LEVELS if of_relus else ()
+        self._probes, self._compute = probes, compute
         self.with_fewer_masks = with_fewer_masks
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
@@ -127,7 +123,7 @@ class TorchSource:
                     noisy = self._compute(module, asked)
                 measure(measured, self._probes, asked, noisy, SPREADS)
         except Exception as error:  # what was measured before counts
-            return ProbeAnswer(measured, f"{type(error).__name__}: {first_line(error)}")
+            return ProbeAnswer(measured, words_of(error))
         return ProbeAnswer(measured)
 
     @property

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from resnet_fn.parity.record.side import Stepper
+from resnet_fn.parity.record.side import Step, Stepper
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import LATER, Plan
 from resnet_fn.parity.trace.tree import Arrays, shared
@@ -25,6 +25,15 @@ class Watch:
 
     def further(self, run: Run, **marks: Any) -> None:
         """Look at a further pass, whose stages have these marks (fields of `StageId`)."""
+
+
+class OnlyLast(Watch):
+    """Drops the gradients, and the states after updates but the last one: they take much memory."""
+
+    def updated(self, run: Run) -> None:
+        """Look at a run after an update."""
+        run.after[:-1] = [{} for _ in run.after[:-1]]
+        run.gradients, run.clipped, run.parts = {}, {}, []
 
 
 UNWATCHED = Watch()
@@ -69,25 +78,18 @@ def record_updates(
     watch: Watch = UNWATCHED,
 ) -> Run:
     """Make one update with each of `rates`, or the first `updates` of them."""
-    start = stepper.state()  # before an evaluation, which may merge weights or move state
-    run = Run(stepper.evaluate(plan.batches[0][0]), start, rates)
+    # the state from before an evaluation, which may merge weights or move state
+    run = Run({}, stepper.state(), rates)
+    run.eval_outputs = stepper.evaluate(plan.batches[0][0])
     watch.started(run)
     last_compared = min(LATER, len(plan.batches)) - 1
     run.own_losses, run.own_statistics = stepper.alone()
     for index, rate in enumerate(rates[:updates]):
-        step = stepper.update(index, rate)
-        run.losses.append(step.loss)
-        run.norms.append(step.norm)
-        run.train_outputs.append(step.outputs)
+        # The step is not kept, so that the watch can drop its gradients.
+        made = _add(run, stepper.update(index, rate))
         if index == 0:
-            run.gradients = step.gradients
-            run.clipped = step.clipped
-            run.no_gradient = step.no_gradient
-            run.parts = step.parts
-            run.sent = step.sent
-            run.received = step.received
             watch.first(run)
-        if not step.made:
+        if not made:
             break
         if index < LATER:
             run.after.append(shared(stepper.state(), run.start))
@@ -99,3 +101,18 @@ def record_updates(
     run.average = stepper.average()
     watch.finished(run)
     return run
+
+
+def _add(run: Run, step: Step) -> bool:
+    """Add what an update computed, and return whether it changed the weights."""
+    if not run.losses:  # update 1
+        run.gradients = step.gradients
+        run.clipped = step.clipped
+        run.no_gradient = step.no_gradient
+        run.parts = step.parts
+        run.sent = step.sent
+        run.received = step.received
+    run.losses.append(step.loss)
+    run.norms.append(step.norm)
+    run.train_outputs.append(step.outputs)
+    return step.made

@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 from resnet_fn.config.cli import write_text
+from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.probes import Finding
-from resnet_fn.parity.compare.verdict import Verdict
+from resnet_fn.parity.compare.result import Verdict
+from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import Difference
 from resnet_fn.runtime.disk import finite_or_null
@@ -27,27 +29,8 @@ def write_json(ladder: Verdict, path: str) -> None:
         "first_stage": title_of_stage(stage) if (stage := ladder.first_stage) else None,
         "first_layer": getattr(ladder.first_layer, "name", None),
         "first_gradient": title_of(item.id) if (item := ladder.first_gradient) else None,
-        "stages": [
-            {
-                "name": title_of_stage(stage),
-                "verdict": stage.verdict,
-                "note": "; ".join(filter(None, (stage.note, stage.failed or doubt_of(stage)))),
-                "hints": stage.hints,
-                "differences": [_difference(item) for item in stage.differences],
-            }
-            for stage in ladder.stages
-        ],
-        "layers": [
-            {
-                "mode": item.mode,
-                "name": item.name,
-                "reference": item.reference,
-                "hints": item.hints,
-                "output": _difference(item.output),
-                "input": _difference(item.input) if item.input else None,
-            }
-            for item in ladder.layers
-        ],
+        "stages": [content_of_stage(stage) for stage in ladder.stages],
+        "layers": [content_of_layer(item) for item in ladder.layers],
         "names": {
             "how": ladder.names.how,
             "parameters": {k: str(v) for k, v in ladder.names.parameters.items()},
@@ -63,8 +46,32 @@ def write_json(ladder: Verdict, path: str) -> None:
         "kernels": ladder.probed.kernels,
         "coverage": ladder.coverage.facts,
         "not_exercised": ladder.coverage.not_exercised,
+        "small_trace": ladder.seen and ladder.seen._asdict(),
     }
     write_text(path, json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
+
+
+def content_of_stage(stage: Stage) -> dict[str, Any]:
+    """Return a stage as an entry of `stages`."""
+    return {
+        "name": title_of_stage(stage),
+        "verdict": stage.verdict,
+        "note": "; ".join(filter(None, (stage.note, stage.failed or doubt_of(stage)))),
+        "hints": stage.hints,
+        "differences": [_difference(item) for item in stage.differences],
+    }
+
+
+def content_of_layer(item: LayerDifference) -> dict[str, Any]:
+    """Return a layer as an entry of `layers`."""
+    return {
+        "mode": item.mode,
+        "name": item.name,
+        "reference": item.reference,
+        "hints": item.hints,
+        "output": _difference(item.output),
+        "input": _difference(item.input) if item.input else None,
+    }
 
 
 def _difference(item: Difference) -> dict[str, Any]:
@@ -81,6 +88,7 @@ def _difference(item: Difference) -> dict[str, Any]:
         "unsure": item.unsure,
         "verdict": item.verdict,
         "why": item.why,
+        "estimated": item.estimated,
     }
 
 

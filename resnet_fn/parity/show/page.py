@@ -7,8 +7,8 @@ import numpy as np
 
 from resnet_fn.config.cli import write_text
 from resnet_fn.parity.compare.coverage import NOT_COMPARED
+from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
-from resnet_fn.parity.compare.verdict import Verdict
 from resnet_fn.parity.show.table import COLUMNS, cells, findings, settings
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import (
@@ -89,7 +89,8 @@ def write_page(ladder: Verdict, folder: str, title: str) -> Path:
 def ladder_page(ladder: Verdict, title: str) -> str:
     """Return the ladder as an HTML document."""
     verdict = DIFFERS if ladder.first_stage else UNDECIDED if ladder.undecided else OK
-    words = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: "Both compute the same"}[verdict]
+    same = "They agree in sampled numbers" if ladder.seen else "Both compute the same"
+    words = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: same}[verdict]
     lines = [
         f'<p class="{"cause" * line.startswith(" ")}">{text(line.strip())}</p>'
         for line in findings(ladder)

@@ -20,6 +20,16 @@ Changing = dict[StageId, dict[Key, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
+class Outcomes:
+    """The different results of a layer, or of its first sample, in several runs with a dropout."""
+
+    size: float  # the square without dropout, as a part of the whole output's
+    # (the result without dropout in this one, the square of the change, how many runs gave it); the
+    # first two as parts of the square without dropout
+    seen: tuple[tuple[float, float, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Drop:
     """A place where a net applies dropout."""
 
@@ -36,6 +46,8 @@ class Drop:
     # (number, standard error) of each of two numbers of the outputs of the layer `of`, which
     # contains the dropout, under this dropout alone; (): not measured
     response: tuple[tuple[float, float], ...] = ()
+    # the results of the same runs, of the whole output and of its first sample
+    outcomes: tuple[Outcomes, ...] = ()
     of: str = ""
     error: str = ""  # why the layer does not run compiled; empty if it does
     # whether it drops in evaluation mode, too; None: not measured
@@ -177,7 +189,8 @@ class Trace:
     # the reference's dropouts whose masks this side could not use, by title
     unmasked: list[str] = field(default_factory=list)
     probes: Probes = field(default_factory=dict)  # results on other inputs; {}: not computed
-    # limits of the reference's functions that no number reaches
+    # what no run of the reference exercises, a line each: limits that no number reaches, constants
+    # without random numbers, outputs on which its loss fails
     limits: list[str] = field(default_factory=list)
     file: str = ""  # the user's file, "net.py, SHA-256 …"; empty for a net of this package
     # initial values of several nets (`several_builds`)
@@ -190,6 +203,11 @@ class Trace:
     optimizer_settings: dict[str, dict[str, float]] = field(default_factory=dict)
     # the trace of each of several workers, in the order of ranks; rank 0 has `run`
     workers: list["Trace"] = field(default_factory=list)
+
+    @property
+    def file_name(self) -> str:
+        """The name of the user's file, without its hash."""
+        return self.file.partition(",")[0]
 
     @property
     def dropping(self) -> Dropping:

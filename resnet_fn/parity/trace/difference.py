@@ -17,6 +17,8 @@ from resnet_fn.parity.trace.stages import ArrayId
 # the worst last
 VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"
 
+AGREES = OK, ROUNDING
+
 FITS = 1e-3  # relative error up to which a cause explains a difference
 
 # Numbers above this times the median, such as −1e4 in a mask, would hide all others in a norm. Both
@@ -53,6 +55,8 @@ class Difference:
     # limit
     why: str = field(default="", compare=False)
     unsure: str = ""  # why the array decides nothing whatever its numbers are; empty otherwise
+    # whether the reference's numbers are estimates, so that only `relative` is shown
+    estimated: bool = False
 
     @property
     def name(self) -> str:
@@ -107,7 +111,7 @@ class Difference:
     def is_lent(self) -> bool:
         """Whether the array passes only by a bound above `WIDE`, or by ties."""
         if self.why == TIES:
-            return self.verdict in (OK, ROUNDING)
+            return self.verdict in AGREES
         return self.verdict == ROUNDING and ROUNDING_FACTOR * self.rounding > WIDE
 
     @property
@@ -118,18 +122,25 @@ class Difference:
         bound = max(NEVER_BEYOND, ROUNDING_FACTOR * self.rounding)
         return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
 
-    def values(self) -> str:
+    def values(self, port: str = "in the port", reference: str = "in the reference") -> str:
         """Return both values at the largest difference, as in "0.12 in the port, 0.13 in the
-        reference at [0, 3]".
+        reference at [0, 3]"; of estimates only the relative error.
         """
+        if self.estimated:
+            return f"about {self.relative:.2g} of the reference's norm apart"
         place = f" at {list(self.place)}" if self.place else ""
-        return f"{self.port:.9g} in the port, {self.reference:.9g} in the reference{place}"
+        return f"{self.port:.9g} {port}, {self.reference:.9g} {reference}{place}"
 
 
 def norm(array: Any) -> float:
     """Return ‖array‖, computed in float64."""
     # in float32, 1e-23 squared would be 0
     return float(np.linalg.norm(np.asarray(array, np.float64)))
+
+
+def same_numbers(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return where two arrays have the same number, the same infinity, or both NaN."""
+    return (a == b) | (np.isnan(a) & np.isnan(b))
 
 
 def are_integers(*arrays: Any) -> bool:
@@ -253,8 +264,7 @@ def difference(
         apart = _apart(port, reference) if exact else np.abs(a - b)
     unclear = ~np.isfinite(apart)
     if unclear.any():
-        equal = (a == b) | (np.isnan(a) & np.isnan(b))
-        apart = np.where(unclear, np.where(equal, 0.0, np.inf), apart)
+        apart = np.where(unclear, np.where(same_numbers(a, b), 0.0, np.inf), apart)
     place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
     finite = np.isfinite(a) & np.isfinite(b) if unclear.any() else ...
     norms = norm(a[finite]) * norm(b[finite])

@@ -81,6 +81,14 @@ def _parts_of(value: Any) -> Iterable[tuple[PathStep, Any]]:
     """Return the parts of a container or an object, each with the step that leads to it."""
     if isinstance(value, Mapping):
         return [((key, False), part) for key, part in value.items()]
+    class_name = type(value).__name__
+    if class_name == "PackedSequence":  # its names are those of `trace.packed`
+        parts: list[tuple[PathStep, Any]] = []
+        for name in value._fields:
+            part = getattr(value, name)
+            step = (name, True)
+            parts.append((step, part))
+        return parts
     if isinstance(value, tuple | list):
         return [((index, False), part) for index, part in enumerate(value)]
     names = _attributes_of(value)
@@ -163,10 +171,13 @@ def tensor_paths(value: Any, tensor: type) -> dict[str, Path]:
     for path, leaf in returned(value):
         if not isinstance(leaf, tensor):
             continue
-        name = _name_of(path, leaf)
-        # compiled code takes no subclass of str
-        paths[name] = tuple((str(key) if named else key, named) for key, named in path)
+        paths[_name_of(path, leaf)] = plain(path)
     return paths
+
+
+def plain(path: Path) -> Path:
+    """Return a path for compiled code, which takes no subclass of str."""
+    return tuple((str(key) if is_attribute else key, is_attribute) for key, is_attribute in path)
 
 
 def with_leaves(like: Any, values: Arrays, tensor: Callable[[Any], Any]) -> Any:

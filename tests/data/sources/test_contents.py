@@ -76,7 +76,7 @@ def test_a_file_in_any_version_is_read(run):
         read_split(RUN)
 
 
-def test_any_name_is_written_and_an_older_split_removed(run):
+def test_any_file_names_are_stored_old_splits_removed(run):
     names = ("a/\udcff.png", "b/é\n.png")
     files = FileSplit("", names, np.zeros(2, np.int32))
     write_split(RUN, replace(run, test=files), is_new=True)
@@ -102,7 +102,7 @@ def test_a_fingerprint_sees_the_smallest_change(make_photograph, encode):
 
 
 @pytest.mark.parametrize("with_contents", [True, False])
-def test_weights_of_a_run_never_meet_their_training_pictures(
+def test_a_runs_weights_never_validate_on_trained_pictures(
     run,
     with_contents,
     make_photograph,
@@ -149,7 +149,7 @@ def test_a_moved_or_relabelled_picture_is_recognised(run):
         assert any("have another path or class now" in line for line in dataset.notes)
 
 
-def test_what_was_removed_or_added_does_not_stop_an_evaluation(run, make_photograph, encode):
+def test_removed_and_added_pictures_stop_no_evaluation(run, make_photograph, encode):
     gone, *rest = run.test.names
     Path("zoo", gone).unlink()
     Path("zoo/ant/new.jpg").write_bytes(encode(make_photograph(900), quality=90))
@@ -196,7 +196,7 @@ def test_other_folders_are_scored_whole(run, make_photograph, encode):
     assert line.startswith("warning: run was trained on 1 of the 10 images, such as ant/seen.jpg")
 
 
-def test_another_split_of_the_same_pictures_says_how_many_trained(run):
+def test_a_new_split_warns_of_pictures_already_trained(run):
     other = again(split_seed=5)
     seen = len(bytes_of(other.test) & bytes_of(run.train))
     assert seen > 2

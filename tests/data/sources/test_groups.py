@@ -60,7 +60,7 @@ def test_empty_cells_are_no_group(raises_line):
         split_off(files, 0.3, SplitRule(group_by="patient"))
 
 
-def test_a_training_list_alone_is_split_by_its_column(folder, raises_line):
+def test_a_single_list_is_split_by_its_column(folder, raises_line):
     """With absolute or relative paths, the same files validate. A run keeps them."""
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.JPEG"))
     rows = [(name, name.split("/")[1], f"patient {k % 5}") for k, name in enumerate(files)]
@@ -122,7 +122,7 @@ def test_a_grouping_that_cannot_work_is_an_error(group_by, parts, raises_line):
         ([f"a/IMG {k}{end}.jpg" for k in range(9) for end in ("", " copy 2")], r"IMG \d"),
     ],
 )
-def test_names_like_frames_or_copies_get_a_pattern_that_works(names, source):
+def test_frame_and_copy_names_get_a_working_pattern(names, source):
     train, validation, notes = split(names, "")
     (note,) = [line for line in notes if "--group-by" in line]
     pattern = re.search(r"--group-by '(.*)'$", note)[1]
@@ -148,7 +148,7 @@ def test_numbered_names_are_no_frames(names):
     assert suggest_groups(names, labels) == []
 
 
-def test_each_file_is_its_own_group_without_a_setting():
+def test_without_a_setting_each_file_is_one_group():
     files = FileSplit("", ("a/1.jpg",), np.zeros(1))
     assert list(group_files(files, ["a/1.jpg"], "")) == ["a/1.jpg"]
 

@@ -113,7 +113,7 @@ def test_a_test_folder_never_validates(lay, name, raises_line):
         load_dataset(RECIPE, "set")
 
 
-def test_a_link_to_all_files_beside_train_is_not_followed(lay):
+def test_links_beside_train_are_not_followed(lay):
     lay(*halves("train"), "more/x.txt")
     Path("set/all").symlink_to("/")
     Path("set/more/around").symlink_to("..")
@@ -157,7 +157,7 @@ def test_what_is_not_used_is_named(lay):
     ],
     ids=lambda value: " ".join(value),
 )
-def test_a_class_may_have_the_name_of_a_half(lay, places, classes):
+def test_a_class_may_be_called_train_or_val(lay, places, classes):
     dataset = load_dataset(SPLIT, lay(*places))
     assert (dataset.classes, dataset.train.root) == (classes, "set")
     assert len(dataset.train) + len(dataset.test) == 5 * len(classes)
@@ -167,7 +167,7 @@ def test_a_class_may_have_the_name_of_a_half(lay, places, classes):
 
 
 @pytest.mark.parametrize("more", [[], ["labels/bee.txt"], ["@eaDir 3", "lost+found/x"]])
-def test_train_alone_or_beside_labels_and_junk_stays_a_half(lay, more):
+def test_train_alone_or_beside_junk_is_no_class(lay, more):
     dataset = load_dataset(SPLIT, lay(*halves("train"), *more))
     assert (dataset.classes, dataset.train.root) == (("bee", "cat"), "set/train")
 
@@ -200,7 +200,7 @@ def test_a_folder_without_clear_halves_is_rejected(lay, name, raises_line):
             load_dataset(recipe, "set")
 
 
-def test_an_empty_folder_is_told_all_that_it_needs(raises_line):
+def test_an_empty_folders_error_names_train_and_val(raises_line):
     Path("set").mkdir()
     with raises_line("data_dir: 'set' must contain train/ and val/, but it contains nothing"):
         load_dataset(RECIPE, "set")
@@ -262,7 +262,7 @@ def test_an_older_run_keeps_val_beside_valid(lay):
         (halves(".", "test"), "set", ("bee", "cat", "test")),
     ],
 )
-def test_an_older_run_goes_on_with_its_own_folders(lay, places, root, classes):
+def test_an_older_run_resumes_with_its_folders(lay, places, root, classes):
     """The classes show which folders the version f4bba1ad read."""
     lay(*places)
     files = sorted(path.relative_to(root) for path in Path(root).rglob("*.jpg"))
@@ -284,7 +284,7 @@ def test_loose_images_of_both_halves_are_counted(lay):
         assert line in notes
 
 
-def test_thumbnails_of_storage_devices_are_left_out_and_counted(lay):
+def test_thumbnails_and_junk_are_left_out_and_counted(lay):
     thumbnails = ["bee/@eaDir/0.jpg 2", "@eaDir/bee 2", "cat/__MACOSX 3"]
     junk = ["$RECYCLE.BIN 1", "lost+found/x", "bee/.ipynb_checkpoints 2", "Thumbs.db"]
     dataset = load_dataset(SPLIT, lay(*halves("."), *thumbnails, *junk))
@@ -294,7 +294,7 @@ def test_thumbnails_of_storage_devices_are_left_out_and_counted(lay):
     assert note.startswith("leaving out 7 names in set ")
 
 
-def test_a_validation_folder_of_one_unknown_class_names_it(lay, raises_line):
+def test_an_unknown_class_in_validation_is_named(lay, raises_line):
     lay(*halves("train"), "val/zebra 2")
     with raises_line("data_dir: set/val/zebra exists, but zebra is no class of train"):
         load_dataset(RECIPE, "set")
@@ -309,7 +309,7 @@ def test_classes_in_both_unicode_forms_keep_their_labels(lay):
     assert dataset.test.labels.tolist() == [0, 0, 1, 1]
 
 
-def test_accents_in_another_unicode_form_are_the_same_class(lay):
+def test_both_unicode_forms_of_accents_are_one_class(lay):
     composed, decomposed = "\u00e9", "e\u0301"
     places = [*halves("train", classes=("a", composed)), f"val/{decomposed} 2"]
     dataset = load_dataset(RECIPE, lay(*places))

@@ -40,7 +40,7 @@ def listed(folder, half, form):
 
 
 @pytest.mark.parametrize("form", ["csv", "txt"])
-def test_lists_give_what_the_folder_gives_to_the_bit(folder, form, same_batches):
+def test_lists_and_folders_give_the_same_bits(folder, form, same_batches):
     lists = (f"train.{form}", f"val.{form}")
     for half, name in zip(("train", "val"), lists, strict=True):
         Path(name).write_text(listed(folder, half, form), encoding="utf-8")
@@ -72,7 +72,7 @@ def test_lists_give_what_the_folder_gives_to_the_bit(folder, form, same_batches)
 
 
 @pytest.mark.parametrize("place", ["", "/"])
-def test_a_net_of_lists_is_scored_on_another_folder(folder, place):
+def test_a_net_trained_on_lists_scores_other_folders(folder, place):
     for half in ("train", "val"):
         rows = listed(folder, half, "txt").splitlines()
         lines = [f"{folder}/{row}\n" if place else f"{row}\n" for row in rows]
@@ -180,7 +180,7 @@ def test_mistakes_are_named_with_their_line(pictures, raises_line, form, train, 
         load(train, kind="csv" if form == "csv" else "txt", several=form == "several")
 
 
-def test_a_class_that_the_net_does_not_have_is_rejected(pictures):
+def test_a_class_unknown_to_the_net_is_rejected(pictures):
     Path("val.txt").write_text("a.jpg x\nd.jpg y\n")
     with pytest.raises(
         ValueError, match=r"^val.txt line 2: 'y' is not a class of the trained net; use"
@@ -295,7 +295,7 @@ def test_what_a_list_cannot_mean_is_named(pictures, raises_line, written, parts)
         load_lists("set", "t.csv", "", 1)
 
 
-def test_file_names_of_any_bytes_and_breaks_are_read(pictures, encode, make_photograph):
+def test_names_with_odd_bytes_and_newlines_are_read(pictures, encode, make_photograph):
     names = [b"caf\xe9.jpg", b"two\nlines.jpg"]
     for name in names:
         Path("set", os.fsdecode(name)).write_bytes(encode(make_photograph(1)))
@@ -309,7 +309,7 @@ def nfd(text):
     return unicodedata.normalize("NFD", text)
 
 
-def test_paths_get_the_slashes_and_accents_of_the_files(pictures):
+def test_listed_paths_match_files_despite_slashes_and_accents(pictures):
     Path("set/é").mkdir()
     Path("set/a.jpg").rename("set/é/a.jpg")
     rows = [("é\\a.jpg", "x"), ("d.jpg", "y")]
@@ -348,7 +348,7 @@ def test_classes_that_are_alike_get_a_line(pictures):
     assert "'Cat' and 'cat'; 'hot  dog' and 'hot dog'" in note
 
 
-def test_a_row_of_a_list_takes_300_bytes_at_most(pictures):
+def test_a_list_row_takes_at_most_200_bytes(pictures):
     rows = [f"images/class_{k % 1000:04d}/IMG_{k:08d}.jpg" for k in range(40_000)]
     with open("t.csv", "w") as file:
         file.write("path,patient,label\na.jpg,p0,c0\n")

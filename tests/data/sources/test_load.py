@@ -16,7 +16,7 @@ def test_a_folder_that_is_not_needed_is_rejected(folder):
         load_dataset(Recipe(), str(folder))
 
 
-def test_photographs_on_the_recipe_of_the_digits_are_warned_about(folder):
+def test_photographs_with_the_digits_recipe_give_a_warning(folder):
     small = Recipe(name="digits", dataset="imagefolder", image_size=8)
     (note,) = open_dataset(small, str(folder)).notes
     assert note == (

@@ -54,7 +54,7 @@ def test_a_second_run_writes_only_what_is_missing(folder, pack, capsys, raises_l
         pack(folder, "out", "--short-side", "16")
 
 
-def test_a_killed_packing_leaves_no_set_and_is_continued(folder, capsys, wait_until):
+def test_a_killed_packing_is_rejected_then_continued(folder, capsys, wait_until):
     (folder / "train" / "bee" / "00 ü.JPEG").write_bytes(b"no image")
     words = [str(folder), "out", "--shards", "19", "--no-progress"]
     with pytest.raises(ValueError, match="on_bad_sample: 1 of 21 training files are bad"):
@@ -80,7 +80,7 @@ def test_a_killed_packing_leaves_no_set_and_is_continued(folder, capsys, wait_un
     assert not list(Path("out").glob(".*"))
 
 
-def test_shrunk_images_keep_their_shape_and_small_ones_their_bytes(make_photograph, encode):
+def test_shrinking_keeps_proportions_and_leaves_small_images_alone(make_photograph, encode):
     data = encode(make_photograph(0, 500, 375), quality=90)
     small = shrink(data, 256, 90)
     assert Image.open(io.BytesIO(small)).size == (341, 256)
@@ -89,7 +89,7 @@ def test_shrunk_images_keep_their_shape_and_small_ones_their_bytes(make_photogra
     assert np.abs(np.asarray(Image.open(io.BytesIO(small)), float) - reference).mean() < 4
 
 
-def test_names_that_are_no_utf8_are_packed_and_come_back(folder):
+def test_packing_keeps_names_that_are_not_utf8(folder):
     odd = b"caf\xe9".decode("utf-8", "surrogateescape")
     for half in ("train", "val"):
         (folder / half / "bee").rename(folder / half / odd)
@@ -102,7 +102,7 @@ def test_names_that_are_no_utf8_are_packed_and_come_back(folder):
     assert (dataset.classes[0], dataset.train.names[0]) == (odd, f"{odd}/00 ü.JPEG")
 
 
-def test_one_folder_is_packed_with_the_split_of_training(folder, raises_line):
+def test_packing_splits_a_single_folder_as_training_does(folder, raises_line):
     source, out = str(folder / "train"), "out"
     with raises_line("--validation-share 0.2"):
         main([source, out, "--no-progress"])

@@ -47,7 +47,7 @@ def test_records_give_the_very_bits_of_the_folder(
 
 
 @pytest.mark.parametrize("fields", [{"repeats": 4}, {"sampling": "balanced"}])
-def test_samples_that_come_often_give_the_folders_bits_too(folder, pack, same_batches, fields):
+def test_repeated_samples_have_the_folders_bits_too(folder, pack, same_batches, fields):
     files, records = check_files(load_dataset(FOLDER, str(folder)), "error"), pack(folder)
     one = make_feed(files, dataclasses.replace(FOLDER, **fields))
     two = make_feed(records, dataclasses.replace(RECORDS, **fields))
@@ -55,7 +55,7 @@ def test_samples_that_come_often_give_the_folders_bits_too(folder, pack, same_ba
         thread.submit(same_batches, one, two, (0, 1, 2, 6, 4)).result()
 
 
-def test_a_packed_image_that_cannot_be_decoded_is_named(folder, pack):
+def test_a_damaged_packed_image_is_named(folder, pack):
     path = folder / "train" / "bee" / "03 ü.JPEG"
     records = pack(folder)
     feed = make_feed(records, RECORDS)

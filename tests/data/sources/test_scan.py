@@ -105,7 +105,7 @@ def test_bad_files_of_all_splits_are_one_error(zoo, raises_line):
         open_dataset(RECIPE, str(folder))
 
 
-def test_what_is_no_regular_file_is_named_and_never_opened(folder, raises_line):
+def test_fifos_and_devices_are_named_never_opened(folder, raises_line):
     """In both splits, checked or not; a FIFO that replaces a good file later ends the run, too."""
     os.mkfifo(folder / "train" / "bee" / "a.jpg")
     (folder / "val" / "bee" / "b.jpg").symlink_to("/dev/zero")  # reading either would never end
@@ -141,7 +141,7 @@ def test_a_resumed_run_leaves_out_the_same_files(zoo, tmp_path):
     assert len(open_dataset(SKIP, str(moved)).train) == 32
 
 
-def test_a_resumed_run_without_bad_files_decodes_none_again(folder, tmp_path):
+def test_resume_does_not_decode_good_files_again(folder, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     first = open_dataset(SKIP, str(folder))
@@ -230,7 +230,7 @@ for megabytes in map(float, sys.argv[2:]):
 
 
 @pytest.mark.parametrize(("ending", "options"), [("jpg", {"progressive": True}), ("webp", {})])
-def test_without_memory_a_good_file_is_not_called_damaged(ending, options, python):
+def test_without_memory_no_good_file_is_called_damaged(ending, options, python):
     """Pillow's decoders report it as "broken data stream", or cannot make a decoder."""
     noise = np.random.default_rng(0).integers(0, 256, (150, 200, 3), np.uint8)
     Image.fromarray(noise).resize((3000, 2250)).save(f"a.{ending}", **options)

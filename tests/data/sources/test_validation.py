@@ -49,7 +49,7 @@ def test_the_smallest_hashes_of_seed_and_path_validate():
     assert held(files, seed=0) != held(files, seed=7)
 
 
-def test_membership_depends_on_no_other_class_and_on_no_order():
+def test_the_split_ignores_order_folders_and_other_classes():
     one, both = listing(40), listing(40, 25)
     assert held(one) == {name for name in held(both) if name.startswith("0/")}
     order = np.random.default_rng(0).permutation(len(both))
@@ -98,7 +98,7 @@ def test_groups_are_never_divided():
             assert spanning or validating == 2  # round(0.25 · 8)
 
 
-def test_images_of_several_classes_leave_each_class_pictures_to_train():
+def test_with_several_labels_each_class_keeps_training_pictures():
     rng = np.random.default_rng(0)
     labels = (rng.random((400, 12)) < np.linspace(0.01, 0.5, 12)).astype(np.float32)
     mask = hold_out([f"{k}.jpg" for k in range(400)], labels, 0.2, 0)
@@ -113,7 +113,7 @@ def test_a_class_of_one_picture_only_trains(raises_line):
         split_off(listing(1, 1), 0.2, SplitRule())
 
 
-def test_pictures_that_trained_an_earlier_run_are_never_drawn():
+def test_pictures_already_trained_on_are_never_validated():
     names = [f"{k}.jpg" for k in range(100)]
     labels = np.zeros(100, np.int32)
     sides = np.array([-1] * 40 + [1] * 10 + [0] * 50, np.int8)

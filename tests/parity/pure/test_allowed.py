@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.parity.compare import allowed
+from resnet_fn.parity.compare import allowed, draws
 from resnet_fn.parity.trace import limits
 
 DOCS = Path(__file__).parents[3]
@@ -26,7 +26,7 @@ def constants(module: object) -> list[tuple[str, str]]:
 
 
 CONSTANTS = [
-    pytest.param(text, id=name) for one in (allowed, limits) for name, text in constants(one)
+    pytest.param(text, id=name) for one in (allowed, draws, limits) for name, text in constants(one)
 ]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.compare.rules import compare_stages
+from resnet_fn.parity.compare.comparing import compare_stages
 from resnet_fn.parity.compare.sides import sides_of
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.verdict import verdict
@@ -15,6 +15,7 @@ from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Run, Trace
+from resnet_fn.parity.trace.stages import LAST
 from resnet_fn.parity.trace.tree import Arrays
 
 ARRAYS = ("net.w", "net.b", "teacher")
@@ -126,6 +127,21 @@ def test_without_a_gradient_only_decay_may_move_a_weight(change, agrees):
             assert (found[title].verdict == "ok") is right, (title, gradient)
 
 
+@pytest.mark.parametrize(("fault", "update", "expected"), [(0, 2, "ok"), (0.01, 3, "DIFFERS")])
+def test_a_decided_difference_stays_in_a_chaotic_training(fault, update, expected):
+    """Rounding decides about `net.w` after update 3, and about nothing after update 2."""
+    right = three(0.1)
+    port = [*right[:2], moved(0.1, 3, **{"net.w": 0.12, "net.b": 0.1 + fault})]
+    of_last = {"net.w": 1.0, "net.b": 1e-6}
+    rounding = {LAST: of_last, dataclasses.replace(LAST, update=2): dict.fromkeys(of_last, 1e-6)}
+    sides = sides_of(trace(port), trace(right), NAMES, rounding, ARRAYS)
+    stage = next(one for one in compare_stages(sides) if one.id.name == LAST.name)
+    assert (stage.id.update, stage.verdict) == (update, expected)
+    assert [one.name for one in stage.differences if one.verdict == "DIFFERS"] == (
+        ["net.b"] if fault else []
+    )
+
+
 def test_an_average_that_never_moves_differs():
     """A decay of 0.9999 moves the average by 1e-6 in three updates."""
     average = moved(1e-6, 1)
@@ -146,6 +162,16 @@ def test_a_counter_is_compared_exactly(count):
 
     stage = stages(counting(count), counting(1))["weights after update 3"]
     assert stage.verdict == ("ok" if count == 1 else "DIFFERS")
+
+
+@pytest.mark.parametrize("moved", [{}, {"teacher": "training"}])
+def test_a_counter_that_changes_no_output_has_a_line(moved):
+    """A period of a thousand updates is not seen."""
+    states = [{**state, "teacher": np.array(k)} for k, state in enumerate(three(1e-3), 1)]
+    one = trace(states, buffers={"teacher": True}, moved=moved)
+    one.run.start = {**START, "teacher": np.array(0)}
+    lines = verdict(one, one, NAMES).coverage.not_exercised
+    assert any(line.startswith("teacher: counts") for line in lines) is not bool(moved)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ import pytest
 
 from pure.test_verdict import NAMES, trace
 from resnet_fn.parity.compare.allowed import exactly
+from resnet_fn.parity.compare.layers import compare_layers
 from resnet_fn.parity.compare.notes import first_found
 from resnet_fn.parity.compare.other_runs import OtherRuns
 from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.compare.verdict import verdict
 from resnet_fn.parity.show.table import findings
 from resnet_fn.parity.trace.difference import UNDECIDED, difference, relative_error
+from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.returned import as_complex, as_real, named_outputs, unread, with_leaves
 from resnet_fn.parity.trace.stages import (
     CHANGED_BUFFERS,
@@ -102,6 +104,20 @@ def test_an_undecided_layer_makes_no_stage_undecided():
     assert found.agrees
     assert found.counts[0] == 2
     assert {one.verdict for one in found.stages if one.id.name == "layers"} == {"skipped"}
+
+
+def test_an_undecided_activation_accuses_no_layer():
+    """A reference with norm and activation in one layer, beside a port that has them apart."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 4)), rng.standard_normal((2, 4))
+    conv = Layer("conv", 0, "conv", "Conv", {}, x, 2 * y, (), True)
+    act = dataclasses.replace(conv, name="act", kind="act", input=2 * y, output=1.2 * y)
+    other = dataclasses.replace(conv, output=y, output_rounding=0.1)
+    (found,) = compare_layers({"eval": [conv, act]}, {"eval": [other]}, {"conv": "conv"})
+    assert found.output.verdict == "undecided"
+    agrees = dataclasses.replace(act, name="relu", output=y)
+    (found,) = compare_layers({"eval": [conv, act, agrees]}, {"eval": [other]}, {"conv": "conv"})
+    assert found.output.verdict == "ok"
 
 
 def test_a_stage_without_numbers_has_a_reason():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Generator
 from functools import partialmethod
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.compare.allowed import Allowed
+from resnet_fn.parity.compare.probes import compare_probes, judge_probes
+from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.rules import RULES
 from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
-from resnet_fn.parity.compare.verdict import Evidence, Request, verdict
+from resnet_fn.parity.compare.verdict import Evidence, Request, decide, verdict
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.trace.data import Drop, Probe, Run, Trace
@@ -20,8 +23,16 @@ from resnet_fn.parity.trace.derived import MEASURED
 from resnet_fn.parity.trace.difference import DIFFERS, Difference, difference
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.limits import ROUNDING_FACTOR
-from resnet_fn.parity.trace.source import StoredSource
-from resnet_fn.parity.trace.stages import CHANGE, GRADIENTS, UNTRAINED, WEIGHTS, ArrayId, StageId
+from resnet_fn.parity.trace.source import ProbeAnswer, StoredSource
+from resnet_fn.parity.trace.stages import (
+    CHANGE,
+    EVAL_FORWARD,
+    GRADIENTS,
+    UNTRAINED,
+    WEIGHTS,
+    ArrayId,
+    StageId,
+)
 
 SHAPES = {"conv.weight": (4, 3, 3, 3), "head.weight": (5, 4), "head.bias": (5,)}
 STATISTICS = {"norm.moving_mean": (4,), "norm.moving_variance": (4,)}
@@ -115,7 +126,6 @@ def test_a_trace_agrees_with_itself_with_no_difference(seed, optimizer):
     one, two = trace(seed, optimizer), trace(seed, optimizer)
     found, again = (verdict(side, side, NAMES) for side in (one, two))
     assert found.agrees
-    assert found.request is None
     items = [item for stage in found.stages for item in stage.differences]
     assert len(items) > 80
     assert {item.relative for item in items} == {0.0}
@@ -202,40 +212,88 @@ def other_gradients() -> Trace:
     return port
 
 
+def answered(deciding: Generator[Request, Evidence, Verdict], evidence: Evidence) -> Verdict:
+    """The verdict after one request and its answer."""
+    with pytest.raises(StopIteration) as end:
+        deciding.send(evidence)
+    return end.value.value
+
+
 def test_gradients_that_differ_alone_request_flipped_ties():
     port, reference = other_gradients(), trace(7)
-    evidence = Evidence(tie_widths=(2.0, 8.0))
-    found = verdict(port, reference, NAMES, evidence)
-    assert found.request == Request(tie_width=2.0)
     wide = {stage: dict.fromkeys(errors, 1e-2) for stage, errors in reference.rounding.items()}
-    answered = dataclasses.replace(evidence, earlier=found, flipped=(wide, 3))
-    final = verdict(port, reference, NAMES, answered)
-    assert (final.request, final.ties, final.first_gradient) == (None, 3, None)
-    unknown = verdict(port, reference, NAMES, dataclasses.replace(evidence, earlier=found))
-    assert (unknown.request, unknown.ties) == (None, 0)
-    assert unknown.first_gradient.name == "head.bias"
-    assert verdict(port, reference, NAMES).request is None  # without widths
+    for flipped, ties, first in (((wide, 3), 3, None), (None, 0, "head.bias")):
+        deciding = decide(port, reference, NAMES, (2.0, 8.0))
+        assert next(deciding) == Request(tie_width=2.0)
+        final = answered(deciding, Evidence(flipped=flipped))
+        assert (final.ties, final.first_gradient and final.first_gradient.name) == (ties, first)
+    assert verdict(port, reference, NAMES).first_gradient.name == "head.bias"  # without widths
 
 
 def test_flipped_ties_are_not_requested_if_a_layer_differs():
     port = other_gradients()
     layer = port.layers["eval"][0]
     port.layers["eval"] = [dataclasses.replace(layer, output=1.01 * layer.output)]
-    assert verdict(port, trace(7), NAMES, Evidence(tie_widths=(1e-5,))).request is None
+    with pytest.raises(StopIteration):
+        next(decide(port, trace(7), NAMES, (1e-5,)))
 
 
 @pytest.mark.parametrize(("rounding", "findings"), [(1e-3, 0), (1e-6, 1), (None, 1)])
 def test_a_probe_that_differs_requests_its_rounding(rounding, findings):
     port, reference = trace(7), trace(7)
     port.probes[""]["−x"].outputs["logits"] *= 1 + 2e-3
-    found = verdict(port, reference, NAMES)
-    assert found.request == Request(probes={"": ["−x"]})
-    answer = {"": {"−x": {"logits": rounding}}}
-    known = {"probes": answer} if rounding else {"not_measured": "not measured"}
-    final = verdict(port, reference, NAMES, Evidence(earlier=found, **known))
-    assert (final.request, len(final.probed.findings)) == (None, findings)
+    deciding = decide(port, reference, NAMES)
+    assert next(deciding) == Request(probes={"": ["−x"]})
+    known = {"": {"−x": {"logits": rounding}}} if rounding else {}
+    final = answered(deciding, Evidence(probes=ProbeAnswer(known, "" if rounding else "no")))
+    assert len(final.probed.findings) == findings
     assert ("the rounding of probes" in final.probed.left_out) == (rounding is None)
     assert final.agrees
+
+
+def test_undecided_outputs_are_no_agreement_for_probes():
+    port, reference = trace(7), trace(7)
+    port.run.eval_outputs["logits"] *= 1.1
+    reference.rounding[EVAL_FORWARD]["logits"] = 0.5
+    port.probes[""]["−x"].outputs["logits"] *= 2
+    probed = verdict(port, reference, NAMES).probed
+    assert (probed.findings, probed.agreed) == ([], {})
+    assert probed.left_out == {"−x": "the outputs on the batches are undecided"}
+
+
+def test_a_probe_with_an_undecided_output_does_not_agree():
+    port, reference = trace(7), trace(7)
+    for side, factors in ((port, (1.2, 1.1)), (reference, (1.0, 1.0))):
+        outputs = side.probes[""]["−x"].outputs
+        wide, unclear = (factor * outputs["logits"] for factor in factors)
+        outputs |= {"logits": wide, "aux": unclear}
+    compared = compare_probes(port, reference, NAMES.layers, "ok")
+    known = {"": {"−x": {"logits": 0.06, "aux": 0.5}}}
+    probed = judge_probes(compared, ProbeAnswer(known))
+    assert (probed.findings, probed.agreed) == ([], {})
+    assert list(probed.left_out) == ["−x"]
+
+
+def test_an_error_costs_one_line_of_the_coverage():
+    one = trace(7)
+    one.run.after = one.run.after[:1]
+    layers = {
+        "eval": [dataclasses.replace(one.layers["eval"][0], settings={"min": "?", "max": "?"})]
+    }
+    one.layers |= layers
+    lines = verdict(one, one, NAMES).coverage.not_exercised
+    assert lines[0].startswith("unknown because of an error: layers (TypeError")
+    assert any("momentum" in line for line in lines)
+
+
+def test_probes_that_fail_leave_the_coverage():
+    one = trace(7)
+    one.run.after = one.run.after[:1]
+    one.probes[""]["−x"].outputs["logits"] = None
+    found = verdict(one, one, NAMES)
+    assert any("the comparison of probes failed" in line for line in found.changes)
+    assert found.coverage.facts["layers compared"] == 1
+    assert any("momentum" in line for line in found.coverage.not_exercised)
 
 
 def test_a_stored_source_answers_from_what_was_stored():

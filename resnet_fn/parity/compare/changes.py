@@ -1,15 +1,17 @@
-"""Rules for stages with changes: by update 1, by all updates, and of the moving average."""
+"""Rules for what updates change: by update 1, by all updates, and the moving average."""
 
 import dataclasses
 
 import numpy as np
 
+from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
-    HALF_A_UNIT,
     TOO_SMALL,
     Allowed,
-    larger_bound,
+    Sizes,
+    of_change,
     part_of_value,
+    random_walk,
     unit_of_stage,
     zero_in_reference,
 )
@@ -25,7 +27,7 @@ from resnet_fn.parity.trace.difference import (
     without_large,
 )
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
-from resnet_fn.parity.trace.stages import ArrayId
+from resnet_fn.parity.trace.stages import AVERAGE, CHANGE, LAST, STATISTICS, ArrayId, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
 
@@ -36,6 +38,7 @@ class Changes(Parameters):
     A value would hide its change: a moving average of weights moves by a millionth of them.
     """
 
+    tolerance: float = allowed.CHANGES
     # The tolerance of an untrained array relative to its value, if that is less than `tolerance`.
     # A change that rounding makes undecided is compared as a part of the value, too.
     of_value: float = 0.0
@@ -68,7 +71,7 @@ class Changes(Parameters):
         """
         return name in sides.at_most_decayed and not reference.any()
 
-    def unsure(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
+    def moved_by_chance(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
         """Return twice the largest change of a weight, and masks of the elements that the optimizer
         may change so far by chance; nothing for the recipe's SGD.
         """
@@ -76,74 +79,72 @@ class Changes(Parameters):
             return 0.0, {}
         changes = (reference[name] for name in sides.port.run.gradients if name in reference)
         largest = max((float(np.abs(one).max(initial=0)) for one in changes), default=0.0)
-        return 2 * largest, self.masks(sides) if largest else {}
+        return 2 * largest, self.unsure_elements(sides) if largest else {}
 
-    def masks(self, sides: Sides) -> Arrays:
+    def unsure_elements(self, sides: Sides) -> Arrays:
         """Return which elements' gradients are only rounding."""
         return sides.unsure_on_any_batch
 
-    def allowed(
+    def sizes(self, sides: Sides, name: str, reference: np.ndarray) -> Sizes:
+        """Return the norms of one change, of its array, and of the array's last place."""
+        start = sides.port.run.start[name]
+        value = norm(start + reference)
+        unit = random_walk(self.updates(sides), max(norm(start), value))
+        return Sizes(norm(without_large(reference)), value, unit)
+
+    def bound_of(
         self,
         sides: Sides,
         name: str,
-        reference: np.ndarray,
+        sizes: Sizes,
         roundings: dict[str, float],
         large: float | None,
     ) -> Allowed:
         """Return the bound of one change: at least the last place of the array."""
-        start = sides.port.run.start[name]
-        size, tolerance = norm(without_large(reference)) or 1.0, self.tolerance
-        if name not in sides.port.run.gradients:
-            tolerance = min(tolerance, self.of_value * norm(start + reference) / size)
-        unit = self._unit(sides, name, reference) / size
-        return larger_bound(tolerance, {**roundings, "unit of the weight": unit}, large=large)
-
-    def _unit(self, sides: Sides, name: str, reference: np.ndarray) -> float:
-        """Return the rounding of a change.
-
-        Each update rounds a weight by up to half a unit in the last place, as in a random walk.
-        """
-        start = sides.port.run.start[name]
-        largest = max(norm(start), norm(start + reference))
-        return self.updates(sides) ** 0.5 * HALF_A_UNIT * largest
+        of_value = None if name in sides.port.run.gradients else self.of_value
+        return of_change(sizes, self.tolerance, of_value, roundings, large)
 
     def without_rounding(
-        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray
+        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray, sizes: Sizes
     ) -> np.ndarray:
         """Return the port's change, or zeros if only rounding moves an array that the reference
         keeps.
         """
-        if reference.any() or norm(port) > ROUNDING_FACTOR * self._unit(sides, name, reference):
+        if reference.any() or norm(port) > ROUNDING_FACTOR * sizes.unit:
             return port
         return reference
 
     def in_stage(
-        self, sides: Sides, item: Difference, port: np.ndarray, reference: np.ndarray, whole: float
+        self,
+        sides: Sides,
+        item: Difference,
+        port: np.ndarray,
+        reference: np.ndarray,
+        sizes: Sizes,
+        whole: float,
     ) -> Difference:
         """Return the difference, as a part of all changes if the weight's last place hides it."""
-        name, size = item.name, norm(reference)
-        if not size and port.any():
+        change, value, unit = sizes
+        if not change and port.any():
             return zero_in_reference(item)
-        size = norm(without_large(reference)) or size
-        unit = self._unit(sides, name, reference)
-        hidden = item.verdict != DIFFERS and ROUNDING_FACTOR * unit > CEILING * size
-        if hidden and self._too_small(sides, name, unit, size, whole):
+        hidden = item.verdict != DIFFERS and ROUNDING_FACTOR * unit > CEILING * change
+        if hidden and self._too_small(sides, item.name, sizes, whole):
             return dataclasses.replace(item, why=TOO_SMALL)
         if item.verdict != UNDECIDED:
             return item
         if hidden:
-            return unit_of_stage(item, size / whole)
-        value = norm(sides.port.run.start[name] + reference)
-        return part_of_value(item, size / value, self.of_value) if value else item
+            return unit_of_stage(item, change / whole)
+        return part_of_value(item, change / value, self.of_value) if value else item
 
-    def _too_small(self, sides: Sides, name: str, unit: float, size: float, whole: float) -> bool:
+    def _too_small(self, sides: Sides, name: str, sizes: Sizes, whole: float) -> bool:
         """Return whether float32 hides a change, even as a part of all changes.
 
         An untrained array may rightly keep its value, and so may a weight if all rates are 0.
         """
         if name not in sides.port.run.gradients:
-            return size > 0
-        return unit > CEILING * whole and any(sides.reference.run.rates[: self.updates(sides)])
+            return sizes.change > 0
+        rates = sides.reference.run.rates[: self.updates(sides)]
+        return sizes.unit > CEILING * whole and any(rates)
 
 
 def _as_far_as_decided(stage: Stage, sides: Sides) -> Stage:
@@ -154,8 +155,11 @@ def _as_far_as_decided(stage: Stage, sides: Sides) -> Stage:
 
 
 @dataclasses.dataclass(frozen=True)
-class LastWeights(Changes):
+class ChangeByAllUpdates(Changes):
     """Compares the changes of all arrays by all recorded updates, and with it momentum."""
+
+    id: StageId = LAST
+    of_value: float = allowed.GRADIENTS
 
     def updates(self, sides: Sides) -> int:
         """Return the number of recorded updates."""
@@ -164,7 +168,8 @@ class LastWeights(Changes):
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, under the number of the last recorded update.
 
-        If rounding decides the training, it is the last update after which all arrays are decided.
+        If rounding decides the training, it is the last update after which an array differs or all
+        arrays are decided.
         """
         updates = self.updates(sides)
         note = "one update does not show how much momentum is kept; give two or more updates"
@@ -173,7 +178,7 @@ class LastWeights(Changes):
         of_update = dataclasses.replace(self.id, update=max(2, updates))
         for update in range(updates - 1, 1, -1):
             earlier = dataclasses.replace(self.id, update=update)
-            if stage.unclear is None or not sides.errors(earlier):
+            if stage.unclear is None or stage.verdict == DIFFERS or not sides.errors(earlier):
                 break
             stage, of_update = self.compare(sides.until(update)), earlier
             stage = with_note(stage, Absent.CHAOTIC.value)
@@ -185,8 +190,11 @@ class LastWeights(Changes):
 
 
 @dataclasses.dataclass(frozen=True)
-class AveragedWeights(Changes):
+class ChangeOfAverage(Changes):
     """Compares how far the moving average is from the first weights, if there is an average."""
+
+    id: StageId = AVERAGE
+    of_value: float = allowed.GRADIENTS
 
     def updates(self, sides: Sides) -> int:
         """Return the number of all updates."""
@@ -203,23 +211,30 @@ class AveragedWeights(Changes):
 
 
 @dataclasses.dataclass(frozen=True)
-class Change(Changes):
+class ChangeByFirstUpdate(Changes):
     """Compares how update 1 changes each weight."""
+
+    id: StageId = CHANGE
+    which: str = "trained"
 
     def array_id(self, name: str) -> ArrayId:
         """Return the id of a weight: the title of the stage has the word "change"."""
         return ArrayId(name)
 
-    def masks(self, sides: Sides) -> Arrays:
+    def unsure_elements(self, sides: Sides) -> Arrays:
         """Return which elements' gradients are only rounding on the first batch."""
         return sides.unsure_on_first_batch
 
 
 @dataclasses.dataclass(frozen=True)
-class Statistics(Changes):
+class StatisticsByFirstUpdate(Changes):
     """Compares how update 1 changes BatchNorm's statistics and other untrained arrays."""
 
-    def unsure(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
+    id: StageId = STATISTICS
+    which: str = "rest"
+    of_value: float = allowed.OUTPUTS
+
+    def moved_by_chance(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
         """Return nothing: no optimizer changes these arrays."""
         return 0.0, {}
 

@@ -1,0 +1,49 @@
+"""Compare both sides stage by stage."""
+
+from collections.abc import Mapping, Sequence
+
+from resnet_fn.parity.compare.randomness import undecided_if_random
+from resnet_fn.parity.compare.rule import Rule
+from resnet_fn.parity.compare.rules import RULES
+from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.ties import by_either_decision
+from resnet_fn.parity.compare.workers import PortWorkers, merged
+from resnet_fn.parity.trace.difference import Difference
+from resnet_fn.parity.trace.stages import StageId
+
+
+def compare_stages(sides: Sides, unchanged: Mapping[StageId, Stage] | None = None) -> list[Stage]:
+    """Compare both sides stage by stage.
+
+    `unchanged` has the stages of an earlier call with another rounding. Those that do not depend on
+    the rounding are not compared again.
+    """
+    workers = PortWorkers(sides.port)
+    others = [sides.of_worker(worker) for worker in sides.port.workers[1:]]
+    result = []
+    for rule in RULES:
+        if unchanged is not None and not rule.rounded:
+            result += [unchanged[rule.id]] if rule.id in unchanged else []
+        elif stage := _one(rule, sides, others, workers):
+            result.append(stage)
+    return result
+
+
+def _one(rule: Rule, sides: Sides, others: Sequence[Sides], workers: PortWorkers) -> Stage | None:
+    """Return the stage of a rule. `others` are the sides of the port's workers after the first."""
+    stage = by_either_decision(rule.stage, sides)
+    if stage is None:
+        return None
+    if sides.port.workers and rule.each_worker:
+        stage = rule.with_workers(merged(stage, map(rule.stage, others)), workers)
+    if rule.trains:
+        stage = undecided_if_random(stage, sides.port, sides.reference)
+    return stage
+
+
+def beyond_rounding(stages: Sequence[Stage]) -> list[Difference]:
+    """Return the arrays within their tolerance that rounding does not explain, worst first."""
+    named = {rule.id for rule in RULES if rule.names_beyond}
+    items = [one for stage in stages if stage.id in named for one in stage.differences]
+    return sorted((one for one in items if one.beyond), key=lambda one: -one.beyond)

@@ -1,0 +1,163 @@
+"""Find the buffers and numbers of a torch module that training moves, and whether outputs need them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import torch
+
+from resnet_fn.parity.record.numbers import Place, numbers_of
+from resnet_fn.parity.record.randomness import is_apart
+from resnet_fn.parity.record.torch_copy import copied
+from resnet_fn.parity.record.torch_module import call, dtype_of, outputs_of, tensors
+from resnet_fn.parity.trace.data import STATISTICS
+from resnet_fn.parity.trace.tree import Arrays, Tree
+
+# So many updates later, the value of a counter may still change an output: by a schedule, a warm-up
+# or, because these are prime numbers, every few updates.
+_LATER_COUNTS = (1, 997, 99_991)
+
+Value: TypeAlias = torch.Tensor | float
+
+# changed buffers and numbers by path → the outputs with them
+Outputs = Callable[[Mapping[str, Value]], Arrays]
+
+
+def moving_state(module: torch.nn.Module) -> dict[str, Value]:
+    """Return copies of the buffers of a module, without statistics, and the numbers in attributes
+    of its layers, by path.
+    """
+    values: dict[str, Value] = {**_numbers(module)}
+    for name, buffer in module.named_buffers():
+        leaf = name.rpartition(".")[2]
+        if leaf not in (*STATISTICS, "num_batches_tracked"):
+            values[name] = buffer.clone()
+    return values
+
+
+def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> dict[str, str]:
+    """For each buffer that training changed, return the mode in which its change alters an output,
+    or "" if none. Counters and attributes are left out if they alter no output.
+
+    `first` is the `moving_state` from before the updates.
+    """
+    trials: dict[str, list[Value]] = {}  # other values: the first one, and later ones of a counter
+    kept = []  # named even if no output reads them: not counters and attributes
+    for name, value in moving_state(module).items():
+        before = first.get(name)
+        if before is None or _is_same(before, value):
+            continue
+        counts = _counts(before, value)
+        later = _LATER_COUNTS if counts else ()
+        trials[name] = [before, *(value + more for more in later)]
+        if not counts and isinstance(value, torch.Tensor):
+            kept.append(name)
+    modes: dict[str, str] = {}
+    for mode in ("evaluation", "training"):
+        left = dict(trials)
+        for name in modes:
+            del left[name]
+        if left:
+            read = _read(module, inputs, mode == "training", left)
+            modes.update(dict.fromkeys(read, mode))
+    changes = {}
+    for name in trials:
+        if name in modes or name in kept:
+            changes[name] = modes.get(name, "")
+    return changes
+
+
+def _read(
+    module: torch.nn.Module, inputs: Tree, train: bool, trials: Mapping[str, Sequence[Value]]
+) -> Iterator[str]:
+    """Yield the names of `trials` of which one of the values alters an output."""
+    try:
+        outputs_with = _outputs_with(module, inputs, train)
+        usual = outputs_with({})
+    except Exception:  # the module does not run in this mode
+        return
+
+    def alters(changes: Mapping[str, Value]) -> bool:
+        try:
+            outputs = outputs_with(changes)
+            return is_apart(usual, outputs)
+        except Exception:  # a place in a queue, for example, must stay within the queue
+            return False
+
+    for name, values in trials.items():
+        changes = ({name: value} for value in values)
+        if any(map(alters, changes)):
+            yield name
+
+
+def _outputs_with(module: torch.nn.Module, inputs: Tree, train: bool) -> Outputs:
+    """Return a function that runs a copy of a module with some buffers and numbers changed.
+
+    There is one copy, whose buffers and numbers are put back before each run. A module whose
+    outputs then change from run to run has other state, and is copied for each run.
+    """
+
+    def run(copy: torch.nn.Module) -> Arrays:
+        # what a mode around the updates notes, such as ties, is of the updates alone
+        outside_modes = torch._C.DisableTorchFunction()
+        with outside_modes, torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(0)
+            given = tensors(inputs, dtype_of(module))
+            outputs = call(copy, given)
+            return outputs_of(outputs)
+
+    def run_again(changes: Mapping[str, Value]) -> Arrays:
+        before: dict[str, Value] = {**_numbers(module)}
+        before.update(module.named_buffers())
+        _write(copy, before)
+        _write(copy, changes)
+        return run(copy)
+
+    def run_new_copy(changes: Mapping[str, Value]) -> Arrays:
+        new = copied(module).train(train)
+        _write(new, changes)
+        return run(new)
+
+    copy = copied(module).train(train)
+    usual = run(copy)
+    for _ in range(2):
+        again = run_again({})
+        if is_apart(usual, again):
+            return run_new_copy
+    return run_again
+
+
+def _write(module: torch.nn.Module, values: Mapping[str, Value]) -> None:
+    places = _places(module)
+    for name, value in values.items():
+        if isinstance(value, torch.Tensor):
+            layer, _, leaf = name.rpartition(".")
+            setattr(module.get_submodule(layer), leaf, value.clone())
+        elif name in places:
+            places[name].write(value)
+
+
+def _places(module: torch.nn.Module) -> dict[str, Place]:
+    layers = module.named_modules()
+    of_framework = vars(torch.nn.Module())
+    return numbers_of(layers, of_framework)
+
+
+def _numbers(module: torch.nn.Module) -> dict[str, float]:
+    numbers = {}
+    for name, place in _places(module).items():
+        numbers[name] = place.value()
+    return numbers
+
+
+def _is_same(before: Value, value: Value) -> bool:
+    """Return whether a number is unchanged, or has another shape or type than before."""
+    if isinstance(before, torch.Tensor) and isinstance(value, torch.Tensor):
+        return before.shape != value.shape or torch.equal(before, value)
+    return type(before) is not type(value) or before == value
+
+
+def _counts(before: Value, value: Value) -> bool:
+    """Return whether one number has changed by a whole number."""
+    if isinstance(value, torch.Tensor) and (value.numel() != 1 or value.dtype == torch.bool):
+        return False
+    return float(value - before).is_integer()

@@ -1,0 +1,309 @@
+"""The updates of the reference in float32, and the further runs that show how far rounding moves
+their results: in float64, under noise, and with other decisions.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+
+from resnet_fn.config.hints import words_of
+from resnet_fn.parity.record import rounding
+from resnet_fn.parity.record.measuring import Measuring
+from resnet_fn.parity.record.side import Measured
+from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
+from resnet_fn.parity.record.torch_modes import Noise, in_mode
+from resnet_fn.parity.record.torch_module import state
+from resnet_fn.parity.record.torch_run import TorchRun, Training, load
+from resnet_fn.parity.record.torch_step import TorchStepper
+from resnet_fn.parity.record.updates import UNWATCHED, OnlyLast, Watch, record_run, record_updates
+from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
+from resnet_fn.parity.trace.data import Changing, Rounding, Run, Ties
+from resnet_fn.parity.trace.difference import are_integers
+from resnet_fn.parity.trace.limits import ONLY_ROUNDING
+from resnet_fn.parity.trace.stages import GRADIENTS, marked
+from resnet_fn.parity.trace.tree import Arrays
+
+_NOISY_RUNS = 4
+
+# Seeds and scales of noise that finds ties. Noise of both signs moves an operand to both sides, and
+# the port's rounding may be larger than one unit.
+_NOISE_OF_TIES = [(0, 16.0), (0, -16.0), (1, 16.0), (1, -16.0)]
+
+
+class ReferenceRuns:
+    """Makes the updates once, and then again in other ways.
+
+    Call `updates` first, and `measured` only once: it forgets the decisions of the updates.
+
+    Args:
+        module: the reference without dropout, which is copied for each run.
+        training: how it is trained.
+        masked: the reference with dropout masks, or None.
+        roles: the fields of a `Trace` for what is trained, tied or saved.
+        initial: arrays that the state from before the updates may share.
+        notes: gets a line for each measurement that fails.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        training: Training,
+        masked: torch.nn.Module | None,
+        roles: Mapping[str, Any],
+        initial: Arrays,
+        notes: list[str],
+    ) -> None:
+        self._not_drawn = list[str]()  # a line for random numbers that the reference does not take
+        self._module, self._training, self._masked = module, training, masked
+        self._plan, self._roles, self._initial = training.plan, roles, initial
+        self._notes = notes
+        # the precision in which rounding is measured
+        self._rounded = "float16" if training.plan.precision == "fp16" else "float32"
+        self._decisions = Decisions()  # of the updates
+        self._drawn = Arrays()
+
+    def updates(self, mode: AbstractContextManager[Any]) -> Run:
+        """Make the updates in float32, inside this context, and in float64 for `measured`."""
+        self._drawn = self._constants()
+        with mode, Deciding(self._decisions.note):
+            run = self._run("float32", finds_moved=True)
+        self._recorded = run
+        rounded = run if self._rounded == "float32" else self._run(self._rounded)
+        measuring = Measuring(rounded)
+        self._decisions.restart()
+        with Deciding(self._decisions.kept):
+            self._exact = self._run("float64", measuring)
+        self._against_float64 = measuring.rounding
+        if len(run.drawn) != len(self._exact.drawn):  # without rounding, a right port may differ
+            run.drawn, self._exact.drawn = [], []
+            words = words_of_constants(self._drawn)
+            self._not_drawn.append(f"{words}: it fails in float64 ({self._rejects})")
+        return run
+
+    def _run(self, precision: str, watch: Watch = UNWATCHED, finds_moved: bool = False) -> Run:
+        """Make all updates, and the further passes of `record_run`."""
+        with in_mode(precision):
+            stepper = self._stepper(precision, finds_moved)
+            run = record_run(stepper, self._plan, self._plan.rates, {}, self._drawn, watch)
+        self._rejects = stepper.rejects
+        return run
+
+    def _stepper(self, precision: str, finds_moved: bool = False) -> TorchStepper:
+        given = (self._masked, self._initial, finds_moved)
+        return TorchStepper(self._module, self._training, precision, *given)
+
+    def _constants(self) -> Arrays:
+        """Return random numbers for constant arrays, if the reference runs with them."""
+        roles = self._roles
+        unsaved = {name for name, one in roles["buffers"].items() if not one}
+        start = {name: one for name, one in state(self._module).items() if name not in unsaved}
+        why = ""
+        for positive in (False, True):
+            drawn = draw_constants(start, roles["trainable"], roles["tied"], positive)
+            why = self._why_not(start, drawn)
+            if not why:
+                return drawn
+        self._not_drawn.append(f"{words_of_constants(drawn)}: {why}")
+        return {}
+
+    def _why_not(self, start: Arrays, drawn: Arrays) -> str:
+        """Return why random numbers for constant arrays are not used, or "" if they are."""
+
+        def outputs(drawn: Arrays) -> list[np.ndarray]:
+            run = TorchRun(self._module, self._training, "float32").with_constants(start, drawn)
+            results = (run.eval_outputs, *run.train_outputs)
+            return [array for arrays in results for array in arrays.values()]
+
+        if not drawn:
+            return ""
+        try:
+            random = outputs(drawn)
+            if all(np.isfinite(one).all() for one in random):
+                return ""
+            # a net may compute infinities of itself, for example in masked places
+            pairs = zip(random, outputs({}), strict=True)
+            finite = (np.isfinite(one) | ~np.isfinite(usual) for one, usual in pairs)
+            return "" if all(map(np.all, finite)) else "its outputs are not finite"
+        except Exception as error:
+            return f"the reference rejects them ({words_of(error)})"
+
+    @property
+    def constants(self) -> list[str]:
+        """A line for each constant array that has no random numbers in any run."""
+        saved, buffers = self._module.state_dict(), dict(self._module.named_buffers())
+        unsaved = [
+            f"{name}: always {float(buffers[name].flatten()[0]):g}"
+            for name in buffers
+            if name not in saved and hides_its_use(buffers[name].detach().numpy())
+        ]
+        return [*self._not_drawn, *unsaved]
+
+    def measured(self) -> Measured:
+        """Return the rounding of the updates, what ties change, and which integers change."""
+        measured = self._rounding(self._recorded)
+        ties = self._ties(self._recorded)
+        return Measured(measured, ties, self._changing(self._recorded))
+
+    def _rounding(self, run: Run) -> Rounding:
+        """Return the error of each array against float64 or, if larger, a multiple of its change by
+        noise.
+        """
+        first_update = dataclasses.replace(run, later=[], dropped=[], drawn=[])
+        noisy = self._noisy_updates(first_update) if self._rounded == "float32" else []
+        measured = self._against_float64
+        # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
+        # do statistics.
+        only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= ONLY_ROUNDING
+        in_half = self._rounded == "float16"
+        chaotic = not in_half and rounding.is_chaotic(measured, run)
+        drifts = not in_half and self._plan.optimizer.is_adaptive and only_rounding
+        if not chaotic:  # else the comparison may end before the last update
+            measured = rounding.without_updates(measured)
+        moved = self._drift(run, first_update, measured, chaotic) if drifts or chaotic else []
+        return rounding.with_noise(measured, noisy + moved, moved if chaotic else ())
+
+    def _noisy_updates(self, first_update: Run) -> list[Rounding]:
+        """Return the changes of the arrays of update 1 by noise.
+
+        A run that fails under noise counts for nothing.
+        """
+        noisy, failed = list[Rounding](), list[str]()
+        for seed in range(_NOISY_RUNS):
+            try:
+                with Noise(seed, self._decisions):
+                    one = self._first_update()
+            except Exception as error:  # noise may take a probability beyond 1
+                failed.append(words_of(error))
+                continue
+            changes = rounding.rounding(one, first_update, first_update)
+            noisy.append(rounding.without_scaled(changes, self._plan.optimizer))
+        if failed:
+            self._notes.append(
+                f"rounding is measured with {len(noisy)} of {_NOISY_RUNS} runs under noise, because "
+                f"the reference failed in the others ({failed[0]})"
+            )
+        return noisy
+
+    def _first_update(self) -> Run:
+        """Make update 1 without what later updates add to."""
+        run = record_updates(
+            self._stepper(self._rounded), self._plan, self._plan.rates, {}, updates=1
+        )
+        return dataclasses.replace(run, average={}, last_outputs={})
+
+    def _drift(
+        self, run: Run, first_update: Run, measured: Rounding, chaotic: bool
+    ) -> list[Rounding]:
+        """Return the drift of weights and statistics by noise, in one run, or in two if the
+        training is chaotic; [] if training fails then.
+        """
+        weights = {name: run.after[-1][name] for name in run.gradients}  # both sides get these
+        trainable, drifts = self._roles["trainable"], list[Rounding]()
+        try:
+            for seed in range(2 if chaotic else 1):
+                watch = UNWATCHED if chaotic else OnlyLast()
+                with Noise(seed):
+                    stepper = self._stepper(self._rounded)
+                    moved = record_updates(
+                        stepper, self._plan, self._plan.rates, weights, watch=watch
+                    )
+                drifts.append(rounding.drift(moved, first_update, measured, trainable, chaotic))
+            return drifts
+        except Exception as error:
+            self._notes.append(
+                "drift is not measured, because training the reference under noise failed "
+                f"({words_of(error)})"
+            )
+            return []
+
+    def _ties(self, run: Run) -> Ties | None:
+        """Return what changes if the ties that noise has met so far are decided otherwise."""
+        decisions, self._decisions = self._decisions, Decisions()  # they may take much memory
+        if not decisions.can_tie or self._rounded != "float32":
+            return None
+        try:
+            for seed, scale in _NOISE_OF_TIES:  # so far, noise was in the first update only
+                with Noise(seed, decisions, scale):
+                    self._run(self._rounded)
+            if not decisions.has_ties:
+                return None
+            decisions.restart()
+            with Deciding(decisions.flipped):
+                flipped = self._run(self._rounded)
+        except Exception as error:
+            self._notes.append(
+                "ties are not measured, because the reference failed under noise, or with other "
+                f"decisions ({words_of(error)})"
+            )
+            return None
+        return Ties(decisions.lines, rounding.rounding(flipped, run, run), flipped)
+
+    def _changing(self, run: Run) -> Changing:
+        """Return which elements of integers and booleans change in float64, under noise, or in half
+        precision.
+
+        A batch runs under noise only if there are such outputs: other arrays have a rounding.
+        """
+        others = [self._exact]
+        if self._rounded == "float16":
+            others.append(self._run("float16"))
+        elif any(map(are_integers, [*run.eval_outputs.values(), *run.train_outputs[0].values()])):
+            others += self._all_batches_again(run)
+        return rounding.changing(run, others)
+
+    def _all_batches_again(self, run: Run) -> list[Run]:
+        """Run all batches in float64 and under noise, with the weights before any update, and the
+        first one with those after the updates. Decisions are those of these runs.
+        """
+        modes = [("float64", in_mode("float64"))]
+        modes += [("float32", Noise(seed)) for seed in range(_NOISY_RUNS)]
+        runs, failed = list[Run](), list[str]()
+        for precision, mode in modes:
+            try:
+                with mode:
+                    runs.append(self._all_batches(run, precision))
+            except Exception as error:
+                failed.append(words_of(error))
+        if failed:
+            self._notes.append(
+                f"which integers rounding changes is measured with {len(runs)} of {len(modes)} further "
+                f"runs, because the reference failed in the others ({failed[0]})"
+            )
+        return runs
+
+    def _all_batches(self, run: Run, precision: str) -> Run:
+        def copy() -> TorchRun:
+            return TorchRun(self._module, self._training, precision)
+
+        first, *later = (copy().on_batch(batch, run.start) for batch in self._plan.batches)
+        last = copy()
+        load(last.module, run.after[-1])
+        first.last_outputs = last.evaluate(self._plan.batches[0][0])
+        return dataclasses.replace(first, later=later)
+
+    def changes(self) -> Rounding:
+        """Return how far the updates are from the recorded ones if they are made again now."""
+        measuring = Measuring(self._recorded)
+        self._run("float32", measuring)
+        return measuring.rounding
+
+    def with_masks(self, masked: torch.nn.Module) -> tuple[Run, Rounding]:
+        """Make the update with dropout masks again, with others, and return it with its rounding.
+
+        The new update takes the place of the recorded one in `changes`.
+        """
+        self._masked = masked
+
+        def run(precision: str) -> Run:
+            with in_mode(precision):
+                stepper = TorchStepper(masked, self._training, precision)
+                return record_updates(stepper, self._plan, self._plan.rates, {}, updates=1)
+
+        made = run("float32")
+        measured = made if self._rounded == "float32" else run(self._rounded)
+        self._recorded = dataclasses.replace(self._recorded, dropped=[made])
+        return made, marked(rounding.rounding(measured, run("float64")), masked=True)

@@ -1,0 +1,21 @@
+"""Round float32 numbers to as many digits as a shorter float has, in the range of float32."""
+
+import numpy as np
+
+DIGITS = {"float16": 11, "bfloat16": 8}  # binary digits of a number
+
+
+def rounded(array: np.ndarray, half: str) -> np.ndarray:
+    """Return the nearest numbers with as many binary digits. None overflows or vanishes."""
+    scale = 2.0 ** DIGITS[half]
+    fraction, exponent = np.frexp(array)
+    digits = np.round(fraction * scale)
+    fraction = digits / scale
+    nearest: np.ndarray = np.ldexp(fraction, exponent)
+    return nearest.astype(array.dtype)
+
+
+def unit(half: str) -> float:
+    """Return the largest relative error of rounding."""
+    digits = DIGITS[half]
+    return 2.0**-digits

@@ -1,0 +1,58 @@
+"""Which inputs show the lengths of samples, and the samples without padding: NumPy alone."""
+
+import numpy as np
+
+from resnet_fn.parity.ways.padding import lengths_of, padded_and_alone
+from resnet_fn.parity.ways.samples import joined
+
+MASK = np.arange(6) < np.array([6, 4])[:, None]
+IDS = np.where(MASK, np.arange(1, 7), 0)
+
+
+def test_a_mask_shows_lengths_whatever_its_sign():
+    for mask in (MASK, ~MASK, MASK.astype(np.int64), np.where(MASK, 0, -1e4).astype(np.float32)):
+        lengths = lengths_of({"ids": IDS, "attention_mask": mask}, {})
+        assert [*lengths.of_samples] == [6, 4]
+
+
+def test_padding_on_the_left_is_not_guessed():
+    assert lengths_of({"ids": IDS[:, ::-1], "mask": MASK[:, ::-1]}, {}) is None
+
+
+def test_numbers_without_a_mask_show_no_lengths():
+    assert lengths_of(np.ones((2, 6), np.float32), {}) is None
+
+
+def test_samples_lose_their_padding_in_all_inputs():
+    inputs = {"ids": IDS, "mask": MASK, "x": np.ones((2, 6, 3), np.float32)}
+    padded, (first, second) = padded_and_alone(inputs, lengths_of(inputs, {}))
+    assert padded is inputs
+    assert first["ids"].shape == (1, 6)
+    assert second["ids"].tolist() == [[1, 2, 3, 4]]
+    assert second["mask"].all()
+    assert second["x"].shape == (1, 4, 3)
+
+
+def test_full_samples_are_cut_and_hidden():
+    inputs = {"ids": IDS + 1, "mask": np.ones((2, 6), bool), "lengths": np.array([6, 6])}
+    padded, alone = padded_and_alone(inputs, lengths_of(inputs, {}))
+    assert padded["lengths"].tolist() == [6, 3]
+    assert padded["mask"].sum(1).tolist() == [6, 3]
+    assert padded["ids"][1, 3:].tolist() == [0, 0, 0]
+    assert alone[1]["ids"].tolist() == padded["ids"][1:, :3].tolist()
+
+
+def test_a_named_axis_ends_where_zeros_begin():
+    lengths = lengths_of(IDS, {"inputs": 1})
+    assert [*lengths.of_samples] == [6, 4]
+
+
+def test_parts_lie_where_their_samples_are():
+    whole = np.arange(12.0).reshape(2, 3, 2)
+    here, there = joined(whole, [whole[:1], whole[1:, :2] + 1])
+    np.testing.assert_array_equal(here[1, 2], 0)  # only padding
+    np.testing.assert_array_equal(there[1, :2], whole[1, :2] + 1)
+    here, there = joined(whole.swapaxes(0, 1), [whole[:1].swapaxes(0, 1), whole[1:].swapaxes(0, 1)])
+    np.testing.assert_array_equal(here, there)  # samples along the second axis
+    assert joined(np.float32(3.0), [np.float32(3.0)] * 2) is None
+    assert joined(whole, [whole, whole]) is None  # a table, not one row for each sample
