@@ -222,7 +222,7 @@ def with_all_instructions(python):
 
 
 @pytest.mark.parametrize("net", [*NETS, *(pytest.param(x, marks=pytest.mark.slow) for x in WHOLE)])
-def test_no_operation_of_a_step_takes_the_reference_kernel(net, tmp_path, with_all_instructions):
+def test_no_operation_takes_the_reference_kernel(net, tmp_path, with_all_instructions):
     """By oneDNN's log, forward and backward."""
     script = tmp_path / "steps.py"
     script.write_text(STEPS)
