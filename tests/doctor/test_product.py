@@ -2,7 +2,7 @@ from resnet_fn.doctor import machine, product
 from resnet_fn.runtime import instructions
 
 
-def test_a_product_is_measured_with_and_without_the_limit():
+def test_a_product_is_measured_with_both_limits():
     equal = product.speedup(instructions.VARIABLE, "ALL")
     assert 0.5 < equal < 2  # the same instructions on both sides
     slow = product.speedup(instructions.VARIABLE, "SSE41")
@@ -14,7 +14,7 @@ def test_without_mindspore_nothing_is_measured(monkeypatch):
     assert product.speedup(instructions.VARIABLE, "AVX2") == 0.0
 
 
-def test_a_processor_of_full_width_that_is_not_in_the_table_gets_the_row_to_add():
+def test_an_unknown_wide_processor_gets_its_row():
     cpu = {"family": 6, "model": 999, "avx512_speedup": 1.9, "instructions": "AVX2 for all nets"}
     kind, chosen, *more = machine.lines_of_cpu(cpu)
     assert kind == (

@@ -173,7 +173,7 @@ def test_all_operations_are_mindspores_and_end(gate, gates):
 
 
 @pytest.mark.usefixtures("all_instructions")
-def test_all_ways_end_for_an_export_and_come_back():
+def test_all_ways_end_for_an_export():
     assert check_standard_operations("", 0) == {
         "winograd",
         "strided winograd",

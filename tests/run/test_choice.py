@@ -25,7 +25,7 @@ def conditions(run):
 
 
 @pytest.mark.usefixtures("device")
-def test_another_choice_is_a_note_and_another_reason_is_none():
+def test_only_another_choice_is_a_note():
     now = parallel_layout(RunOptions(), Workers())
     (note,) = layout_notes({**now, "convolutions": "products", REASON: "of a test"}, now)
     assert note.startswith("resuming with convolutions standard instead of products: some bits")

@@ -49,7 +49,7 @@ def test_an_older_mindspore_needs_no_limit(monkeypatch):
 
 
 @pytest.mark.parametrize("cpu", [ZEN_5, XEON])
-def test_only_a_process_of_a_command_lifts_the_limit(cpu, monkeypatch):
+def test_only_a_command_lifts_the_limit(cpu, monkeypatch):
     monkeypatch.setattr(instructions, "this_cpu", lambda: cpu)
     for name in (instructions.VARIABLE, instructions.IS_DEFAULT):
         monkeypatch.delenv(name, raising=False)
