@@ -144,7 +144,7 @@ def test_undecided_is_never_the_same():
         ["eval forward", "loss"],
     )
     assert read["inputs"] == "inputs: compared by <b>"
-    assert "Inputs: compared by &lt;b&gt;." in ladder_page(doubtful, "x", read["inputs"])
+    assert "<p>inputs: compared by &lt;b&gt;</p>" in ladder_page(doubtful, "x", read["inputs"])
     assert read["stages"][-1]["note"] == "the net drops 0.2 of x in training"
 
 

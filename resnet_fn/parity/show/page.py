@@ -136,7 +136,7 @@ def ladder_page(ladder: Verdict, title: str, inputs: str = "") -> str:
             if items
             else []
         )
-    body += [f"<p>{text(inputs.capitalize())}.</p>"] if inputs else []
+    body += [f"<p>{text(inputs)}</p>"] if inputs else []
     body.append(f"<footer>{text(NOT_COMPARED.capitalize())}.</footer>")
     return document(title, body, _STYLE)
 
