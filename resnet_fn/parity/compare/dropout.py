@@ -8,14 +8,19 @@ from collections.abc import Mapping, Sequence
 from resnet_fn.config.hints import few
 from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, within
 from resnet_fn.parity.compare.draws import are_apart, never_varies, would_be_apart
-from resnet_fn.parity.compare.outcomes import outcomes_are_apart, outcomes_decide
+from resnet_fn.parity.compare.outcomes import (
+    Comparable,
+    comparable,
+    outcomes_are_apart,
+    outcomes_decide,
+)
 from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage
 from resnet_fn.parity.trace.data import Drop, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.masks import pair_drops, takes_mask
-from resnet_fn.parity.trace.stages import DROPOUT, StageId
+from resnet_fn.parity.trace.stages import DROPOUT, TRAIN_FORWARD, StageId
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +47,7 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
     by_share: list[str] = []
     unseen: list[str] = []
     masks: list[str] = []
+    paths: list[str] = []
     none = Drop("", 0.0, True)
     for own, other in pair_drops(port.dropping, reference.dropping, names):
         x = own or none
@@ -49,6 +55,7 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
         a = x.share
         b = y.share
         title = x.title or y.title
+        outcomes = _outcomes(x, y, port, reference) if _have_same_layer(x, y, names) else []
         if 0 in (a, b):  # the side with 0 may drop as much in a function
             larger = a or b
             share = round(larger, 6)
@@ -62,9 +69,11 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
             shares.append(f"{title}: {_difference_of_shares(a, b)}")
         elif words := own and other and _fault(own, other, names):
             masks.append(f"{title}: {words}")
+        elif outcomes_are_apart(outcomes):
+            paths.append(f"{title}: {_difference_of_outcomes(x)}")
         elif not x.scale or not y.scale:
             by_share.append(title)
-            if own and other and not _is_seen(own, other, names):
+            if own and other and not _is_seen(own, other, names, outcomes):
                 unseen.append(title)
         elif words := _difference_of_masks(x, y):
             masks.append(f"{title}: {words}")
@@ -74,6 +83,8 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
     undecided = ""
     if not masks and _may_be_functions(port, reference, differences):
         undecided = f"{'; '.join(shares)}; where p=0, a function call may apply this dropout"
+    else:
+        masks += paths
     failed = "; ".join(masks)
     hints = [*shares, *masks]
     stage = Stage(DROPOUT, differences, note, hints, failed, undecided)
@@ -109,30 +120,69 @@ def _fault(port: Drop, reference: Drop, names: Mapping[str, str]) -> str:
     if {port.in_evaluation, reference.in_evaluation} == {True, False}:
         side = "the port" if port.in_evaluation else "the reference"
         return f"drops in evaluation mode, too, in {side} alone"
-    if (port.of or reference.of) and names.get(port.of) != reference.of:
+    if not _have_same_layer(port, reference, names):
         return ""
     for what, a, b in zip(_RESPONSES, port.response, reference.response, strict=False):
         if are_apart(a, b):
             side = f"{a[0]:.3g} in the port, {b[0]:.3g} in the reference"
             return f"{what} of {port.of or 'the net'} is {side}, with this dropout alone"
-    shares_mask = takes_mask(port) and takes_mask(reference)  # stages with dropout show more
-    if not shares_mask and outcomes_are_apart(port.outcomes, reference.outcomes):
-        return (
-            f"where it drops or keeps whole paths, {port.of or 'the net'} returns other numbers "
-            "than in the reference, with this dropout alone: compare what both multiply by"
-        )
     return ""
 
 
-def _is_seen(port: Drop, reference: Drop, names: Mapping[str, str]) -> bool:
+def _have_same_layer(port: Drop, reference: Drop, names: Mapping[str, str]) -> bool:
+    """Return whether both dropouts were measured in the same layer, or in the net."""
+    return not (port.of or reference.of) or names.get(port.of) == reference.of
+
+
+def _outcomes(own: Drop, other: Drop, port: Trace, reference: Trace) -> list[Comparable]:
+    """Return the results of both dropouts, as far as right ones must be the same.
+
+    What one side drops by one rate, the other may drop by two, each of which was measured alone.
+    """
+    if takes_mask(own) and takes_mask(other):  # stages with dropout show more
+        return []
+    if "fp16" in (port.plan.precision, reference.plan.precision):
+        return []
+    if _count_alike(own, port) != _count_alike(other, reference):
+        return []
+    rounding = max(_rounding(own.of, port), _rounding(other.of, reference))
+    return comparable(own.outcomes, other.outcomes, rounding)
+
+
+def _count_alike(drop: Drop, side: Trace) -> int:
+    """Return how many dropouts have this one's rate in the layer in which it was measured."""
+    inside = (f"{drop.of} ", f"{drop.of}.") if drop.of else ""
+    alike = [one for one in side.drops or () if one.share == drop.share]
+    return sum(f"{one.title} ".startswith(inside) for one in alike)
+
+
+def _rounding(name: str, side: Trace) -> float:
+    """Return the rounding of a layer's output in training mode, or of the net's outputs."""
+    if name:
+        return max((one.output_rounding for one in side.dropping[1] if one.name == name), default=0)
+    errors = [*side.rounding.get(TRAIN_FORWARD, {}).values()]
+    errors += side.kernels.get(TRAIN_FORWARD, {}).values()
+    return max(errors, default=0)
+
+
+def _difference_of_outcomes(port: Drop) -> str:
+    return (
+        f"where it drops or keeps whole paths, {port.of or 'the net'} returns other numbers "
+        "than in the reference, with this dropout alone: compare what both multiply by"
+    )
+
+
+def _is_seen(
+    port: Drop, reference: Drop, names: Mapping[str, str], outcomes: Sequence[Comparable]
+) -> bool:
     """Return whether runs would show another factor of what is kept, or were not made here, because
     another layer of the same class was measured.
     """
     if port.varies is None and reference.varies is None:
         return True
-    if names.get(port.of) != reference.of and (port.of or reference.of):
+    if not _have_same_layer(port, reference, names):
         return False
-    if outcomes_decide(port.outcomes, reference.outcomes):
+    if outcomes_decide(outcomes):
         return True
     changes = [one.response[1] for one in (port, reference) if one.response]
     return len(changes) == 2 and would_be_apart(*changes)

@@ -2,67 +2,112 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from resnet_fn.parity.compare.draws import OUTCOMES, RARE_OUTCOMES
 from resnet_fn.parity.trace.data import Outcomes
-
-_Result = tuple[float, float, int]  # of `Outcomes.seen`
+from resnet_fn.parity.trace.limits import ROUNDING_FACTOR
 
 _Counts = list[tuple[int, int]]  # how often each result comes in the port and in the reference
 
 
-def outcomes_are_apart(port: Sequence[Outcomes], reference: Sequence[Outcomes]) -> bool:
+class Comparable(NamedTuple):
+    """The results of the same part of the output on both sides."""
+
+    port: Outcomes
+    reference: Outcomes
+    apart: float  # how far one result may be apart
+
+
+class _Result(NamedTuple):
+    """The first two numbers of `Outcomes.seen`, and how many runs of each side gave them."""
+
+    part: float
+    change: float
+    of_port: int
+    of_reference: int
+
+
+def comparable(
+    port: Sequence[Outcomes], reference: Sequence[Outcomes], rounding: float
+) -> list[Comparable]:
+    """Return the parts of the output that are the same on both sides, and not mostly rounding.
+
+    `rounding` is that of the whole output. The first of a side's outcomes are those of the whole
+    output, the second those of its first sample.
+    """
+    pairs = []
+    for sample, (own, other) in enumerate(zip(port, reference, strict=False)):
+        of_part = rounding / math.sqrt(own.size)
+        if of_part > OUTCOMES or not math.isclose(own.size, other.size, rel_tol=OUTCOMES):
+            continue
+        if sample and not _begin_with_samples(own.shape, other.shape):
+            continue
+        pairs.append(Comparable(own, other, OUTCOMES + ROUNDING_FACTOR * of_part))
+    return pairs
+
+
+def outcomes_are_apart(pairs: Sequence[Comparable]) -> bool:
     """Return whether results come on one side alone more often than by chance.
 
     A result that comes s times is on one side alone with the probability p = qˢ + (1 − q)ˢ, where q
     is the port's part of the runs. The product of (1 + 1/p)/2 where it is, and 1/2 where it is not,
-    has a mean of 1, so chance makes it as large as `RARE_OUTCOMES` demands only so rarely.
+    has a mean of 1, so chance makes it as large as `RARE_OUTCOMES` demands only so rarely: which
+    results are the same does not depend on which side gave them.
     docs/parity.md#what-is-random
     """
-    for own, other in zip(port, reference, strict=False):
-        comparable = math.isclose(own.size, other.size, rel_tol=OUTCOMES)
-        if comparable and _is_too_rare(_counts(own, other)):
-            return True
-    return False
+    return any(_is_too_rare(_counts(pair)) for pair in pairs)
 
 
-def outcomes_decide(port: Sequence[Outcomes], reference: Sequence[Outcomes]) -> bool:
+def outcomes_decide(pairs: Sequence[Comparable]) -> bool:
     """Return whether results would be apart if none of them came on both sides."""
-    for own, other in zip(port, reference, strict=False):
-        counts = [(count, 0) for *_, count in own.seen]
-        counts += [(0, count) for *_, count in other.seen]
+    for pair in pairs:
+        counts = [(count, 0) for *_, count in pair.port.seen]
+        counts += [(0, count) for *_, count in pair.reference.seen]
         if _is_too_rare(counts):
             return True
     return False
 
 
-def _counts(port: Outcomes, reference: Outcomes) -> _Counts:
-    """Return how often each result comes on both sides."""
-    left = list(reference.seen)
-    counts = []
-    for result in port.seen:
-        same = _nearest(result, left)
-        if same is None:
-            counts.append((result[2], 0))
-            continue
-        left.remove(same)
-        counts.append((result[2], same[2]))
-    counts += [(0, count) for *_, count in left]
-    return counts
+def _begin_with_samples(port: tuple[int, ...], reference: tuple[int, ...]) -> bool:
+    """Return whether the first axis is the same one on both sides for sure.
+
+    Of three axes, the first is that of the samples or of the steps.
+    """
+    if {len(port), len(reference)} <= {1, 2, 4}:
+        return True
+    return port == reference and port[:1] != port[1:2]
 
 
-def _nearest(result: _Result, others: Sequence[_Result]) -> _Result | None:
-    """Return the same result among the other side's, or None."""
-    distance = math.inf
-    nearest = None
-    for other in others:
-        part = abs(result[0] - other[0])
-        change = abs(result[1] - other[1])
-        apart = max(part, change)
-        if apart <= OUTCOMES and apart < distance:
-            distance = apart
-            nearest = other
-    return nearest
+def _counts(pair: Comparable) -> _Counts:
+    """Return how often each result comes on both sides.
+
+    The results of both sides are one if they are near, or if a chain of near ones joins them.
+    """
+    found = [_Result(part, change, count, 0) for part, change, count in pair.port.seen]
+    found += [_Result(part, change, 0, count) for part, change, count in pair.reference.seen]
+    groups: list[list[_Result]] = []
+    for result in found:
+        joined = [result]
+        others = []
+        for group in groups:
+            if any(_are_near(result, one, pair.apart) for one in group):
+                joined += group
+            else:
+                others.append(group)
+        groups = [*others, joined]
+    return [
+        (sum(one.of_port for one in group), sum(one.of_reference for one in group))
+        for group in groups
+    ]
+
+
+def _are_near(one: _Result, other: _Result, apart: float) -> bool:
+    """Return whether two results are not further apart than a part of the largest number."""
+    largest = max(1.0, abs(one.part), one.change, abs(other.part), other.change)
+    part = abs(one.part - other.part)
+    change = abs(one.change - other.change)
+    return max(part, change) <= apart * largest
 
 
 def _is_too_rare(counts: _Counts) -> bool:

@@ -1,7 +1,9 @@
 """Run a layer with random dropout several times, compiled as it is trained."""
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -41,29 +43,46 @@ def repeated(
     repeated by chance. `make_run(compiled)` returns a function that runs the layer.
     """
     try:
-        return _repeated(make_run(compiled), share, is_enough, most)
-    except Exception as error:
-        fault = words_of(error)
+        return _repeated(partial(make_run, compiled), share, is_enough, most)
+    except _DoesNotRun as error:
+        fault = str(error)
     try:
-        runs = _repeated(make_run(False), share, is_enough, most)
+        runs = _repeated(partial(make_run, False), share, is_enough, most)
         return runs._replace(error=fault if compiled else "")
-    except Exception:  # for example, no kernel on this device
+    except _DoesNotRun:  # for example, no kernel on this device
         return Runs([])
 
 
+class _DoesNotRun(Exception):
+    """A layer does not compile, or does not run."""
+
+
+@contextlib.contextmanager
+def _running() -> Iterator[None]:
+    """Tell what a layer raises from what its caller raises."""
+    try:
+        yield
+    except Exception as error:
+        raise _DoesNotRun(words_of(error)) from error
+
+
 def _repeated(
-    run: Callable[[], np.ndarray],
+    make_run: Callable[[], Callable[[], np.ndarray]],
     share: float,
     is_enough: Callable[[Sequence[np.ndarray]], bool],
     most: int,
 ) -> Runs:
-    outputs = [run()]
+    with _running():
+        run = make_run()
+        outputs = [run()]
     others, further = 0, 0
     # a mask of one number, such as that of LayerDrop, may drop nothing in many runs
     rare = min(share, 1 - share)
     enough = math.log(REPEATS) / math.log1p(-rare) if 0 < rare < 1 else 0
     while further + 1 < most or (not others and further < min(enough, _MOST)):
-        first, last = outputs[0], run()
+        with _running():
+            last = run()
+        first = outputs[0]
         further += 1
         is_other = relative_error(last, first) > _SAME
         others += is_other

@@ -67,6 +67,16 @@ def _factors(output: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray | N
     return factors if norm(left) <= FITS * largest else None
 
 
+def part_and_change(output: np.ndarray, y: np.ndarray, square: float) -> tuple[float, float]:
+    """Return the part of `y`, the output without dropout, in an output, and the square of the change,
+    both as parts of `square`, computed in float64.
+    """
+    wide = np.asarray(output, np.float64)
+    product = float(np.vdot(wide, y))
+    change = norm(wide - y) ** 2
+    return product / square, change / square
+
+
 def response_of(outputs: Sequence[np.ndarray], y: np.ndarray) -> tuple[tuple[float, float], ...]:
     """Return two numbers that differ between distributions of outputs, and their standard errors.
 
@@ -76,12 +86,8 @@ def response_of(outputs: Sequence[np.ndarray], y: np.ndarray) -> tuple[tuple[flo
     whole = norm(y) ** 2
     if not whole or any(output.shape != y.shape for output in outputs):
         return ()
-    parts, changes = [], []
-    for output in outputs:
-        product = float(np.vdot(output, y))
-        change = norm(output - y) ** 2
-        parts.append(product / whole)
-        changes.append(change / whole)
+    numbers = [part_and_change(output, y, whole) for output in outputs]
+    parts, changes = zip(*numbers, strict=True)
     return _with_error(parts), _with_error(changes)
 
 

@@ -27,6 +27,7 @@ class Outcomes:
     # (the result without dropout in this one, the square of the change, how many runs gave it); the
     # first two as parts of the square without dropout
     seen: tuple[tuple[float, float, int], ...]
+    shape: tuple[int, ...] = ()  # of the whole output
 
 
 @dataclasses.dataclass(frozen=True)
