@@ -12,6 +12,7 @@ from mindspore import Tensor, nn, ops
 
 from resnet_fn.parity.ladder import compare_recordings
 from resnet_fn.parity.pair.matching import match, outline_of
+from resnet_fn.parity.record import dropouts
 from resnet_fn.parity.record.dropouts import drops_of
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.show.titles import doubt_of, title_of_stage
@@ -190,6 +191,25 @@ def test_a_branch_that_is_dropped_is_recognised(shape, factor):
     drop = _drop_of(lambda x: IMAGE + added * factor * (rng.random(shape) >= 0.3), layer)
     assert (drop.is_branch, drop.shape, drop.share) == (True, shape, 0.3)
     assert drop.scale == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(
+    ("paths", "most", "further"),
+    [(1, dropouts._MOST_BYTES, 31), (2, dropouts._MOST_BYTES, 63), (2, 100, 31)],
+)
+def test_several_dropped_paths_take_further_runs(monkeypatch, paths, most, further):
+    """One path is recognised as a branch; further runs stop where outputs take much memory."""
+    monkeypatch.setattr(dropouts, "_MOST_BYTES", most)
+    rng = np.random.default_rng(1)
+    added = rng.normal(size=(paths, *IMAGE.shape))
+    layer = dataclasses.replace(LAYER, output=IMAGE + added.sum(0))
+
+    def run(ones):
+        kept = rng.random((paths, 1, 1, 1, 1)) >= 0.3
+        return IMAGE + (added * kept).sum(0)
+
+    drop = _drop_of(run, layer)
+    assert (drop.further, drop.is_branch) == (further, paths == 1)
 
 
 def test_what_runs_uncompiled_only_is_named():

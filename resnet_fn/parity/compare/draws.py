@@ -37,8 +37,8 @@ LEAST_RESPONSE = 0.03
 """
 
 OUTCOMES = 1e-3
-"""How far the same result of dropped paths may be apart on both sides, as a part of the output's
-square. docs/parity.md#what-is-random"""
+"""How far the same result of dropped paths may be apart, as a part of the output's square, or of the
+result if that is larger; rounding is added. docs/parity.md#what-is-random"""
 
 RARE_OUTCOMES = 2e-9
 """What chance does so rarely differs: a result of dropped paths that one side alone gives. It is the

@@ -22,8 +22,11 @@ _DROPPING = ("dropout", "drop path", "attention", "lstm", "gru", "rnn")
 _ONES = (2048, 3, 2, 2, 2)
 
 
-# A layer runs so often if some of its results repeat, because whole paths are dropped.
+# A layer runs so often if some of its results repeat, because whole paths are dropped …
 _RUNS_OF_PATHS = 64
+
+# … until its outputs take more bytes.
+_MOST_BYTES = 2**28
 
 # `Side.dropping_layer`
 MakeLayer = Callable[[str, np.ndarray | None, Only | None, bool], Callable[[], np.ndarray]]
@@ -70,6 +73,11 @@ def _with_results(drop: Drop, runs: Runs, y: np.ndarray, name: str) -> Drop:
     response = response_of(runs.outputs, y)
     outcomes = outcomes_of(runs.outputs, y)
     return dataclasses.replace(drop, response=response, outcomes=outcomes, of=name)
+
+
+def _has_paths(outputs: Sequence[np.ndarray], x: np.ndarray | None, y: np.ndarray) -> bool:
+    """Return whether whole paths are dropped, and not only what a layer adds to its input `x`."""
+    return repeat(outputs, y) and not measured_branch(outputs, x, y)
 
 
 def _outer(name: str) -> list[str]:
@@ -138,20 +146,28 @@ class _Measurement:
         return runs.varies != 0  # None: it does not run alone
 
     def _runs_with(
-        self, name: str, only: Only, compiled: bool, share: float, y: np.ndarray | None = None
+        self,
+        name: str,
+        only: Only,
+        compiled: bool,
+        share: float,
+        has_paths: Callable[[Sequence[np.ndarray]], bool] | None = None,
     ) -> Runs:
         """Run a layer on its inputs in the net, with no other dropouts than these.
 
-        It runs more often if `y`, its output without dropout, is given and results repeat.
+        It runs more often if its outputs show that whole paths are dropped (`has_paths`).
         """
+        make_run = partial(self._make_layer, name, None, only)
+        if has_paths is None:
+            return repeated(make_run, compiled, share)
 
         def is_enough(outputs: Sequence[np.ndarray]) -> bool:
             count = len(outputs)
-            if y is None:
-                return count >= RUNS_BEFORE
-            return count == RUNS_BEFORE and not repeat(outputs, y)
+            if count < RUNS_BEFORE:
+                return False
+            size = count * outputs[0].nbytes
+            return size > _MOST_BYTES or (count == RUNS_BEFORE and not has_paths(outputs))
 
-        make_run = partial(self._make_layer, name, None, only)
         return repeated(make_run, compiled, share, is_enough, _RUNS_OF_PATHS)
 
     def _gates(self, outer: Sequence[str], share: float) -> set[tuple[str, str]]:
@@ -198,14 +214,16 @@ class _Measurement:
 
     def _on_its_inputs(self, drop: Drop, name: str, only: Only, layer: Layer | None) -> Drop:
         """Measure a dropout by running its layer as in the net, with no other dropout."""
+        x = layer.input if layer else None
         y = layer.output if layer else self._output
-        runs = self._runs_with(name, only, True, drop.share, y)
+        has_paths = None if y is None else partial(_has_paths, x=x, y=y)
+        runs = self._runs_with(name, only, True, drop.share, has_paths)
         if not runs.outputs:
             return dataclasses.replace(drop, error=runs.error)
         drop = _with_runs(drop, runs)
         if y is None:
             return drop
-        branch = layer and measured_branch(runs.outputs, layer.input, y)
+        branch = measured_branch(runs.outputs, x, y)
         if branch:
             share = nearest_share([drop.share], branch.dropped, branch.draws)
             return dataclasses.replace(
@@ -230,10 +248,10 @@ class _Measurement:
             return drop
         self._measured.add(kind)
         y = layer.output
-        runs = self._runs_with(layer.name, {(name, "")}, False, drop.share, y)
+        runs = self._runs_with(layer.name, {(name, "")}, False, drop.share)
         gates = self._gates(outer, drop.share)
         if gates:
-            as_built = self._runs_with(layer.name, {(name, ""), *gates}, False, drop.share, y)
+            as_built = self._runs_with(layer.name, {(name, ""), *gates}, False, drop.share)
             if not runs.varies:
                 runs = as_built
             elif as_built.varies == 0:  # a condition on the outer rate is turned around

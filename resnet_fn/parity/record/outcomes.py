@@ -27,19 +27,27 @@ def outcomes_of(outputs: Sequence[np.ndarray], y: np.ndarray) -> tuple[Outcomes,
     whole = norm(y) ** 2
     if not whole or y.ndim < 1:
         return ()
-    if any(output.shape != y.shape or output.dtype.kind != "f" for output in outputs):
+    if any(output.shape != y.shape for output in outputs):
+        return ()
+    if any(output.dtype.kind != "f" for output in outputs):
         return ()
     firsts = [output[:1] for output in outputs]
     found = []
-    for part, without in ((outputs, y), (firsts, y[:1])):
+    parts = (
+        (outputs, y),
+        (firsts, y[:1]),
+    )
+    for several, without in parts:
         size = norm(without) ** 2
         if not size:
             continue
-        numbers = [part_and_change(output, without, size) for output in part]
-        if not np.isfinite(numbers).all():
-            return ()
-        counts = Counter(_rounded(*one) for one in numbers)
-        seen = [(*result, count) for result, count in counts.items()]
+        results: Counter[tuple[float, float]] = Counter()
+        for output in several:
+            part, change = part_and_change(output, without, size)
+            if not math.isfinite(part + change):
+                return ()
+            results[_rounded(part, change)] += 1
+        seen = [(*result, count) for result, count in results.items()]
         found.append(Outcomes(size / whole, tuple(seen), y.shape))
     return tuple(found)
 

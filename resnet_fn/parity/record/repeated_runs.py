@@ -44,16 +44,16 @@ def repeated(
     """
     try:
         return _repeated(partial(make_run, compiled), share, is_enough, most)
-    except _DoesNotRun as error:
+    except _RunError as error:
         fault = str(error)
     try:
         runs = _repeated(partial(make_run, False), share, is_enough, most)
         return runs._replace(error=fault if compiled else "")
-    except _DoesNotRun:  # for example, no kernel on this device
+    except _RunError:  # for example, no kernel on this device
         return Runs([])
 
 
-class _DoesNotRun(Exception):
+class _RunError(Exception):
     """A layer does not compile, or does not run."""
 
 
@@ -63,7 +63,7 @@ def _running() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise _DoesNotRun(words_of(error)) from error
+        raise _RunError(words_of(error)) from error
 
 
 def _repeated(

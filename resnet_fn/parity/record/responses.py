@@ -86,8 +86,11 @@ def response_of(outputs: Sequence[np.ndarray], y: np.ndarray) -> tuple[tuple[flo
     whole = norm(y) ** 2
     if not whole or any(output.shape != y.shape for output in outputs):
         return ()
-    numbers = [part_and_change(output, y, whole) for output in outputs]
-    parts, changes = zip(*numbers, strict=True)
+    parts, changes = [], []
+    for output in outputs:
+        part, change = part_and_change(output, y, whole)
+        parts.append(part)
+        changes.append(change)
     return _with_error(parts), _with_error(changes)
 
 
