@@ -84,10 +84,10 @@ def _counts(pair: Comparable) -> _Counts:
 
     The results of both sides are one if they are near, or if a chain of near ones joins them.
     """
-    found = [_Result(part, change, count, 0) for part, change, count in pair.port.seen]
-    found += [_Result(part, change, 0, count) for part, change, count in pair.reference.seen]
+    results = [_Result(part, change, count, 0) for part, change, count in pair.port.seen]
+    results += [_Result(part, change, 0, count) for part, change, count in pair.reference.seen]
     groups: list[list[_Result]] = []
-    for result in found:
+    for result in results:
         joined = [result]
         others = []
         for group in groups:

@@ -32,7 +32,7 @@ def outcomes_of(outputs: Sequence[np.ndarray], y: np.ndarray) -> tuple[Outcomes,
     if any(output.dtype.kind != "f" for output in outputs):
         return ()
     firsts = [output[:1] for output in outputs]
-    found = []
+    outcomes = []
     parts = (
         (outputs, y),
         (firsts, y[:1]),
@@ -48,8 +48,8 @@ def outcomes_of(outputs: Sequence[np.ndarray], y: np.ndarray) -> tuple[Outcomes,
                 return ()
             results[_rounded(part, change)] += 1
         seen = [(*result, count) for result, count in results.items()]
-        found.append(Outcomes(size / whole, tuple(seen), y.shape))
-    return tuple(found)
+        outcomes.append(Outcomes(size / whole, tuple(seen), y.shape))
+    return tuple(outcomes)
 
 
 def repeat(outputs: Sequence[np.ndarray], y: np.ndarray) -> bool:

@@ -59,7 +59,7 @@ class _RunError(Exception):
 
 @contextlib.contextmanager
 def _running() -> Iterator[None]:
-    """Tell what a layer raises from what its caller raises."""
+    """Mark each error in this block as one of the layer that runs."""
     try:
         yield
     except Exception as error:
