@@ -2,6 +2,7 @@
 
 import dataclasses
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from mindspore import nn
 from resnet_fn.parity.pair.like import like_of
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
+from resnet_fn.parity.record.passes import only_output
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.record.updates import Watch, record_updates
@@ -114,7 +116,8 @@ def test_a_case_of_loss_alone_on_which_the_reference_fails_is_named():
         assert len(outputs) > 1, "no pair"
         return (outputs[:1] - outputs[1:]).square().mean()
 
-    trace = record_reference(reference(), plan_of(RECIPE, BATCHES), of_pairs, probes=False)
+    plan = plan_of(RECIPE, BATCHES, custom_loss=True)
+    trace = record_reference(reference(), plan, of_pairs, probes=False)
     assert {case.samples for case in trace.losses_alone} == {4, 8}
     (line,) = [line for line in trace.limits if line.startswith("loss alone")]
     cases = ", ".join(f"1 samples, outputs × {times}" for times in (1, 10, 100))
@@ -221,3 +224,12 @@ def test_what_a_watch_drops_is_not_kept():
     plan = plan_of(RECIPE, BATCHES)
     record_updates(Fake(), plan, plan.rates, {}, watch=Drops())
     assert alive == [[False], [False, False, False, True]]
+
+
+def test_the_only_output_is_none_of_none_or_several():
+    def side(count: int) -> Any:
+        arrays = {f"logits {index}": np.ones(3) for index in range(count)}
+        forward = SimpleNamespace(first=(np.ones(3), None))
+        return SimpleNamespace(plan=forward, forward=lambda *_: None, arrays=lambda _: arrays)
+
+    assert [only_output(side(count)) is None for count in range(3)] == [True, False, True]
