@@ -74,6 +74,7 @@ class TorchStepper:
         """Make an update with the batch of this index, and return what it computed."""
         run = self._run
         module = run.module
+        # after the evaluation, which may move state, too; copies are no decisions that a mode notes
         if index == 0 and self._finds_moved:
             self._first = moving_state(module)
         self._set_rate(rate)
