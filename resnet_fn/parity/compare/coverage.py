@@ -101,6 +101,7 @@ def _lines(sides: Sides, stages: Sequence[Stage], probed: Probed) -> list[str]:
     shown = _shown(probed)
     parts: dict[str, Callable[[], Iterable[str]]] = {
         "small changes": lambda: _too_small(stages),
+        "parts of stages": lambda: [line for stage in stages for line in stage.not_exercised],
         "constants": lambda: constants.lines(port, reference, names, stages),
         "layers": lambda: _of_layers(reference, names, shown),
         "gradients": lambda: _without_gradient(sides),

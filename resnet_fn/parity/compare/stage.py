@@ -44,6 +44,7 @@ class Stage:
     too_small: Sequence[str] = ()
     # whether the port's arrays are overwritten before anything is computed with them
     overwritten: bool = False
+    not_exercised: Sequence[str] = ()  # a line for each thing that the stage's numbers do not show
     absent: Absent = Absent.NOT_READ  # why there are no differences, if there are none
     # undecided arrays that make no stage undecided, as long as another array is decided
     left_out: Sequence[Difference] = ()

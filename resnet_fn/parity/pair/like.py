@@ -31,6 +31,7 @@ def like_of(reference: Trace, names: NameMap, optimizer: bool) -> Like:
         train_outputs=run.train_outputs[0],
         # a small trace has no inputs of layers, from which masks get their shapes
         dropping=((), ()) if isinstance(reference, SmallTrace) else reference.dropping,
+        losses=frozenset(reference.losses_alone),
         layers=names.layers,
     )
 

@@ -279,7 +279,9 @@ class TorchSide:
         """Return the outputs: there is one worker."""
         return outputs
 
-    def exact_kernels(self) -> contextlib.AbstractContextManager[Callable[[], int]]:
+    def exact_kernels(
+        self, limits: bool = False
+    ) -> contextlib.AbstractContextManager[Callable[[], int]]:
         """Return a context without effect: PyTorch's kernels are accurate."""
         return contextlib.nullcontext(lambda: 0)
 

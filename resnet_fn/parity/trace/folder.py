@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.trace.data import Drop, Probe, Probes, Run, Ties, Trace
+from resnet_fn.parity.trace.data import Drop, Outcomes, Probe, Probes, Run, Ties, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
 from resnet_fn.parity.trace.ranks import merge
@@ -42,6 +42,7 @@ _CLASSES: dict[str, Callable[..., Any]] = {
         Run,
         Layer,
         Drop,
+        Outcomes,
         Probe,
         Ties,
         StageId,
