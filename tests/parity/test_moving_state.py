@@ -381,3 +381,21 @@ def test_what_one_trial_moves_reaches_no_other(kept):
             return x + float(self.kept)
 
     assert after_training(Latch()) == {"first": "evaluation", "second": ""}
+
+
+def test_a_buffer_that_a_tensor_of_the_user_s_class_reads_is_named():
+    class Scaled(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            if function is torch.sin:
+                x, net = args[0].as_subclass(torch.Tensor), args[0].net
+                return x * net.mean0
+            return super().__torch_function__(function, types, args, kwargs)
+
+    class Net(Averages):
+        def forward(self, x):
+            scaled = x.as_subclass(Scaled)
+            scaled.net = self
+            return torch.sin(scaled)
+
+    assert after_training(Net(1)) == {"mean0": "evaluation"}
