@@ -22,6 +22,7 @@ from resnet_fn.parity.trace.data import Trace, Wanted
 from resnet_fn.parity.trace.derived import MEASURED, flat
 from resnet_fn.parity.trace.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.trace.layout import layout
+from resnet_fn.parity.trace.packed import packed_outputs
 from resnet_fn.parity.trace.returned import named_outputs
 from resnet_fn.parity.trace.source import Source
 from resnet_fn.parity.trace.stages import StageId
@@ -140,6 +141,7 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
     roundings = reference.rounding.get(stage, {})
     if reference.plan.accumulate == 1:
         mine, others = (dict(MEASURED[stage](run)) for run in (port, reference.run))
+        mine = packed_outputs(mine, others)
         paired = tree.paired_outputs(mine, others) or {}
         for name, own in paired.items():
             rounding = roundings.get(name, 0.0)
