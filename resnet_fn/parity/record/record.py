@@ -85,8 +85,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         if with_probes and not of_port:  # last: their outputs may fill the memory
             probed = _probes(side, layers["eval"])
         limits = side.limits()
-        if losses.failed and not of_port:  # of a port, the comparison names them
-            limits.append(f"loss alone: the reference's fails on {losses.failed}")
+        if losses.limit and not of_port:  # of a port, the comparison names what fails
+            limits.append(f"loss alone: {losses.limit}")
         trace = Trace(
             framework=side.framework,
             plan=_as_seen(side),
