@@ -3,7 +3,7 @@
 Only the steps that a sequence has are compared then, not the padding.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,7 +24,8 @@ def packed_outputs(port: Arrays, reference: Arrays) -> Arrays:
     reference's: a port that pads needs none.
     """
     outputs = dict(port)
-    for data, own in padded_names(port, reference).items():
+    names = padded_names(port, reference)
+    for data, own in names.items():
         base = data.removesuffix(_DATA)
         del outputs[own]
         outputs |= _packed(port[own], base, reference)
@@ -37,16 +38,22 @@ def padded_names(port: Arrays, reference: Arrays) -> dict[str, str]:
 
     They are paired by name or else in order, together with all other outputs (`paired_outputs`).
     """
-    packed = [name for name in packed_names(reference) if f"{name}{_DATA}" not in port]
+    packed = []
+    for name in packed_names(reference):
+        if f"{name}{_DATA}" not in port:
+            packed.append(name)
     if not packed:
         return {}
-    left = [name for name in port if name not in reference and name not in packed]
+    known = {*reference, *packed}
+    left = [name for name in port if name not in known]
     names = {}
     for name in _outputs_of(reference, packed):
         candidates = [name] if name in port else left
-        own = next((one for one in candidates if _fits(port[one], name, reference)), None)
+        fitting = (one for one in candidates if _fits(port[one], name, reference))
+        own = next(fitting, None)
         if own in left:
-            del left[: left.index(own) + 1]
+            index = left.index(own)
+            del left[: index + 1]
         if own is not None and name in packed:
             names[f"{name}{_DATA}"] = own
     return names
@@ -62,12 +69,14 @@ def packed_names(outputs: Arrays) -> list[str]:
     return names
 
 
-def _outputs_of(arrays: Arrays, packed: Sequence[str]) -> Iterable[str]:
+def _outputs_of(arrays: Arrays, packed: Sequence[str]) -> list[str]:
     """Return the names of outputs, in which packed sequences are one output each."""
-    names = {}
+    names = []
     for name in arrays:
         base = name.rpartition(" ")[0]
-        names[base if base in packed else name] = None
+        output = base if base in packed else name
+        if output not in names:
+            names.append(output)
     return names
 
 
