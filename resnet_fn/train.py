@@ -17,7 +17,7 @@ from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import draft_of_run
 from resnet_fn.recipes import RECIPES, load_recipe
-from resnet_fn.runtime import console
+from resnet_fn.runtime import console, instructions
 
 # The settings that --help lists first, and all settings that --help lists.
 _FIRST = "dataset data_dir model weights epochs batch_size learning_rate seed out_dir resume"
@@ -91,6 +91,7 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.run.loop import train
     from resnet_fn.runtime.workers import join
 
+    instructions.allow_choice()
     command = console.typed_command()  # read now, because msrun may end before the run
     result = train(recipe, options, left_out)
     if result.stopped:

@@ -6,6 +6,8 @@ from typing import Any
 
 import resnet_fn
 from resnet_fn.config.packages import EXTRAS, NEEDED, installed
+from resnet_fn.doctor.product import WHOLE, speedup
+from resnet_fn.runtime import instructions
 from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.process import kernel_threads
 from resnet_fn.runtime.workers import Workers
@@ -36,10 +38,53 @@ def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, A
         "device": device,
         "cpus": cpu_count(),
         "threads": kernel_threads(threads) if device == "CPU" else 0,
+        "cpu": describe_cpu() if device == "CPU" and workers.is_main else {},
         "workers": workers.size,
         "packages": {name: installed(name) for name in (*NEEDED, *EXTRAS)},
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
+
+
+def describe_cpu() -> dict[str, Any]:
+    """Return the processor's kind, how much faster a product is with AVX-512, or 0.0, and which
+    instructions trainings choose, as JSON types.
+    """
+    cpu = instructions.this_cpu()
+    faster = speedup(instructions.VARIABLE, instructions.LIMIT) if cpu.has_avx512 else 0.0
+    return {
+        "family": cpu.family,
+        "model": cpu.model,
+        "avx512_speedup": round(faster, 2),
+        "instructions": instructions.describe(),
+    }
+
+
+def lines_of_cpu(cpu: dict[str, Any]) -> list[str]:
+    """Return the result of `describe_cpu` as lines of text.
+
+    If the processor has AVX-512 of full width and is not in the table, a line has what to add.
+    """
+    kind = cpu["family"], cpu["model"]
+    faster, width = cpu["avx512_speedup"], "no AVX-512"
+    is_whole = faster >= WHOLE
+    if faster:
+        width = (
+            f"AVX-512 of {'full' if is_whole else 'half'} width: a product is {faster} x as fast"
+        )
+    more = []
+    if is_whole and kind not in instructions.FASTER_UNLIMITED:
+        more = [
+            "nets may train faster with AVX-512: python scripts/benchmark step --net resnet50-224 "
+            "--against ours_all",
+            "prints a ratio below 1 for a net that does; add such nets to FASTER_UNLIMITED in "
+            "resnet_fn/runtime/instructions.py:",
+            f'{kind}: frozenset({{"resnet50"}}),',
+        ]
+    return [
+        f"cpu        family {kind[0]} model {kind[1]}, {width}",
+        f"kernels    {cpu['instructions']}",
+        *(f"           {line}" for line in more),
+    ]
 
 
 def lines(machine: dict[str, Any]) -> list[str]:
@@ -60,5 +105,6 @@ def lines(machine: dict[str, Any]) -> list[str]:
             else []
         ),
         f"device     {machine['device']}{threads}, worker 0 of {machine['workers']}",
+        *(lines_of_cpu(machine["cpu"]) if machine["cpu"] else []),
         f"variables  {' '.join(f'{name}={value}' for name, value in variables.items())}",
     ]

@@ -21,7 +21,7 @@ from resnet_fn.evaluation.describe_input import describe_sample, sample_picture
 from resnet_fn.evaluation.loaded_net import LoadedNet, load_run, open_trained_dataset
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.models import build_net
-from resnet_fn.models.winograd import standard_operations
+from resnet_fn.models.convolution import standard_operations
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.runtime.outputs import check_output, has_keys

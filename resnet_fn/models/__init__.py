@@ -10,11 +10,11 @@ from resnet_fn.config.hints import closest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models.attention import GlobalDepthwise
+from resnet_fn.models.convolution import use_products
 from resnet_fn.models.init import initialise
 from resnet_fn.models.layers import Dense
 from resnet_fn.models.parts import freeze
 from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, batch_norm
-from resnet_fn.models.winograd import use_winograd
 
 MODELS: dict[str, Design] = {
     "resnet18": Design(BasicBlock, (2, 2, 2, 2)),
@@ -92,7 +92,7 @@ def create_model(
     net = ResNet(design, num_classes, in_channels, _NORMS[norm], image_size)
     initialise(net, initialisation, zero_init_residual)
     if precision == "fp32":
-        use_winograd(net)
+        use_products(net)
     else:
         for _, cell in net.cells_and_names():
             # BatchNorm and the gather, which sums over a whole feature map, stay in float32.

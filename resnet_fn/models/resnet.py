@@ -10,9 +10,9 @@ from mindspore import Tensor, nn, ops
 
 from resnet_fn.models.attention import Norm, make_gate
 from resnet_fn.models.batchnorm import BatchNorm2d
+from resnet_fn.models.convolution import Conv2d
 from resnet_fn.models.layers import AVERAGE_POOL, MAX_POOL, NORM, Dense, conv_arguments
 from resnet_fn.models.positions import broadcast_hw
-from resnet_fn.models.winograd import Conv2d
 
 
 def batch_norm(channels: int) -> nn.Cell:

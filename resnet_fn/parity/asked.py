@@ -48,6 +48,7 @@ class Asked:
     mode: str = "graph"
     like: str = ""
     out: str = ""
+    small: bool = False  # whether to write a small trace
     layers: str = "all"
     probes: str = "all"
     json: str = ""

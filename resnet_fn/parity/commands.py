@@ -15,11 +15,13 @@ from resnet_fn.config import cli
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.nets import Nets, compares_initialisation
+from resnet_fn.parity.record.drawing import Drawing
 from resnet_fn.parity.shares import save_share
 from resnet_fn.parity.tasks import built, load_functions, plan_asked_for
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.folder import load_recording
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.small import SmallTrace
+from resnet_fn.parity.trace.small_file import load_trace, save_small
 from resnet_fn.parity.trace.source import Recorded, Source, StoredSource
 from resnet_fn.parity.trace.tree import leaves
 from resnet_fn.runtime.disk import sha256_of_file
@@ -128,32 +130,44 @@ def record(arguments: Sequence[str]) -> int:
     began = time.perf_counter()
     asked = flags.asked_in(parsed)
     functions = load_functions(asked)
-    like = load_recording(Path(asked.like)) if asked.like else None
+    like = load_trace(Path(asked.like)) if asked.like else None
     plan = like.plan if like else plan_asked_for(asked)
+    drawing = Drawing(plan.seed) if asked.small else None
+    if drawing:  # no initial values, no probes
+        asked = dataclasses.replace(asked, initialisation=False, probes="none")
+    if drawing and not asked.inputs:
+        plan = dataclasses.replace(plan, batches=drawing.batches(plan.batches))
     nets = Nets(asked, functions, plan)
     if asked.net:
-        recorded = nets.record_port(like)
+        recorded = nets.record_port(like, drawing)
     else:
         torch = import_extra("torch", "recording a reference")
         keep_freed()
         torch.set_num_threads(asked.threads or torch.get_num_threads())
-        recorded = nets.record_reference()
+        recorded = nets.record_reference(drawing)
     recording = recorded.trace
     if own := asked.net or asked.reference:
         path = Path(own.rpartition(":")[0])
         recording.file = f"{path.name}, SHA-256 {sha256_of_file(path)}"
     workers = join(asked.device) if asked.net else Workers()
-    size = save_share(recorded, Path(asked.out), asked.layers, workers)
+    if drawing:
+        size = save_small(recording, recorded.source, Path(asked.out), drawing.seed, drawing.ranges)
+    else:
+        size = save_share(recorded, Path(asked.out), asked.layers, workers)
     if not workers.is_main:
         return 0
     print(
         f"{asked.out}: {recording.framework}, {len(plan.batches)} updates with "
         f"{plan.optimizer.name}, "
-        f"{len(recording.layers['eval'])} layers, {size / 1e6:.1f} MB, "
+        f"{len(recording.layers['eval'])} layers, {_words_of(size)}, "
         f"{time.perf_counter() - began:.0f} s"
     )
     print("".join(f"{note}\n" for note in recording.notes), end="")
     return 0
+
+
+def _words_of(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} KB"
 
 
 def _parser_of_record() -> cli.Parser:
@@ -166,7 +180,7 @@ def _parser_of_record() -> cli.Parser:
     flags.add(group, "our-step")
     flags.add_task_flags(parser)
     flags.add(cli.add_device_flags(parser), "mode")
-    flags.add(parser.add_argument_group("what is written"), "out", "layers", "probes")
+    flags.add(parser.add_argument_group("what is written"), "out", "small", "layers", "probes")
     return parser
 
 
@@ -175,9 +189,15 @@ def _check_usage_of_record(parsed: argparse.Namespace) -> None:
     described = flags.task_flags_in(parsed)
     own = parsed.net or parsed.reference
     several = "MS_ROLE" in os.environ  # msrun started this process
+    small = parsed.small
+    fault = _fault_of_out(parsed) if parsed.out else ""
     cli.raise_usage_errors(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
+        (fault, f"--out: {fault}"),
         (parsed.net and parsed.reference, "--net: give either --net or --reference, not both"),
+        (small and parsed.like, "--small: draws its own weights; leave out --like"),
+        (small and parsed.layers == "none", "--small: holds layers; leave out --layers none"),
+        (small and several, "--small: holds one worker; record without msrun"),
         (own and parsed.model, "--model: give only one of --model, --net and --reference"),
         (
             parsed.like and not parsed.net,
@@ -202,6 +222,16 @@ def _check_usage_of_record(parsed: argparse.Namespace) -> None:
     )
 
 
+def _fault_of_out(parsed: argparse.Namespace) -> str:
+    """Return why --out cannot be written, or an empty string."""
+    check = cli.file_to_write if parsed.small else cli.new_folder
+    try:
+        check(parsed.out)
+    except argparse.ArgumentTypeError as error:
+        return str(error)
+    return ""
+
+
 def replay_trace(arguments: Sequence[str]) -> int:
     """Compare a MindSpore net with a trace of the reference, and return the exit code."""
     parsed = _parser_of_replay().parse(arguments)
@@ -209,9 +239,18 @@ def replay_trace(arguments: Sequence[str]) -> int:
         (parsed.net and parsed.model, "--net: give either --net or --model, not both")
     )
     asked = flags.asked_in(parsed)
-    functions = load_functions(asked)
     began = time.perf_counter()
-    reference = load_recording(Path(parsed.trace))
+    reference, ladder = replayed(asked, Path(parsed.trace))
+    file = f" ({reference.file})" if reference.file else ""
+    print(f"trace of {reference.framework}: {parsed.trace}{file}")
+    title = f"{asked.net or asked.model or reference.plan.net.model} against {parsed.trace}"
+    return _finish(asked, ladder, reference.plan, began, title, ladder.environment)
+
+
+def replayed(asked: Asked, path: Path) -> tuple[Trace, "Verdict"]:
+    """Return a trace, and the comparison of a MindSpore net with it."""
+    functions = load_functions(asked)
+    reference = load_trace(path)
     cli.raise_usage_errors(
         (
             reference.file and not (asked.net or asked.model),
@@ -224,11 +263,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     nets.start_mindspore()
     outputs = reference.run.eval_outputs.values()
     classes = next((one.shape[-1] for one in outputs if one.ndim), 0)
-    ladder = nets.replay(Recorded(reference, source), classes)
-    file = f" ({reference.file})" if reference.file else ""
-    print(f"trace of {reference.framework}: {parsed.trace}{file}")
-    title = f"{asked.net or asked.model or reference.plan.net.model} against {parsed.trace}"
-    return _finish(asked, ladder, reference.plan, began, title, ladder.environment)
+    return reference, nets.replay(Recorded(reference, source), classes)
 
 
 def _parser_of_replay() -> cli.Parser:
@@ -265,12 +300,17 @@ def compare(arguments: Sequence[str]) -> int:
     from resnet_fn.parity.ladder import compare_recordings
     from resnet_fn.parity.pair.matching import fuller_mode, match, outline_of
 
-    port, reference = load_recording(Path(parsed.trace)), load_recording(Path(parsed.other))
+    port, reference = load_trace(Path(parsed.trace)), load_trace(Path(parsed.other))
+    if isinstance(port, SmallTrace):
+        raise ValueError(
+            f"compare: {parsed.trace} is a small trace, which can only be the second one; record "
+            "the net with --like TRACE and without --small"
+        )
     _check_same_task(port, reference)
     if asked.quick:
         port.probes, reference.probes = {}, {}
     of_port, of_reference = parsed.trace, parsed.other
-    if port.rounding and not reference.rounding:
+    if port.rounding and not (reference.rounding or isinstance(reference, SmallTrace)):
         port, reference = reference, port
         of_port, of_reference = of_reference, of_port
         print(

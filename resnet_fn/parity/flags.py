@@ -57,7 +57,7 @@ _STEP = (
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}
 _FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
-_NEW_FOLDER = {"metavar": "FOLDER", "type": cli.new_folder}
+_NEW = {"metavar": "FOLDER"}
 _JSON = {"metavar": "FILE", "type": cli.file_to_write}
 _LAYERS = {"choices": ("all", "none"), "default": "all"}
 _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
@@ -98,7 +98,12 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
         _FOLDER,
         "write parity.html with verdict, stages, losses and each layer's error into this folder",
     ),
-    "out": (_NEW_FOLDER, "a new folder for the trace"),
+    "out": (_NEW, "a new folder for the trace, or with --small a file, such as trace.npz"),
+    "small": (
+        _SWITCH,
+        "write one file of some KB, to commit: a few numbers of each array, and weights and images "
+        "that a seed draws",
+    ),
     "layers": (
         _LAYERS,
         "none: record no layers; then no layer is compared, and both nets must name parameters "

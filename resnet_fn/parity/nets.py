@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from resnet_fn.parity import memory
 from resnet_fn.parity.asked import Asked
+from resnet_fn.parity.record.drawing import Drawing
 from resnet_fn.parity.record.printed_once import lines_printed_once
 from resnet_fn.parity.tasks import built
 from resnet_fn.parity.trace.data import Trace
@@ -80,8 +81,8 @@ class Nets:
         mindspore.set_seed(self.plan.seed + 1)  # MindSpore takes 0 for "no seed"
         return workers
 
-    def record_reference(self) -> Recorded:
-        """Record the reference in PyTorch."""
+    def record_reference(self, drawing: Drawing | None = None) -> Recorded:
+        """Record the reference in PyTorch, with weights that `drawing` draws, if it is given."""
         import torch
 
         from resnet_fn.parity.record.record import record
@@ -94,15 +95,15 @@ class Nets:
             net = self.reference_net()
             copies = memory.REFERENCE if self.asked.out else memory.BOTH
             memory.warn(_sizes(net.parameters()), len(self.plan.batches), copies)
-            side = TorchSide(net, self.plan, own("loss"), own("optimizer"), build)
+            side = TorchSide(net, self.plan, own("loss"), own("optimizer"), build, drawing)
             return record(side, probes=self.asked.with_probes)
 
-    def record_port(self, like: Trace | None) -> Recorded:
+    def record_port(self, like: Trace | None, drawing: Drawing | None = None) -> Recorded:
         """Record the net in MindSpore, with the weights and weight decays of the recording `like`,
-        if it is given.
+        or with weights that `drawing` draws, if it is given.
         """
         from resnet_fn.parity.pair.like import like_of
-        from resnet_fn.parity.record.mindspore_cell import run_in
+        from resnet_fn.parity.record.mindspore_cell import assign, run_in, state
         from resnet_fn.parity.record.mindspore_side import MindSporeSide
         from resnet_fn.parity.record.record import record
         from resnet_fn.parity.replay import names_of
@@ -121,6 +122,9 @@ class Nets:
             options |= {"make_step": own["our_step"]} if "our_step" in own else {}
             options |= {"loss": own.get("loss"), "build": build if self.initialisation else None}
             side = MindSporeSide(net, self.plan, **options)
+            if drawing:
+                roles = side.roles()
+                assign(net, drawing.weights(state(net), roles["trainable"], roles["tied"]))
             if like is None:
                 return record(side, probes=self.asked.with_probes)
             names = names_of(side, like)

@@ -23,7 +23,7 @@ from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.mindspore_source import MindSporeSource
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.folder import load_recording
+from resnet_fn.parity.trace.small_file import load_trace
 from resnet_fn.parity.trace.source import Recorded, StoredSource
 from resnet_fn.parity.trace.stages import WEIGHTS
 from resnet_fn.parity.trace.tree import Batch
@@ -200,7 +200,7 @@ def assert_parity(
             raise ValueError(
                 "batches, recipe: a trace has its own batches and recipe; leave both out"
             )
-        trace = load_recording(Path(reference))
+        trace = load_trace(Path(reference))
         ladder = replay(Recorded(trace, StoredSource(trace)), net, **options)
     else:
         if batches is None:

@@ -29,6 +29,7 @@ from resnet_fn.models.parts import group_of
 from resnet_fn.recipes import chosen, demanded
 from resnet_fn.run.custom_net import watch_first_update
 from resnet_fn.run.prefetch import Prefetcher
+from resnet_fn.runtime import instructions, process
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
@@ -199,6 +200,7 @@ def build_run(
     labels = dataset.train.labels
     weights = class_weights(recipe.class_weights, dataset.classes, labels, recipe.sampling, saved)
     balance = class_balance(recipe.sampling, weights, len(dataset.classes), labels)
+    _choose_instructions(recipe, options, workers, checkpoint, custom is not None)
     net = custom.net if custom else build_net(recipe, dataset.input)
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
@@ -263,3 +265,25 @@ def build_run(
             (lambda name: name.split(".")[0]) if custom else group_of,
         ),
     )
+
+
+def _choose_instructions(
+    recipe: Recipe,
+    options: RunOptions,
+    workers: Workers,
+    checkpoint: Checkpoint | None,
+    is_custom: bool,
+) -> None:
+    """Choose how convolutions are computed on a CPU, before the net is built, and compare the
+    choice between the workers.
+    """
+    if process.started["device"] != "CPU":
+        return
+    before = ""
+    if checkpoint:
+        layout = checkpoint.state["parallel_layout"]
+        were_products = layout.get("convolutions") == instructions.PRODUCTS
+        before = instructions.PRODUCTS if were_products else instructions.STANDARD
+    is_simple = not is_custom and (recipe.precision, options.mode) == ("fp32", "graph")
+    instructions.choose_for(recipe.model if is_simple else "", before)
+    check_settings(workers)

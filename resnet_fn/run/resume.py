@@ -30,8 +30,9 @@ from resnet_fn.recipes import chosen
 from resnet_fn.run.build import Progress, Run
 from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.disk import finite_or_null
+from resnet_fn.runtime.instructions import STANDARD
 from resnet_fn.runtime.lock import FolderLock
-from resnet_fn.runtime.process import EXACT_THREADS, kernel_environment
+from resnet_fn.runtime.process import EXACT_THREADS, REASON, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
 from resnet_fn.telemetry import read_log
 from resnet_fn.weights.preparation import typed_preparation
@@ -443,8 +444,11 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     entries of `then`, which are not compared.
     """
     notes = []
-    then = {_BLOCK: BLOCK, **then}  # older versions computed 64 samples at a time
+    # Older versions computed 64 samples at a time, and had one way to compute convolutions.
+    then = {_BLOCK: BLOCK, "convolutions": STANDARD, **then}
     for name in (name for name in now if now[name] != then.get(name, now[name])):
+        if name == REASON:  # changes no bits
+            continue
         setting, effect = f"{name} {now[name]}", "some bits of the results may differ"
         if name == _BLOCK:
             setting = f"{now[name]} {name}"

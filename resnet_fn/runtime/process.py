@@ -16,7 +16,7 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import say, warn
-from resnet_fn.runtime import versions
+from resnet_fn.runtime import instructions, versions
 from resnet_fn.runtime.cpus import cpu_share, keep_to_one_cpu, processor
 from resnet_fn.runtime.launchers import check_launcher
 from resnet_fn.runtime.thread_setting import threads_set_before
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 # With more CPU threads, the last bits of convolutions can vary between runs (docs/reliability.md).
 EXACT_THREADS = 4
 # Environment variables that choose oneDNN's instruction set and the precision of products.
-_CHOOSE_KERNELS = ("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE")
+_CHOOSE_KERNELS = (instructions.VARIABLE, "ONEDNN_DEFAULT_FPMATH_MODE")
+REASON = "reason for convolutions"  # name in `kernel_environment`
 started: dict[str, Any] = {}  # what `start` has set; MindSpore does not report all of it
 _asked_threads = 0  # the number of CPU threads with which `start` was called
 
@@ -51,10 +52,7 @@ def prepare_environment() -> None:
         # Compiled functions then compute in the calling thread, which otherwise spins on a core
         # (docs/mindspore.md).
         os.environ.setdefault("MS_DEV_HOST_BLOCKING_RUN", "1")
-    if versions.at_least(2, 9) and _has_avx512():
-        # From MindSpore 2.9 on, oneDNN computes 3x3 convolutions with AVX-512 by a slow reference
-        # kernel.
-        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+    instructions.limit()
 
 
 def _private_folder() -> str:
@@ -66,16 +64,6 @@ def _private_folder() -> str:
     if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.getuid() or there.st_mode & 0o022:
         path = tempfile.mkdtemp(prefix="resnet_fn-")
     return path
-
-
-def _has_avx512() -> bool:
-    with (
-        contextlib.suppress(OSError),
-        open("/proc/cpuinfo", encoding="ascii", errors="replace") as cpuinfo,
-    ):
-        # on x86 only
-        return any(line.startswith("flags") and " avx512f " in line + " " for line in cpuinfo)
-    return False
 
 
 def kernel_threads(threads: int) -> int:
@@ -102,13 +90,15 @@ def set_once(setting: Callable[[Any], None], value: object) -> bool:
 
 
 def kernel_choices() -> dict[str, str]:
-    """Return the environment variables that choose CPU kernels.
+    """Return the environment variables that choose CPU kernels, and how convolutions are computed.
 
     All workers need the same values: each worker computes the norm and the optimizer itself, so
     that their weights would drift apart. Returns {} on a card.
     """
-    names = _CHOOSE_KERNELS if started.get("device") == "CPU" else ()
-    return {name: os.environ.get(name, "not set") for name in names}
+    if started.get("device") != "CPU":
+        return {}
+    values = {name: os.environ.get(name, "not set") for name in _CHOOSE_KERNELS}
+    return {**values, "convolutions": instructions.choice().convolutions}
 
 
 def kernel_environment() -> dict[str, Any]:
@@ -122,6 +112,7 @@ def kernel_environment() -> dict[str, Any]:
         "thread count": started.get("threads", 0),  # 0 on a card
         "processor": processor(),
         **{name: os.environ.get(name, "not set") for name in _CHOOSE_KERNELS},
+        **dict(zip(("convolutions", REASON), instructions.choice(), strict=True)),
         **_versions(),
     }
 

@@ -41,6 +41,26 @@ def selu():
     return largest(ms.grad(lambda x: ops.selu(x).sum())(x), exact)
 
 
+def softmax_after_one_number():
+    def gradient(x, w):
+        return ms.grad(lambda x: (ops.softmax(x, -1) * w).sum())(x)
+
+    gradient(array(2, 1), array(2, 1))
+    x, w = array(8, 3), array(8, 3)[::-1]
+    y = ops.softmax(x, -1)
+    return largest(gradient(x, w), y * (w - (w * y).sum(-1, keepdims=True)))
+
+
+def cross_entropy_of_one():
+    p = Tensor([0.5], ms.float32)
+    return largest(ops.binary_cross_entropy(p, ops.ones_like(p)), Tensor([np.log(2)], ms.float32))
+
+
+def cross_entropy_of_zero():
+    p = Tensor([0, 0], ms.float32)
+    return largest(ops.binary_cross_entropy(p, ops.ones_like(p)), Tensor([100], ms.float32))
+
+
 def strided():
     x = array(2, 5, 3, 3)
     right = np.zeros(x.shape, np.float32)
@@ -66,6 +86,11 @@ FAULTS = {
     "the gradient of `mint.split(x, 3, 1)[1].permute(2, 1, 0)`, not compiled": split_and_permuted,
     "the gradient of `ops.pad(x, (1, 1))` in a compiled function, second call": padded_twice,
     "the gradient of `ops.selu` at −1, not compiled": selu,
+    "the gradient of `ops.softmax` of [8, 3] after that of [2, 1], not compiled": softmax_after_one_number,
+    "`ops.binary_cross_entropy` of 1 number": cross_entropy_of_one,
+    "`ops.binary_cross_entropy` of the probability 0, which PyTorch computes as 100": (
+        cross_entropy_of_zero
+    ),
     "the gradient of `x[:, ::2]`": strided,
     "`ops.tanh` between 4.7 and 5": tanh,
     "a Parameter after `p.data.assign_value(zeros)`, which filled it in 2.6": data,

@@ -77,8 +77,10 @@ def main(arguments: Sequence[str]) -> None:
             f"--{flag}", type=kind, default=default, help=f"{meaning}; default {default}"
         )
     options = parser.parse_args(arguments[1:])
+    from resnet_fn.doctor.machine import describe_cpu
+
     try:
-        result = part.run(options)
+        result = {"cpu": describe_cpu(), **part.run(options)}
     except ValueError as error:
         sys.exit(f"benchmark {name}: error: {error}")
     print(part.DESCRIPTION, *lines(result), sep="\n")

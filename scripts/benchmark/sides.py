@@ -17,7 +17,7 @@ import numpy as np
 from interleave import Run, timed
 from nets import build, recipe
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.runtime import process
+from resnet_fn.runtime import instructions, process
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.runtime.workers import Workers
 
@@ -58,8 +58,10 @@ def our_step(net: Any, spec: dict[str, Any], workers: Workers = Workers()) -> Ca
 
 
 def ours(spec: dict[str, Any]) -> Run:
-    """This package."""
+    """This package, which computes convolutions as the training command chooses."""
     process.start("CPU", spec["threads"])
+    instructions.allow_choice()
+    instructions.choose_for(spec["model"])
     return timed(our_step(build(spec), spec))
 
 
@@ -121,12 +123,12 @@ def model_train(spec: dict[str, Any]) -> Run:
     import mindspore
     from mindspore import Tensor, nn, ops
 
-    from resnet_fn.models.winograd import use_winograd
+    from resnet_fn.models.convolution import use_products
     from resnet_fn.update.groups import weight_decay_groups
 
     mindspore.set_context(mode=mindspore.GRAPH_MODE)
     net, chosen = build(spec), recipe(spec)
-    use_winograd(net, False)
+    use_products(net, False)
     pairs = weight_decay_groups(net, chosen.weight_decay)
     groups = [
         {"params": [p for p, decay in pairs if decay], "weight_decay": chosen.weight_decay},
@@ -171,6 +173,8 @@ def loader(spec: dict[str, Any]) -> Run:
 
 KINDS: dict[str, Callable[[dict[str, Any]], Run]] = {
     "ours": ours,
+    "ours_avx2": ours,
+    "ours_all": ours,
     "torch": torch_eager,
     "torch_compile": partial(torch_eager, compiled=True),
     "torch_channels_last": partial(torch_eager, channels_last=True),
@@ -188,7 +192,10 @@ def as_their_users(kind: str) -> None:
     reference kernel.
     """
     if kind.startswith("torch"):
-        os.environ.pop("ONEDNN_MAX_CPU_ISA", None)
+        os.environ.pop(instructions.VARIABLE, None)
+    if kind.startswith("ours_"):  # as if the user had typed it
+        os.environ[instructions.VARIABLE] = kind.removeprefix("ours_").upper()
+        os.environ.pop(instructions.IS_DEFAULT, None)
     if kind.startswith("torch") or kind == "model_train":
         os.environ.pop("MS_DEV_HOST_BLOCKING_RUN", None)
 

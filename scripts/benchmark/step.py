@@ -11,13 +11,16 @@ from nets import NET, THREADS, check_name, specification
 DESCRIPTION = """The training step against others, in turns. ratio: our images/s over the others', the median over
 all rounds; rounds: the least and the most of them; processes: the ratio of each start of both sides (MindSpore chooses
 the threads of a kernel in its first launches and keeps them). peak_mib: peak memory of each side's first process,
-imports and compiling included; memory: ours over the others'."""
+imports and compiling included; memory: ours over the others'. ours_avx2, ours_all: ours, with oneDNN limited to AVX2 or
+not (docs/benchmarks.md)."""
 OTHERS = (
     "torch_channels_last",
     "torch_channels_last_compile",
     "torch",
     "torch_compile",
     "model_train",
+    "ours_avx2",
+    "ours_all",
 )
 AGAINST = {"against": (OTHERS[0], f"others, with commas: {', '.join(OTHERS)}")}
 FLAGS = {**NET, "processes": (3, "starts of each side"), **AGAINST, **THREADS}

@@ -11,9 +11,9 @@ from typing import Any
 
 from mindspore import nn
 
+from resnet_fn.models.convolution import use_products
 from resnet_fn.models.init import initialise
 from resnet_fn.models.resnet import Bottleneck, Design, ResNet
-from resnet_fn.models.winograd import use_winograd
 
 _DEPTHS, _PLANES, _CLASSES = (1, 1), (4, 8), 10
 
@@ -24,7 +24,7 @@ def build() -> nn.Cell:
     """
     net = ResNet(Design(Bottleneck, _DEPTHS, _PLANES), _CLASSES)
     initialise(net, "torchvision", False)
-    use_winograd(net)
+    use_products(net)
     return net
 
 

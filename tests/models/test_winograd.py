@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, ops
 
-from resnet_fn.models import create_model
-from resnet_fn.models.resnet import BasicBlock, Design, ResNet
-from resnet_fn.models.winograd import Conv2d, convolve, standard_operations, use_winograd
+from resnet_fn.models.winograd import convolve
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -60,55 +58,3 @@ def test_outputs_and_gradients_are_those_of_the_convolution(shape):
         for actual, wanted in zip((y, of_x, of_weight), expected, strict=True):
             assert relative(actual, wanted) < limit, function
     assert relative(convolve(Tensor(x), Tensor(weight)), expected[0]) < 2.5e-6  # not compiled
-
-
-def by_winograd(net):
-    return {
-        name for name, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.winograd
-    }
-
-
-def test_only_what_fits_is_computed_so():
-    net = create_model("resnet8", num_classes=3)
-    fitting = {f"layer{stage}.0.conv{k}" for stage in (1, 2, 3) for k in (1, 2)} - {
-        "layer2.0.conv1",
-        "layer3.0.conv1",
-    }
-    # not the stem of 3 channels, not what strides, not the 1x1 projections
-    assert by_winograd(net) == fitting
-    assert not by_winograd(create_model("resnet8", precision="fp16"))
-    assert by_winograd(create_model("resnext50_32x4d", image_size=32)) == set()  # 32 groups
-    assert len(by_winograd(create_model("resnet50", image_size=32))) == 13
-    for other in (
-        Conv2d(16, 16, 3, pad_mode="same"),
-        Conv2d(16, 16, 3, pad_mode="pad", padding=2, dilation=2),
-        Conv2d(16, 16, 3, pad_mode="pad", padding=1, has_bias=True),
-    ):
-        assert not other.fits()
-
-
-def by_products(net):
-    """The cells that compute by matrix products."""
-    gates = {
-        name for name, cell in net.cells_and_names() if getattr(cell, "standard", None) is False
-    }
-    return by_winograd(net), gates
-
-
-@pytest.mark.parametrize(("gate", "gates"), [("", 0), ("se", 2), ("ge-minus", 2), ("ge-plus", 4)])
-def test_all_operations_are_mindspores_and_end(gate, gates):
-    net = ResNet(
-        Design(BasicBlock, (1, 1), (16, 32), stem="cifar", attention=gate), 3, image_size=16
-    )
-    net.set_train(False)
-    use_winograd(net)
-    images = Tensor(np.random.default_rng(0).normal(size=(2, 3, 16, 16)).astype(np.float32))
-    before, own = net(images).asnumpy(), by_products(net)
-    assert len(own[1]) == gates
-    with standard_operations(net):
-        assert by_products(net) == (set(), set())
-        inside = net(images).asnumpy()
-    assert by_products(net) == own
-    assert (before == net(images).asnumpy()).all()
-    assert (before != inside).any()
-    np.testing.assert_allclose(before, inside, rtol=1e-5, atol=1e-5)

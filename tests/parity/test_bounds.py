@@ -139,6 +139,27 @@ def test_an_inaccurate_kernel_is_not_the_port_s_fault(exp, right):
         assert "MindSpore's kernels" in [item.why for item in _alone(ladder).differences]
 
 
+@pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.parametrize("factor", [1, 1.01])
+def test_kernels_of_bce_are_not_the_port_s_fault(classes, factor):
+    """MindSpore's ends near log(1e-12), and its mean of one number is twice that number."""
+
+    def loss(outputs, y):
+        return factor * ops.binary_cross_entropy(ops.sigmoid(outputs), y)
+
+    ladder = ladder_of(
+        ours(_last, nn.Dense(8, 8), head=nn.Dense(8, classes)),
+        theirs(_last, t.Linear(8, 8), head=t.Linear(8, classes)),
+        [(draw(8, 8), (draw(8, classes) > 0).astype(np.float32)) for _ in range(2)],
+        reference_loss=lambda y, labels: t.functional.binary_cross_entropy(y.sigmoid(), labels),
+        loss=loss,
+    )
+    assert ladder.agrees == (factor == 1), table(ladder)
+    if factor == 1:
+        line = "outputs × 100"
+        assert any(line in one and "kernels" in one for one in ladder.coverage.not_exercised)
+
+
 def _last(self, x):
     return self.head(self.part(x))
 

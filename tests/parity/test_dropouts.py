@@ -310,6 +310,8 @@ class LayerDrop(nn.Cell):
                     h = h * Tensor(np.float32(np.random.rand() >= self.layerdrop))
                 else:
                     h = h * (ops.rand(1) >= self.layerdrop)
+                if self.fault == "factor in training" and self.layerdrop > 0:
+                    h = 1.25 * h
             elif self.fault == "factor in evaluation":
                 h = h * (1 - self.layerdrop)
             x = x + h
@@ -317,7 +319,13 @@ class LayerDrop(nn.Cell):
 
 
 @pytest.mark.parametrize(
-    ("fault", "stage"), [("", None), ("frozen", DROPOUT), ("factor in evaluation", EVAL_FORWARD)]
+    ("fault", "stage"),
+    [
+        ("", None),
+        ("frozen", DROPOUT),
+        ("factor in evaluation", EVAL_FORWARD),
+        ("factor in training", DROPOUT),
+    ],
 )
 def test_rare_drops_of_whole_layers_are_seen(torch, fault, stage):
     class Net(torch.nn.Module):

@@ -9,6 +9,7 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.parity.explain.kernel_causes import compiler_causes
+from resnet_fn.parity.record import kernel_faults as module_of_faults
 from resnet_fn.parity.record.kernel_faults import FAULTS, kernel_faults
 from resnet_fn.parity.show.titles import title_of_stage
 from small_nets import Ours, Theirs, ladder_of, module, own_step, t, vector
@@ -70,7 +71,11 @@ def test_a_kernel_with_a_wrong_gradient_is_named():
 
 
 @pytest.mark.parametrize("known", FAULTS, ids=lambda one: one.what)
-def test_each_known_fault_is_in_its_versions(known):
+def test_each_known_fault_is_in_its_versions(known, monkeypatch):
+    if known.error is module_of_faults.softmax_now:
+        # It stays wrong in this process, for tensors of so many axes.
+        monkeypatch.setattr(module_of_faults, "AXES", [7])
+        mindspore.grad(lambda x: ops.softmax(x, -1).sum())(ops.ones([2] * 6 + [1]))
     if mindspore.__version__.startswith(known.versions):
         assert known.error() > 1e-3
 

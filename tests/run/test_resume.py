@@ -159,11 +159,10 @@ def test_a_run_without_any_checkpoint_starts_anew(lock):
     assert start(lock, out_dir="run")[1] is None
 
 
-def test_without_out_dir_no_old_run_is_resumed(checkpoint, lock):
+def test_without_out_dir_no_old_run_is_resumed(checkpoint, lock, monkeypatch):
     """A clock that was set back can come to the name of an old run."""
-    for seconds in range(4):
-        name = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time() + seconds))
-        checkpoint(f"runs/{RECIPE.name}-{name}", 5)
+    monkeypatch.setattr("resnet_fn.run.resume.time.strftime", lambda _: "20261129-010203")
+    checkpoint(f"runs/{RECIPE.name}-20261129-010203", 5)
     run, found = start(lock)
     assert found is None
     new = run.reserve(Workers(), is_new=True)
@@ -534,13 +533,14 @@ OTHERS = {
         "mode": "pynative",
     },
     **{"fast-math": "on", "ONEDNN_MAX_CPU_ISA": "SSE41", "ONEDNN_DEFAULT_FPMATH_MODE": "BF16"},
-    **{"MindSpore": "2.7.2", "NumPy": "1.25.0"},
+    **{"MindSpore": "2.7.2", "NumPy": "1.25.0", "convolutions": "products"},
 }
 
 
 def test_resuming_with_other_kernels_warns_of_other_bits():
     now = parallel_layout(RunOptions(), Workers())
-    assert {*OTHERS, "workers", "micro-batches", "samples at a time in evaluation"} == now.keys()
+    others = {"workers", "micro-batches", "samples at a time in evaluation", process.REASON}
+    assert {*OTHERS, *others} == now.keys()
     for name, then in OTHERS.items():
         line, *_ = layout_notes({**now, name: then}, now)
         assert (

@@ -1,7 +1,8 @@
 """How far an array of the port may be from the reference's: bounds, their reasons and evidence.
 
-An error passes if it is at most the tolerance, or at most 4 times the rounding, unless the rounding
-is above 1/16: then the array is undecided (`Difference.verdict`). A rule collects the roundings of
+An error passes if it is at most the tolerance, and differs if it is above both the tolerance and 4
+times the rounding. In between it passes if the rounding is at most 1/16, else the array is undecided
+(`Difference.verdict`). A rule collects the roundings of
 an array by reason, and `larger_bound` takes the largest one; `Allowed.why` names what decided.
 docs/parity.md, "How a bound comes about", has the formulas and the measurements.
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from resnet_fn.config.hints import few
+from resnet_fn.parity.compare.notes import attribute_names
 from resnet_fn.parity.compare.other_runs import OtherRuns
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
@@ -72,8 +73,33 @@ def lines(port: Trace, reference: Trace, names: NameMap, stages: Sequence[Stage]
         mode = f", {left[0]}" if len(left) == 1 else ""
         yield f"{words_of_constants(drawn)}{mode}: {why}"
     # if the reference rejects random numbers, it has a line of its own (`Trace.limits`)
+    yield from unsaved(port, reference, names)
     rest = left_out(reference.run.start, reference.trainable)
     yield from (f"{name}: always {number:g}" for name, number in rest.items())
+
+
+def unsaved(port: Trace, reference: Trace, names: NameMap) -> list[str]:
+    """Return a line for buffers that the reference saves, but the port keeps elsewhere.
+
+    It names first the port's attributes of the same name.
+    """
+    saved = []
+    for name in reference.run.start:
+        if reference.buffers.get(name, False):
+            saved.append(name)
+    missing = without_counterpart(saved, names)
+    if not missing:
+        return []
+    attributes = attribute_names(port.attributes, names)
+    known = {*attributes.values()}
+    held = [name for name in missing if name in known]
+    rest = [name for name in missing if name not in known]
+    words = []
+    if held:
+        words.append(f"{few(held)}, which the port has as constant attributes")
+    if rest:
+        words.append(few(rest))
+    return [f"what the reference saves and the port does not: {'; '.join(words)}"]
 
 
 _MODES = {"eval": "evaluation mode", "train": "training mode"}

@@ -87,37 +87,38 @@ def coverage_of(sides: Sides, stages: Sequence[Stage], probed: Probed) -> Covera
         words, facts = _facts(sides, probed)
     except Exception as error:
         words, facts = "", {}
-        lines.append(_failed(error))
+        lines.insert(0, _failed("how much was compared", error))
     return Coverage(words, lines, facts)
 
 
-def _failed(error: Exception) -> str:
-    return f"a part of the coverage failed ({words_of(error)})"
+def _failed(what: str, error: Exception) -> str:
+    return f"unknown because of an error: {what} ({words_of(error)})"
 
 
 def _lines(sides: Sides, stages: Sequence[Stage], probed: Probed) -> list[str]:
     """Return a line for each thing that the comparison does not exercise."""
     port, reference, names = sides.port, sides.reference, sides.names
     shown = _shown(probed)
-    parts: tuple[Callable[[], Iterable[str]], ...] = (
-        lambda: _too_small(stages),
-        lambda: constants.lines(port, reference, names, stages),
-        lambda: _of_layers(reference, names, shown),
-        lambda: _without_gradient(sides),
-        lambda: _uncalled(reference),
-        lambda: _counters(reference),
-        lambda: _unclipped(reference),
-        lambda: _probes_left_out(port, reference, names, probed),
-        lambda: [] if shown else ["other inputs: there are no probes"],
-        lambda: _masks_left_out(port, reference),
-        lambda: [one.note for one in stages if one.absent in _NOT_EXERCISED],
-    )
+    parts: dict[str, Callable[[], Iterable[str]]] = {
+        "small changes": lambda: _too_small(stages),
+        "parts of stages": lambda: [line for stage in stages for line in stage.not_exercised],
+        "constants": lambda: constants.lines(port, reference, names, stages),
+        "layers": lambda: _of_layers(reference, names, shown),
+        "gradients": lambda: _without_gradient(sides),
+        "calls": lambda: _uncalled(reference),
+        "counters": lambda: _counters(reference),
+        "clipping": lambda: _unclipped(reference),
+        "probes": lambda: _probes_left_out(port, reference, names, probed),
+        "other inputs": lambda: [] if shown else [_without_probes(reference)],
+        "masks": lambda: _masks_left_out(port, reference),
+        "stages": lambda: [one.note for one in stages if one.absent in _NOT_EXERCISED],
+    }
     lines: list[str] = []
-    for part in parts:
+    for what, part in parts.items():
         try:
             lines += part()
-        except Exception as error:
-            lines.append(_failed(error))
+        except Exception as error:  # first, because only a few lines are printed
+            lines.insert(0, _failed(what, error))
     return lines
 
 
@@ -173,6 +174,12 @@ def _without_gradient(sides: Sides) -> Iterator[str]:
         yield f"without gradient: {few(idle)}"
 
 
+def _without_probes(reference: Trace) -> str:
+    if reference.probes:
+        return "other inputs: no probe decides"
+    return "other inputs: there are no probes"
+
+
 def _uncalled(reference: Trace) -> Iterator[str]:
     never = _never_called(reference)
     if never:
@@ -190,7 +197,7 @@ def _counters(reference: Trace) -> Iterator[str]:
         if name in run.moved or start is None or start.size != 1 or not are_integers(start):
             continue
         if (run.after[-1][name] != start).any():
-            yield f"{name}: counts, and no later value that was tried changes an output"
+            yield f"{name}: counts, and no later value was seen to change an output"
 
 
 def _unclipped(reference: Trace) -> Iterator[str]:

@@ -36,6 +36,14 @@ LEAST_RESPONSE = 0.03
 `STANDARD_ERRORS`. docs/parity.md#what-is-random
 """
 
+OUTCOMES = 1e-3
+"""How far the same result of dropped paths may be apart on both sides, as a part of the output's
+square. docs/parity.md#what-is-random"""
+
+RARE_OUTCOMES = 2e-9
+"""What chance does so rarely differs: a result of dropped paths that one side alone gives. It is the
+probability of six standard errors. docs/parity.md#what-is-random"""
+
 _DRAWS = 3
 """The fewest numbers of a mask that is measured on ones, which have so many channels or more
 samples. docs/parity.md#what-is-random"""
@@ -62,6 +70,12 @@ def are_apart(port: tuple[float, float], reference: tuple[float, float]) -> bool
     error = math.hypot(port[1], reference[1])
     largest = max(abs(port[0]), abs(reference[0]))
     return apart > max(STANDARD_ERRORS * error, LEAST_RESPONSE * largest)
+
+
+def would_be_apart(port: tuple[float, float], reference: tuple[float, float]) -> bool:
+    """Return whether a difference of half the larger of two means would be more than chance."""
+    error = math.hypot(port[1], reference[1])
+    return STANDARD_ERRORS * error <= max(port[0], reference[0]) / 2
 
 
 def mean_of_draws(count: int) -> float:

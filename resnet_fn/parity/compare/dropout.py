@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, within
-from resnet_fn.parity.compare.draws import are_apart, never_varies
+from resnet_fn.parity.compare.draws import are_apart, never_varies, would_be_apart
+from resnet_fn.parity.compare.outcomes import outcomes_are_apart, outcomes_decide
 from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage
 from resnet_fn.parity.trace.data import Drop, Trace
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
-from resnet_fn.parity.trace.masks import pair_drops
+from resnet_fn.parity.trace.masks import pair_drops, takes_mask
 from resnet_fn.parity.trace.stages import DROPOUT, StageId
 
 
@@ -39,6 +40,7 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
     differences: list[Difference] = []
     shares: list[str] = []
     by_share: list[str] = []
+    unseen: list[str] = []
     masks: list[str] = []
     none = Drop("", 0.0, True)
     for own, other in pair_drops(port.dropping, reference.dropping, names):
@@ -62,6 +64,8 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
             masks.append(f"{title}: {words}")
         elif not x.scale or not y.scale:
             by_share.append(title)
+            if own and other and not _is_seen(own, other, names):
+                unseen.append(title)
         elif words := _difference_of_masks(x, y):
             masks.append(f"{title}: {words}")
     note = ""
@@ -73,7 +77,8 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
     failed = "; ".join(masks)
     hints = [*shares, *masks]
     stage = Stage(DROPOUT, differences, note, hints, failed, undecided)
-    return dataclasses.replace(stage, absent=Absent.NOT_IN_TASK)
+    line = [f"dropout of {few(unseen)}: what it multiplies by"] if unseen else []
+    return dataclasses.replace(stage, absent=Absent.NOT_IN_TASK, not_exercised=line)
 
 
 def _idle_probabilities(drops: Sequence[Drop]) -> Counter[float]:
@@ -110,7 +115,27 @@ def _fault(port: Drop, reference: Drop, names: Mapping[str, str]) -> str:
         if are_apart(a, b):
             side = f"{a[0]:.3g} in the port, {b[0]:.3g} in the reference"
             return f"{what} of {port.of or 'the net'} is {side}, with this dropout alone"
+    shares_mask = takes_mask(port) and takes_mask(reference)  # stages with dropout show more
+    if not shares_mask and outcomes_are_apart(port.outcomes, reference.outcomes):
+        return (
+            f"where it drops or keeps whole paths, {port.of or 'the net'} returns other numbers "
+            "than in the reference, with this dropout alone: compare what both multiply by"
+        )
     return ""
+
+
+def _is_seen(port: Drop, reference: Drop, names: Mapping[str, str]) -> bool:
+    """Return whether runs would show another factor of what is kept, or were not made here, because
+    another layer of the same class was measured.
+    """
+    if port.varies is None and reference.varies is None:
+        return True
+    if names.get(port.of) != reference.of and (port.of or reference.of):
+        return False
+    if outcomes_decide(port.outcomes, reference.outcomes):
+        return True
+    changes = [one.response[1] for one in (port, reference) if one.response]
+    return len(changes) == 2 and would_be_apart(*changes)
 
 
 _RESPONSES = (

@@ -14,7 +14,13 @@ from resnet_fn.parity.compare.allowed import (
     of_other_shape,
 )
 from resnet_fn.parity.compare.notes import attempt, settings_differences
-from resnet_fn.parity.trace.difference import AGREES, DIFFERS, KERNELS_OF_PORT, Difference
+from resnet_fn.parity.trace.difference import (
+    AGREES,
+    DIFFERS,
+    KERNELS_OF_PORT,
+    UNDECIDED,
+    Difference,
+)
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.layout import layout
 from resnet_fn.parity.trace.stages import ArrayId
@@ -77,13 +83,15 @@ def _with_what_follows(
     mode: str, port: tuple[Layer, Sequence[Layer]], reference: tuple[Layer, Sequence[Layer]]
 ) -> LayerDifference | None:
     """Return the comparison of one layer with the activation after the other layer if they
-    agree, else None.
+    agree, else one that is undecided, else None.
     """
     pairs = [(joined, reference[0]) for joined in _with_next(*port)] + [
         (port[0], one) for one in _with_next(*reference)
     ]
-    comparisons = (compare_layer(mode, *pair) for pair in pairs)
-    return next((item for item in comparisons if item.output.verdict in AGREES), None)
+    comparisons = [compare_layer(mode, *pair) for pair in pairs]
+    agreeing = [item for item in comparisons if item.output.verdict in AGREES]
+    undecided = [item for item in comparisons if item.output.verdict == UNDECIDED]
+    return next(iter(agreeing + undecided), None)
 
 
 def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:

@@ -10,7 +10,7 @@ import numpy as np
 from resnet_fn.config.hints import words_of
 from resnet_fn.parity.compare.padding import kind_of_padding
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.difference import AGREES, DIFFERS, difference
+from resnet_fn.parity.trace.difference import DIFFERS, difference
 from resnet_fn.parity.trace.layer import TOLERANCE, Layer, Pads
 from resnet_fn.parity.trace.tree import Arrays
 
@@ -219,7 +219,7 @@ def _not_shown(port: Layer, reference: Layer) -> Sequence[str]:
 
 def _agree(port: Any, reference: Any, rounding: float) -> bool:
     arrays = port is not None and reference is not None and port.shape == reference.shape
-    return arrays and difference("", port, reference, TOLERANCE, rounding).verdict in AGREES
+    return arrays and difference("", port, reference, TOLERANCE, rounding).verdict != DIFFERS
 
 
 def _equal(port: Any, reference: Any) -> bool:

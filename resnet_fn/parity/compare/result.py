@@ -6,6 +6,7 @@ makes a stage undecided), and else both sides agree.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from resnet_fn.parity.compare.coverage import Coverage
 from resnet_fn.parity.compare.layers import LayerDifference
@@ -15,6 +16,14 @@ from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference
 from resnet_fn.parity.trace.stages import GRADIENTS
+
+
+class Seen(NamedTuple):
+    """What a small trace shows."""
+
+    arrays: int  # how many arrays were compared by numbers, sums and norms
+    numbers: int
+    undecided: Sequence[str]  # what it cannot decide
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +56,7 @@ class Verdict:
     probed: Probed = dataclasses.field(default_factory=Probed)  # the comparison on changed inputs
     coverage: Coverage = dataclasses.field(default_factory=Coverage)  # what the comparison covers
     rounding: Rounding = dataclasses.field(default_factory=dict)  # the reference's, as it was used
+    seen: Seen | None = None  # what a small trace shows; None: both traces have whole arrays
 
     @property
     def agrees(self) -> bool:

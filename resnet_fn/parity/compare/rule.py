@@ -39,7 +39,7 @@ class Rule(abc.ABC):
 class TraceRule(Rule):
     """How a stage is compared of what the traces have beside runs.
 
-    Nothing of it was rounded, and it is one for all workers.
+    By default, it depends on no measured rounding, and it is one for all workers.
     """
 
     trains: bool = False

@@ -239,7 +239,7 @@ class Sides:
         """Return these sides with runs that end after an update."""
         port, reference = self.port.run, self.reference.run
         of_update = {
-            dataclasses.replace(stage, update=0): errors
+            stage.of_any_update: errors
             for stage, errors in self.rounding.items()
             if stage.name == LAST.name and stage.update == update
         }

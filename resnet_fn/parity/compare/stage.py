@@ -1,7 +1,8 @@
 """The result of one stage of the comparison, and what undecided arrays do to it.
 
-A stage differs if one of its arrays differs. Else it is undecided if one of them is undecided
-(`Difference.verdict`), or if nothing was read or run (`Absent.NOT_READ`). Where no single array
+A stage differs if `failed` is set. Else it is undecided if `undecided` is set, for example because a
+net draws random numbers there. Else it differs if one of its arrays differs, and is undecided if one
+of them is undecided (`Difference.verdict`), or if nothing was read or run (`Absent.NOT_READ`). Where no single array
 matters, a rule sets undecided arrays apart (`set_apart`, `without_undecided`), so that the others
 decide; if none is left, the stage is undecided. docs/parity.md, "Undecided", has all steps.
 """
@@ -43,6 +44,7 @@ class Stage:
     too_small: Sequence[str] = ()
     # whether the port's arrays are overwritten before anything is computed with them
     overwritten: bool = False
+    not_exercised: Sequence[str] = ()  # a line for each thing that the stage's numbers do not show
     absent: Absent = Absent.NOT_READ  # why there are no differences, if there are none
     # undecided arrays that make no stage undecided, as long as another array is decided
     left_out: Sequence[Difference] = ()

@@ -1,7 +1,7 @@
 """Decide whether two traces of the same task agree.
 
-`decide` is a function of data: it goes through the comparison once, from top to bottom. Where both
-traces are not enough, it yields a request. `verdict` asks the reference's source, and sends the
+`decide` is a function of data, and is read from top to bottom. Where both traces are not enough, it
+yields a request. `verdict` asks the reference's source, and sends the
 answer back. What undecided arrays do to a stage is in `stage`; what undecided stages do to the
 verdict is in `result`.
 """
@@ -139,7 +139,9 @@ def _apart_from_step_ties(result: Verdict, sides: Sides) -> Verdict:
     forward = any((one.name, one.mode) == (TRAIN_FORWARD.name, "train") for one in differs)
     rounding = allowed.with_step_ties(sides.rounding, ties.rounding, forward)
     stages = compare_stages(dataclasses.replace(sides, rounding=rounding, otherwise=ties.run))
-    if any(stage.id == first.id and stage.verdict == DIFFERS for stage in stages):
+    # weights may have been compared after an earlier update
+    again = [one for one in stages if one.id.of_any_update == first.id.of_any_update]
+    if any(stage.verdict == DIFFERS for stage in again):
         return result  # ties are not the reason
     return dataclasses.replace(result, stages=stages, rounding=rounding, tied=ties.lines)
 

@@ -67,6 +67,6 @@ def _agrees_up_to(last: StageId, result: Verdict) -> bool:
     for stage in result.stages:
         if stage.verdict == DIFFERS:
             return False
-        if dataclasses.replace(stage.id, update=0) == dataclasses.replace(last, update=0):
+        if stage.id.of_any_update == last.of_any_update:
             return bool(stage.differences) and stage.verdict != UNDECIDED
     return False

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -249,13 +249,17 @@ class NameMap:
                 seams[name] = np.cumsum(lengths)[:-1].tolist()
         return seams
 
-    def _find(self, reference: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
-        groups = {name: group for group in self.tied for name in group}
+    def one_of(self, name: str, reference: Collection[str]) -> str | None:
+        """Return the name that an array has in `reference`, or None if it is not there."""
+        groups = (group for group in self.tied if name in group)
+        for one in (name, *next(groups, ())):
+            if one in reference:
+                return one
+        return None
 
+    def _find(self, reference: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
         def find(name: str) -> np.ndarray | None:
-            for one in (name, *groups.get(name, ())):
-                if one in reference:
-                    return reference[one]
-            return None
+            one = self.one_of(name, reference)
+            return None if one is None else reference[one]
 
         return find

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from resnet_fn.parity.record.masks_of_runs import measured_mask, nearest_share
+from resnet_fn.parity.record.outcomes import RUNS_BEFORE, outcomes_of, repeat
 from resnet_fn.parity.record.repeated_runs import Runs, repeated
 from resnet_fn.parity.record.responses import measured_branch, response_of
 from resnet_fn.parity.record.side import Dropped, Only
@@ -20,6 +21,9 @@ _DROPPING = ("dropout", "drop path", "attention", "lstm", "gru", "rnn")
 # shape of the ones on which a mask is measured, cut to the input's number of axes
 _ONES = (2048, 3, 2, 2, 2)
 
+
+# A layer runs so often if some of its results repeat, because whole paths are dropped.
+_RUNS_OF_PATHS = 64
 
 # `Side.dropping_layer`
 MakeLayer = Callable[[str, np.ndarray | None, Only | None, bool], Callable[[], np.ndarray]]
@@ -59,6 +63,13 @@ def in_evaluation(drops: Sequence[Drop], layers: Sequence[Layer]) -> list[Drop]:
 
 def _with_runs(drop: Drop, runs: Runs) -> Drop:
     return dataclasses.replace(drop, varies=runs.varies, further=runs.further, error=runs.error)
+
+
+def _with_results(drop: Drop, runs: Runs, y: np.ndarray, name: str) -> Drop:
+    """Add what the runs of the layer `name` show, whose output without dropout is `y`."""
+    response = response_of(runs.outputs, y)
+    outcomes = outcomes_of(runs.outputs, y)
+    return dataclasses.replace(drop, response=response, outcomes=outcomes, of=name)
 
 
 def _outer(name: str) -> list[str]:
@@ -126,9 +137,22 @@ class _Measurement:
         runs = self._runs_with(around, only, False, share)
         return runs.varies != 0  # None: it does not run alone
 
-    def _runs_with(self, name: str, only: Only, compiled: bool, share: float) -> Runs:
-        """Run a layer on its inputs in the net, with no other dropouts than these."""
-        return repeated(partial(self._make_layer, name, None, only), compiled, share)
+    def _runs_with(
+        self, name: str, only: Only, compiled: bool, share: float, y: np.ndarray | None = None
+    ) -> Runs:
+        """Run a layer on its inputs in the net, with no other dropouts than these.
+
+        It runs more often if `y`, its output without dropout, is given and results repeat.
+        """
+
+        def is_enough(outputs: Sequence[np.ndarray]) -> bool:
+            count = len(outputs)
+            if y is None:
+                return count >= RUNS_BEFORE
+            return count == RUNS_BEFORE and not repeat(outputs, y)
+
+        make_run = partial(self._make_layer, name, None, only)
+        return repeated(make_run, compiled, share, is_enough, _RUNS_OF_PATHS)
 
     def _gates(self, outer: Sequence[str], share: float) -> set[tuple[str, str]]:
         """Return the same rates around a dropout: `if self.dropout > 0: x = self.drop(x)` drops only
@@ -174,11 +198,11 @@ class _Measurement:
 
     def _on_its_inputs(self, drop: Drop, name: str, only: Only, layer: Layer | None) -> Drop:
         """Measure a dropout by running its layer as in the net, with no other dropout."""
-        runs = self._runs_with(name, only, True, drop.share)
+        y = layer.output if layer else self._output
+        runs = self._runs_with(name, only, True, drop.share, y)
         if not runs.outputs:
             return dataclasses.replace(drop, error=runs.error)
         drop = _with_runs(drop, runs)
-        y = layer.output if layer else self._output
         if y is None:
             return drop
         branch = layer and measured_branch(runs.outputs, layer.input, y)
@@ -191,8 +215,7 @@ class _Measurement:
                 shape=branch.shape,
                 is_branch=True,
             )
-        response = response_of(runs.outputs, y)
-        return dataclasses.replace(drop, response=response, of=name)
+        return _with_results(drop, runs, y, name)
 
     def _with_response(self, drop: Drop, name: str) -> Drop:
         """Measure a mask's effect on the layer around it, for a port or a reference that drops
@@ -206,16 +229,18 @@ class _Measurement:
         if kind in self._measured:
             return drop
         self._measured.add(kind)
-        runs = self._runs_with(layer.name, {(name, "")}, False, drop.share)
+        y = layer.output
+        runs = self._runs_with(layer.name, {(name, "")}, False, drop.share, y)
         gates = self._gates(outer, drop.share)
         if gates:
-            as_built = self._runs_with(layer.name, {(name, ""), *gates}, False, drop.share)
+            as_built = self._runs_with(layer.name, {(name, ""), *gates}, False, drop.share, y)
             if not runs.varies:
                 runs = as_built
             elif as_built.varies == 0:  # a condition on the outer rate is turned around
                 drop = _with_runs(drop, as_built)
-        response = response_of(runs.outputs, layer.output) if runs.outputs else ()
-        return dataclasses.replace(drop, response=response, of=layer.name)
+        if not runs.outputs:
+            return dataclasses.replace(drop, of=layer.name)
+        return _with_results(drop, runs, y, layer.name)
 
     def _by_mask(self, layer: Layer, shares: Sequence[float]) -> Drop | None:
         """Measure the dropout mask of a layer by running the layer on ones.

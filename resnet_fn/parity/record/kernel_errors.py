@@ -52,14 +52,18 @@ def kernel_errors(
 def _measured(
     side: Side, run: Run, like: Like | None, layers: Mapping[str, Sequence[Layer]]
 ) -> Rounding:
-    def results() -> Results:
+    def of_losses() -> Results:
         alone = {} if side.workers > 1 else losses_alone(side, run, like).losses
-        of_losses = {case: np.asarray(loss) for case, loss in alone.items()}
-        return {**_results(side), LOSS_ALONE: of_losses}
+        return {LOSS_ALONE: {case: np.asarray(loss) for case, loss in alone.items()}}
+
+    def results() -> Results:
+        return {**_results(side), **of_losses()}
 
     with side.exact_kernels() as calls:
-        exact = results()
-    if not calls():
+        exact = _results(side)
+    with side.exact_kernels(limits=True) as calls_of_losses:
+        exact = {**exact, **of_losses()}
+    if not (calls() or calls_of_losses()):
         return {}
     computed = results()
     if _largest(_errors(results(), computed)) > _SAME:

@@ -9,6 +9,7 @@ import contextlib
 import inspect
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -21,6 +22,9 @@ from resnet_fn.parity.record.common import is_of_user
 from resnet_fn.parity.trace.source import KernelFault
 
 _SEEN = 1e-3  # what is further off is no rounding
+
+
+_BCE = r"\bbinary_cross_entropy\(|\b(nn\.BCELoss|BinaryCrossEntropy)\("
 
 
 class _Known(NamedTuple):
@@ -139,6 +143,37 @@ def _nesterov() -> float:
     return float(np.abs(weight.numpy() - 0.85).max())
 
 
+AXES = [2, 3, 4, 5]  # the numbers of axes of a net's softmax, as far as they are tried
+
+
+def _weighted_softmax(w: Tensor, x: Tensor) -> Tensor:
+    return ops.softmax(x, -1) * w
+
+
+def softmax_now() -> float:
+    """Return how far the gradient of a softmax is off now, which depends on earlier ones."""
+    errors = []
+    for axes in AXES:
+        x, w = _numbers(*[2] * axes), _numbers(*[2] * axes)
+        y = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+        right = y * (w - (w * y).sum(-1, keepdims=True))
+        weighted = partial(_weighted_softmax, Tensor(w))
+        errors.append(_gradient_error(weighted, x, right))
+    return max(errors)
+
+
+def _one_cross_entropy() -> float:
+    p, y = np.array([0.5], np.float32), np.array([1.0], np.float32)
+    loss = ops.binary_cross_entropy(Tensor(p), Tensor(y))
+    return float(abs(loss.numpy() - np.log(2)))
+
+
+def _cross_entropy_of_zero() -> float:
+    p, y = np.array([0, 0.5], np.float32), np.array([1, 1], np.float32)
+    loss = ops.binary_cross_entropy(Tensor(p), Tensor(y), reduction="none")
+    return float(abs(loss.numpy()[0] - 100))
+
+
 FAULTS = (
     _Known(
         "in graph mode, from the second call on, the gradient of ops.pad",
@@ -155,6 +190,21 @@ FAULTS = (
         _split,
     ),
     _Known("ops.interpolate(mode='bicubic')", ("2.10.",), r"bicubic", _bicubic),
+    _Known(
+        "the mean of ops.binary_cross_entropy of 1 number", ("2.10.",), _BCE, _one_cross_entropy
+    ),
+    _Known(
+        "ops.binary_cross_entropy of the probability 0, which PyTorch computes as 100,",
+        ("2.10.",),
+        _BCE,
+        _cross_entropy_of_zero,
+    ),
+    _Known(
+        "uncompiled, because of an earlier softmax over 1 number, the gradient of softmax",
+        ("2.10.",),
+        r"(?i)softmax|attention",
+        softmax_now,
+    ),
     _Known("an update of mint.optim.SGD", ("2.10.",), r"\bmint\.optim\b", _sgd),
     _Known("an update of nn.Momentum(use_nesterov=True)", ("2.10.",), r"use_nesterov", _nesterov),
 )

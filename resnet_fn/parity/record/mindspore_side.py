@@ -387,9 +387,11 @@ class MindSporeSide:
             merged[name] = np.concatenate(rows) if whole and array.ndim else rows[-1]
         return merged
 
-    def exact_kernels(self) -> contextlib.AbstractContextManager[Callable[[], int]]:
+    def exact_kernels(
+        self, limits: bool = False
+    ) -> contextlib.AbstractContextManager[Callable[[], int]]:
         """Return a context in which exp, log, tanh, … compute in float64, uncompiled."""
-        return exact_kernels()
+        return exact_kernels(limits)
 
     def tensor(self, array: Any) -> Tensor:
         """Return an array as a tensor."""

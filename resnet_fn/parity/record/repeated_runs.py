@@ -33,18 +33,19 @@ def repeated(
     compiled: bool,
     share: float,
     is_enough: Callable[[Sequence[np.ndarray]], bool] = lambda outputs: False,
+    most: int = _RUNS,
 ) -> Runs:
-    """Run a layer up to `_RUNS` times, until outputs vary and are enough.
+    """Run a layer up to `most` times, until outputs vary and are enough.
 
     If they do not vary, the layer runs until a dropout of the probability `share` would hardly have
     repeated by chance. `make_run(compiled)` returns a function that runs the layer.
     """
     try:
-        return _repeated(make_run(compiled), share, is_enough)
+        return _repeated(make_run(compiled), share, is_enough, most)
     except Exception as error:
         fault = words_of(error)
     try:
-        runs = _repeated(make_run(False), share, is_enough)
+        runs = _repeated(make_run(False), share, is_enough, most)
         return runs._replace(error=fault if compiled else "")
     except Exception:  # for example, no kernel on this device
         return Runs([])
@@ -54,13 +55,14 @@ def _repeated(
     run: Callable[[], np.ndarray],
     share: float,
     is_enough: Callable[[Sequence[np.ndarray]], bool],
+    most: int,
 ) -> Runs:
     outputs = [run()]
     others, further = 0, 0
     # a mask of one number, such as that of LayerDrop, may drop nothing in many runs
     rare = min(share, 1 - share)
     enough = math.log(REPEATS) / math.log1p(-rare) if 0 < rare < 1 else 0
-    while further + 1 < _RUNS or (not others and further < min(enough, _MOST)):
+    while further + 1 < most or (not others and further < min(enough, _MOST)):
         first, last = outputs[0], run()
         further += 1
         is_other = relative_error(last, first) > _SAME

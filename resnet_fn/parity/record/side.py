@@ -204,10 +204,11 @@ class Side(Protocol):
     def of_all_workers(self, outputs: Arrays) -> Arrays:
         """Return a micro-batch's outputs as one worker would have them."""
 
-    def exact_kernels(self) -> AbstractContextManager[Callable[[], int]]:
+    def exact_kernels(self, limits: bool = False) -> AbstractContextManager[Callable[[], int]]:
         """Return a context in which functions with inaccurate kernels compute in float64.
 
-        The context's value counts their calls.
+        With `limits`, kernels that end at another number have PyTorch's, too. The context's value
+        counts the calls.
         """
 
     def tensor(self, array: Any) -> Any:

@@ -11,6 +11,7 @@ import torch
 
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import what_failed
+from resnet_fn.parity.record.drawing import Drawing
 from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.side import Dropped, Measured, Only
 from resnet_fn.parity.record.torch_copy import copied
@@ -37,7 +38,7 @@ from resnet_fn.parity.record.torch_module import (
 from resnet_fn.parity.record.torch_optimizer import optimizer_alone, settings_of_optimizer
 from resnet_fn.parity.record.torch_recipe import loss_of
 from resnet_fn.parity.record.torch_reference_runs import ReferenceRuns
-from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer, Training, scalar
+from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer, Training, load, scalar
 from resnet_fn.parity.record.torch_source import Rerun, TorchSource
 from resnet_fn.parity.trace.data import ParameterSettings, Probes, Run, Trace
 from resnet_fn.parity.trace.environment import environment
@@ -63,6 +64,7 @@ class TorchSide:
         loss: a function (outputs, labels) → scalar; by default the plan's.
         make_optimizer: returns an optimizer of a module; by default the plan's.
         build: makes the module again, to record the initial values of several modules.
+        drawing: draws the weights, which a small trace does not hold.
     """
 
     is_reference, workers = True, 1
@@ -74,6 +76,7 @@ class TorchSide:
         loss: Loss | None = None,
         make_optimizer: MakeOptimizer | None = None,
         build: Callable[[], torch.nn.Module] | None = None,
+        drawing: Drawing | None = None,
     ) -> None:
         # Arrays are copied, because a module may write into its inputs.
         batches = [map_tree(np.array, tuple(batch)) for batch in plan.batches]
@@ -82,7 +85,7 @@ class TorchSide:
         self.notes: list[str] = []
         self.unread: set[str] = set()
         self._module, self._custom_loss = uncompiled(module), loss
-        self._make_optimizer, self._build = make_optimizer, build
+        self._make_optimizer, self._build, self._drawing = make_optimizer, build, drawing
         # the precision in which rounding is measured
         self._rounded = "float16" if plan.precision == "fp16" else "float32"
         self._limits, self._masked = Limits(), None
@@ -118,6 +121,10 @@ class TorchSide:
             self._make_optimizer(trained)
             for name, one in self._reference.named_parameters():
                 one.requires_grad_(trained.get_parameter(name).requires_grad)
+        if self._drawing:
+            roles = self.roles()
+            given = (state(self._reference), roles["trainable"], roles["tied"])
+            load(self._reference, self._drawing.weights(*given))
 
     def _choose_loss(self) -> Loss:
         """Return the user's or the plan's loss, or that of a task that trains nothing."""
@@ -272,7 +279,9 @@ class TorchSide:
         """Return the outputs: there is one worker."""
         return outputs
 
-    def exact_kernels(self) -> contextlib.AbstractContextManager[Callable[[], int]]:
+    def exact_kernels(
+        self, limits: bool = False
+    ) -> contextlib.AbstractContextManager[Callable[[], int]]:
         """Return a context without effect: PyTorch's kernels are accurate."""
         return contextlib.nullcontext(lambda: 0)
 

@@ -46,6 +46,7 @@ def write_json(ladder: Verdict, path: str) -> None:
         "kernels": ladder.probed.kernels,
         "coverage": ladder.coverage.facts,
         "not_exercised": ladder.coverage.not_exercised,
+        "small_trace": ladder.seen and ladder.seen._asdict(),
     }
     write_text(path, json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
 
@@ -87,6 +88,7 @@ def _difference(item: Difference) -> dict[str, Any]:
         "unsure": item.unsure,
         "verdict": item.verdict,
         "why": item.why,
+        "estimated": item.estimated,
     }
 
 

@@ -89,7 +89,8 @@ def write_page(ladder: Verdict, folder: str, title: str) -> Path:
 def ladder_page(ladder: Verdict, title: str) -> str:
     """Return the ladder as an HTML document."""
     verdict = DIFFERS if ladder.first_stage else UNDECIDED if ladder.undecided else OK
-    words = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: "Both compute the same"}[verdict]
+    same = "They agree in sampled numbers" if ladder.seen else "Both compute the same"
+    words = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: same}[verdict]
     lines = [
         f'<p class="{"cause" * line.startswith(" ")}">{text(line.strip())}</p>'
         for line in findings(ladder)

@@ -59,10 +59,11 @@ def cells(stage: Stage) -> list[str]:
     else:
         cosine = "" if math.isnan(worst.cosine) else f"{worst.cosine:.9f}"
         rounding = f"{worst.rounding:.1e}" if worst.rounding else ""
+        largest = "" if worst.estimated else f"{worst.max_abs:.1e}"
         numbers = [
-            f"{worst.max_abs:.1e}",
+            largest,
             f"{worst.relative:.1e}",
-            cosine,
+            cosine * (not worst.estimated),
             f"{worst.tolerance:.0e}",
             rounding,
         ]
@@ -84,6 +85,8 @@ def findings(ladder: Verdict) -> list[str]:
     else:
         lines = _same(ladder)
     lines += [f"  {title_of_stage(stage)}: {doubt_of(stage)}" for stage in ladder.undecided]
+    if ladder.seen:
+        lines.append(f"not decided by a small trace: {'; '.join(ladder.seen.undecided)}")
     return lines + ladder.probed.lines()
 
 
@@ -103,6 +106,10 @@ def _same(ladder: Verdict) -> list[str]:
     if undecided:
         within += f"; {undecided} of {every} arrays undecided"
     words = "verdict: both compute the same"
+    if seen := ladder.seen:
+        words = (
+            f"verdict: agree in {seen.numbers} sampled numbers and norms of {seen.arrays} arrays"
+        )
     if not ladder.compiled:
         words += ", not compiled"
     words += within + _lent(ladder)
@@ -181,7 +188,8 @@ def _agreement(ladder: Verdict) -> str:
     counts = [
         f"{compared[mode]} of {count} in {_MODES[mode]}" for mode, count in ladder.ran.items()
     ]
-    return f"the outputs of layers agree, {', '.join(counts)}"
+    where = " in sampled numbers and norms" if ladder.seen else ""
+    return f"the outputs of layers agree{where}, {', '.join(counts)}"
 
 
 def settings(ladder: Verdict) -> list[str]:

@@ -20,6 +20,16 @@ Changing = dict[StageId, dict[Key, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
+class Outcomes:
+    """The different results of a layer, or of its first sample, in several runs with a dropout."""
+
+    size: float  # the square without dropout, as a part of the whole output's
+    # (the result without dropout in this one, the square of the change, how many runs gave it); the
+    # first two as parts of the square without dropout
+    seen: tuple[tuple[float, float, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Drop:
     """A place where a net applies dropout."""
 
@@ -36,6 +46,8 @@ class Drop:
     # (number, standard error) of each of two numbers of the outputs of the layer `of`, which
     # contains the dropout, under this dropout alone; (): not measured
     response: tuple[tuple[float, float], ...] = ()
+    # the results of the same runs, of the whole output and of its first sample
+    outcomes: tuple[Outcomes, ...] = ()
     of: str = ""
     error: str = ""  # why the layer does not run compiled; empty if it does
     # whether it drops in evaluation mode, too; None: not measured

@@ -55,6 +55,8 @@ class Difference:
     # limit
     why: str = field(default="", compare=False)
     unsure: str = ""  # why the array decides nothing whatever its numbers are; empty otherwise
+    # whether the reference's numbers are estimates, so that only `relative` is shown
+    estimated: bool = False
 
     @property
     def name(self) -> str:
@@ -122,8 +124,10 @@ class Difference:
 
     def values(self, port: str = "in the port", reference: str = "in the reference") -> str:
         """Return both values at the largest difference, as in "0.12 in the port, 0.13 in the
-        reference at [0, 3]".
+        reference at [0, 3]"; of estimates only the relative error.
         """
+        if self.estimated:
+            return f"about {self.relative:.2g} of the reference's norm apart"
         place = f" at {list(self.place)}" if self.place else ""
         return f"{self.port:.9g} {port}, {self.reference:.9g} {reference}{place}"
 

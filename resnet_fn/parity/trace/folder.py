@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.trace.data import Drop, Probe, Probes, Run, Ties, Trace
+from resnet_fn.parity.trace.data import Drop, Outcomes, Probe, Probes, Run, Ties, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
 from resnet_fn.parity.trace.ranks import merge
@@ -42,6 +42,7 @@ _CLASSES: dict[str, Callable[..., Any]] = {
         Run,
         Layer,
         Drop,
+        Outcomes,
         Probe,
         Ties,
         StageId,
@@ -49,7 +50,7 @@ _CLASSES: dict[str, Callable[..., Any]] = {
     )
 }
 
-_MALFORMED = (
+MALFORMED = (
     KeyError,
     TypeError,
     IndexError,
@@ -80,7 +81,7 @@ def save_recording(
     if source is not None:
         recording = _with_answers(recording, source)
     arrays: dict[int, tuple[int, np.ndarray]] = {}
-    packed = _pack(recording, arrays)
+    packed = pack(recording, arrays)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -127,7 +128,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
     (folder / MANIFEST).write_text(json.dumps(manifest, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
+def pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
     """Convert a value to JSON. Arrays are added to `arrays`, which maps the id of an array to
     (number, array).
 
@@ -137,25 +138,25 @@ def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
     if isinstance(value, np.ndarray):
         return {"array": arrays.setdefault(id(value), (len(arrays), value))[0]}
     if isinstance(value, np.generic):  # a setting or a rate of the user's may be a NumPy number
-        return _pack(value.item(), arrays)
+        return pack(value.item(), arrays)
     if isinstance(value, tuple):
-        return {"tuple": [_pack(one, arrays) for one in value]}
+        return {"tuple": [pack(one, arrays) for one in value]}
     if isinstance(value, list):
-        return [_pack(one, arrays) for one in value]
+        return [pack(one, arrays) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if dataclasses.is_dataclass(value):
         fields = {
-            field.name: _pack(getattr(value, field.name), arrays)
+            field.name: pack(getattr(value, field.name), arrays)
             for field in dataclasses.fields(value)
         }
         return {type(value).__name__: fields}
     if not isinstance(value, Mapping):
         return value
     if not all(isinstance(key, str) for key in value):  # ids, or the numbers of updates
-        pairs = [[_pack(key, arrays), _pack(one, arrays)] for key, one in value.items()]
+        pairs = [[pack(key, arrays), pack(one, arrays)] for key, one in value.items()]
         return {"pairs": pairs}
-    packed = {key: _pack(one, arrays) for key, one in value.items()}
+    packed = {key: pack(one, arrays) for key, one in value.items()}
     # One entry would look like a type that JSON lacks.
     return {"dict": packed} if len(packed) == 1 else packed
 
@@ -183,7 +184,7 @@ def load_recording(folder: Path) -> Trace:
         own = manifest.pop("sha256")
         if manifest.get("format") != FORMAT:
             raise ValueError("it is no trace")
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise ValueError(
             f"{path}: the file is damaged, or is no trace ({first_line(error)}); record it again"
         ) from None
@@ -215,9 +216,9 @@ def load_recording(folder: Path) -> Trace:
     try:
         _check_members(stored)
         with np.load(stored, allow_pickle=False) as file:
-            trace: Trace = _unpack(manifest["recording"], {name: file[name] for name in file.files})
+            trace: Trace = unpack(manifest["recording"], {name: file[name] for name in file.files})
             return trace
-    except _MALFORMED as error:
+    except MALFORMED as error:
         cause = first_line(error)
         raise ValueError(
             f"{folder}: this version cannot read the trace ({cause}); record it again"
@@ -246,29 +247,29 @@ def _check_members(path: Path) -> None:
                 )
 
 
-def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Convert the result of `_pack` back.
+def unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Convert the result of `pack` back.
 
     Control characters are escaped, because texts may be printed.
     """
     if isinstance(value, str):
         return "".join(one if one.isprintable() else repr(one)[1:-1] for one in value)
     if isinstance(value, list):
-        return [_unpack(one, arrays) for one in value]
+        return [unpack(one, arrays) for one in value]
     if not isinstance(value, dict):
         return value
     if len(value) != 1:
-        return {_unpack(key, arrays): _unpack(one, arrays) for key, one in value.items()}
+        return {unpack(key, arrays): unpack(one, arrays) for key, one in value.items()}
     [(kind, content)] = value.items()
     if kind == "array":
         return arrays[str(content)]
     if kind == "float":
         return float(content)
     if kind == "pairs":
-        return {_unpack(key, arrays): _unpack(one, arrays) for key, one in content}
+        return {unpack(key, arrays): unpack(one, arrays) for key, one in content}
     if kind == "tuple":
-        return tuple(_unpack(one, arrays) for one in content)
-    fields = {_unpack(key, arrays): _unpack(one, arrays) for key, one in content.items()}
+        return tuple(unpack(one, arrays) for one in content)
+    fields = {unpack(key, arrays): unpack(one, arrays) for key, one in content.items()}
     return fields if kind == "dict" else _CLASSES[kind](**fields)
 
 

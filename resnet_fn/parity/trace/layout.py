@@ -21,18 +21,18 @@ def layout(port: np.ndarray, reference: np.ndarray) -> Move:
         apart = port - move(reference)
         return float(np.linalg.norm(apart))
 
-    moves = _moves(port.shape, reference)
-    return min(moves, key=distance)
+    every = moves(port.shape, reference)
+    return min(every, key=distance)
 
 
-def _moves(shape: tuple[int, ...], reference: np.ndarray) -> list[Move]:
+def moves(shape: tuple[int, ...], reference: np.ndarray) -> list[Move]:
     """Return a reshape to `shape`, then each move of one axis that gives `reference` this shape."""
-    moves: list[Move] = [lambda array: array.reshape(shape)]
+    made: list[Move] = [lambda array: array.reshape(shape)]
     if reference.ndim != len(shape):
-        return moves
+        return made
     axes = range(reference.ndim)
     for source, destination in itertools.permutations(axes, 2):
         move = partial(np.moveaxis, source=source, destination=destination)
         if move(reference).shape == shape:
-            moves.append(move)
-    return moves
+            made.append(move)
+    return made

@@ -3,6 +3,7 @@
 import dataclasses
 
 from resnet_fn.parity.trace.data import Dropping
+from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import Arrays
 
 
@@ -23,4 +24,5 @@ class Like:
     # they are paired with is known when the port has run with the reference's weights.
     train_outputs: Arrays
     dropping: Dropping
+    losses: frozenset[ArrayId]  # the losses alone that the reference computes; others are not tried
     layers: dict[str, str]  # the port's layer → the reference's

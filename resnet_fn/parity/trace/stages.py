@@ -29,6 +29,11 @@ class StageId:
         """The id of the same arrays on the first batch as it is, without masks."""
         return dataclasses.replace(self, batch=FIRST, masked=False, drawn=False)
 
+    @property
+    def of_any_update(self) -> "StageId":
+        """The id without the update after which weights are compared."""
+        return dataclasses.replace(self, update=0)
+
 
 Of = TypeVar("Of")
 

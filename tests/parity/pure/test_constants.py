@@ -2,6 +2,7 @@
 framework.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.compare.clones import compare_clones
-from resnet_fn.parity.compare.constants import without_counterpart
+from resnet_fn.parity.compare.constants import unsaved, without_counterpart
 from resnet_fn.parity.compare.coverage import coverage_of
 from resnet_fn.parity.compare.initial import initial_stage
 from resnet_fn.parity.compare.probes import Probed
@@ -104,6 +105,21 @@ def test_full_lengths_descend_to_half_of_them():
     np.testing.assert_array_equal(variation.of_outputs(np.ones((4, 5))), np.ones((4, 5)))
     assert not variations({"x": x, "classes": np.array([8, 8, 8, 2])})
     assert not variations({"x": x, "classes": np.full(4, 7)})
+
+
+def test_a_saved_buffer_that_the_port_keeps_elsewhere_is_named():
+    buffers = {"norm.mean": True, "mask": False, "table": True}
+    run = Run({}, dict.fromkeys(["w", *buffers], np.ones(2)), [0.1])
+    reference = Trace("PyTorch", plan_of(Recipe(), [((), ())]), {}, {}, run, buffers=buffers)
+    port = dataclasses.replace(reference, attributes={"norm.mean": np.ones(2)})
+
+    def line_of(*paired):
+        names = NameMap("names", {one: whole_array(one) for one in paired}, {}, ())
+        return unsaved(port, reference, names)
+
+    (line,) = line_of("w")
+    assert line.endswith("norm.mean, which the port has as constant attributes; table")
+    assert line_of("w", "norm.mean", "table") == []
 
 
 @pytest.mark.parametrize(

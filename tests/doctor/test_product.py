@@ -1,0 +1,30 @@
+from resnet_fn.doctor import machine, product
+from resnet_fn.runtime import instructions
+
+
+def test_a_product_is_measured_with_both_limits():
+    equal = product.speedup(instructions.VARIABLE, "ALL")
+    assert 0.5 < equal < 2  # the same instructions on both sides
+    slow = product.speedup(instructions.VARIABLE, "SSE41")
+    assert slow > 1.5 * equal  # AVX2 and AVX-512 have twice the width and more
+
+
+def test_without_mindspore_nothing_is_measured(monkeypatch):
+    monkeypatch.setattr(product.importlib.util, "find_spec", lambda _: None)
+    assert product.speedup(instructions.VARIABLE, "AVX2") == 0.0
+
+
+def test_an_unknown_wide_processor_gets_its_row():
+    cpu = {"family": 6, "model": 999, "avx512_speedup": 1.9, "instructions": "AVX2 for all nets"}
+    kind, chosen, *more = machine.lines_of_cpu(cpu)
+    assert kind == (
+        "cpu        family 6 model 999, AVX-512 of full width: a product is 1.9 x as fast"
+    )
+    assert chosen == "kernels    AVX2 for all nets"
+    assert "--against ours_all" in more[0]
+    assert "(6, 999): frozenset(" in more[-1]
+    half = machine.lines_of_cpu({**cpu, "avx512_speedup": 1.05})
+    assert len(half) == 2
+    assert "AVX-512 of half width" in half[0]
+    assert len(machine.lines_of_cpu({**cpu, "family": 26, "model": 2})) == 2  # is in the table
+    assert "no AVX-512" in machine.lines_of_cpu({**cpu, "avx512_speedup": 0.0})[0]

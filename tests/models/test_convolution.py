@@ -1,0 +1,241 @@
+"""Every way to compute a convolution gives the convolution and its gradients."""
+
+from pathlib import Path
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor
+
+from resnet_fn.models import MODELS, create_model
+from resnet_fn.models.convolution import Conv2d, standard_operations, use_products
+from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, conv
+from resnet_fn.runtime import instructions
+from resnet_fn.runtime.instructions import FASTER_UNLIMITED, PRODUCTS, Choice
+from resnet_fn.runtime.versions import at_least
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def direct(x, weight, given, stride):
+    """The convolution and its gradients in float64: outputs, gradient of x, gradient of the
+    weight.
+    """
+    height, width = x.shape[2:]
+    size = weight.shape[2]
+    pad, (rows, columns) = size // 2, given.shape[2:]
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    weight, given = weight.astype(np.float64), given.astype(np.float64)
+    out, of_x, of_weight = np.zeros_like(given), np.zeros_like(padded), np.zeros_like(weight)
+    for i in range(size):
+        for j in range(size):
+            down = slice(i, i + stride * (rows - 1) + 1, stride)
+            along = slice(j, j + stride * (columns - 1) + 1, stride)
+            part, taps = padded[:, :, down, along], weight[:, :, i, j]
+            out += np.einsum("nchw,oc->nohw", part, taps)
+            of_x[:, :, down, along] += np.einsum("nohw,oc->nchw", given, taps)
+            of_weight[:, :, i, j] = np.einsum("nohw,nchw->oc", given, part)
+    return out, of_x[:, :, pad : pad + height, pad : pad + width], of_weight
+
+
+def is_product(cell):
+    """Whether the convolution runs as matrix products, in a way or by MindSpore."""
+    geometry = (cell.kernel_size, cell.stride, cell.padding, cell.group)
+    return bool(cell.way) or geometry == ((1, 1), (1, 1), 0, 1)
+
+
+def relative(actual, expected):
+    return np.sqrt(((actual.asnumpy() - expected) ** 2).mean() / (expected**2).mean())
+
+
+@pytest.mark.parametrize(
+    ("way", "size", "stride", "shape"),
+    [
+        ("strided winograd", 3, 2, (4, 16, 24, 16, 16)),
+        ("strided winograd", 3, 2, (3, 64, 32, 9, 14)),  # neither size is a multiple of a tile's
+        ("strided winograd", 3, 2, (2, 128, 64, 7, 7)),
+        ("strided winograd", 3, 2, (5, 32, 32, 2, 1)),
+        ("sampled", 1, 2, (4, 32, 64, 15, 9)),
+        ("sampled", 1, 2, (2, 16, 16, 8, 8)),
+        ("", 1, 1, (2, 16, 16, 8, 8)),  # MindSpore's operation is a product
+        ("columns", 3, 1, (4, 3, 16, 12, 12)),  # a CIFAR stem
+        ("columns", 3, 2, (4, 3, 16, 13, 12)),  # the D stem
+        ("columns", 7, 2, (9, 3, 16, 33, 20)),  # the ImageNet stem, of a batch in slices
+        ("columns", 7, 2, (2, 1, 64, 16, 16)),
+    ],
+)
+def test_outputs_and_gradients_are_those_of_the_convolution(way, size, stride, shape):
+    n, c, o, height, width = shape
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, c, height, width)).astype(np.float32)
+    given = rng.normal(size=(n, o, -(-height // stride), -(-width // stride))).astype(np.float32)
+    weight = (rng.normal(size=(o, c, size, size)) / np.sqrt(size**2 * c)).astype(np.float32)
+    cell = conv(c, o, size, stride)
+    cell.weight.set_data(Tensor(weight))
+    assert cell.fitting_way(all_products=True) == way
+    cell.set_way(way)
+    assert is_product(cell)
+
+    def total(x):
+        y = cell(x)
+        return (y * Tensor(given)).sum(), y
+
+    gradients = mindspore.value_and_grad(total, 0, cell.trainable_params(), has_aux=True)
+    (_, y), (of_x, (of_weight,)) = mindspore.jit(gradients)(Tensor(x))
+    expected = direct(x, weight, given, stride)
+    assert y.shape == given.shape
+    for actual, wanted in zip((y, of_x, of_weight), expected, strict=True):
+        assert relative(actual, wanted) < 2e-6  # measured: 0.1e-6 to 0.9e-6
+    assert relative(cell(Tensor(x)), expected[0]) < 2e-6  # not compiled
+
+
+def ways(net):
+    return {name: cell.way for name, cell in net.cells_and_names() if isinstance(cell, Conv2d)}
+
+
+def by_winograd(net):
+    return {name for name, way in ways(net).items() if way == "winograd"}
+
+
+def test_only_what_fits_is_computed_so():
+    net = create_model("resnet8", num_classes=3)
+    fitting = {f"layer{stage}.0.conv{k}" for stage in (1, 2, 3) for k in (1, 2)} - {
+        "layer2.0.conv1",
+        "layer3.0.conv1",
+    }
+    # not the stem of 3 channels, not what strides, not the 1x1 projections
+    assert by_winograd(net) == fitting
+    assert {*ways(net).values()} == {"", "winograd"}
+    assert not by_winograd(create_model("resnet8", precision="fp16"))
+    assert by_winograd(create_model("resnext50_32x4d", image_size=32)) == set()  # 32 groups
+    assert len(by_winograd(create_model("resnet50", image_size=32))) == 13
+    for other in (
+        Conv2d(16, 16, 3, pad_mode="same"),
+        Conv2d(16, 16, 3, pad_mode="pad", padding=2, dilation=2),
+        Conv2d(16, 16, 3, pad_mode="pad", padding=1, has_bias=True),
+        Conv2d(16, 16, 3, pad_mode="pad", padding=1, group=2),
+        Conv2d(16, 16, 5, 2, pad_mode="pad", padding=2),
+        Conv2d(16, 16, 3, 3, pad_mode="pad", padding=1),
+    ):
+        assert other.fitting_way() == other.fitting_way(all_products=True) == ""
+        assert not is_product(other)
+
+
+@pytest.fixture
+def all_instructions(monkeypatch):
+    """Nets are built as after the choice of all instructions; what oneDNN uses stays."""
+    monkeypatch.setattr(instructions, "choice", lambda: Choice(PRODUCTS, "of a test"))
+
+
+@pytest.mark.usefixtures("all_instructions")
+def test_every_net_of_the_table_is_products_alone():
+    """Any other convolution would take oneDNN's reference kernel, 100 times as slow."""
+    named = {name for names in FASTER_UNLIMITED.values() for name in names}
+    assert {(MODELS[name].groups, MODELS[name].attention) for name in named} == {(1, "")}
+    for block in (BasicBlock, Bottleneck):
+        for stem in ("imagenet", "cifar", "d"):
+            net = ResNet(Design(block, (1, 1), (32, 64), stem=stem), 3)
+            use_products(net)
+            cells = [cell for _, cell in net.cells_and_names() if isinstance(cell, Conv2d)]
+            assert all(is_product(cell) for cell in cells), (block, stem)
+
+
+def by_products(net):
+    """The cells that compute by matrix products."""
+    gates = {
+        name for name, cell in net.cells_and_names() if getattr(cell, "standard", None) is False
+    }
+    return {name: way for name, way in ways(net).items() if way}, gates
+
+
+def check_standard_operations(gate, gates):
+    net = ResNet(
+        Design(BasicBlock, (1, 1), (16, 32), stem="cifar", attention=gate), 3, image_size=16
+    )
+    net.set_train(False)
+    use_products(net)
+    images = Tensor(np.random.default_rng(0).normal(size=(2, 3, 16, 16)).astype(np.float32))
+    before, own = net(images).asnumpy(), by_products(net)
+    assert len(own[1]) == gates
+    with standard_operations(net):
+        assert by_products(net) == ({}, set())
+        inside = net(images).asnumpy()
+    assert by_products(net) == own
+    assert (before == net(images).asnumpy()).all()
+    assert (before != inside).any()
+    np.testing.assert_allclose(before, inside, rtol=1e-5, atol=1e-5)
+    return {*own[0].values()}
+
+
+@pytest.mark.parametrize(("gate", "gates"), [("", 0), ("se", 2), ("ge-minus", 2), ("ge-plus", 4)])
+def test_all_operations_are_mindspores_and_end(gate, gates):
+    assert check_standard_operations(gate, gates) == {"winograd"}
+
+
+@pytest.mark.usefixtures("all_instructions")
+def test_all_ways_end_for_an_export():
+    assert check_standard_operations("", 0) == {
+        "winograd",
+        "strided winograd",
+        "sampled",
+        "columns",
+    }
+
+
+STEPS = """
+import sys
+import resnet_fn
+from resnet_fn.runtime import instructions, process
+process.start("CPU", 1)
+assert instructions.choose_for("resnet18").convolutions == "products"
+import mindspore, numpy as np
+from mindspore import Tensor
+from resnet_fn.models.convolution import use_products
+from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet
+from resnet_fn.models import create_model
+net = eval(sys.argv[1])
+use_products(net)
+net.set_train(True)
+def total(x):
+    return net(x).sum()
+gradients = mindspore.jit(mindspore.value_and_grad(total, None, net.trainable_params()))
+gradients(Tensor(np.ones((2, 3, 32, 32), np.float32)))[0].asnumpy()
+"""
+
+
+SMALL = "ResNet(Design({}, (1, 1), (32, 64), stem='{}'), 3, image_size=32)"
+NETS = [SMALL.format(*names) for names in (("BasicBlock", "cifar"), ("Bottleneck", "imagenet"))]
+NETS.append(SMALL.format("BasicBlock", "d"))
+WHOLE = [f"create_model('{name}', image_size=32)" for name in ("resnet18", "resnet20", "resnet50")]
+
+
+@pytest.fixture
+def with_all_instructions(python):
+    """Run Python with the given words, with all instructions, and return its output."""
+    if not (instructions.this_cpu().has_avx512 and at_least(2, 9)):
+        pytest.skip("oneDNN takes its reference kernel from MindSpore 2.9 on, with AVX-512")
+
+    def run(*words, **variables):
+        return python(*words, ONEDNN_MAX_CPU_ISA="ALL", seconds=600, **variables).stdout
+
+    return run
+
+
+@pytest.mark.parametrize("net", [*NETS, *(pytest.param(x, marks=pytest.mark.slow) for x in WHOLE)])
+def test_no_operation_takes_the_reference_kernel(net, tmp_path, with_all_instructions):
+    """By oneDNN's log, forward and backward."""
+    script = tmp_path / "steps.py"
+    script.write_text(STEPS)
+    log = with_all_instructions(script, net, ONEDNN_VERBOSE="1")
+    calls = [line for line in log.splitlines() if "exec,cpu," in line]
+    assert any("avx512" in line for line in calls)
+    assert not [line for line in calls if "ref:any" in line or ",ref" in line.partition("exec")[2]]
+
+
+@pytest.mark.slow
+def test_all_instructions_round_no_worse(with_all_instructions):
+    """The tests of outputs and gradients, whose limits are below 3e-6."""
+    files = __file__, str(Path(__file__).with_name("test_winograd.py"))
+    name = "test_outputs_and_gradients_are_those_of_the_convolution"
+    options = "-q", "-n", "0", "-p", "no:cacheprovider", "-k", name
+    assert "15 passed" in with_all_instructions("-m", "pytest", *options, *files)

@@ -1,0 +1,127 @@
+"""Few numbers of an array show how far another array is from it."""
+
+import numpy as np
+import pytest
+
+from resnet_fn.parity.trace.difference import norm
+from resnet_fn.parity.trace.drawn import Range, draw, range_of
+from resnet_fn.parity.trace.sketch import FEW, SUMS, nearest, sketch
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def distance(array, other, seed=0):
+    """How far the sketch of `other` shows it to be from `array`."""
+    return norm(array - nearest(array, sketch(other, seed, "a"), seed, "a"))
+
+
+def test_drawn_numbers_follow_the_documented_formula():
+    entropy = np.random.SeedSequence([7, *b"weights conv.weight"])
+    bits = np.random.PCG64(entropy).random_raw(6)
+    low, high = np.float32(-0.5), np.float32(1.5)
+    expected = [
+        low + (high - low) * np.float32(int(one) >> 40) * np.float32(2**-24) for one in bits
+    ]
+    drawn = draw(7, "weights conv.weight", (2, 3), Range(-0.5, 1.5))
+    assert drawn.dtype == np.float32
+    assert drawn.ravel().tolist() == pytest.approx(expected, rel=1e-7)
+    # as NumPy 1.26 draws them: files that were written hold on every version
+    assert drawn.tobytes().hex()[:16] == "f058a9bdf8947e3e"
+
+
+def test_a_range_keeps_mean_deviation_and_sign(rng):
+    array = rng.normal(2, 0.3, 10_000).astype(np.float32)
+    drawn = draw(0, "a", array.shape, range_of(array))
+    assert abs(drawn.mean() - 2) < 0.02
+    assert abs(drawn.std() - 0.3) < 0.02
+    assert range_of(rng.exponential(1, 1000)).low >= 0
+    assert range_of(np.ones(8)) == Range(0.5, 1.5)
+    assert range_of(np.float32([[4.6]])) == Range(*[float(np.float32(4.6))] * 2)
+
+
+def test_sums_estimate_the_distance(rng):
+    array = rng.normal(size=(8, 60))
+    other = array + 0.01 * rng.normal(size=array.shape)
+    squares = [distance(array, other, seed) ** 2 for seed in range(200)]
+    assert np.mean(squares) / norm(array - other) ** 2 == pytest.approx(1, abs=0.25)
+
+
+@pytest.mark.parametrize("size", [FEW, 100, 5000])
+def test_one_changed_number_is_seen_in_full(rng, size):
+    array = rng.normal(size=size)
+    other = array.copy()
+    other[size // 3] += 0.5
+    assert distance(array, other) == pytest.approx(0.5, rel=0.02)
+
+
+def test_equal_arrays_are_not_apart(rng):
+    array = rng.normal(size=(3, 50))
+    assert nearest(array, sketch(array, 1, "a"), 1, "a") is array
+
+
+def test_a_multiple_is_recognised(rng):
+    array = rng.normal(size=400)
+    made = nearest(array, sketch(-0.25 * array, 1, "a"), 1, "a")
+    assert made == pytest.approx(-0.25 * array, rel=1e-5)
+
+
+def test_zeros_of_a_relu_stay_zeros(rng):
+    array = np.maximum(rng.normal(size=1000), 0)
+    other = array * (1 + 1e-6 * rng.normal(size=1000))
+    made = nearest(array, sketch(other, 1, "a"), 1, "a")
+    assert not made[array == 0].any()
+
+
+def test_the_norm_alone_shows_a_difference(rng):
+    """A difference that leaves all sums and samples as they are."""
+    array = rng.normal(size=40)
+    kept = sketch(array, 0, "a")
+    larger = kept._replace(numbers=np.concatenate([kept.numbers[:1] * 1.1, kept.numbers[1:]]))
+    assert norm(nearest(array, larger, 0, "a")) == pytest.approx(1.1 * norm(array), rel=0.05)
+
+
+def test_masks_hide_no_other_numbers(rng):
+    array = np.where(rng.random(500) < 0.3, -1e9, rng.normal(size=500))
+    other = np.where(array < -1e8, array, array + 0.1)
+    usual = array > -1e8
+    made = nearest(array, sketch(other, 0, "a"), 0, "a")
+    assert 0.3 < norm((made - array)[usual]) / norm((other - array)[usual]) < 2
+    assert made[~usual].tolist() == pytest.approx(array[~usual].tolist())
+
+
+def test_other_integers_are_other_integers(rng):
+    array = rng.integers(0, 9, 100)
+    other = array.copy()
+    other[3:30] += 1
+    assert nearest(array, sketch(array, 0, "a"), 0, "a") is array
+    made = nearest(array, sketch(other, 0, "a"), 0, "a")
+    assert made.dtype == array.dtype
+    assert (made != array).any()
+
+
+def test_an_array_of_nan_is_far_from_any_other(rng):
+    kept = sketch(rng.normal(size=100), 0, "a")
+    made = nearest(np.full(100, np.nan), kept, 0, "a")
+    assert np.isfinite(made).all()
+
+
+def test_what_moves_no_kept_number_is_not_seen(rng):
+    """Why the verdict of a small trace is never "the same"."""
+    array = rng.normal(size=60)
+    kept = sketch(array, 0, "a")
+    rows = np.array([sketch(one, 0, "a").numbers[1:] for one in np.eye(60)]).T
+    apart = 1e-4 * rng.normal(size=60)
+    within, *_ = np.linalg.lstsq(rows, rows @ apart, rcond=None)
+    other = array + apart - within
+    assert norm(other - array) > 5e-5 * norm(array)
+    assert norm(nearest(other, kept, 0, "a") - other) < 1e-5 * norm(array)
+
+
+def test_not_finite_numbers_count_only_in_samples(rng):
+    array = rng.normal(size=100)
+    array[50] = np.inf
+    assert nearest(array, sketch(array, 0, "a"), 0, "a") is array
+    assert len(sketch(array, 0, "a").numbers) == FEW > SUMS

@@ -1,0 +1,88 @@
+"""The choice of instructions is a condition of a checkpoint, and a resumed run keeps it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.options import RunOptions
+from resnet_fn.run.resume import layout_notes, parallel_layout
+from resnet_fn.runtime import instructions
+from resnet_fn.runtime.msrun import claim_port
+from resnet_fn.runtime.process import REASON
+from resnet_fn.runtime.versions import at_least
+from resnet_fn.runtime.workers import Workers
+
+DRIVER = Path(__file__).parent / "drivers" / "choosing.py"
+SMALL = ("--model", "resnet8", "--image-size", "8", "--dataset", "synthetic", "--epochs", "1")
+SMALL += ("--synthetic-samples", "32", "--batch-size", "16", "--no-progress", "--threads", "1")
+
+
+def conditions(run):
+    layout = RunFolder(Path(run)).newest().state["parallel_layout"]
+    return layout["convolutions"], layout["ONEDNN_MAX_CPU_ISA"], layout[REASON]
+
+
+@pytest.mark.usefixtures("device")
+def test_only_another_choice_is_a_note():
+    now = parallel_layout(RunOptions(), Workers())
+    (note,) = layout_notes({**now, "convolutions": "products", REASON: "of a test"}, now)
+    assert note.startswith("resuming with convolutions standard instead of products: some bits")
+    assert layout_notes({**now, REASON: "of a test"}, now) == []
+    older = {name: value for name, value in now.items() if name != "convolutions"}
+    assert layout_notes(older, now) == []
+
+
+@pytest.fixture
+def train(python):
+    if not (instructions.this_cpu().has_avx512 and at_least(2, 9)):
+        pytest.skip("this machine has no choice: it needs AVX-512 and MindSpore 2.9")
+
+    def run(table, *flags, **variables):
+        words = DRIVER, table, *SMALL, *flags
+        done = python(*words, without="ONEDNN_", seconds=600, **variables)
+        return " ".join(done.stdout.split())
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["yes", "no"])
+def test_a_resume_keeps_its_checkpoints_choice(table, train):
+    train(table, "--out-dir", "run", "--checkpoint-every", "1")
+    kept = conditions("run")
+    assert kept[:2] == (("products", "not set") if table == "yes" else ("standard", "AVX2"))
+    last = RunFolder(Path("run")).newest()
+    shutil.rmtree(last.path)  # two updates; the run goes on from the first one
+    output = train({"yes": "no", "no": "yes"}[table], "--resume", "run")
+    assert "instead of" not in output
+    assert conditions("run") == (*kept[:2], "as in the checkpoint")
+    weights = RunFolder(Path("run")).newest().weights
+    assert all((weights[name] == value).all() for name, value in last.weights.items())
+
+
+@pytest.mark.slow
+def test_a_typed_limit_wins_and_is_a_note(train):
+    train("yes", "--out-dir", "run", "--checkpoint-every", "1")
+    shutil.rmtree(RunFolder(Path("run")).newest().path)
+    variables = {"ONEDNN_MAX_CPU_ISA": "AVX2", instructions.IS_DEFAULT: ""}
+    output = train("yes", "--resume", "run", **variables)
+    assert "resuming with convolutions standard instead of products" in output
+    assert "resuming with ONEDNN_MAX_CPU_ISA AVX2 instead of not set" in output
+    assert conditions("run") == ("standard", "AVX2", "ONEDNN_MAX_CPU_ISA is AVX2")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("train")
+def test_workers_that_choose_differently_are_an_error(start_msrun):
+    flags = (str(DRIVER), "1", *SMALL, "--out-dir", "run")
+    port = str(claim_port("127.0.0.1", 0))
+    process = start_msrun(2, "--join", "True", "--master_port", port, "python", *flags)
+    try:
+        assert process.wait(timeout=300) != 0
+    finally:
+        process.kill()
+    log = Path("logs/worker_0.log").read_text()
+    assert "rank 1: ONEDNN_MAX_CPU_ISA not set, rank 0: AVX2" in log
+    assert "rank 1: convolutions products, rank 0: standard" in log
