@@ -434,9 +434,10 @@ def _finish(
     if asked.inputs_verdict:
         print(asked.inputs_verdict)
     if asked.json:
-        json_file.write_json(ladder, asked.json)
+        json_file.write_json(ladder, asked.json, asked.inputs_verdict)
     if asked.report:
-        print(f"report: {write_page(ladder, asked.report, title)}")
+        page = write_page(ladder, asked.report, title, asked.inputs_verdict)
+        print(f"report: {page}")
     if ladder.first_stage:
         return 1
     if ladder.undecided:

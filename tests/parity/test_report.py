@@ -136,13 +136,15 @@ def test_undecided_is_never_the_same():
         ],
         ["  loss", "the net drops 0.2 of x in training"],
     ]
-    write_json(doubtful, "ladder.json")
+    write_json(doubtful, "ladder.json", "inputs: compared by <b>")
     read = json.loads(Path("ladder.json").read_text())
     assert (read["version"], read["agrees"], read["undecided"]) == (
         4,
         False,
         ["eval forward", "loss"],
     )
+    assert read["inputs"] == "inputs: compared by <b>"
+    assert "<p>inputs: compared by &lt;b&gt;</p>" in ladder_page(doubtful, "x", read["inputs"])
     assert read["stages"][-1]["note"] == "the net drops 0.2 of x in training"
 
 

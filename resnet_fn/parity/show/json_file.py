@@ -15,8 +15,11 @@ from resnet_fn.runtime.disk import finite_or_null
 VERSION = 4  # of the JSON file; docs/parity.md describes it
 
 
-def write_json(ladder: Verdict, path: str) -> None:
-    """Write the ladder to a JSON file. A number that is not finite becomes null."""
+def write_json(ladder: Verdict, path: str, inputs: str = "") -> None:
+    """Write the ladder to a JSON file. A number that is not finite becomes null.
+
+    `inputs` is the line of `parity inputs`' verdict, if there is one.
+    """
     content = {
         "format": "resnet_fn parity ladder",
         "version": VERSION,
@@ -46,6 +49,7 @@ def write_json(ladder: Verdict, path: str) -> None:
         "kernels": ladder.probed.kernels,
         "coverage": ladder.coverage.facts,
         "not_exercised": ladder.coverage.not_exercised,
+        "inputs": inputs or None,
         "small_trace": ladder.seen and ladder.seen._asdict(),
     }
     write_text(path, json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")

@@ -75,18 +75,18 @@ bottom, gradients from bottom to top. Bars are logarithmic. The grey bar is the 
 large has a red bar.</p>"""
 
 
-def write_page(ladder: Verdict, folder: str, title: str) -> Path:
+def write_page(ladder: Verdict, folder: str, title: str, inputs: str = "") -> Path:
     """Write the page as parity.html in a folder, and return the file's path.
 
-    A missing folder is created.
+    A missing folder is created. `inputs` is the line of `parity inputs`' verdict, if there is one.
     """
     path = Path(folder, "parity.html")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(str(path), ladder_page(ladder, title))
+    write_text(str(path), ladder_page(ladder, title, inputs))
     return path
 
 
-def ladder_page(ladder: Verdict, title: str) -> str:
+def ladder_page(ladder: Verdict, title: str, inputs: str = "") -> str:
     """Return the ladder as an HTML document."""
     verdict = DIFFERS if ladder.first_stage else UNDECIDED if ladder.undecided else OK
     same = "They agree in sampled numbers" if ladder.seen else "Both compute the same"
@@ -136,6 +136,7 @@ def ladder_page(ladder: Verdict, title: str) -> str:
             if items
             else []
         )
+    body += [f"<p>{text(inputs)}</p>"] if inputs else []
     body.append(f"<footer>{text(NOT_COMPARED.capitalize())}.</footer>")
     return document(title, body, _STYLE)
 
