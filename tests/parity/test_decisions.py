@@ -1,8 +1,5 @@
 """What counts as a decision of PyTorch's functions, and what noise reaches."""
 
-from typing import Any
-
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="decisions are those of torch: pip install torch")
@@ -43,36 +40,3 @@ def test_noise_reaches_complex_numbers():
         noisy = torch.fft.ifft(torch.fft.fft(x))
     error = (noisy - exact).norm() / exact.norm()
     assert 1e-8 < error < 1e-5
-
-
-def read(x: torch.Tensor) -> list[Any]:
-    """What NumPy and Python decide on the numbers of a tensor."""
-    scaled = x / 3 * 3
-    numbers = scaled.numpy()
-    return [numbers >= 0.3, np.asarray(scaled) >= 0.3, [one >= 0.3 for one in scaled.tolist()]]
-
-
-def test_decisions_of_numpy_are_kept():
-    x = torch.full((64,), 0.3)
-    decisions = Decisions()
-    with Deciding(decisions.note):
-        decided = read(x)
-    np.testing.assert_array_equal(read(x), decided)
-    decisions.restart()
-    with Deciding(decisions.kept), in_float64():
-        np.testing.assert_array_equal(read(x), decided)
-    with Noise(0, decisions):
-        np.testing.assert_array_equal(read(x), decided)
-
-
-def test_kept_numbers_of_numpy_are_a_copy_in_the_run_s_type():
-    decisions = Decisions()
-    with Deciding(decisions.note):
-        torch.ones(3).numpy()[:] = 5
-    for _ in range(2):
-        decisions.restart()
-        with Deciding(decisions.kept), in_float64():
-            numbers = torch.full((3,), 2.0).numpy()
-            assert numbers.dtype == np.float64
-            np.testing.assert_array_equal(numbers, 1)
-            numbers[:] = 7

@@ -6,7 +6,6 @@ noise and in float64, decisions are those of the run in float32, so that a tie l
 other arrays. Ties are listed, and a run in which they are decided otherwise shows what they change.
 """
 
-import copy
 import os
 import sys
 from collections import Counter
@@ -14,7 +13,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 # the folders of PyTorch's code and of this package's
@@ -31,18 +29,11 @@ _WRAPS = {"remainder", "fmod", "frac", "__mod__", "__rmod__"}
 # Functions that give Python a number of a tensor, on which Python decides.
 _READ = {"__int__", "__bool__", "__index__", "is_nonzero", "equal", "allclose", "item"}
 
-# Functions that give NumPy or Python all numbers of a tensor, on which these may decide.
-_READ_ALL = {"numpy", "__array__", "tolist"}
-
 # Functions that put numbers into an order: a tie exchanges several elements of a result.
 _ORDERS = {"topk", "sort", "argsort", "msort", "kthvalue", "median", "nanmedian", "mode"}
 
 # Functions on whose results rounding has no influence.
 _SURE = {"isnan", "isinf", "isfinite", "isposinf", "isneginf"}
-
-
-# With such a result, Python or NumPy may do anything.
-_NUMBERS = (float, list, np.ndarray)
 
 
 def caller_outside(files: tuple[str, ...]) -> FrameType | None:
@@ -115,8 +106,6 @@ class Call(NamedTuple):
             return result
         if self.plain in _READ and isinstance(result, int | float):
             return result
-        if self.plain in _READ_ALL:
-            return copy.deepcopy(result)  # the array has the tensor's memory
         steps = self.plain in _STEPS or self.plain in _WRAPS
         if self.kwargs.get("rounding_mode") is not None:
             steps = True
@@ -141,9 +130,7 @@ class Call(NamedTuple):
             with torch.no_grad():
                 result.copy_(decided)
             return result
-        if isinstance(decided, np.ndarray):
-            decided = decided.astype(result.dtype)
-        return decided.clone() if isinstance(decided, torch.Tensor) else copy.deepcopy(decided)
+        return decided.clone() if isinstance(decided, torch.Tensor) else decided
 
     def _period(self) -> Any:
         """Return the number by which the result of a function in `_WRAPS` jumps."""
@@ -234,7 +221,7 @@ class Decisions:
         return result
 
     def _look(self, call: Call, decided: Any) -> None:
-        if not (self.can_tie or isinstance(decided, _NUMBERS)):
+        if not (self.can_tie or isinstance(decided, float)):
             self.can_tie = call.can_tie
 
     @property
@@ -262,7 +249,7 @@ class Decisions:
             return result
         known = self.noted[index].result
         kept = call.with_decided(result, known)
-        if isinstance(known, _NUMBERS):
+        if isinstance(known, float):  # Python may do anything with it
             return kept
         self._look(call, decided)  # 0.3 · 10 has no fraction in float32, but in float64
         changed = decided != known
