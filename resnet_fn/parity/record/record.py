@@ -93,8 +93,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             probed = _probes(side, layers["eval"])
         limits = side.limits()
         # the plan's loss is not compared alone, and failing cases of a port are named by that stage
-        if losses.failed and side.plan.loss.custom and not like:
-            limits.append(f"loss alone: the reference's fails on {losses.failed}")
+        if losses.limit and side.plan.loss.custom and not like:
+            limits.append(f"loss alone: {losses.limit}")
         trace = Trace(
             framework=side.framework,
             plan=_as_seen(side),
