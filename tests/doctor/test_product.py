@@ -1,7 +1,11 @@
+import pytest
+
 from resnet_fn.doctor import machine, product
 from resnet_fn.runtime import instructions
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 def test_a_product_is_measured_with_both_limits():
     equal = product.speedup(instructions.VARIABLE, "ALL")
     assert 0.5 < equal < 2  # the same instructions on both sides

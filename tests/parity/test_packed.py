@@ -98,7 +98,28 @@ def test_a_net_that_returns_packed_sequences(step):
     losses = {**LOSSES, "reference_loss": loss_of_packed}
     ladder = ladder_of(PortedTagger("GRU", step), PackedTagger("GRU", True, 5), batches, **losses)
     assert ladder.agrees is not bool(step)
+    line = "loss alone: not compared, for the reference returns packed sequences"
+    assert line in ladder.coverage.not_exercised
     assert step == 0 or title_of_stage(ladder.first_stage) == "eval forward"
+
+
+class LeakyTagger(PackedTagger):
+    def forward(self, x: Any, lengths: Any) -> Any:
+        x, *places = super().forward(x, lengths)
+        return rnn.PackedSequence(t.functional.leaky_relu(x, 0.2), *places)
+
+
+class PortedLeakyTagger(PortedTagger):
+    def construct(self, x: Tensor, lengths: Tensor) -> Tensor:
+        return ops.leaky_relu(super().construct(x, lengths), 0.01)
+
+
+def test_a_cause_is_searched_for_in_packed_outputs():
+    reference, port = LeakyTagger("GRU", True, 5), PortedLeakyTagger("GRU")
+    losses = {**LOSSES, "reference_loss": loss_of_packed}
+    ladder = ladder_of(port, reference, [sentences(*BATCHES[0])], quick=False, **losses)
+    (line,) = ladder.first_stage.hints
+    assert line.endswith("leaky ReLU 0.01 for leaky_relu in the port")
 
 
 def test_a_wrong_step_of_a_tagger_is_seen():

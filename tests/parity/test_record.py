@@ -2,15 +2,17 @@
 
 import dataclasses
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from mindspore import nn
+from mindspore import nn, ops
 
 from resnet_fn.parity.pair.like import like_of
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
+from resnet_fn.parity.record.passes import only_output
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.record.updates import Watch, record_updates
@@ -109,12 +111,18 @@ def test_losses_and_optimizers_of_the_user_run_alone(recorded):
     assert trace.probes == {}
 
 
-def test_a_case_of_loss_alone_on_which_the_reference_fails_is_named():
-    def of_pairs(outputs: Any, labels: Any) -> Any:
-        assert len(outputs) > 1, "no pair"
-        return (outputs[:1] - outputs[1:]).square().mean()
+def of_pairs(outputs: Any, labels: Any) -> Any:
+    assert len(outputs) > 1, "no pair"
+    return (outputs[:1] - outputs[1:]).square().mean()
 
-    trace = record_reference(reference(), plan_of(RECIPE, BATCHES), of_pairs, probes=False)
+
+@pytest.mark.parametrize("framework", ["torch", "mindspore"])
+def test_a_case_of_loss_alone_on_which_the_reference_fails_is_named(framework):
+    plan = plan_of(RECIPE, BATCHES, custom_loss=True)
+    if framework == "torch":
+        trace = record_reference(reference(), plan, of_pairs, probes=False)
+    else:  # a port recorded as the reference of later ones
+        trace = record(MindSporeSide(port(), plan, loss=of_pairs), probes=False).trace
     assert {case.samples for case in trace.losses_alone} == {4, 8}
     (line,) = [line for line in trace.limits if line.startswith("loss alone")]
     cases = ", ".join(f"1 samples, outputs × {times}" for times in (1, 10, 100))
@@ -221,3 +229,36 @@ def test_what_a_watch_drops_is_not_kept():
     plan = plan_of(RECIPE, BATCHES)
     record_updates(Fake(), plan, plan.rates, {}, watch=Drops())
     assert alive == [[False], [False, False, False, True]]
+
+
+def test_the_only_output_is_none_of_none_or_several():
+    def side(count: int) -> Any:
+        arrays = {f"logits {index}": np.ones(3) for index in range(count)}
+        forward = SimpleNamespace(first=(np.ones(3), None))
+        return SimpleNamespace(plan=forward, forward=lambda *_: None, arrays=lambda _: arrays)
+
+    assert [only_output(side(count)) is None for count in range(3)] == [True, False, True]
+
+
+def test_repeated_layers_of_a_random_port_are_dropped_before_the_updates():
+    class Draws(nn.Cell):
+        def construct(self, x: Any) -> Any:
+            return x + ops.rand_like(x) if self.training else x
+
+    repeated: list[Any] = []
+    alive: list[bool] = []
+
+    class Watched(MindSporeSide):
+        def layers_again(self) -> Any:
+            layers = super().layers_again()
+            repeated.extend(map(weakref.ref, layers))
+            return layers
+
+        def updates(self, like: Any) -> Run:
+            alive.extend(one() is not None for one in repeated)
+            return super().updates(like)
+
+    trace = record(Watched(Ours(Draws()), plan_of(RECIPE, BATCHES)), probes=False).trace
+    assert trace.random_train == "part (Draws)"
+    assert trace.layers["train"] == []
+    assert {*alive} == {False}

@@ -15,6 +15,7 @@ from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import doubt_of
+from resnet_fn.parity.trace.returned import returned
 from small_nets import SGD, draw, labels, torch, write_net
 
 t = torch.nn
@@ -217,3 +218,11 @@ def test_the_exit_code_of_an_undecided_verdict(factor, code):
     write_net("ours.py", "mindspore", "self.head = nn.Dense(48, 10)", body.format(factor, "x"))
     words = "--reference theirs.py:Net --net ours.py:Net --image-size 4 --steps 1 --quick"
     assert main([*words.split(), "--no-initialisation", "--mode=pynative"]) == code
+
+
+def test_a_class_of_the_user_s_may_be_named_as_torch_s_packed_sequences():
+    @dataclasses.dataclass
+    class PackedSequence:
+        data: Any
+
+    assert [leaf for _, leaf in returned(PackedSequence(data=3))] == [3]

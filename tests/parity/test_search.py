@@ -6,11 +6,15 @@ import contextlib
 import dataclasses
 import linecache
 import math
+import re
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 from mindspore import nn, ops
 
+from resnet_fn import parity
 from resnet_fn.config.cli import UsageError
 from resnet_fn.parity.__main__ import main
 
@@ -460,3 +464,20 @@ def test_what_is_not_searched_is_said(detached, precision, accumulate, words):
         assert [
             hint.startswith("no cause is searched for in ") and words in hint for hint in hints
         ] == [True] * (not quick)
+
+
+@pytest.mark.usefixtures("device")
+def test_no_cause_names_a_file_of_the_ladder():
+    """The loss is a layer of torch, which the ladder itself calls."""
+
+    def construct(self, x):
+        return self.head(ops.stop_gradient(self.part(x)))
+
+    inputs, _ = vector()
+    batch, net = (inputs, np.ones((len(inputs), 3), np.float32)), ours(construct, nn.Dense(8, 8))
+    losses = {"loss": nn.MSELoss(), "reference_loss": t.MSELoss()}
+    ladder = ladder_of(net, Theirs(t.Linear(8, 8)), [batch], quick=False, **losses)
+    causes = "\n".join(ladder.first_computed.hints)
+    files = {file.name for file in Path(parity.__file__).parent.rglob("*.py")}
+    assert "no gradient to argument" in causes
+    assert not files & {*re.findall(r"\w+\.py", causes)}, causes

@@ -371,3 +371,52 @@ def test_random_numbers_that_alone_make_outputs_infinite_are_not_used(infinite):
     else:
         assert not lines
     assert bool(trace.run.drawn) is (infinite != "with random numbers")
+
+
+def test_later_batches_keep_decisions_where_a_buffer_moves():
+    """0.7 · 10 is 7 in float32, but less in float64."""
+
+    def forward(self, x):
+        if self.training:
+            self.center.mul_(0.5).add_(0.3)
+        tens = (x[:, :1] * 10).long()
+        return self.head(self.first(x)) + tens + 1e-3 * self.center
+
+    net = theirs(forward, first=torch.nn.Linear(8, 8))
+    net.register_buffer("center", torch.zeros(()))
+    (x, y), tie = vector(), 0.7
+    batches = [(np.full_like(x, one), y) for one in (0.55, tie)]
+    trace = record_reference(net, plan_of(SGD, batches), probes=False)
+    assert trace.run.moved == {"center": "evaluation"}
+    later = dataclasses.replace(EVAL_FORWARD, batch=2)
+    assert trace.rounding[later]["logits"] < 1e-5
+
+
+@pytest.mark.parametrize("failing", ["float32", "float64"])
+def test_the_run_that_fails_with_random_numbers_is_named(failing):
+    runs = []
+
+    def forward(self, x):
+        if (self.scale != 1).any():
+            runs.append(x.dtype)
+            third = len(runs) == 3  # two passes show whether the module runs with them at all
+            assert not (third if failing == "float32" else x.dtype == torch.float64), "refused"
+        return self.head(self.first(x)) * self.scale.mean()
+
+    net = theirs(forward, first=torch.nn.Linear(8, 8))
+    net.register_buffer("scale", torch.ones(6))
+    trace = record_reference(net, plan_of(SGD, [vector()]), probes=False)
+    (line,) = [line for line in trace.limits if "scale" in line]
+    assert line.endswith(f"(scale): it fails in {failing} (AssertionError: refused)")
+
+
+def test_random_numbers_that_give_outputs_another_shape_are_not_used():
+    def forward(self, x):
+        x = self.head(self.first(x))
+        return torch.cat([x, x / 0], 1) if (self.scale != 1).any() else x * self.scale.mean()
+
+    net = theirs(forward, first=torch.nn.Linear(8, 8))
+    net.register_buffer("scale", torch.ones(6))
+    trace = record_reference(net, plan_of(SGD, [vector()]), probes=False)
+    (line,) = [line for line in trace.limits if "scale" in line]
+    assert line.endswith("(scale): its outputs have another shape")

@@ -31,7 +31,7 @@ from resnet_fn.parity.trace.difference import (
     KERNELS_OF_PORT,
     are_integers,
 )
-from resnet_fn.parity.trace.packed import packed_outputs
+from resnet_fn.parity.trace.packed import packed_outputs, padded_names
 from resnet_fn.parity.trace.stages import (
     ALL_GRADIENTS,
     CHANGED_BUFFERS,
@@ -89,7 +89,8 @@ class Outputs(RunRule):
     def compare(self, sides: Sides) -> Stage:
         """Compare each of the reference's outputs with the one that has its name or shape."""
         reference = self.values(sides.reference.run)
-        port = packed_outputs(self.values(sides.port.run), reference)
+        given = self.values(sides.port.run)
+        port = packed_outputs(given, reference)
         errors, changing = sides.errors(self.id), sides.changing(self.id)
         at_least = self.rounding_floor(sides)
         flipped = sides.flipped(self.id) if self.id in (EVAL_FORWARD, TRAIN_FORWARD) else {}
@@ -106,11 +107,13 @@ class Outputs(RunRule):
                 failed=words * (not unsure),
             )
         of_large, kernels = sides.errors_of_large(self.id), sides.kernels(self.id)
+        padded = padded_names(given, reference)
         differences = []
         for name, b in reference.items():
             if name not in names:
                 continue
-            a, array = port[names[name]], array_id(name)
+            own = names[name]
+            a, array = port[own], array_id(name)
             if are_integers(b):
                 changed = _changed(changing.get(name), flipped.get(name), b)
                 differences.append(exactly(array, a, b, changed))
@@ -118,7 +121,7 @@ class Outputs(RunRule):
             roundings = {
                 "measured rounding": errors.get(name, 0.0),
                 self.why_floor: at_least.get(name, 0.0),
-                KERNELS_OF_PORT: by_kernels(kernels.get(names[name], 0.0)),
+                KERNELS_OF_PORT: by_kernels(kernels.get(padded.get(own, own), 0.0)),
             }
             bound = larger_bound(self.tolerance, roundings, large=of_large.get(name))
             item = bound.compare(array, a, b)

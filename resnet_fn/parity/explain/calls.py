@@ -52,7 +52,7 @@ _ARGUMENTS = {  # the names of the arguments, in order, of functions that have n
     "repeat_interleave": "input repeats dim",
 }
 
-_PARITY = os.path.dirname(os.path.dirname(__file__))
+_PARITY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 # Prefixes of files (torch's, this file, the package's nets) that are never named as the place of a
 # call.
@@ -60,25 +60,7 @@ _INSIDE = (
     os.path.join(os.path.dirname(torch.__file__), ""),
     __file__,
     os.path.join(_PARITY, "reference", ""),
-    os.path.join(_PARITY, "record", "torch_recipe.py"),
     "<",
-)
-
-# The files that call the reference and its loss. The search for a call's place in the stack ends at
-# these files.
-_ABOVE = tuple(
-    os.path.join(_PARITY, name)
-    for name in (
-        "explain/search.py",
-        "explain/torch_search.py",
-        "record/common.py",
-        "record/torch_layers.py",
-        "record/torch_module.py",
-        "record/torch_side.py",
-        "record/torch_source.py",
-        "record/torch_step.py",
-        "trace/tree.py",
-    )
 )
 
 # Calls that are neither counted nor changed.
@@ -120,6 +102,13 @@ _RENAMED = {
     },
     **{"concat": "cat", "clip": "clamp"},
 }
+
+
+def _is_above(file: str) -> bool:
+    """Return whether a file is this package's: it calls the reference and its loss. The search for
+    a call's place in the stack ends there.
+    """
+    return file.startswith(_PARITY) and not file.startswith(_INSIDE)
 
 
 def _name(function: Any) -> str:
@@ -283,7 +272,7 @@ class Calls(TorchFunctionMode):
                 return _OPENED[function](*args, **kwargs)
         raw = getattr(function, "__name__", "")
         caller = sys._getframe(1).f_code.co_filename
-        if raw in _SKIPPED or (raw == "detach" and caller in _ABOVE):
+        if raw in _SKIPPED or (raw == "detach" and _is_above(caller)):
             out = function(*args, **kwargs)
             self.produced(out, self._of((args, kwargs)))
             return out
@@ -386,7 +375,7 @@ class Calls(TorchFunctionMode):
         where = layer = ""
         for frame, line in traceback.walk_stack(sys._getframe(3)):
             file = frame.f_code.co_filename
-            if file in _ABOVE or (where and layer):  # a Sequential runs no file of the user's
+            if _is_above(file) or (where and layer):  # a Sequential runs no file of the user's
                 break
             if not where and not file.startswith(_INSIDE):
                 where = f"{os.path.basename(file)}:{line}"

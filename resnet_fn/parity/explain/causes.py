@@ -22,6 +22,7 @@ from resnet_fn.parity.trace.data import Trace, Wanted
 from resnet_fn.parity.trace.derived import MEASURED, flat
 from resnet_fn.parity.trace.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.trace.layout import layout
+from resnet_fn.parity.trace.packed import packed_outputs
 from resnet_fn.parity.trace.returned import named_outputs
 from resnet_fn.parity.trace.source import Source
 from resnet_fn.parity.trace.stages import StageId
@@ -115,6 +116,7 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
     mode = stage.mode
     here = {one.title: one for one in case.port.layers[mode]}
     there = {one.title: one for one in reference.layers[mode]}
+    packs = any(one.valid is not None for one in there.values())
     layers = {}
     for one in case.layers:
         if one.mode != mode:
@@ -131,6 +133,8 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
         same = item.verdict != DIFFERS
         limit = item.tolerance
         apart = a.shape != b.shape or relative_error(a, b) > limit
+        if packs and (a.shape != b.shape or other.valid is not None):
+            continue  # the search runs the layer on packed data
         # Leave out layers that are compared with the next activation, or have another number of
         # axes.
         if rounding < _SURE and apart != same and a.ndim == given:
@@ -140,6 +144,7 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
     roundings = reference.rounding.get(stage, {})
     if reference.plan.accumulate == 1:
         mine, others = (dict(MEASURED[stage](run)) for run in (port, reference.run))
+        mine = packed_outputs(mine, others)
         paired = tree.paired_outputs(mine, others) or {}
         for name, own in paired.items():
             rounding = roundings.get(name, 0.0)

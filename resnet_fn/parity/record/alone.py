@@ -11,6 +11,7 @@ from resnet_fn.parity.record.side import Side
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.made_up import KEPT, RATES, SCALES
+from resnet_fn.parity.trace.packed import packed_names
 from resnet_fn.parity.trace.returned import with_leaves
 from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import Arrays, leaves, map_tree, paired_outputs, split
@@ -54,10 +55,10 @@ def _times(factor: np.float32, output: np.ndarray) -> np.ndarray:
 
 
 class LossesAlone(NamedTuple):
-    """Losses of other outputs than the net's, and those that could not be computed."""
+    """Losses of other outputs than the net's, and what could not be computed of a reference's."""
 
     losses: dict[ArrayId, float]
-    failed: str = ""  # which cases, and the first error; empty: none
+    limit: str = ""  # "the reference's fails on 1 samples, outputs × 10 (…)"; empty: nothing
 
 
 def losses_alone(side: Side, run: Run, like: Like | None) -> LossesAlone:
@@ -72,6 +73,8 @@ def losses_alone(side: Side, run: Run, like: Like | None) -> LossesAlone:
     outputs = _equal_outputs(side, run, like, example)
     if not outputs:
         return LossesAlone({})
+    if packed_names(outputs):  # there is no axis of samples to take some of
+        return LossesAlone({}, "not compared, for the reference returns packed sequences")
     _, labels = side.plan.batches[0]
     labels = split(labels, side.plan.accumulate)[-1]  # the outputs are of the last micro-batch
     given = [leaf for _, leaf in leaves(labels)]
@@ -103,7 +106,7 @@ def losses_alone(side: Side, run: Run, like: Like | None) -> LossesAlone:
     if not failed:
         return LossesAlone(losses)
     cases, first = few(list(failed)), next(iter(failed.values()))
-    return LossesAlone(losses, f"{cases} ({first})")
+    return LossesAlone(losses, f"the reference's fails on {cases} ({first})")
 
 
 def _equal_outputs(side: Side, run: Run, like: Like | None, example: Any) -> Arrays:

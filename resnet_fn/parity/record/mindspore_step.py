@@ -299,6 +299,7 @@ class MindSporeStepper:
 
         If the net fails, it has no outputs.
         """
+        self.rejects = ""
         run = Run({}, start={**start, **drawn}, rates=[])
         try:
             run = self._on_batch(0, run.start, self._unclipped or self._clipped, drawn)

@@ -24,10 +24,9 @@ def trained(side: Side, batch: int = FIRST) -> Arrays:
 
 
 def only_output(side: Side) -> np.ndarray | None:
-    """Return the output of the first micro-batch in training mode, or None if there are several."""
+    """Return the output of the first micro-batch in training mode, or None if it is not the only
+    one."""
     inputs, _ = side.plan.first
     outputs = side.forward(inputs, True)
     arrays = list(side.arrays(outputs).values())
-    if len(arrays) > 1:
-        return None
-    return arrays[0]
+    return arrays[0] if len(arrays) == 1 else None

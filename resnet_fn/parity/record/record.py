@@ -42,6 +42,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     """
     of_port = not side.is_reference
     probed: Probes = {}
+    random_train = ""
     with side.session():
         initial = side.state()
         side.start(like)
@@ -50,7 +51,9 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         if not random_eval:
             side.evaluate_as_built()
         with side.without_dropout() as dropped:
-            # whether the net draws random numbers: the reference before its layers, a port after them
+            # Whether the net draws random numbers: the reference before its layers, a port after
+            # them. This order matters for a net that draws random numbers in evaluation mode, too:
+            # its recorded outputs depend on how often the net ran before.
             draws = not of_port and _draws(side)
             layers = {mode: side.layers(mode) for mode in ("eval", "train")}
             draws = draws or (of_port and _draws(side))
@@ -64,6 +67,9 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         drops = drops_of(dropped, layers["train"], side.dropping_layer, output)
         drops = in_evaluation(drops, dropping)
         masks, unmasked = _masks(side, drops, layers["train"], like)
+        if draws and of_port:  # before the updates, during which the layers would fill the memory
+            random_train = cut_random(layers["train"], again)
+            again.clear()
         settings = side.optimizer_settings()
         # of the port before the updates, which leave its optimizer with state
         alone = side.optimizer_alone(like) if of_port else {}
@@ -75,18 +81,20 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             losses = losses_alone(side, run, like)
             if masks and of_port:  # until the end of the updates, compiled masks are ones
                 layers["dropout"] = side.layers("dropout")
-        measured = side.measured()  # of the reference: float64 and noise
+        measured = side.measured()  # of the reference: float64, noise, ties, changing integers
         if not of_port:  # late, because the results are as large as several nets
             alone = side.optimizer_alone(like)
         if draws and not of_port:
             again = other_draws(layers["train"], side.layers_again)
-        random_train = cut_random(layers["train"], again) if draws else ""
+            random_train = cut_random(layers["train"], again)
+        # after the updates, which compile the net: these runs are not compiled, and move nothing
         kernels = {} if draws or random_eval else kernel_errors(side, run, like, layers)
         if with_probes and not of_port:  # last: their outputs may fill the memory
             probed = _probes(side, layers["eval"])
         limits = side.limits()
-        if losses.failed and not of_port:  # of a port, the comparison names them
-            limits.append(f"loss alone: the reference's fails on {losses.failed}")
+        # the plan's loss is not compared alone, and failing cases of a port are named by that stage
+        if losses.limit and side.plan.loss.custom and not like:
+            limits.append(f"loss alone: {losses.limit}")
         trace = Trace(
             framework=side.framework,
             plan=_as_seen(side),

@@ -217,10 +217,14 @@ class Side(Protocol):
     def measured(self) -> Measured:
         """Return what rounding may change in the updates; nothing if it is not measured on this
         side.
+
+        Call this once, after `updates`: it forgets the decisions of the updates.
         """
 
     def limits(self) -> list[str]:
-        """Return the limits of functions that no number has reached, a line each."""
+        """Return a line for each constant array that has no random numbers in any run, and for each
+        limit of a function that no number of the updates and probes has reached.
+        """
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several nets, or [] if they are not compared."""

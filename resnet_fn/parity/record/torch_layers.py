@@ -52,9 +52,10 @@ def layers_with_rounding(
 ) -> tuple[list[Layer], list[float]]:
     """Return all layers' executions, and the rounding of the input of each call of a ReLU.
 
-    The rounding of inputs and outputs is the relative error against float64, which decides as
-    float32 does. It is infinite if the shapes differ; that of a ReLU's input is then the largest
-    one of the others.
+    The executions are those in float32. The rounding of inputs and outputs is the relative error of
+    a run in the precision `rounded` against float64, which decides as float32 does. It is infinite
+    if the shapes differ. That of a ReLU's input is of float32 in any case, and at most the largest
+    one below `CEILING`.
     """
     decisions, relus = Decisions(), ReluInputs()
     with Deciding(decisions.note), relus.keep():

@@ -1,6 +1,6 @@
 """Find the buffers and numbers of a torch module that training moves, and whether outputs need them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import torch
@@ -18,8 +18,8 @@ _LATER_COUNTS = (1, 997, 99_991)
 
 Value: TypeAlias = torch.Tensor | float
 
-# changed buffers and numbers by path → the outputs with them
-Outputs = Callable[[Mapping[str, Value]], Arrays]
+# another value of a buffer or number, and what is added to it
+Trial: TypeAlias = tuple[Value, int]
 
 
 def moving_state(module: torch.nn.Module) -> dict[str, Value]:
@@ -38,9 +38,10 @@ def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> 
     """For each buffer that training changed, return the mode in which its change alters an output,
     or "" if none. Counters and attributes are left out if they alter no output.
 
-    `first` is the `moving_state` from before the updates.
+    `first` is the `moving_state` from before the updates. Call this outside of the modes of a run,
+    which would note its calls.
     """
-    trials: dict[str, list[Value]] = {}  # other values: the first one, and later ones of a counter
+    trials: dict[str, list[Trial]] = {}  # the first value, and later ones of a counter
     kept = []  # named even if no output reads them: not counters and attributes
     for name, value in moving_state(module).items():
         before = first.get(name)
@@ -48,7 +49,7 @@ def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> 
             continue
         counts = _counts(before, value)
         later = _LATER_COUNTS if counts else ()
-        trials[name] = [before, *(value + more for more in later)]
+        trials[name] = [(before, 0), *((value, more) for more in later)]
         if not counts and isinstance(value, torch.Tensor):
             kept.append(name)
     modes: dict[str, str] = {}
@@ -67,63 +68,63 @@ def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> 
 
 
 def _read(
-    module: torch.nn.Module, inputs: Tree, train: bool, trials: Mapping[str, Sequence[Value]]
+    module: torch.nn.Module, inputs: Tree, train: bool, trials: Mapping[str, Sequence[Trial]]
 ) -> Iterator[str]:
     """Yield the names of `trials` of which one of the values alters an output."""
     try:
-        outputs_with = _outputs_with(module, inputs, train)
-        usual = outputs_with({})
+        outputs = _Outputs(module, inputs, train)
     except Exception:  # the module does not run in this mode
         return
 
-    def alters(changes: Mapping[str, Value]) -> bool:
+    def alters(name: str, trial: Trial) -> bool:
+        value, more = trial
         try:
-            outputs = outputs_with(changes)
-            return is_apart(usual, outputs)
+            return outputs.alter({name: value + more if more else value})
         except Exception:  # a place in a queue, for example, must stay within the queue
             return False
 
     for name, values in trials.items():
-        changes = ({name: value} for value in values)
-        if any(map(alters, changes)):
+        if any(alters(name, value) for value in values):
             yield name
 
 
-def _outputs_with(module: torch.nn.Module, inputs: Tree, train: bool) -> Outputs:
-    """Return a function that runs a copy of a module with some buffers and numbers changed.
+class _Outputs:
+    """The outputs of a copy of a module, and whether other buffers and numbers alter them.
 
-    There is one copy, whose buffers and numbers are put back before each run. A module whose
-    outputs then change from run to run has other state, and is copied for each run.
+    The buffers and numbers are put back before each run. Other state, such as a list, is not: after
+    a run with other outputs, or one that fails, there is a new copy; and a module whose outputs
+    change from run to run is copied for each run.
     """
 
-    def run(copy: torch.nn.Module) -> Arrays:
-        # what a mode around the updates notes, such as ties, is of the updates alone
-        outside_modes = torch._C.DisableTorchFunction()
-        with outside_modes, torch.no_grad(), torch.random.fork_rng():
-            torch.manual_seed(0)
-            given = tensors(inputs, dtype_of(module))
-            outputs = call(copy, given)
-            return outputs_of(outputs)
+    def __init__(self, module: torch.nn.Module, inputs: Tree, train: bool) -> None:
+        self._module, self._inputs, self._train = module, inputs, train
+        self._copy: torch.nn.Module | None = None
+        self._repeats = True
+        self._usual = self._with({})
+        self._repeats = not any(self.alter({}) for _ in range(2))
 
-    def run_again(changes: Mapping[str, Value]) -> Arrays:
-        before: dict[str, Value] = {**_numbers(module)}
-        before.update(module.named_buffers())
-        _write(copy, before)
+    def alter(self, changes: Mapping[str, Value]) -> bool:
+        """Return whether the outputs are others with these changes."""
+        outputs = self._with(changes)
+        is_other = is_apart(self._usual, outputs)
+        if is_other or not self._repeats:
+            self._copy = None
+        return is_other
+
+    def _with(self, changes: Mapping[str, Value]) -> Arrays:
+        copy, self._copy = self._copy, None  # none is kept if the run fails
+        if copy is None:
+            copy = copied(self._module).train(self._train)
+        else:
+            _write(copy, _numbers(self._module))
+            _write(copy, dict(self._module.named_buffers()))
         _write(copy, changes)
-        return run(copy)
-
-    def run_new_copy(changes: Mapping[str, Value]) -> Arrays:
-        new = copied(module).train(train)
-        _write(new, changes)
-        return run(new)
-
-    copy = copied(module).train(train)
-    usual = run(copy)
-    for _ in range(2):
-        again = run_again({})
-        if is_apart(usual, again):
-            return run_new_copy
-    return run_again
+        with torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(0)
+            given = tensors(self._inputs, dtype_of(self._module))
+            outputs = outputs_of(call(copy, given))
+        self._copy = copy
+        return outputs
 
 
 def _write(module: torch.nn.Module, values: Mapping[str, Value]) -> None:

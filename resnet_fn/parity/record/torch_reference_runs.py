@@ -65,12 +65,20 @@ class ReferenceRuns:
         self._rounded = "float16" if training.plan.precision == "fp16" else "float32"
         self._decisions = Decisions()  # of the updates
         self._drawn = Arrays()
+        # of `updates`: the runs in float32 and in float64, how far they are apart, and why a run
+        # fails with random numbers for constant arrays, by precision
+        self._recorded = self._exact = Run({}, {}, [])
+        self._against_float64 = Rounding()
+        self._rejects = dict[str, str]()
 
     def updates(self, mode: AbstractContextManager[Any]) -> Run:
         """Make the updates in float32, inside this context, and in float64 for `measured`."""
         self._drawn = self._constants()
         with mode, Deciding(self._decisions.note):
-            run = self._run("float32", finds_moved=True)
+            stepper = self._stepper("float32", finds_moved=True)
+            run = self._run_of(stepper, "float32")
+        run.moved = stepper.find_moved()
+        del stepper  # it keeps a copy of the net
         self._recorded = run
         rounded = run if self._rounded == "float32" else self._run(self._rounded)
         measuring = Measuring(rounded)
@@ -79,17 +87,20 @@ class ReferenceRuns:
             self._exact = self._run("float64", measuring)
         self._against_float64 = measuring.rounding
         if len(run.drawn) != len(self._exact.drawn):  # without rounding, a right port may differ
+            failed = "float64" if run.drawn else "float32"
             run.drawn, self._exact.drawn = [], []
             words = words_of_constants(self._drawn)
-            self._not_drawn.append(f"{words}: it fails in float64 ({self._rejects})")
+            self._not_drawn.append(f"{words}: it fails in {failed} ({self._rejects[failed]})")
         return run
 
-    def _run(self, precision: str, watch: Watch = UNWATCHED, finds_moved: bool = False) -> Run:
+    def _run(self, precision: str, watch: Watch = UNWATCHED) -> Run:
         """Make all updates, and the further passes of `record_run`."""
         with in_mode(precision):
-            stepper = self._stepper(precision, finds_moved)
-            run = record_run(stepper, self._plan, self._plan.rates, {}, self._drawn, watch)
-        self._rejects = stepper.rejects
+            return self._run_of(self._stepper(precision), precision, watch)
+
+    def _run_of(self, stepper: TorchStepper, precision: str, watch: Watch = UNWATCHED) -> Run:
+        run = record_run(stepper, self._plan, self._plan.rates, {}, self._drawn, watch)
+        self._rejects[precision] = stepper.rejects
         return run
 
     def _stepper(self, precision: str, finds_moved: bool = False) -> TorchStepper:
@@ -122,14 +133,17 @@ class ReferenceRuns:
             return ""
         try:
             random = outputs(drawn)
-            if all(np.isfinite(one).all() for one in random):
-                return ""
-            # a net may compute infinities of itself, for example in masked places
-            pairs = zip(random, outputs({}), strict=True)
-            finite = (np.isfinite(one) | ~np.isfinite(usual) for one, usual in pairs)
-            return "" if all(map(np.all, finite)) else "its outputs are not finite"
         except Exception as error:
             return f"the reference rejects them ({words_of(error)})"
+        if all(np.isfinite(one).all() for one in random):
+            return ""
+        # a net may compute infinities of itself, for example in masked places
+        usual = outputs({})
+        if [one.shape for one in random] != [one.shape for one in usual]:
+            return "its outputs have another shape"
+        pairs = zip(random, usual, strict=True)
+        finite = (np.isfinite(one) | ~np.isfinite(other) for one, other in pairs)
+        return "" if all(map(np.all, finite)) else "its outputs are not finite"
 
     @property
     def constants(self) -> list[str]:

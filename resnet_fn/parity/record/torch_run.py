@@ -112,6 +112,7 @@ class TorchRun:
 
     def with_constants(self, start: Arrays, drawn: Arrays) -> Run:
         """Run the first batch, without an update, with the arrays `drawn` in `start`."""
+        # The copy has its precision already, or `in_float64` would write into a copy of each array.
         load(self.module, drawn)
         # A net that draws random numbers draws the same ones afterwards as without this run.
         with torch.random.fork_rng():

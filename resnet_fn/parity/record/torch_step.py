@@ -16,6 +16,7 @@ from resnet_fn.parity.record.torch_recipe import Average
 from resnet_fn.parity.record.torch_run import TorchRun, Training, load
 from resnet_fn.parity.record.updates import record_updates
 from resnet_fn.parity.trace.data import Run
+from resnet_fn.parity.trace.plan import LATER
 from resnet_fn.parity.trace.tree import Arrays, Tree, shared
 from resnet_fn.runtime.malloc import release_freed
 
@@ -29,7 +30,7 @@ class TorchStepper:
         precision: "float32", "float64", or "float16" for automatic mixed precision.
         masked: the reference with dropout masks, or None.
         known: arrays that the state from before the updates may share.
-        finds_moved: whether `moved` looks for what the updates change.
+        finds_moved: whether `find_moved` is called after the run.
     """
 
     shows_gradients = True
@@ -55,6 +56,7 @@ class TorchStepper:
         self._average = Average(trained, self._plan.average) if self._plan.average else None
         self._first: Mapping[str, Value] = {}
         self._finds_moved = finds_moved
+        self._last: torch.nn.Module | None = None  # as after the last compared update
 
     def evaluate(self, inputs: Tree) -> Arrays:
         """Return the outputs in evaluation mode."""
@@ -72,6 +74,7 @@ class TorchStepper:
         """Make an update with the batch of this index, and return what it computed."""
         run = self._run
         module = run.module
+        # after the evaluation, which may move state, too; copies are no decisions that a mode notes
         if index == 0 and self._finds_moved:
             self._first = moving_state(module)
         self._set_rate(rate)
@@ -113,10 +116,19 @@ class TorchStepper:
         return self._run.evaluate(self._plan.batches[0][0], module)
 
     def moved(self) -> dict[str, str]:
-        """Return the buffers and numbers that the updates have changed (`Run.moved`)."""
-        if not self._finds_moved:
-            return {}
-        return moved(self._run.module, self._first, self._plan.first[0])
+        """Keep the module for `find_moved`, and return {}."""
+        if self._finds_moved:
+            module, updates = self._run.module, len(self._plan.batches)
+            self._last = copied(module) if updates > LATER else module
+        return {}
+
+    def find_moved(self) -> dict[str, str]:
+        """Return the buffers and numbers that the updates have changed (`Run.moved`).
+
+        Call this after the run, and outside of its modes: other runs do not make these calls.
+        """
+        assert self._last is not None
+        return moved(self._last, self._first, self._plan.first[0])
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}. Training ends."""

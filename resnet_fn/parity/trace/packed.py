@@ -3,6 +3,8 @@
 Only the steps that a sequence has are compared then, not the padding.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from resnet_fn.parity.trace.difference import norm
@@ -22,38 +24,91 @@ def packed_outputs(port: Arrays, reference: Arrays) -> Arrays:
     reference's: a port that pads needs none.
     """
     outputs = dict(port)
-    for base in _packed_names(reference):
-        if f"{base}{_DATA}" in port:
-            continue
-        names = sorted(outputs, key=lambda name: name != base)
-        for name in names:
-            packed = _packed(outputs[name], base, reference)
-            if packed is not None:
-                del outputs[name]
-                outputs |= packed
-                break
+    names = padded_names(port, reference)
+    for data, own in names.items():
+        base = data.removesuffix(_DATA)
+        del outputs[own]
+        outputs |= _packed(port[own], base, reference)
     return outputs
 
 
-def _packed_names(reference: Arrays) -> list[str]:
+def padded_names(port: Arrays, reference: Arrays) -> dict[str, str]:
+    """Map the data of the reference's packed sequences to the port's outputs that have them padded,
+    like "logits 0 data" to "logits 0".
+
+    They are paired by name or else in order, together with all other outputs (`paired_outputs`).
+    """
+    packed = []
+    for name in packed_names(reference):
+        if f"{name}{_DATA}" not in port:
+            packed.append(name)
+    if not packed:
+        return {}
+    known = {*reference, *packed}
+    left = [name for name in port if name not in known]
+    names = {}
+    for name in _outputs_of(reference, packed):
+        candidates = [name] if name in port else left
+        fitting = (one for one in candidates if _fits(port[one], name, reference))
+        own = next(fitting, None)
+        if own in left:
+            index = left.index(own)
+            del left[: index + 1]
+        if own is not None and name in packed:
+            names[f"{name}{_DATA}"] = own
+    return names
+
+
+def packed_names(outputs: Arrays) -> list[str]:
     """Return the names of packed sequences among outputs."""
     names = []
-    for name in reference:
+    for name in outputs:
         base = str(name).removesuffix(_SIZES)  # a number may be named by its update
-        if base != name and f"{base}{_DATA}" in reference:
+        if base != name and f"{base}{_DATA}" in outputs:
             names.append(base)
     return names
 
 
-def _packed(padded: np.ndarray, base: str, reference: Arrays) -> Arrays | None:
-    """Return padded sequences [samples, steps, …] or [steps, samples, …] packed as the reference's
-    `base`, or None if the shapes do not fit.
+def _outputs_of(arrays: Arrays, packed: Sequence[str]) -> list[str]:
+    """Return the names of outputs, in which packed sequences are one output each."""
+    names = []
+    for name in arrays:
+        base = name.rpartition(" ")[0]
+        output = base if base in packed else name
+        if output not in names:
+            names.append(output)
+    return names
+
+
+def _fits(array: np.ndarray, name: str, reference: Arrays) -> bool:
+    """Return whether a port's output has the shape of the reference's, or can be packed so."""
+    if name in reference:
+        return array.shape == reference[name].shape
+    return bool(_layouts(array, name, reference))
+
+
+def _packed(padded: np.ndarray, base: str, reference: Arrays) -> Arrays:
+    """Return padded sequences packed as the reference's `base`, in the layout that is nearest."""
+    packed = {}
+    for name, array in reference.items():
+        if name.startswith(f"{base} "):
+            packed[name] = array
+    name = f"{base}{_DATA}"
+    data = reference[name]
+    layouts = _layouts(padded, base, reference)
+    packed[name] = min(layouts, key=lambda one: norm(one - data))
+    return packed
+
+
+def _layouts(padded: np.ndarray, base: str, reference: Arrays) -> list[np.ndarray]:
+    """Return padded sequences packed as the reference's `base`: read as [samples, steps, …], and as
+    [steps, samples, …], if the shapes fit.
     """
     data = reference[f"{base}{_DATA}"]
     sizes = reference[f"{base}{_SIZES}"].tolist()
     order = reference.get(f"{base}{_ORDER}", np.arange(sizes[0]))
     if padded.ndim != data.ndim + 1 or padded.shape[2:] != data.shape[1:]:
-        return None
+        return []
     fitting = []
     for batch_first in (padded, padded.swapaxes(0, 1)):
         samples, steps = batch_first.shape[:2]
@@ -63,11 +118,4 @@ def _packed(padded: np.ndarray, base: str, reference: Arrays) -> Arrays | None:
         for step, size in enumerate(sizes):
             rows.append(batch_first[order[:size], step])
         fitting.append(np.concatenate(rows))
-    if not fitting:
-        return None
-    packed = {}
-    for name, array in reference.items():
-        if name.startswith(f"{base} "):
-            packed[name] = array
-    packed[f"{base}{_DATA}"] = min(fitting, key=lambda one: norm(one - data))
-    return packed
+    return fitting

@@ -82,7 +82,7 @@ def _parts_of(value: Any) -> Iterable[tuple[PathStep, Any]]:
     if isinstance(value, Mapping):
         return [((key, False), part) for key, part in value.items()]
     class_name = type(value).__name__
-    if class_name == "PackedSequence":  # its names are those of `trace.packed`
+    if class_name == "PackedSequence" and hasattr(value, "_fields"):  # named as in `trace.packed`
         parts: list[tuple[PathStep, Any]] = []
         for name in value._fields:
             part = getattr(value, name)

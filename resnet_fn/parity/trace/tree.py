@@ -97,17 +97,18 @@ def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
     """
     if list(reference) == ["logits"] and len(port) > 1:  # a tuple against one tensor
         return None
-    left = iter([name for name in port if name not in reference])
+    left = [name for name in port if name not in reference]
     paired = {}
     for name, b in reference.items():
         shape = b.shape
         own: str | None = name
         if name not in port:
-            alike = (one for one in left if port[one].shape == shape)
-            own = next(alike, None)
+            own = next((one for one in left if port[one].shape == shape), None)
         if own is None and name.endswith((TEXT, NUMBER)):
             continue
         if own is None or port[own].shape != shape:
             return None
+        if own in left:  # in order: none before it is paired
+            del left[: left.index(own) + 1]
         paired[name] = own
     return paired

@@ -205,6 +205,22 @@ def test_a_row_says_which_rule_gives_its_bound(why):
     assert whys[place[why]] == why
 
 
+@pytest.mark.parametrize("error", [0.0, 1e-3])
+def test_kernels_move_packed_outputs_too(error):
+    """The port pads: what its kernels move has the name of its padded output."""
+    port, reference = trace(7), trace(7)
+    padded = np.ones((2, 3, 4), np.float32)
+    reference.run.eval_outputs = {
+        "logits data": np.ones((5, 4), np.float32),
+        "logits batch_sizes": np.array([2, 2, 1]),
+    }
+    port.run.eval_outputs = {"logits": padded * (1 + 1e-3)}
+    port.kernels = {EVAL_FORWARD: {"logits": error}}
+    found = verdict(port, reference, NAMES)
+    stage = next(one for one in found.stages if one.id == EVAL_FORWARD)
+    assert stage.verdict == ("rounding" if error else "DIFFERS")
+
+
 def other_gradients() -> Trace:
     """A port with the same layers, whose gradients are 1 % away."""
     port = trace(7)
