@@ -279,11 +279,14 @@ def _choose_instructions(
     """
     if process.started["device"] != "CPU":
         return
-    before = ""
+    before = None
     if checkpoint:
         layout = checkpoint.state["parallel_layout"]
         were_products = layout.get("convolutions") == instructions.PRODUCTS
-        before = instructions.PRODUCTS if were_products else instructions.STANDARD
+        convolutions = instructions.PRODUCTS if were_products else instructions.STANDARD
+        before = instructions.Choice(
+            convolutions, layout.get(process.REASON, "as in the checkpoint")
+        )
     is_simple = not is_custom and (recipe.precision, options.mode) == ("fp32", "graph")
     instructions.choose_for(recipe.model if is_simple else "", before)
     check_settings(workers)

@@ -95,7 +95,7 @@ def allow_choice() -> None:
     _may_choose = True
 
 
-def choose(cpu: Cpu, net: str, typed: str = "", before: str = "") -> Choice:
+def choose(cpu: Cpu, net: str, typed: str = "", before: Choice | None = None) -> Choice:
     """Return how the convolutions of a net are computed on a processor.
 
     Args:
@@ -103,13 +103,14 @@ def choose(cpu: Cpu, net: str, typed: str = "", before: str = "") -> Choice:
         net: name of one of this package's nets if it computes in float32 in a compiled step;
             otherwise "".
         typed: the limit that the user has typed.
-        before: how the run computed that this run resumes.
+        before: the choice of the run that this run resumes. Its reason is kept, too, so that a
+            resumed run's checkpoints have the bytes of an unbroken run's.
     """
     if typed:
         slow = needs_limit(cpu) and typed.upper() not in _BELOW_AVX512
         return Choice(PRODUCTS if slow and net else STANDARD, f"{VARIABLE} is {typed}")
     if before:
-        return Choice(before, "as in the checkpoint")
+        return before
     if not needs_limit(cpu):
         return Choice(STANDARD, "oneDNN needs no limit here")
     if net in FASTER_UNLIMITED.get(cpu[:2], ()):
@@ -119,12 +120,14 @@ def choose(cpu: Cpu, net: str, typed: str = "", before: str = "") -> Choice:
     )
 
 
-def choose_for(net: str, before: str = "") -> Choice:
+def choose_for(net: str, before: Choice | None = None) -> Choice:
     """Choose for this process, before it computes anything. The arguments are as in `choose`."""
     global _made
     typed = typed_limit()
     if typed or _may_choose:
         _made = choose(this_cpu(), net, typed, before)
+    elif before and before.convolutions == STANDARD:
+        _made = before
     else:
         _made = Choice(STANDARD, "a script may compute other convolutions")
     if _made.convolutions == PRODUCTS and not typed:

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from resnet_fn.runtime import instructions
-from resnet_fn.runtime.instructions import PRODUCTS, STANDARD, Cpu, choose
+from resnet_fn.runtime.instructions import PRODUCTS, STANDARD, Choice, Cpu, choose
 
 ZEN_5, ZEN_4 = Cpu(26, 2, True), Cpu(25, 17, True)
 XEON, WITHOUT = Cpu(6, 167, True), Cpu(25, 1, False)
@@ -26,9 +26,9 @@ def _mindspore(monkeypatch):
         (XEON, "resnet50", "", "", STANDARD, "on CPU family 6 model 167"),
         (WITHOUT, "resnet50", "", "", STANDARD, "needs no limit"),
         # a resumed run computes as before, on any CPU
-        (ZEN_5, "resnet50", "", STANDARD, STANDARD, "as in the checkpoint"),
-        (ZEN_4, "resnet50", "", PRODUCTS, PRODUCTS, "as in the checkpoint"),
-        (WITHOUT, "resnet50", "", PRODUCTS, PRODUCTS, "as in the checkpoint"),
+        (ZEN_5, "resnet50", "", STANDARD, STANDARD, "of the checkpoint"),
+        (ZEN_4, "resnet50", "", PRODUCTS, PRODUCTS, "of the checkpoint"),
+        (WITHOUT, "resnet50", "", PRODUCTS, PRODUCTS, "of the checkpoint"),
         # what the user has typed is stronger than table and checkpoint
         (ZEN_5, "resnet50", "AVX2", "", STANDARD, "ONEDNN_MAX_CPU_ISA is AVX2"),
         (ZEN_5, "resnet50", "avx2", PRODUCTS, STANDARD, "ONEDNN_MAX_CPU_ISA is avx2"),
@@ -38,7 +38,7 @@ def _mindspore(monkeypatch):
     ],
 )
 def test_the_choice(cpu, net, typed, before, convolutions, why):
-    choice = choose(cpu, net, typed, before)
+    choice = choose(cpu, net, typed, Choice(before, "of the checkpoint") if before else None)
     assert choice.convolutions == convolutions
     assert why in choice.why
 
@@ -59,6 +59,8 @@ def test_only_a_command_lifts_the_limit(cpu, monkeypatch):
     assert os.environ[instructions.VARIABLE] == "AVX2"
     assert instructions.typed_limit() == ""
     assert instructions.choose_for("resnet50").why == "a script may compute other convolutions"
+    before = Choice(STANDARD, "of the checkpoint")
+    assert instructions.choose_for("resnet50", before) == before
     instructions.allow_choice()
     assert instructions.choose_for("resnet8").convolutions == STANDARD
     assert os.environ[instructions.VARIABLE] == "AVX2"
@@ -75,7 +77,7 @@ def test_a_typed_limit_stays(monkeypatch):
     monkeypatch.setenv(instructions.VARIABLE, "AVX2")
     instructions.limit()
     assert instructions.typed_limit() == "AVX2"
-    instructions.choose_for("resnet50", before=PRODUCTS)
+    instructions.choose_for("resnet50", before=Choice(PRODUCTS, "of the checkpoint"))
     assert os.environ[instructions.VARIABLE] == "AVX2"
     assert instructions.choice().convolutions == STANDARD
     assert instructions.describe() == "ONEDNN_MAX_CPU_ISA is AVX2"
