@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.packages import versions_line
 from resnet_fn.runtime.console import installed_program
 
@@ -46,7 +46,7 @@ def list_commands(arguments: Sequence[str]) -> int:
     """Print all commands with their purposes, or the versions."""
     for word in arguments:
         if word not in _GENERAL:
-            hint = closest(word, [*COMMANDS, *_GENERAL], COMMANDS)
+            hint = suggest_name(word, [*COMMANDS, *_GENERAL], COMMANDS)
             raise cli.UsageError(f"unknown argument {word!r}; {hint}")
     if "--version" in arguments:
         print(versions_line())

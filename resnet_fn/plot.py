@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import few, near_run
+from resnet_fn.config.hints import first_few, near_run
 from resnet_fn.config.printing import say
 from resnet_fn.report.fonts import font_families, with_codes
 from resnet_fn.report.plots import PANELS, Events, draw_panel
@@ -59,7 +59,7 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
     for names in group_runs(recipes).values():
         seeds = {recipes[name].get("seed") for name in names}
         if len(names) > 1 and len(seeds) == len(names):
-            title = f"{few(names)}: mean of {len(names)} seeds, band ± standard deviation"
+            title = f"{first_few(names)}: mean of {len(names)} seeds, band ± standard deviation"
             lines[title] = [runs[name] for name in names]
             warnings += different_updates({name: runs[name][-1]["update"] for name in names})
         else:
@@ -87,7 +87,9 @@ def draw(lines: dict[str, list[Events]], out: Path) -> list[str]:
                 f"out: {out} cannot be written ({error.strerror}); give another file"
             ) from None
     fix = "the names show their codes; install a font that has them"
-    return [f"warning: no installed font has {few(without_font, 10)}; {fix}"] * bool(without_font)
+    return [f"warning: no installed font has {first_few(without_font, 10)}; {fix}"] * bool(
+        without_font
+    )
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from resnet_fn.checkpoint.folder import Arrays, Checkpoint
 from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.tensor_file import bad_values
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 
 if TYPE_CHECKING:
     from mindspore import Parameter
@@ -66,7 +66,7 @@ def check_finite(arrays: Arrays, source: object, infinite: Collection[str] = ())
     ]
     if counts:
         fix = "give other weights (evaluate and convert accept these with --allow-non-finite)"
-        raise ValueError(f"{source} contains NaN or infinity ({few(counts)}); {fix}")
+        raise ValueError(f"{source} contains NaN or infinity ({first_few(counts)}); {fix}")
 
 
 def saved_variables(variables: "Variables", arrays: Arrays) -> "Variables":
@@ -84,13 +84,15 @@ def missing_buffers(variables: "Variables", arrays: Arrays) -> str:
     """Return a note on buffers in `variables` that `arrays` lack, or ""."""
     present = {variable.name for variable in saved_variables(variables, arrays)}
     names = [variable.name for variable in variables if variable.name not in present]
-    return f"has no values of the buffers {few(names)}, which keep their values" if names else ""
+    return (
+        f"has no values of the buffers {first_few(names)}, which keep their values" if names else ""
+    )
 
 
 def check_fit(parameters: "Variables", arrays: Arrays, source: object) -> None:
     """Raise CheckpointError if names or shapes of `parameters` and `arrays` differ."""
     if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
-        differences = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
+        differences = "; ".join(f"{kind}: {first_few(names)}" for kind, names in faults.items())
         raise CheckpointError(
             f"{source} belongs to another net ({differences}); give this checkpoint's net or recipe"
         )

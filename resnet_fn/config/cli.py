@@ -18,11 +18,11 @@ from typing import Any, NoReturn
 from resnet_fn.config.fields import YES_NO_AUTO, expand_home, explain, flag_name
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
 from resnet_fn.config.hints import (
-    closest,
     closest_flag,
     first_line,
     fix_for_write,
     one_side,
+    suggest_name,
     words_of,
 )
 from resnet_fn.config.packages import how_to_install, versions_line
@@ -131,7 +131,9 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Reject a value that is none of the flag's choices. ArgumentParser calls this method."""
         if action.choices is not None and value not in action.choices:
-            hint = advice_on_value(action.dest, str(value)) or closest(str(value), action.choices)
+            hint = advice_on_value(action.dest, str(value)) or suggest_name(
+                str(value), action.choices
+            )
             raise argparse.ArgumentError(action, f"{value!r} is unknown; {hint}")
 
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from resnet_fn.config.foreign_flags import advice_on_setting, advice_on_value
-from resnet_fn.config.hints import closest, one_side
+from resnet_fn.config.hints import one_side, suggest_name
 
 # choices of a setting whose flags are --setting and --no-setting
 YES_NO_AUTO = ["auto", "yes", "no"]
@@ -121,11 +121,11 @@ def fault(field: Any, value: Any) -> str:
     ):
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         wrong = f"is not {names.get(wanted, 'a list of numbers')}"
-        wrong += f"; {closest('', _shown(about['choices']))}" * bool(about["choices"])
+        wrong += f"; {suggest_name('', _shown(about['choices']))}" * bool(about["choices"])
         if about["unit"] == "pixels" and (hint := one_side(value)):
             wrong += f"; {hint}"
     elif about["choices"] and value not in (*about["choices"], field.default):
-        hint = advice_on_value(field.name, value) or closest(value, _shown(about["choices"]))
+        hint = advice_on_value(field.name, value) or suggest_name(value, _shown(about["choices"]))
         wrong = f"is unknown; {hint}"
     elif wanted is str and value != value.encode(errors="ignore").decode():
         # Python's surrogates stand for bad bytes
@@ -193,7 +193,7 @@ def check_names(
 
 def hint_for_setting(word: str, known: Mapping[str, str]) -> str:
     """Return a hint about an unknown setting. `known` is the result of `all_names`."""
-    return advice_on_setting(word, known) or closest(word, sorted(set(known.values())))
+    return advice_on_setting(word, known) or suggest_name(word, sorted(set(known.values())))
 
 
 def all_names(*settings_classes: type) -> dict[str, str]:

@@ -19,7 +19,7 @@ _FIXES = {
 _PACKAGES = ("torch", "mindspore", "tensorflow", "keras", "jax")  # those that `kind_of` names
 
 
-def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
+def suggest_name(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
     """Suggest names in `known` similar to `word`, or list the names in `main`, or in `known` if
     `main` is empty.
     """
@@ -27,7 +27,7 @@ def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near and len(names) > 4:
         return f"did you mean {' or '.join(near)}?"
-    return f"use one of {few(list(main) or names, 30)}"
+    return f"use one of {first_few(list(main) or names, 30)}"
 
 
 def closest_flag(word: str, flags: Iterable[str]) -> str:
@@ -84,7 +84,7 @@ def near_run(path: Path, otherwise: str) -> str:
     """
     folder = path if path.is_dir() else path.parent
     runs = sorted(str(log.parent) for log in folder.glob("*/metrics.jsonl"))
-    hint = f"give one of the runs in {folder}: {few(runs)}" if runs else otherwise
+    hint = f"give one of the runs in {folder}: {first_few(runs)}" if runs else otherwise
     return hint if path.is_dir() else near_path(path, hint)
 
 
@@ -119,7 +119,7 @@ def words_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:
+def first_few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:
     """Join the first `limit` items and count the rest, for example "a, b, c and 4 more"."""
     more = f" and {len(items) - limit} more" if len(items) > limit else ""
     return separator.join(map(str, items[:limit])) + more

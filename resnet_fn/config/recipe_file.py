@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.fields import all_names, check_names, hint_for_setting, stored, to_dict
-from resnet_fn.config.hints import closest, near_path
+from resnet_fn.config.hints import near_path, suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.reading import read_regular
 from resnet_fn.config.recipe import Recipe, stored_recipe
@@ -84,7 +84,7 @@ def _extended(
 ) -> Draft:
     if not extends.endswith(ENDING):
         if extends not in named:
-            raise ValueError(f"{extends!r} is unknown; {closest(extends, named)}")
+            raise ValueError(f"{extends!r} is unknown; {suggest_name(extends, named)}")
         return draft_of(named[extends], RunOptions())
     file = path.parent / extends
     if file.resolve() in above:

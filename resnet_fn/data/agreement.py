@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.fields import show_value
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.config.packages import installed
 from resnet_fn.data.dataset import DataSet, Samples, Split
 from resnet_fn.data.sources.files import FileSplit
@@ -50,7 +50,7 @@ def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None
         if mine.get(name) != first.get(name)
     ]
     if differences:
-        raise ValueError(f"{few(differences, 5, '; ')}; {fix}")
+        raise ValueError(f"{first_few(differences, 5, '; ')}; {fix}")
 
 
 def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.config.fields import BALANCED
-from resnet_fn.config.hints import closest, few
+from resnet_fn.config.hints import first_few, suggest_name
 from resnet_fn.data.class_names import number_classes
 from resnet_fn.data.table import CLASS, Column, fault_of_cell, read_table
 
@@ -75,7 +75,7 @@ def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]
         f"{row['times_seen']:.3g} times"
         for name, row in zip(classes, rows, strict=True)
     ]
-    return f"images      {few(texts, 10, '; ')}"
+    return f"images      {first_few(texts, 10, '; ')}"
 
 
 def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
@@ -103,7 +103,7 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
         line, name, value = f"{path} line {row.line}", row.first, row.second
         number = find(name)
         if number is None:
-            reason = fault_of_cell(name) or closest(name, classes)
+            reason = fault_of_cell(name) or suggest_name(name, classes)
             raise ValueError(f"{line}: {name!r} is not a class of the data set; {reason}")
         try:
             weights[number] = float(value)
@@ -114,5 +114,5 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
             raise ValueError(f"{line}: weight {value!r} must be a number above 0; {fix}")
     if missing := [name for number, name in enumerate(classes) if number not in weights]:
         fix = "write a line CLASS WEIGHT for each class"
-        raise ValueError(f"{path}: has no weight for {few(missing)}; {fix}")
+        raise ValueError(f"{path}: has no weight for {first_few(missing)}; {fix}")
     return np.array([weights[number] for number in range(len(classes))])

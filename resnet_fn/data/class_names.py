@@ -7,7 +7,7 @@ Two programs may write one name with different characters: macOS writes "é" as 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 
 
 def composed(name: str) -> str:
@@ -39,7 +39,7 @@ def warn_alike(names: Iterable[str]) -> list[str]:
     alike = sorted(sorted(group) for group in _group(names, letters) if len(group) > 1)
     if not alike:
         return []
-    examples = few([" and ".join(map(_show, group)) for group in alike], 3, "; ")
+    examples = first_few([" and ".join(map(_show, group)) for group in alike], 3, "; ")
     fault = f"class names differ only in case, spaces or Unicode's normal form: {examples}"
     return [f"warning: {fault}; if they mean one class, write them alike"]
 

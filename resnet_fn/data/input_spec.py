@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 
 _MOST_PIXELS = 1 << 16  # of the side of an image
 
@@ -83,4 +83,4 @@ def renamed(before: Sequence[str], now: Sequence[str]) -> str:
 
     Return "" if all are equal.
     """
-    return few([f"{old!r} → {new!r}" for old, new in zip_longest(before, now) if old != new])
+    return first_few([f"{old!r} → {new!r}" for old, new in zip_longest(before, now) if old != new])

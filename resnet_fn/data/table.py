@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from resnet_fn.config.hints import few, near_path
+from resnet_fn.config.hints import first_few, near_path
 from resnet_fn.config.reading import open_text_file
 from resnet_fn.data.cells import from_cell
 
@@ -129,7 +129,7 @@ def _rows(
     if path.suffix.lower() == ".csv" and (has_delimiter or len(first.split()) == 1):
         header = _split_header(first, max(delimiters, key=first.count))
         column = next(column for column in columns if _find(header, column) < 0)
-        fault = f"the header has {few(header, 6)}, but no {column.name} column"
+        fault = f"the header has {first_few(header, 6)}, but no {column.name} column"
         fix = f"name the {column.name} column {' or '.join(column.headers)}"
         raise ValueError(f"{path} line {number}: {fault}; {fix}")
     words = first.lower().split()

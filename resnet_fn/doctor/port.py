@@ -12,7 +12,7 @@ from typing import Any
 import mindspore
 from mindspore import nn
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
 # New defaults by layer and argument, for changes that `changing_defaults` cannot read in
@@ -130,7 +130,7 @@ def resting_settings(location: str) -> list[str]:
                 f"p={1 - cell.keep_prob:g}"
             )
             rows.setdefault(keep, []).append(path)
-    return [f"{text} ({few(names)})" for text, names in rows.items()]
+    return [f"{text} ({first_few(names)})" for text, names in rows.items()]
 
 
 def changing_calls(file: Path) -> Iterator[str]:

@@ -66,4 +66,4 @@ def _seconds(library: str) -> float:
 
 
 if __name__ == "__main__":
-    print(_seconds(sys.argv[1]))
+    sys.stdout.write(f"{_seconds(sys.argv[1])}\n")  # for the parent process

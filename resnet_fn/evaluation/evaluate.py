@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.hints import closest, counted
+from resnet_fn.config.hints import counted, suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
@@ -100,7 +100,7 @@ def evaluate_in_detail(
             f"image_size: {image_size} is negative; give pixels, or 0 for the recipe's size"
         )
     if tta not in TTA:
-        raise ValueError(f"tta: {tta!r} is unknown; {closest(tta, TTA)}")
+        raise ValueError(f"tta: {tta!r} is unknown; {suggest_name(tta, TTA)}")
     workers = process.start(device, threads)
     check_settings(
         workers, which=which, tta=tta, ema=ema, image_size=image_size, batch_size=batch_size

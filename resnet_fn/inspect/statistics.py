@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.trace.difference import Difference, difference
 from resnet_fn.runtime.console import aligned
 
@@ -131,7 +131,9 @@ def comparison_table(compared: Comparison) -> list[str]:
         "other shapes": compared.shapes,
     }
     lines = [
-        f"{kind} ({len(names)}): {few(names, _NAMED)}" for kind, names in kinds.items() if names
+        f"{kind} ({len(names)}): {first_few(names, _NAMED)}"
+        for kind, names in kinds.items()
+        if names
     ]
     if compared.differences:
         cells = [["parameter", "relative", "max abs", "cosine", "here", "there", "at"]]

@@ -6,7 +6,7 @@ import mindspore
 from mindspore import nn
 
 from resnet_fn.config.foreign_flags import advice_on_value
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models.attention import GlobalDepthwise
@@ -45,7 +45,7 @@ _NORMS = {"batch": batch_norm, "none": lambda channels: nn.Identity()}
 def check_model(name: str) -> None:
     """Raise a ValueError if no net has this name."""
     if name not in MODELS:
-        hint = advice_on_value("model", name) or closest(name, MODELS)
+        hint = advice_on_value("model", name) or suggest_name(name, MODELS)
         raise ValueError(f"model: {name!r} is unknown; {hint}")
 
 

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from mindspore import nn
 
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import suggest_name
 
 STEM, HEAD = "stem", "fc"
 
@@ -79,7 +79,8 @@ def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
             all_words = dict.fromkeys(word for known in names_of.values() for word in known)
             groups = dict.fromkeys(map(group_of, names_of))
             raise ValueError(
-                f"{setting}: {name!r} is not a part of the net; {closest(name, all_words, groups)}"
+                f"{setting}: {name!r} is not a part of the net; "
+                f"{suggest_name(name, all_words, groups)}"
             )
         selected |= matching
     return selected

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import suggest_name
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.compare.stage import SKIPPED
@@ -87,7 +87,10 @@ def _check_usage(parsed: argparse.Namespace) -> None:
     cli.raise_usage_errors(
         (not parsed.net, "NET: none is given; give FILE:FUNCTION, for example ported.py:build"),
         *(
-            (name not in ways.NAMES, f"--ways: {name!r} is unknown; {closest(name, ways.NAMES)}")
+            (
+                name not in ways.NAMES,
+                f"--ways: {name!r} is unknown; {suggest_name(name, ways.NAMES)}",
+            )
             for name in _names(parsed.ways)
         ),
         (parsed.accumulate, "--accumulate: micro-batches are one of the ways; leave it out"),

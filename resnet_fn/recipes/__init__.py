@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import ENDING, read_recipe_file
@@ -224,7 +224,7 @@ def imagenet_genet50_plus() -> Recipe:
 def recipe(name: str) -> Recipe:
     """Return the recipe with this name."""
     if name not in RECIPES:
-        raise ValueError(f"recipe: {name!r} is unknown; {closest(name, RECIPES)}")
+        raise ValueError(f"recipe: {name!r} is unknown; {suggest_name(name, RECIPES)}")
     return RECIPES[name]
 
 

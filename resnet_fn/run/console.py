@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.fields import BALANCED, CUSTOM, show_value
-from resnet_fn.config.hints import counted, few
+from resnet_fn.config.hints import counted, first_few
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.evaluation.task import task_of
@@ -48,7 +48,9 @@ def header(run: Run, start: Path | None) -> list[str]:
     what = "sample" if recipe.dataset == CUSTOM else "image"
     classes = f"{counted(len(dataset.classes), 'class', 'classes')}, " if dataset.classes else ""
     if recipe.of_files:
-        classes = f"{counted(len(dataset.classes), 'class', 'classes')} ({few(dataset.classes)}), "
+        classes = (
+            f"{counted(len(dataset.classes), 'class', 'classes')} ({first_few(dataset.classes)}), "
+        )
     left_out = f"; each epoch leaves out {counted(rest, what)}" * bool(rest)
     lines = [
         f"net         {recipe.model}, {values:,} "

@@ -11,7 +11,7 @@ import numpy as np
 from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.tensor_file import bad_values, check_dtype
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.config.printing import warn
 from resnet_fn.data.agreement import require_alike
 from resnet_fn.models.untrained import saved_state, untrained_state
@@ -31,7 +31,7 @@ def check_saveable(net: nn.Cell) -> None:
     state = saved_state(net)
     counts = collections.Counter(variable.name for variable in state)
     if twice := [name for name, count in counts.items() if count > 1]:
-        fault = f"several Parameters or buffers have the name {few(twice)}"
+        fault = f"several Parameters or buffers have the name {first_few(twice)}"
         raise ValueError(f"net: {fault}; give each its own name")
     untrained, bad = {variable.name for variable in untrained_state(net)}, []
     for variable in state:
@@ -44,7 +44,7 @@ def check_saveable(net: nn.Cell) -> None:
             bad.append(variable.name)
     if bad:
         fix = "give finite values (only what is not trained may contain infinity)"
-        raise ValueError(f"net: {few(bad)} contains NaN or infinity; {fix}")
+        raise ValueError(f"net: {first_few(bad)} contains NaN or infinity; {fix}")
 
 
 def watch_first_update(
@@ -94,10 +94,10 @@ def _warn_of_changes(
     fix = "make each a Parameter with requires_grad=False"
     if compiled and buffers:
         why = "compiled functions read buffers as constants"
-        _warn(f"buffers {few(buffers)} change, but {why}; {fix}, or give mode='pynative'")
+        _warn(f"buffers {first_few(buffers)} change, but {why}; {fix}, or give mode='pynative'")
     if lost:
         why = "but no checkpoint contains them, so a resumed run may differ"
-        _warn(f"attributes {few(lost)} change in an update, {why}; {fix}")
+        _warn(f"attributes {first_few(lost)} change in an update, {why}; {fix}")
 
 
 def _warn(text: str) -> None:

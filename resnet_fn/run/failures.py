@@ -10,7 +10,7 @@ from typing import NoReturn
 import numpy as np
 
 from resnet_fn.config.cli import one_line
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.order import Batch
 from resnet_fn.data.worker_errors import WorkerError, error_of_all
@@ -177,4 +177,4 @@ def suspect_samples(images: np.ndarray, indices: np.ndarray) -> str:
     If all are finite, list the first 12 `indices`.
     """
     wrong = ~np.isfinite(images).reshape(len(images), -1).all(1)
-    return few((indices[wrong] if wrong.any() else indices).tolist(), 12, " ")
+    return first_few((indices[wrong] if wrong.any() else indices).tolist(), 12, " ")

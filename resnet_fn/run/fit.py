@@ -10,7 +10,7 @@ from mindspore import nn
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.parameters import assign, copy_arrays
 from resnet_fn.config.fields import CUSTOM, check_names
-from resnet_fn.config.hints import few, first_line
+from resnet_fn.config.hints import first_few, first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
@@ -166,7 +166,7 @@ def _notes(net: nn.Cell) -> tuple[str, ...]:
         "a checkpoint cannot restore MindSpore's random numbers, so a resumed run differs from "
         "one without a stop"
     )
-    return (f"warning: dropout in {few(names)}: {why}",) if names else ()
+    return (f"warning: dropout in {first_few(names)}: {why}",) if names else ()
 
 
 def _report(

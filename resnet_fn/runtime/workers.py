@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import suggest_name
 from resnet_fn.runtime.launchers import check_pod
 
 Reduce = Callable[[Sequence[Any]], Sequence[Any]]
@@ -50,7 +50,7 @@ def _join(device: str) -> Workers:
     check_pod()
     roles, role = ("MS_WORKER", "MS_SCHED"), os.environ["MS_ROLE"]
     if role not in roles:
-        raise ValueError(f"MS_ROLE: {role!r} is unknown; {closest(role, roles)}")
+        raise ValueError(f"MS_ROLE: {role!r} is unknown; {suggest_name(role, roles)}")
     from mindspore import communication
 
     from resnet_fn.runtime import failed_worker, scheduler

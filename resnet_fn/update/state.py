@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mindspore import Parameter, Tensor, nn
 from mindspore.common.initializer import initializer
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.models.untrained import Buffer, names_with_infinity, persistent_buffers
 from resnet_fn.update.average import MovingAverage
@@ -106,7 +106,9 @@ def make_state(
     taken = {parameter.name for parameter in state.training}
     if names := [parameter.name for parameter in state.weights if parameter.name in taken]:
         fault = "is also the name of a Parameter of the optimizer, the loss scaler or the average"
-        raise ValueError(f"net: the Parameter name {few(names)} {fault}; rename it in the net")
+        raise ValueError(
+            f"net: the Parameter name {first_few(names)} {fault}; rename it in the net"
+        )
     return state
 
 
@@ -131,8 +133,8 @@ class FixedMemory:
                 pairs = zip(self._parameters, self._addresses, addresses, strict=True)
                 names = [parameter.name for parameter, before, now in pairs if before != now]
                 raise ValueError(
-                    f"{few(names)}: set_data or load_param_into_net gave these Parameters new "
-                    "memory; use "
+                    f"{first_few(names)}: set_data or load_param_into_net gave these Parameters "
+                    "new memory; use "
                     "resnet_fn.load_weights or ops.assign instead, or call make_train_step or "
                     "make_eval_step again"
                 )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resnet_fn.checkpoint.tensor_file import read_header, read_safetensors, write_safetensors
-from resnet_fn.config.hints import few, first_line, near_path
+from resnet_fn.config.hints import first_few, first_line, near_path
 from resnet_fn.config.reading import check_memory, read_regular
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
@@ -80,7 +80,7 @@ def _unread(stored: Mapping[str, Any], net: Net) -> tuple[str, ...]:
     groups = {path.rpartition("/")[0] for path in net.names.values()}
     objects = (name for name, item in stored.items() if isinstance(item, Unread))
     names = [name for name in objects if name.rpartition("/")[0] in groups]
-    return (f"not read, because they are no arrays: {few(names)}",) if names else ()
+    return (f"not read, because they are no arrays: {first_few(names)}",) if names else ()
 
 
 def _values(stored: Any) -> np.ndarray:
@@ -184,7 +184,7 @@ def _read_torch(path: Path) -> dict[str, Any]:
     except TorchFileError as error:
         raise ValueError(f"{path} {error}") from None
     if all(isinstance(item, Unread) for item in stored.values()):
-        objects = f", but objects that could run code ({few(list(stored))})" if stored else ""
+        objects = f", but objects that could run code ({first_few(list(stored))})" if stored else ""
         fix = "save net.state_dict() and give the new file"
         raise ValueError(f"{path} contains no arrays by name{objects}; {fix}")
     return stored

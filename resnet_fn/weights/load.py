@@ -21,7 +21,7 @@ from resnet_fn.checkpoint.parameters import (
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.checkpoint.tensor_file import read_metadata
 from resnet_fn.config.fields import CUSTOM
-from resnet_fn.config.hints import closest, counted, few
+from resnet_fn.config.hints import counted, first_few, suggest_name
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import MODELS, create_model
@@ -83,7 +83,7 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
     if path.is_dir():
         return _read_checkpoint(find_checkpoint(path, which))
     if not path.exists() and (names := similar_names(str(file))):
-        raise ValueError(f"{file} is not a file; for published weights, give {few(names)}")
+        raise ValueError(f"{file} is not a file; for published weights, give {first_few(names)}")
     try:
         read = read_arrays(path)
     except MemoryError:
@@ -336,7 +336,7 @@ def convert_weights(
             this package cannot use the weights.
     """
     if to not in STYLES:
-        raise ValueError(f"to: {to!r} is unknown; {closest(to, STYLES)}")
+        raise ValueError(f"to: {to!r} is unknown; {suggest_name(to, STYLES)}")
     read = read_weights(source, which)
     try:
         net_options = recognise_model(read.arrays, model or read.model)
@@ -398,7 +398,7 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
     """
     layers = [name for name in source.arrays if name.startswith(f"{HEAD}.")]
     if f"{HEAD}.weight" not in layers:
-        parts = f"with a last layer of other parts ({few(layers)})"
+        parts = f"with a last layer of other parts ({first_few(layers)})"
         return parts if layers else "without a last layer"
     count = len(source.arrays[f"{HEAD}.weight"])
     if count != len(classes):
@@ -407,7 +407,7 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
         return ""
     if set(source.classes) == set(classes):
         return "for these classes in another order"
-    return f"for other classes ({few(source.classes)})"
+    return f"for other classes ({first_few(source.classes)})"
 
 
 def _other_function(net: nn.Cell, model: str) -> str:

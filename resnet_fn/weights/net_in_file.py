@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.weights.names import is_optimizer_state, strip_extras
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -95,7 +95,7 @@ def _completed(names: Names, prefix: str, weights: Names) -> tuple[Names, str]:
     missing = strip_extras(lacking)
     if not missing:
         return names, ""
-    note = f"the average has no {few(missing)}, which are read from {prefix!r}"
+    note = f"the average has no {first_few(missing)}, which are read from {prefix!r}"
     return {**lacking, **names}, note
 
 
@@ -122,7 +122,7 @@ def _describe_rest(group: str, nets: Iterable[Names], shapes: Shapes) -> str:
         if path.startswith(group) and path not in used and "/" not in name:
             beside.append(name)
     left_out = sorted(strip_extras(beside))
-    return f"left out: {few(left_out)}" if left_out else ""
+    return f"left out: {first_few(left_out)}" if left_out else ""
 
 
 def _nets(shapes: Shapes) -> dict[str, Names]:
@@ -251,4 +251,4 @@ def _largest_dict(shapes: Shapes) -> Net:
 
 
 def _quoted(names: Iterable[str]) -> str:
-    return few([f"{name!r}" for name in names])
+    return first_few([f"{name!r}" for name in names])

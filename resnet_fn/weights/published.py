@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import suggest_name
 from resnet_fn.runtime.disk import sha256_of_file
 
 _FEW = 10_000  # with fewer images, a net that starts from random numbers learns badly
@@ -148,7 +148,7 @@ def published_file(name: str) -> Path:
             The message has the file's address, the first digits of its hash, and its path.
     """
     if name not in PUBLISHED:
-        raise ValueError(f"{name!r} is unknown; {closest(name, PUBLISHED)}")
+        raise ValueError(f"{name!r} is unknown; {suggest_name(name, PUBLISHED)}")
     file = PUBLISHED[name]
     download = f"curl -L --create-dirs -o {shlex.quote(str(file.path))} {file.address}"
     if not file.path.is_file():

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from resnet_fn.checkpoint.tensor_file import float32_of_bfloat16
-from resnet_fn.config.hints import few, first_line
+from resnet_fn.config.hints import first_few, first_line
 from resnet_fn.config.reading import check_memory
 
 _ZIP = b"PK\x03\x04"
@@ -229,7 +229,7 @@ def _read_zip(path: Path) -> Any:
     pickled = next((name for name in names if name.endswith("/data.pkl")), "")
     if not pickled:
         fix = "unpack it, and give the weight file in it"
-        raise TorchFileError(f"is a zip archive of {few(names)}; {fix}")
+        raise TorchFileError(f"is a zip archive of {first_few(names)}; {fix}")
     root = pickled.removesuffix("data.pkl")
     needed = [item for item in entries if item.filename.startswith((f"{root}data", f"{root}byte"))]
     if any(entry.compress_type for entry in needed):  # PyTorch does not compress

@@ -27,7 +27,7 @@ WITHOUT = "tests/parity/reference"  # these tests ask the ladder nothing
 # ten nets of different kinds, of which `nets` writes what is recorded
 NETS = (
     *(
-        f"{LADDER}/test_right_ports.py::test_a_right_port_of_a_net_of_each_kind_agrees[{kind}]"
+        f"{LADDER}/test_right_ports.py::test_a_right_port_of_each_kind_agrees[{kind}]"
         for kind in (
             "ConvNeXt",
             "convolution and BatchNorm",
@@ -36,7 +36,7 @@ NETS = (
             "frozen body",
         )
     ),
-    f"{LADDER}/test_right_ports.py::test_it_agrees[a graph: nodes and edges, of other numbers]",
+    f"{LADDER}/test_right_ports.py::test_each_right_port_agrees[a graph: nodes and edges, of other numbers]",
     f"{LADDER}/test_right_ports.py::test_a_branch_with_dropout[use1]",
     f"{LADDER}/test_faults.py::test_half_precision_without_a_fault_agrees",
     f"{LADDER}/test_moving_state.py::test_state_that_moves_alike_agrees_under_any_name[True-average]",

@@ -128,7 +128,7 @@ def poisson(exp: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 @pytest.mark.parametrize(
     ("exp", "right"), [(lambda x: x.exp(), True), (lambda x: (x * 1.0001).exp(), False)]
 )
-def test_an_inaccurate_kernel_is_not_the_port_s_fault(exp, right):
+def test_an_inaccurate_kernel_is_not_the_ports_fault(exp, right):
     module, net = theirs(_last, t.Linear(8, 8)), ours(_last, nn.Dense(8, 8))
     made = [(2 * draw(16, 8), labels(16).astype(np.float32)) for _ in range(2)]
     slow = dataclasses.replace(SGD, learning_rate=1e-3)
@@ -141,7 +141,7 @@ def test_an_inaccurate_kernel_is_not_the_port_s_fault(exp, right):
 
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize("factor", [1, 1.01])
-def test_kernels_of_bce_are_not_the_port_s_fault(classes, factor):
+def test_errors_of_bce_kernels_accuse_no_port(classes, factor):
     """MindSpore's ends near log(1e-12), and its mean of one number is twice that number."""
 
     def loss(outputs, y):
@@ -228,7 +228,7 @@ def test_a_mixture_of_experts_is_recorded():
     assert all(layer.output_rounding < 1e-5 for layer in found)
 
 
-def test_a_run_that_fails_under_noise_costs_a_line():
+def test_a_run_failing_under_noise_gives_a_note():
     class Saturated(t.Module):
         def __init__(self) -> None:
             super().__init__()

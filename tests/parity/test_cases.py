@@ -505,7 +505,7 @@ ROWS = {row.partition(" | ")[0]: row for row in CASES}
 
 @pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value")
 @pytest.mark.parametrize("name", ROWS)
-def test_a_real_bug_is_found_or_the_reason_why_not_holds(name):
+def test_each_real_bug_ends_as_its_row_says(name):
     _, _, stage, words, code = ROWS[name].split(" | ")
     if stage == "an error":
         with pytest.raises(RuntimeError, match=words):
@@ -522,7 +522,7 @@ def test_a_real_bug_is_found_or_the_reason_why_not_holds(name):
         assert code.strip("`") in (linecache.getline(__file__, int(line[1])) if line else "")
 
 
-def test_of_the_bugs_that_are_found_fifteen_have_their_cause_and_ten_the_references_line():
+def test_15_real_bugs_have_causes_10_have_lines():
     rows = [row.split(" | ") for row in CASES]
     assert sum(bool(cause) and stage != "agrees" for _, _, stage, cause, _ in rows) >= 15
     assert sum(bool(code) for *_, code in rows) >= 10

@@ -124,12 +124,12 @@ def recorded(names, stage, ours, theirs):
     return causes.StageCase(Stage(stage), [], *sides, pairs, StoredSource(sides[1]))
 
 
-def test_without_a_gradient_in_common_there_is_no_factor():
+def test_without_common_gradients_no_factor_is_named():
     sides = [{"rates": [], "gradients": {name: np.ones(3)}} for name in "ab"]
     assert causes.explain(recorded([], GRADIENTS, *sides), search=False) == []
 
 
-def test_a_rate_that_is_nearly_a_multiple_is_none():
+def test_only_a_constant_factor_of_rates_is_named():
     rates = np.array([0.1, 0.3])
     for factors, words in (
         ([2, 2.001], []),
@@ -139,7 +139,7 @@ def test_a_rate_that_is_nearly_a_multiple_is_none():
         assert causes.explain(case, search=False) == words
 
 
-def test_a_flipped_element_of_the_first_update_does_not_hide_the_cause():
+def test_one_flipped_element_hides_no_cause():
     start, update = np.zeros(10**6), np.ones(10**6)
     here = 2 * update
     here[0] *= -1

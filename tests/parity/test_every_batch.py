@@ -51,7 +51,7 @@ def climb(clip_norm=0.0, second=TWO, approximate=False, cuts=""):
     return ladder_of(net, reference(), batches, dataclasses.replace(SGD, clip_norm=clip_norm))
 
 
-def test_a_layer_of_small_weight_is_compared_by_its_own_output():
+def test_a_layer_is_compared_by_its_own_output():
     ladder = climb(approximate=True)
     assert (
         stage_of(ladder, "eval forward").verdict == stage_of(ladder, "gradients").verdict == "ok"
@@ -81,7 +81,7 @@ def test_what_a_later_batch_alone_shows(cuts, stage, clip_norm):
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, 0.5])
-def test_each_batch_has_its_loss_and_gradients_of_the_first_weights(clip_norm):
+def test_later_batches_are_compared_at_the_first_weights(clip_norm):
     """By torch, batch by batch, from a copy that no update has changed."""
     module, net = (
         reference(),
@@ -110,7 +110,7 @@ def test_each_batch_has_its_loss_and_gradients_of_the_first_weights(clip_norm):
 
 
 @pytest.mark.parametrize(("epsilon", "code"), [("1e-5", 0), ("2e-5", 1)])
-def test_what_the_tolerance_alone_lets_pass_is_named_and_fails_if_strict(epsilon, code, capsys):
+def test_errors_beyond_rounding_are_named_and_fail_strict(epsilon, code, capsys):
     body = "return self.head(self.norm(x.reshape(len(x), -1)))"
     write_net(
         "theirs.py", "torch", "self.norm, self.head = nn.LayerNorm(48), nn.Linear(48, 10)", body

@@ -34,7 +34,7 @@ def test_each_search_at_a_stage_may_fail(stage):
     assert all("Error" in hint for hint in hints)
 
 
-def test_a_layer_that_was_left_in_evaluation_mode_is_searched_as_it_is_recorded():
+def test_the_search_keeps_layers_left_in_evaluation_mode():
     module = theirs(lambda net, x: net.head(net.part(x) * 0.5), t.BatchNorm1d(8))
     module.part.eval().running_mean.fill_(0.5)  # as of a backbone that was trained before
     net = ours(
@@ -66,7 +66,7 @@ def test_a_comparison_of_settings_may_fail():
     assert "Error" in note
 
 
-def test_an_optimizer_of_which_no_way_divides_by_zero():
+def test_changed_optimizers_do_not_divide_by_zero():
     """With β2 = 0 in the reference, a way of it has β2 = 1, and 1 − β^t is 0."""
     module, net = Theirs(t.Linear(8, 8), t.Tanh()), Ours(nn.Dense(8, 8), nn.Tanh())
     adam = lambda one: torch.optim.Adam(one.parameters(), 0.01, (0.9, 0.0))  # noqa: E731

@@ -30,7 +30,7 @@ def test_the_learning_rate_goes_with_the_batch():
     assert tasks.ladder_recipe(whole, 4, None, {"optimizer": "lamb"}).learning_rate == 1e-3
 
 
-def test_every_setting_of_a_step_is_the_recipes_or_the_flags():
+def test_a_steps_settings_come_from_recipe_and_flags():
     described = plan(
         "--recipe",
         "imagenet_resnet50_a3",
@@ -52,7 +52,7 @@ def test_every_setting_of_a_step_is_the_recipes_or_the_flags():
     assert labels.sum(1) == pytest.approx(1, rel=1e-6)
 
 
-def test_images_are_those_of_the_recipes_data_set_or_usual_ones_for_a_net_of_ones_own():
+def test_images_fit_the_recipe_or_a_users_net():
     images, labels = plan().batches[0]
     assert (images.shape, labels.dtype, len(plan().batches)) == ((4, 1, 16, 16), np.int32, 5)
     images, labels = plan("--net", "mine.py:build", "--reference", "theirs.py:build").batches[0]
@@ -60,7 +60,7 @@ def test_images_are_those_of_the_recipes_data_set_or_usual_ones_for_a_net_of_one
     assert labels.max() < 10
 
 
-def test_own_inputs(tmp_path):
+def test_inputs_come_from_a_users_function(tmp_path):
     (tmp_path / "data.py").write_text(
         "import numpy as np\ndef batches():\n    ids = np.arange(6).reshape(2, 3)\n"
         "    return [({'ids': ids, 'mask': ids > 2}, np.ones(2, np.int64))] * 2\ndef wrong():\n    "
@@ -204,7 +204,7 @@ def two_folders(tmp_path):
     return tmp_path
 
 
-def test_two_files_of_one_name_are_loaded_apart_and_may_import_from_beside(two_folders):
+def test_two_files_of_one_name_are_loaded_apart(two_folders):
     """When they are loaded or later, and from what they append to sys.path; all is left as
     before.
     """
@@ -226,7 +226,7 @@ def test_two_files_of_one_name_are_loaded_apart_and_may_import_from_beside(two_f
 
 @pytest.mark.usefixtures("torch", "device")
 @pytest.mark.parametrize("right", [False, True])
-def test_a_compiled_port_reads_the_constants_of_its_own_files(two_folders, capsys, right):
+def test_a_compiled_port_reads_its_own_files_constants(two_folders, capsys, right):
     from small_nets import BATCHES, write_net
 
     (two_folders / "data.py").write_text(BATCHES)

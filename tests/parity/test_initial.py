@@ -91,7 +91,7 @@ SINGLE: dict[str, Callable[[Any], np.ndarray]] = {
 
 
 @pytest.mark.parametrize("moment", SINGLE)
-def test_of_one_build_of_each_side_the_moment_that_differs_is_named(moment):
+def test_the_moment_that_differs_is_named(moment):
     def drawn(kind: str, seed: int) -> list[Arrays]:
         rng = np.random.default_rng(seed)
         return [{"weight": SINGLE[kind](rng), "gamma": np.ones(40), "few": rng.normal(size=4)}]
@@ -104,7 +104,7 @@ def test_of_one_build_of_each_side_the_moment_that_differs_is_named(moment):
             assert stage.hints[0].startswith("weight: drawn in ")
 
 
-def test_parts_of_unequal_size_are_compared_one_by_one():
+def test_parts_of_unequal_size_are_compared_separately():
     """Of --map: 24 rows of q, 4 of k, which are drawn too wide, and 4 of v."""
     weights = {"q": np.zeros((24, 16)), "k": np.zeros((4, 16)), "v": np.zeros((4, 16))}
     names = NameMap("names", {"qkv": MadeOf(tuple(map(Part, weights)))}, {}, ())
@@ -117,7 +117,7 @@ def test_parts_of_unequal_size_are_compared_one_by_one():
     assert part.startswith("qkv rows 24:28: drawn")
 
 
-def test_builds_of_the_same_nets_agree_and_rounding_is_allowed():
+def test_builds_of_equal_nets_agree_up_to_rounding():
     def rounded(arrays: Arrays, rng: Any) -> Arrays:
         return {"table": np.nextafter(arrays["table"], np.float32(2))}
 
@@ -126,13 +126,13 @@ def test_builds_of_the_same_nets_agree_and_rounding_is_allowed():
         assert stage.verdict == "ok", [item for item in stage.differences if item.verdict != "ok"]
 
 
-def test_a_draw_that_repeats_on_one_side_counts_once():
+def test_a_repeated_draw_of_one_side_counts_once():
     once = builds()[0]
     for seed in range(1, 10):
         assert initial_stage([once] * 20, builds(seed=seed)).verdict == "ok"
 
 
-def test_each_build_has_a_seed_of_its_own_whatever_the_build_seeds():
+def test_each_build_gets_a_seed_of_its_own():
     def build() -> np.ndarray:
         np.random.seed(0)
         return np.random.normal(size=5)
@@ -152,7 +152,7 @@ def test_each_build_has_a_seed_of_its_own_whatever_the_build_seeds():
         ("np.zeros(48)", "all 0 in the port, drawn in"),
     ],
 )
-def test_a_buffer_that_is_drawn_is_compared_by_its_moments(drawn, words, capsys):
+def test_random_buffers_are_compared_by_their_moments(drawn, words, capsys):
     from small_nets import write_net
 
     layers = (

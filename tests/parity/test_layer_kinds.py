@@ -369,7 +369,7 @@ def compared(paired):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_right_port_is_matched_and_the_same_function(compared, kind):
+def test_right_ports_are_matched_and_compute_the_same(compared, kind):
     inputs, _, port = KINDS[kind]
     for names in ((), ("body", "head")):
         found, ours, theirs = compared(kind, port, *names)

@@ -60,7 +60,7 @@ def test_a_weight_is_never_taken_for_transposed():
     )
 
 
-def test_a_shared_array_may_have_one_name_here_and_two_there():
+def test_a_shared_array_may_have_two_names():
     one, two = {"embed.embedding_table": (5, 4)}, {"embed.weight": (5, 4), "head.weight": (5, 4)}
     shared = [("embed.weight", "head.weight")]
     assert pairs(one, two)[1] == (
@@ -87,7 +87,7 @@ def test_constants_need_no_counterpart():
     )
 
 
-def test_a_class_of_the_users_is_known_by_its_parameters(matched):
+def test_custom_layers_are_matched_by_their_parameters(matched):
     """MindCV's GRN between Dense layers is timm's GlobalResponseNorm between convolutions of one
     pixel.
     """

@@ -52,7 +52,7 @@ class Net(nn.Cell):
         self.depth, self.own = StochasticDepth(), Dropout()
 
 
-def test_every_kind_of_dropout_is_set_to_0_and_put_back():
+def test_every_dropout_becomes_0_and_is_restored():
     net = Net().set_train(True)
     x = Tensor(np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32))
     image = Tensor(np.ones((2, 3, 4, 4), np.float32))

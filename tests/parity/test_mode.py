@@ -51,7 +51,7 @@ def reference():
     return Theirs(t.Linear(8, 8), t.ReLU())
 
 
-def test_a_port_that_does_not_compile_is_compared_uncompiled_if_asked():
+def test_a_port_that_does_not_compile_runs_uncompiled():
     net = Wrapped(nn.Dense(8, 8), nn.ReLU())
     with pytest.raises(ValueError, match="--mode pynative"):
         ladder_of(net, reference(), BATCHES, mode="graph")
@@ -62,7 +62,7 @@ def test_a_port_that_does_not_compile_is_compared_uncompiled_if_asked():
     assert "not compiled" not in table(ladder_of(right, reference(), BATCHES, mode="graph"))
 
 
-def test_functions_that_the_port_compiles_itself_run_in_python():
+def test_functions_the_port_compiles_run_in_python():
     net = Ours(nn.Dense(8, 8), cell(lambda self, x: positive(x)))
     with pytest.raises(ValueError, match="--mode pynative"):
         ladder_of(net, reference(), BATCHES, mode="graph")
@@ -75,7 +75,7 @@ def test_functions_that_the_port_compiles_itself_run_in_python():
     assert "not compiled" in wrong
 
 
-def test_both_modes_compute_the_same_and_a_trace_keeps_its_mode(tmp_path):
+def test_both_modes_agree_and_traces_store_theirs(tmp_path):
     net, plan = Ours(nn.Dense(8, 8), nn.ReLU()), plan_of(SGD, BATCHES, accumulate=2)
     one = record(MindSporeSide(net, plan, loss=ops.cross_entropy), probes=False).trace
     last = Tensor(one.run.train_outputs[0]["logits"]), Tensor(BATCHES[0][1][2:], mindspore.int32)

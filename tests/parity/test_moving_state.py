@@ -92,9 +92,7 @@ def test_state_that_moves_alike_agrees_under_any_name(persistent, name):
 
 
 @pytest.mark.parametrize(("persistent", "name"), [(True, ""), (False, ""), (False, "average")])
-def test_state_that_moves_in_the_reference_only_or_otherwise_differs_by_the_outputs(
-    persistent, name
-):
+def test_state_moved_by_one_side_makes_outputs_differ(persistent, name):
     """Under another name no stage compares the arrays."""
     ladder = ladder_of(port(name, keep=0.9), reference(persistent=persistent), BATCHES)
     assert [title_of_stage(stage) for stage in ladder.stages if stage.verdict == "DIFFERS"] == [
@@ -108,7 +106,7 @@ def test_state_that_moves_in_the_reference_only_or_otherwise_differs_by_the_outp
 @pytest.mark.parametrize(
     ("read", "words"), [("", "no output"), ("training", "outputs in training mode")]
 )
-def test_a_buffer_that_moves_and_is_not_read_in_evaluation_is_a_line(read, words):
+def test_moving_buffers_not_read_in_evaluation_are_noted(read, words):
     ladder = ladder_of(port(), reference(read, persistent=False), BATCHES)
     assert stage_of(ladder, STAGE).verdict == "ok", table(ladder)
     (line,) = [line for line in ladder.changes if line.startswith("center: ")]
@@ -116,7 +114,7 @@ def test_a_buffer_that_moves_and_is_not_read_in_evaluation_is_a_line(read, words
     assert read or ladder.agrees
 
 
-def test_weights_are_the_reference_s_and_statistics_each_side_s(tmp_path):
+def test_evaluation_uses_reference_weights_and_own_statistics(tmp_path):
     """By torch itself: evaluation with the reference's last weights and the statistics of this
     side.
     """
@@ -193,7 +191,7 @@ def test_a_counter_is_named_if_it_changes_outputs(count, start):
     assert [*trace.run.moved] == (["count"] if count != "unused" else [])
 
 
-def test_a_counter_of_a_long_period_has_a_line():
+def test_a_counter_of_long_period_is_named():
     """No value that is tried is a multiple of 1009."""
 
     def forward(self, x):
@@ -212,7 +210,7 @@ def test_a_counter_of_a_long_period_has_a_line():
 
 @pytest.mark.parametrize("holder", [{"count": 0}, SimpleNamespace(count=0), Counter(count=0)])
 @pytest.mark.parametrize("base", [0.999999, 1.0])
-def test_a_counter_in_an_object_is_named_if_it_changes_outputs(holder, base):
+def test_a_counter_that_changes_outputs_is_named(holder, base):
     def forward(self, x):
         counts = self.counts if isinstance(self.counts, dict) else vars(self.counts)
         counts["count"] += int(self.training)
@@ -281,7 +279,7 @@ def trained_there(trained, how):
         ("", "saved"),
     ],
 )
-def test_a_port_that_trains_what_the_reference_keeps_is_named(trained, how):
+def test_training_what_the_reference_freezes_is_named(trained, how):
     ladder = ladder_of(*trained_there([trained], how), BATCHES[:2])
     kind = "frozen" if how == "frozen" else "a buffer"
     lines = [f"{trained}: trained in the port, {kind} in the reference"] if trained else []
@@ -290,7 +288,7 @@ def test_a_port_that_trains_what_the_reference_keeps_is_named(trained, how):
 
 
 @pytest.mark.parametrize("moves", [True, False])
-def test_a_momentum_teacher_must_move_as_in_the_reference(moves):
+def test_a_momentum_teacher_moves_like_the_references(moves):
     def forward(self, x):
         if self.training:
             with torch.no_grad():
@@ -346,7 +344,7 @@ def after_training(net: torch.nn.Module) -> dict[str, str]:
     return moved(net, first, np.ones((2, 3), np.float32))
 
 
-def test_each_buffer_takes_one_pass_if_evaluation_reads_it(monkeypatch):
+def test_a_buffer_of_evaluation_takes_one_pass(monkeypatch):
     copies = []
     monkeypatch.setattr(torch_moved, "copied", lambda net: copies.append(0) or copy.deepcopy(net))
     CALLS.clear()
@@ -355,7 +353,7 @@ def test_each_buffer_takes_one_pass_if_evaluation_reads_it(monkeypatch):
     assert len(copies) == 9
 
 
-def test_state_in_a_list_is_not_taken_for_a_buffer():
+def test_state_in_a_list_is_no_buffer():
     class Lists(Averages):
         def forward(self, x):
             self.seen.append(0)
@@ -383,7 +381,7 @@ def test_what_one_trial_moves_reaches_no_other(kept):
     assert after_training(Latch()) == {"first": "evaluation", "second": ""}
 
 
-def test_a_buffer_that_a_tensor_of_the_user_s_class_reads_is_named():
+def test_buffers_that_custom_tensors_read_are_named():
     class Scaled(torch.Tensor):
         @classmethod
         def __torch_function__(cls, function, types, args=(), kwargs=None):

@@ -63,7 +63,7 @@ def test_what_does_not_fit_is_said():
         assert str(error.value) == message
 
 
-def test_a_map_renames_what_is_there_and_finds_shared_arrays_under_either_name():
+def test_a_map_finds_shared_arrays_by_either_name():
     sources = {"q": joined([THIRDS[0]]), "head": whole_array("out"), "lost": whole_array("nowhere")}
     names = NameMap("names", sources, {}, (), tied=(("bias", "out"),))
     found = names.rename(ARRAYS)
@@ -141,7 +141,7 @@ def test_a_sum_and_signs(entry, expected, words):
 
 
 @pytest.mark.parametrize("text", ["a +", "+", "", "a b", "a + + b", "a * b", "a +b"])
-def test_a_malformed_sum_names_its_line_and_a_form_that_works(text):
+def test_a_malformed_sum_names_line_and_fix(text):
     Path("names.json").write_text(f'{{\n  "first": "a",\n  "x.bias": {json.dumps(text)}\n}}')
     with pytest.raises(
         ValueError, match=r"^--map: names.json line 3: x.bias: .*; write \"b_ih \+ b_hh\""
@@ -195,7 +195,7 @@ def test_what_it_cannot_mean_is_refused(entries, words, says):
     says(error, *words)
 
 
-def test_a_file_that_is_not_there_or_no_json_is_refused():
+def test_a_missing_or_invalid_map_is_rejected():
     with pytest.raises(
         ValueError, match=r"^--map: nowhere.json cannot be read \(No such file or directory\); "
     ):
@@ -223,6 +223,6 @@ def test_a_file_that_is_not_there_or_no_json_is_refused():
         ("a.bias", "b.bias + row", ("--map: a.bias: ", "shape")),
     ],
 )
-def test_parts_that_do_not_make_the_shape_are_a_problem(name, entry, words, says):
+def test_parts_of_a_wrong_shape_are_named(name, entry, words, says):
     (problem,) = match(Outline(OURS), Outline(THEIRS), read({**CORRECTIONS, name: entry})).problems
     says(problem, *words)

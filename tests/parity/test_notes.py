@@ -23,7 +23,7 @@ def layer(cell_or_module, output=None):
     )
 
 
-def test_max_pools_that_look_at_the_same_places_are_set_alike(torch):
+def test_max_pools_over_equal_places_count_as_equal(torch):
     """MindCV's GoogLeNet has `same` where torchvision's has ceil_mode: on an even size that is one
     function.
     """
@@ -47,7 +47,7 @@ def test_max_pools_that_look_at_the_same_places_are_set_alike(torch):
     )
 
 
-def test_nets_that_cannot_be_paired_are_compared_by_order_else_by_names(torch):
+def test_unpaired_nets_are_compared_by_order_or_name(torch):
     def named(*layers):
         return [
             dataclasses.replace(layer(one), name=str(place)) for place, one in enumerate(layers)
@@ -69,7 +69,7 @@ POOLS = {
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_equivalent_pools_are_not_accused_of_what_differs_before_them(name, torch):
+def test_equivalent_pools_are_never_accused(name, torch):
     ours, theirs, size = POOLS[name]
     x = IMAGES[..., :size, :size]
     sides = [
@@ -80,7 +80,7 @@ def test_equivalent_pools_are_not_accused_of_what_differs_before_them(name, torc
     assert len(settings_differences(*sides, probed=True)) == 1
 
 
-def test_what_this_input_does_not_show_is_set_differently(torch):
+def test_settings_the_input_does_not_show_are_named(torch):
     """A kernel of three on one place, whose zeros are all that a stride or dilation would move it
     to.
     """
@@ -99,7 +99,7 @@ def test_what_this_input_does_not_show_is_set_differently(torch):
     ]
 
 
-def test_layers_of_other_kinds_are_named_with_parameters_too(torch):
+def test_layers_of_different_kinds_are_named(torch):
     sides = nn.Conv2d(8, 8, 3), torch.nn.ConvTranspose2d(8, 8, 3, padding=1)
     a, b = (
         dataclasses.replace(layer(one), parameters=(("weight", (8, 8, 3, 3)),)) for one in sides
@@ -111,7 +111,7 @@ def test_layers_of_other_kinds_are_named_with_parameters_too(torch):
     assert settings_differences(a, b) == ["an activation ReLU() after it, none in the reference"]
 
 
-def test_a_class_of_the_users_is_accused_neither_by_its_name_nor_by_attributes(torch):
+def test_custom_layers_are_not_accused_by_name(torch):
     """MindCV's GlobalAvgPooling is torch's AdaptiveAvgPool2d(1): their outputs must show it."""
 
     class GlobalAvgPooling(nn.Cell):

@@ -91,7 +91,7 @@ def test_the_words_are_of_each_groups_numbers():
 
 
 @pytest.mark.parametrize("words", OTHERS)
-def test_what_is_written_otherwise_is_named_and_nothing_else(words):
+def test_only_the_optimizers_real_difference_is_named(words):
     assert hints(*OTHERS[words]) == [words]
 
 
@@ -117,11 +117,11 @@ class NoEps(o.Adam):
 @pytest.mark.parametrize(
     ("ours", "theirs"), [(o.Rprop, o.Adam), (o.Adam, o.NAdam), (o.Adam, o.ASGD), (o.Adam, NoEps)]
 )
-def test_an_optimizer_that_nobody_knows_or_without_eps_gets_no_words(ours, theirs):
+def test_unknown_optimizers_get_no_cause(ours, theirs):
     assert hints(of(ours), of(theirs)) == []
 
 
-def test_what_is_made_up_has_many_sizes_and_repeats():
+def test_invented_arrays_are_repeatable_and_of_many_sizes():
     weights, gradients = made_up({"a": (70, 90), "b": ()})
     assert all(
         np.array_equal(one["a"], made_up({"a": (70, 90)})[i]["a"])

@@ -179,7 +179,7 @@ def compared(inputs: Any, module: Any, net: nn.Cell, **options: Any) -> Ladder:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_batches_do_not_show_has_a_finding_or_a_line(kind):
+def test_faults_the_batches_hide_get_a_line(kind):
     inputs, nets, words = KINDS[kind]
     ladder = compared(INPUTS[inputs](), *nets())
     assert ladder.agrees, table(ladder)
@@ -200,7 +200,7 @@ def test_the_verdict_names_what_was_compared():
     assert "other inputs: there are no probes" in table(quick)
 
 
-def test_all_arguments_of_a_layer_are_kept_and_integers_are_not_scaled():
+def test_probes_keep_arguments_and_never_scale_integers():
     def forward(self, x):
         return self.head(self.part(x, times=x.mean(), count=3))
 
@@ -280,7 +280,7 @@ def test_a_trace_has_the_answers(tmp_path, capsys):
     assert {"10·x", "−x"} < probed.left_out.keys()
 
 
-def test_rounding_that_cannot_be_measured_leaves_findings_by_tolerance(tmp_path):
+def test_without_measured_rounding_the_tolerance_decides_findings(tmp_path):
     from resnet_fn.parity.record.torch_source import TorchSource
 
     class Fails(TorchSource):
@@ -340,7 +340,7 @@ def test_an_unused_limit_of_a_loss_is_listed():
     assert any("clamp: nothing below 1" in line for line in trace.limits)
 
 
-def test_probes_that_fail_cost_the_probes_and_not_the_verdict():
+def test_failing_probes_do_not_cost_the_verdict():
     ladder = compared(draw(4, 8), Theirs(Counts()), Ours(nn.Identity()))
     assert ladder.agrees, table(ladder)
     assert "the probes of PyTorch failed, so there are none (ValueError: another batch)" in table(
@@ -349,14 +349,14 @@ def test_probes_that_fail_cost_the_probes_and_not_the_verdict():
     assert "and 0 probes" in table(ladder)
 
 
-def test_what_runs_change_of_a_cell_is_put_back():
+def test_attributes_changed_by_probes_are_restored():
     counts = PortedCounts()
     ladder = compared(draw(4, 8), Theirs(t.Identity()), Ours(counts))
     assert ladder.probed.agreed["part"]
     assert (counts.most, counts.sizes, counts.more) == (0, [0], [])
 
 
-def test_large_images_are_probed_a_few_at_a_time():
+def test_large_images_are_probed_with_few_samples():
     def pooled(x: Any) -> Any:
         return x[:, :, ::28, 0].mean(1)
 
@@ -379,7 +379,7 @@ def test_large_images_are_probed_a_few_at_a_time():
     assert {one.layer for one in ladder.probed.findings} == {""}
 
 
-def test_a_probe_that_breaks_a_layer_in_float16_leaves_the_updates_in_float32():
+def test_a_failing_float16_probe_leaves_updates_in_float32():
     """MindSpore would compute all that follows in float16: `process.ending_mixed_precision`."""
     half = nn.Dense(8, 8).to_float(mindspore.float16)
     net = ours(lambda n, x: n.head(n.part(x).astype(mindspore.float32)), half)

@@ -55,9 +55,7 @@ class Ported(nn.Cell):
         ("loss", 0.0, "the reference code between its layers, or the loss,"),
     ],
 )
-def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(
-    torch, way, share, place
-):
+def test_random_layers_are_named_their_stages_undecided(torch, way, share, place):
     class Block(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -138,7 +136,7 @@ IMAGE = np.random.default_rng(0).normal(size=(4, 3, 5, 6))
 LAYER = Layer("a", 0, "own block", "Block", {}, IMAGE, IMAGE, (), True)
 
 
-def test_a_share_that_is_not_what_a_layer_says_is_measured():
+def test_a_dropouts_true_share_is_measured():
     rng = np.random.default_rng(1)
     drop = _drop_of(lambda x: 2 * x * (rng.random(x.shape) >= 0.7))
     assert drop == Drop(
@@ -177,7 +175,7 @@ def test_a_mask_that_never_changes_is_recognised():
     assert (drop.scale, drop.varies) == (pytest.approx(1 / 0.7), 0.0)
 
 
-def test_one_number_for_the_whole_batch_is_a_mask():
+def test_one_number_per_batch_counts_as_mask():
     rng = np.random.default_rng(1)
     drop = _drop_of(lambda x: x * (rng.random() >= 0.3) / 0.7)
     assert (drop.share, drop.shape, drop.scale) == (0.3, (1, 1, 1, 1), pytest.approx(1 / 0.7))

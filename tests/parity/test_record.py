@@ -117,7 +117,7 @@ def of_pairs(outputs: Any, labels: Any) -> Any:
 
 
 @pytest.mark.parametrize("framework", ["torch", "mindspore"])
-def test_a_case_of_loss_alone_on_which_the_reference_fails_is_named(framework):
+def test_losses_alone_that_the_reference_rejects_are_named(framework):
     plan = plan_of(RECIPE, BATCHES, custom_loss=True)
     if framework == "torch":
         trace = record_reference(reference(), plan, of_pairs, probes=False)
@@ -231,7 +231,7 @@ def test_what_a_watch_drops_is_not_kept():
     assert alive == [[False], [False, False, False, True]]
 
 
-def test_the_only_output_is_none_of_none_or_several():
+def test_several_outputs_have_no_only_output():
     def side(count: int) -> Any:
         arrays = {f"logits {index}": np.ones(3) for index in range(count)}
         forward = SimpleNamespace(first=(np.ones(3), None))
@@ -240,7 +240,7 @@ def test_the_only_output_is_none_of_none_or_several():
     assert [only_output(side(count)) is None for count in range(3)] == [True, False, True]
 
 
-def test_repeated_layers_of_a_random_port_are_dropped_before_the_updates():
+def test_repeated_layers_are_freed_before_updates():
     class Draws(nn.Cell):
         def construct(self, x: Any) -> Any:
             return x + ops.rand_like(x) if self.training else x

@@ -87,7 +87,7 @@ def doubled(self: Any, x: Any) -> Any:
     return x * 1
 
 
-def test_a_hook_of_a_tensor_acts_under_noise_too():
+def test_tensor_hooks_act_under_noise_too():
     ladder = ladder_of(Ours(nn.Dense(8, 8)), Theirs(t.Linear(8, 8), module(doubled)), [vector()])
     assert title_of_stage(ladder.first_stage) == "gradients"
 

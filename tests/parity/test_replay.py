@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.mark.slow
-def test_resnet8_agrees_over_20_clipped_updates_in_micro_batches():
+def test_resnet8_agrees_over_20_clipped_updates():
     from resnet_fn.parity.reference.nets import reference_net
 
     nets = create_model("resnet8", num_classes=10), reference_net("resnet8", num_classes=10)
@@ -37,7 +37,7 @@ def test_resnet8_agrees_over_20_clipped_updates_in_micro_batches():
     assert stage_of(ladder, "gradient norm").differences[0].port > 0.5  # so that it did clip
 
 
-def test_an_array_of_another_shape_stops_at_the_weights():
+def test_a_wrong_shape_stops_at_the_weights():
     net, module = Ours(nn.Sigmoid(), classes=4), Theirs(t.Sigmoid())
     ladder = ladder_of(net, module, [vector()])
     assert [title_of_stage(stage) for stage in ladder.stages] == ["inputs", "weights"]
@@ -53,7 +53,7 @@ def pair(shift):
     return net, theirs(lambda n, x: n.head(n.part(x) - 0.1), t.Linear(8, 8))
 
 
-def test_an_assertion_shows_the_table_and_the_first_difference():
+def test_assert_parity_shows_table_and_first_difference():
     options = {"batches": [vector()], "initialisation": False, "quick": True, "mode": "pynative"}
     with pytest.raises(AssertionError) as error:
         assert_parity(*pair(0.2), **options)
@@ -68,7 +68,7 @@ def test_an_assertion_shows_the_table_and_the_first_difference():
     assert assert_parity(*pair(0.1), **options).agrees
 
 
-def test_an_assertion_takes_a_module_with_batches_or_a_trace():
+def test_assert_parity_takes_a_module_or_a_trace():
     net, module = pair(0.1)
     with pytest.raises(
         ValueError,

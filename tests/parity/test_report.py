@@ -175,7 +175,7 @@ def test_names_are_listed_unless_names_alone_decided():
     assert name_map(by_name) == "names: 1 parameters and statistics paired by name"
 
 
-def test_json_holds_everything_and_null_for_what_is_not_finite():
+def test_json_holds_everything_with_null_for_nan():
     wrong = ladder(faulty=True)
     wrong.stages[2].differences.append(one("logits", math.nan))
     with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
@@ -197,7 +197,7 @@ def test_json_holds_everything_and_null_for_what_is_not_finite():
     assert read["layers"][0]["input"] is None
 
 
-def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
+def test_a_page_shows_differences_with_their_causes():
     found = ladder(faulty=True)
     found.layers.append(dataclasses.replace(found.layers[0], mode="train", output=one("conv", 1.0)))
     found.stages[3].differences.append(one("conv.<w>", 3.0))
@@ -249,7 +249,7 @@ def test_a_narrow_page_names_each_number_beside_it():
     assert style.count("{") == style.count("}")
 
 
-def test_a_page_has_no_column_of_layers_without_a_number():
+def test_a_page_has_no_empty_layer_columns():
     found = ladder(faulty=True)
     modes = {layer.mode for layer in found.layers}
     text = ladder_page(found, "x")
@@ -260,7 +260,7 @@ def test_a_page_has_no_column_of_layers_without_a_number():
     assert modes == {"eval"}
 
 
-def test_a_page_shows_what_is_barely_too_much_what_is_no_number_and_each_reason():
+def test_a_page_shows_narrow_and_nonfinite_differences():
     found = ladder(faulty=True)
     barely, nothing = (
         one("conv", 1 + 1.01e-5, tolerance=1e-5),

@@ -220,7 +220,7 @@ def test_the_exit_code_of_an_undecided_verdict(factor, code):
     assert main([*words.split(), "--no-initialisation", "--mode=pynative"]) == code
 
 
-def test_a_class_of_the_user_s_may_be_named_as_torch_s_packed_sequences():
+def test_a_custom_class_may_be_named_packed_sequence():
     @dataclasses.dataclass
     class PackedSequence:
         data: Any

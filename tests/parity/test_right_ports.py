@@ -396,7 +396,7 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_right_port_of_a_net_of_each_kind_agrees(name):
+def test_a_right_port_of_each_kind_agrees(name):
     net, ladder = PAIRS[name].climb(quick=False, mode="graph")
     assert (ladder.settings, ladder.names.how) == ([], "execution order and shapes")
     assert set(ladder.names.parameters) == set(dict(net.parameters_and_names()))
@@ -643,7 +643,7 @@ PORTS = {
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of the old weight norm
 @pytest.mark.parametrize("name", PORTS)
-def test_it_agrees(name):
+def test_each_right_port_agrees(name):
     PORTS[name].climb()
 
 
@@ -711,7 +711,7 @@ def test_a_dict_of_outputs_against_a_tuple():
     assert "logits 1 0" in stage_of(ladder, "eval forward").note
 
 
-def test_outputs_and_labels_that_do_not_fit_are_named():
+def test_outputs_and_labels_that_mismatch_are_named():
     nets = Ours(nn.Sigmoid()), Theirs(t.Sigmoid())
     with pytest.raises(ValueError, match=r"boxes.*--loss"):
         ladder_of(nets[0], theirs(lambda self, x: Output(boxes=self.head(x), scores=x)), vectors())
@@ -719,7 +719,7 @@ def test_outputs_and_labels_that_do_not_fit_are_named():
         ladder_of(*nets, [(draw(6, 8), labels(5))])
 
 
-def test_one_number_is_no_constant_unless_it_is_on_one_side():
+def test_a_single_drawn_number_is_no_constant():
     """The bias of Linear(8, 1), whose number is drawn; MindSpore's Dense draws it likewise.
 
     No label is a class.
@@ -763,7 +763,7 @@ def test_batches_that_change_while_they_are_used():
     agrees(net, Theirs(t.Sigmoid()), batches, reference_loss=loss, loss=ops.cross_entropy)
 
 
-def test_what_fails_in_float64_is_named_by_the_reference_s_line():
+def test_a_float64_failure_names_the_references_line():
     def forward(self, x):
         return (
             self.head(self.part(x)) if x.dtype == torch.float32 else F.linear(x, torch.ones(3, 5))
@@ -806,7 +806,7 @@ def test_layers_that_are_dropped(share):
     assert [(item.port, item.reference) for item in stage.differences] == [(0.5, 0.5)]
 
 
-def test_layers_that_are_dropped_by_what_is_no_number():
+def test_layers_dropped_by_a_tensor_are_undecided():
     """No crash: what is random is named."""
     module = layer_drop(torch.tensor([0.5]))
     ladder = ladder_of(ported_layer_drop(), module, vectors(), ADAMW)
@@ -915,7 +915,7 @@ def test_a_parameter_without_a_counterpart_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("batch", [(), (1,)])
-def test_positions_that_one_side_looks_up_for_each_sample(batch):
+def test_positions_may_be_looked_up_per_sample(batch):
     batches = [(np.random.randint(0, 9, (6, 5)), labels(6)) for _ in range(2)]
 
     def each(self, x):
@@ -997,7 +997,7 @@ def test_dropout_with_channels_last(accumulate):
     assert stage_of(ladder, "gradients, with dropout").differences
 
 
-def test_dropout_inside_an_lstm_is_compared_by_its_share():
+def test_dropout_inside_an_lstm_is_compared_by_share():
     def forward(self, x):
         return self.head(self.drop(self.lstm(x)[0].mean(1)))
 

@@ -186,7 +186,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("words", KINDS)
-def test_each_kind_of_change_is_named_with_the_references_line(words):
+def test_each_change_is_named_with_its_line(words):
     (line,) = found(*KINDS[words])
     assert words in line
     assert line.startswith("test_search.py:")
@@ -194,7 +194,7 @@ def test_each_kind_of_change_is_named_with_the_references_line(words):
     assert "lambda n, x:" in linecache.getline(__file__, number)
 
 
-def test_two_changes_two_alike_and_changes_in_place_are_found():
+def test_several_and_in_place_changes_are_found():
     """(In attention: rows of test_faults.py and test_cases.py.)"""
 
     def forward(net, x):
@@ -246,7 +246,7 @@ def test_gradients_and_losses_are_searched():
     assert "label smoothing 0.1 for 0 " in line
 
 
-def test_right_ports_and_wrong_weights_are_given_no_cause():
+def test_right_ports_and_wrong_weights_have_no_cause():
     for function, shape in (
         (lambda n, x: n.norm(n.fc(F.gelu(n.fc(x)))), TOKENS),
         (lambda n, x: n.up(n.gn(n.conv(x))), IMAGES),
@@ -256,7 +256,7 @@ def test_right_ports_and_wrong_weights_are_given_no_cause():
             assert found(function, function, shape, seed=seed) == []
 
 
-def test_causes_are_kept_when_what_comes_after_them_fails():
+def test_causes_are_kept_when_the_search_fails_later():
     def forward(net, x):
         return net.norm(net.fc(x) / 9)
 
@@ -274,7 +274,7 @@ def test_causes_are_kept_when_what_comes_after_them_fails():
     assert failed == "the search for further causes failed (KeyError: 'logits')"
 
 
-def test_only_the_same_call_is_taken_from_another_run():
+def test_only_equal_calls_are_reused_from_other_runs():
     """A net that counts its calls has others the next time."""
     x = drawn(3)
     with torch.no_grad(), Calls(changes, {}, None, {}, True, math.inf) as first:
@@ -285,7 +285,7 @@ def test_only_the_same_call_is_taken_from_another_run():
         assert torch.equal(value, function())
 
 
-def test_a_search_ends_after_its_seconds_and_says_so():
+def test_a_search_ends_at_its_time_limit():
     began = time.perf_counter()
     (line,) = found(KINDS["sum for mean"][0], lambda n, x: n.w, seconds=0.0)
     assert "0 s" in line

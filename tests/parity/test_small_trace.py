@@ -172,7 +172,7 @@ def test_weights_and_images_are_drawn_again(folder):
     assert (folder / "trace.npz").stat().st_size < 8000
 
 
-def test_a_trace_of_the_port_is_a_reference_for_the_next_version(folder, tmp_path, capsys):
+def test_a_port_is_its_next_version_s_reference(folder, tmp_path, capsys):
     net = f"{folder / 'net.py'}:Net"
     file, mode = str(tmp_path / "port.npz"), ["--mode", "pynative"]
     assert main(["record", "--net", net, "--small", "--out", file, *TASK, *mode]) == 0
@@ -273,7 +273,7 @@ def test_a_test_of_another_project_names_the_fault(parity, folder, tmp_path):  #
     assert "  norm and 1 more: eps 0.01 in the port, 1e-05 in the reference" in lines
 
 
-def test_a_test_of_another_project_shows_an_error_in_a_line(parity):  # noqa: F811
+def test_the_fixture_shows_errors_in_a_line(parity):  # noqa: F811
     with pytest.raises(pytest.fail.Exception, match=r"^parity: no.npz: there is no manifest.json"):
         parity("no.npz", model="resnet8")
 

@@ -72,7 +72,7 @@ def compared(
     return by_title(compare_stages(sides_of(*sides, NAMES, known, order)))
 
 
-def test_the_rounding_of_the_reference_is_allowed_and_more_is_a_difference():
+def test_only_the_references_rounding_is_allowed():
     # MindSpore's eval outputs are 1.0 · (1 + 2e-3): 1e-3 from the reference, which is 1e-3 from
     # float64.
     by_name = compared(*traces(eval_outputs=2e-3, gradients=1e-2))
@@ -92,7 +92,7 @@ def test_the_rounding_of_the_reference_is_allowed_and_more_is_a_difference():
     ]
 
 
-def test_a_loss_counts_at_least_what_its_outputs_are_off_by():
+def test_a_loss_may_differ_as_its_outputs_do():
     ours, theirs, exact = traces(losses=5e-4)
     theirs.losses = exact.losses  # close to float64 by luck
     stage = compared(ours, theirs, exact)["loss"]
@@ -101,7 +101,7 @@ def test_a_loss_counts_at_least_what_its_outputs_are_off_by():
     assert compared(ours, theirs, exact)["loss"].verdict == "DIFFERS"
 
 
-def test_a_loss_trajectory_is_followed_as_far_as_the_reference_is_sure():
+def test_losses_are_compared_until_rounding_hides_them():
     ours, theirs, exact = traces()
     for trace, losses in (
         (ours, [1, 1, 1.2, 1.3]),
@@ -129,7 +129,7 @@ def test_what_flipped_ties_change_is_rounding():
     assert compared(ours, theirs, exact, flipped)["gradients"].verdict == "rounding"
 
 
-def test_a_gradient_that_is_zero_except_for_rounding_must_be_small():
+def test_a_zero_gradient_must_be_small():
     ours, theirs, exact = traces()
     for trace, noise in ((ours, 3e-9), (theirs, -2e-9), (exact, 1e-25)):
         trace.gradients = {"w": np.ones(4), "mean": np.full(4, noise)}
@@ -139,7 +139,7 @@ def test_a_gradient_that_is_zero_except_for_rounding_must_be_small():
     assert (stage.verdict, stage.first.name) == ("DIFFERS", "mean")
 
 
-def test_a_gradient_that_noise_changes_by_half_is_rounding_though_its_float64_is_close_by_luck():
+def test_gradients_changed_by_noise_count_as_rounding():
     ours, theirs, exact = traces()
     for trace, tiny in ((ours, -1.5e-8), (theirs, -2.2e-8), (exact, -2.19e-8)):
         trace.gradients = {"w": np.ones(4), "mean": np.full(4, tiny)}
@@ -154,7 +154,7 @@ def test_a_gradient_that_noise_changes_by_half_is_rounding_though_its_float64_is
         assert by_title(found)["gradients"].verdict == verdict
 
 
-def test_a_part_is_lent_no_more_of_the_wholes_rounding_than_its_tolerance():
+def test_a_parts_rounding_stays_below_its_tolerance():
     ours, theirs, _ = traces()
     for trace, name, gradient in (
         (ours, "q", np.full(4, 1.02e-4)),
@@ -175,7 +175,7 @@ def test_a_part_is_lent_no_more_of_the_wholes_rounding_than_its_tolerance():
     ("noise", "own", "verdict"),
     [(3e-9, 1e-11, "ok"), (-2e-8, 1e-11, "ok"), (1e-3, 1e-11, "DIFFERS"), (1e-6, 1e-6, "ok")],
 )
-def test_the_key_bias_of_an_attention_that_adam_trains(noise, own, verdict):
+def test_an_attentions_key_bias_is_compared_by_rounding(noise, own, verdict):
     """Its gradient is zero except for rounding; Adam divides it by its own size: a step of up to
     the rate's.
     """
@@ -201,7 +201,7 @@ def test_the_key_bias_of_an_attention_that_adam_trains(noise, own, verdict):
         assert compared(ours, theirs, exact)["change by update 1"].verdict == "DIFFERS"
 
 
-def test_a_change_below_the_last_place_of_its_weight_is_compared_with_all_changes():
+def test_changes_below_the_last_place_are_rounding():
     """1 unit of 2^-25 in the port, 2 there: all that the weight 0.5 can hold of such a change."""
     ours, theirs, exact = traces()
     for trace, units in ((ours, 2), (theirs, 1), (exact, 1)):
@@ -228,7 +228,7 @@ def test_without_float64_only_the_tolerance_counts():
     assert (by_name["eval forward"].verdict, by_name["train forward"].verdict) == ("ok", "DIFFERS")
 
 
-def test_arrays_that_a_side_does_not_have_are_skipped_with_a_note():
+def test_missing_arrays_are_skipped_with_a_note():
     ours, theirs, exact = traces()
     by_name = compared(ours, theirs, exact, order=["w"])
     later, statistics = (
@@ -252,7 +252,7 @@ def test_outputs_of_another_shape_or_number_differ():
     )
 
 
-def test_inputs_are_compared_bit_for_bit_and_by_name():
+def test_inputs_are_compared_by_bits_and_names():
     first, (images, labels) = batches = TASK.batches
     assert inputs_stage(batches, batches).verdict == "ok"
     stage = inputs_stage([first, (np.nextafter(images, np.float32(9)), labels)], batches)

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("device")
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 6, 6)).astype(np.float32)
 
 
-def test_transformers_run_layer_by_layer_in_evaluation_mode_too():
+def test_transformers_run_layer_by_layer_in_evaluation():
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     net = torch.nn.Sequential(torch.nn.TransformerEncoder(layer, 1))
     tokens = np.random.default_rng(0).normal(size=(2, 3, 8)).astype(np.float32)
@@ -46,7 +46,7 @@ def test_transformers_run_layer_by_layer_in_evaluation_mode_too():
     assert len(attention.further) == 2
 
 
-def test_a_module_that_asks_for_its_version_is_put_back():
+def test_a_module_with_a_version_is_restored():
     """As torchvision's MNASNet does when it loads."""
 
     class Versioned(torch.nn.Module):
@@ -69,7 +69,7 @@ def test_a_module_that_asks_for_its_version_is_put_back():
     assert not net.norm.running_mean.any()
 
 
-def test_every_kind_of_dropout_is_set_to_0_and_put_back():
+def test_every_dropout_becomes_0_and_is_restored():
     class DropPath(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -113,7 +113,7 @@ BATCHES = make_batches(2, 8, 3, 12, 5)
 
 
 @pytest.mark.parametrize("way", ["zeros", "float", "constant", "refused"])
-def test_a_module_that_makes_float32_inside_is_compared_with_float64(way):
+def test_modules_making_float32_inside_run_in_float64(way):
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -159,7 +159,7 @@ def test_fresh_statistics_are_drawn_and_trained_ones_kept():
     assert torch.equal(trained.weight, gamma)
 
 
-def test_constants_that_are_trained_get_noise_and_frozen_ones_are_kept():
+def test_trained_constants_get_noise_frozen_ones_are_kept():
     net = torch.nn.Linear(400, 300)
     net.gate = torch.nn.Parameter(torch.zeros(500))
     net.table = torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)
@@ -178,7 +178,7 @@ def test_constants_that_are_trained_get_noise_and_frozen_ones_are_kept():
     assert not net.table.any()
 
 
-def test_what_the_optimizers_function_freezes_has_no_gradient_and_torchs_generator_is_left_alone():
+def test_arrays_the_optimizers_function_freezes_have_no_gradient():
     net = torch.nn.Sequential(
         torch.nn.Conv2d(3, 4, 3), torch.nn.Dropout(0.5), torch.nn.Flatten(), torch.nn.Linear(400, 5)
     )
@@ -249,7 +249,7 @@ def climb(
     return compare(net, module, batches, SGD, initialisation=False, quick=True, mode="pynative")
 
 
-def test_sides_that_float32_cannot_decide_are_rounding_while_they_are_few():
+def test_few_undecided_relu_sides_count_as_rounding():
     ladder = climb(rows=2000, zeros=1)
     assert ladder.agrees, table(ladder)
     # batches · evaluation and training · units; the bias moves in update 1
@@ -284,7 +284,7 @@ def block() -> list:
     return [torch.nn.LazyConv2d(8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU()]
 
 
-def test_a_batch_in_another_order_is_the_same_training():
+def test_another_order_within_a_batch_agrees():
     """Sums over a batch round otherwise then.
 
     In torch alone, both trainings are as far apart as is allowed.
@@ -316,7 +316,7 @@ def test_a_batch_in_another_order_is_the_same_training():
         assert error <= max(1e-4, ROUNDING_FACTOR * bounds[CHANGED_BUFFERS]["logits"])
 
 
-def test_drift_is_of_the_trained_module_and_noted_where_it_cannot_be_measured():
+def test_drift_is_measured_on_the_trained_module():
     def refuses(module):
         assert (torch.full((99,), 0.3) + 0.3 == 0.6).all(), "noise"
         return torch.optim.Adam(module.parameters())
@@ -353,7 +353,7 @@ def test_integers_whose_runs_under_noise_fail_are_noted():
 
 
 @pytest.mark.parametrize("infinite", ["never", "with random numbers", "always"])
-def test_random_numbers_that_alone_make_outputs_infinite_are_not_used(infinite):
+def test_constants_that_make_outputs_infinite_are_skipped(infinite):
     def forward(self, x):
         x = self.head(self.first(x))
         if infinite == "always":
@@ -393,7 +393,7 @@ def test_later_batches_keep_decisions_where_a_buffer_moves():
 
 
 @pytest.mark.parametrize("failing", ["float32", "float64"])
-def test_the_run_that_fails_with_random_numbers_is_named(failing):
+def test_a_run_that_rejects_constants_is_named(failing):
     runs = []
 
     def forward(self, x):
@@ -410,7 +410,7 @@ def test_the_run_that_fails_with_random_numbers_is_named(failing):
     assert line.endswith(f"(scale): it fails in {failing} (AssertionError: refused)")
 
 
-def test_random_numbers_that_give_outputs_another_shape_are_not_used():
+def test_constants_that_reshape_outputs_are_skipped():
     def forward(self, x):
         x = self.head(self.first(x))
         return torch.cat([x, x / 0], 1) if (self.scale != 1).any() else x * self.scale.mean()

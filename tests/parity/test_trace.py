@@ -27,7 +27,7 @@ NOT_COMPARED = {
 
 
 @pytest.mark.parametrize("name", NOT_COMPARED)
-def test_settings_that_the_reference_cannot_follow_are_rejected_by_name(name, says):
+def test_settings_the_ladder_cannot_compare_are_rejected(name, says):
     value = NOT_COMPARED[name]
     beside = (
         {"loss": "bce", "label_smoothing": 0.0, "monitor": "map"} if name == "multi_label" else {}
@@ -57,7 +57,7 @@ def test_the_dropout_of_a_recipe_is_listed():
         assert dropout_notes(True, (), plan) == notes
 
 
-def test_batches_are_the_seeds_and_each_class_has_its_pattern():
+def test_batches_repeat_by_seed_with_class_patterns():
     batches = make_batches(40, 16, 3, 8, 4, seed=5)
     images, labels = batches[0]
     assert (images.shape, images.dtype, labels.shape, labels.dtype) == (
@@ -145,7 +145,7 @@ def test_trees():
     assert parts[2][1]["y"].tolist() == [40, 50]
 
 
-def test_samples_are_repeated_and_mixed_as_the_recipe_says():
+def test_samples_are_repeated_and_mixed_by_the_recipe():
     batches = make_batches(2, 8, 3, 8, 5)
     use = dataclasses.replace(
         recipe("cifar10_resnet18"), repeats=2, mixup=0.0, cutmix=0.0, batch_size=8

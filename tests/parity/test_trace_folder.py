@@ -179,13 +179,13 @@ def test_a_folder_that_is_not_empty_is_rejected(recording, written):
         save_recording(recording, written)
 
 
-def test_a_trace_of_a_users_file_needs_a_net(recording, tmp_path):
+def test_a_custom_nets_trace_needs_a_net(recording, tmp_path):
     save_recording(dataclasses.replace(recording, file="b.py, SHA-256 1f"), tmp_path / "trace")
     with pytest.raises(cli.UsageError, match=r"^--net: the trace is of b\.py, .*give --net FILE"):
         main(["replay", str(tmp_path / "trace")])
 
 
-def test_a_flipped_bit_a_cut_and_a_missing_file_are_noticed(written, tmp_path):
+def test_flipped_bits_cuts_and_missing_files_are_noticed(written, tmp_path):
     rng = np.random.default_rng(0)
     for path in sorted(written.iterdir()):
         whole = path.read_bytes()
@@ -250,7 +250,7 @@ def test_a_manifest_that_does_not_fit_is_rejected(written, tmp_path, change, mes
     assert message in str(error.value)
 
 
-def test_environments_that_differ_stand_beneath_a_verdict_that_differs(tmp_path, capsys):
+def test_environments_are_shown_when_the_verdict_differs(tmp_path, capsys):
     for name, environment, loss in (
         ("a", {"torch": "2.13.0", "kernels": "AVX2", "threads": "2"}, 1.0),
         ("b", {"mindspore": "2.10.0", "threads": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}, 1.0),
@@ -317,7 +317,7 @@ def with_file(written, folder, save):
         (lambda file: claims(file, 10**11), "array [100000000000] is larger than the stored"),
     ],
 )
-def test_arrays_that_are_larger_than_their_file_are_rejected(written, tmp_path, save, words):
+def test_arrays_larger_than_their_file_are_rejected(written, tmp_path, save, words):
     with pytest.raises(ValueError) as error:
         load_recording(with_file(written, tmp_path / "copy", save))
     assert f"arrays.npz: {words}" in str(error.value)

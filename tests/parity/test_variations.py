@@ -135,7 +135,7 @@ def test_a_compiled_net_gets_the_drawn_constants_too():
     assert ladder_of(Adjusted(-1.0), reference(), batches, mode="graph").first_stage.id.drawn
 
 
-def test_a_port_that_fails_with_other_constants_has_a_line():
+def test_a_port_that_rejects_constants_is_named():
     def sized(n: Any, x: Any) -> Any:
         sizes = [int(size) for size in n.constant.asnumpy()]
         return n.head(n.part(x).reshape(6, *sizes).reshape(6, 8))
@@ -233,7 +233,7 @@ def test_pictures_that_are_not_square_show_exchanged_axes():
     assert "with height ≠ width: the outputs differ" in line
 
 
-def test_a_net_of_one_picture_size_has_a_line():
+def test_a_net_of_fixed_size_has_a_line():
     reference = theirs(lambda n, x: n.head(x.flatten(1)), t.Identity(), head=t.Linear(192, 3))
     net = ours(lambda n, x: n.head(x.reshape(x.shape[0], -1)), nn.Identity(), head=nn.Dense(192, 3))
     ladder = agrees(net, reference, [images()], quick=False)

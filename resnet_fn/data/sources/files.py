@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.config.reading import read_regular
 from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.image_file import MOST_BYTES, is_files_fault, not_of_the_file
@@ -130,7 +130,7 @@ def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
     if not left_out:
         return []
     condition = "that have no image ending such as .jpg, begin with a dot, or are a system's"
-    lines = [f"leaving out {len(left_out)} names in {folder} {condition}: {few(left_out, 2)}"]
+    lines = [f"leaving out {len(left_out)} names in {folder} {condition}: {first_few(left_out, 2)}"]
     if hint := how_to_convert(left_out):
         lines.append(f"warning: {folder}: {hint}")
     return lines
@@ -145,7 +145,7 @@ def how_to_convert(names: Iterable[str]) -> str:
     kinds = dict.fromkeys(endings)
     counts = ", ".join(f"{endings.count(kind)} {kind}" for kind in kinds)
     commands = [f"magick mogrify -format {_CONVERTED_TO[kind]} *{kind}" for kind in kinds]
-    return f"{counts} not read; convert with ImageMagick: {few(commands)}"
+    return f"{counts} not read; convert with ImageMagick: {first_few(commands)}"
 
 
 def read_image(path: str | Path) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import closest, counted, few, near_path
+from resnet_fn.config.hints import counted, first_few, near_path, suggest_name
 from resnet_fn.data.class_names import number_classes, warn_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.contents import VALIDATION
@@ -155,7 +155,7 @@ def _check_classes(folder: Path, classes: Sequence[str], files: FileSplit) -> No
             fix = f"{layout}, or give --train-list FILE --val-list FILE"
             alike = [name for name in list_folders(parent) if kind_of(name)]
             if len(alike) > 1:
-                fix = f"{fix}; if {few(alike)} are classes, rename these folders"
+                fix = f"{fix}; if {first_few(alike)} are classes, rename these folders"
     elif not classes:
         problem, fix = f"{folder} contains no class folders", layout
     elif not counts.all():
@@ -188,7 +188,7 @@ def _look_inside(folder: Path) -> str:
     inner = list_folders(folder)
     condition = "" if _holds_data_set(folder) else " if these are the classes"
     return (
-        f"it holds the folders {few(inner)}, so give --data-dir {folder}{condition}"
+        f"it holds the folders {first_few(inner)}, so give --data-dir {folder}{condition}"
         if inner
         else ""
     )
@@ -214,7 +214,7 @@ def _list_labelled(
     labels = {name: label for name in folders if (label := find(name)) is not None}
     if unknown := [name for name in folders if name not in labels]:
         extra = folder / unknown[0]
-        fix = _look_inside(extra) if _holds_data_set(extra) else closest(unknown[0], classes)
+        fix = _look_inside(extra) if _holds_data_set(extra) else suggest_name(unknown[0], classes)
         problem = f"{extra} exists, but {unknown[0]} is no class of {source}"
         raise ValueError(f"data_dir: {problem}; {fix}")
     split, notes = _list_classes(folder, labels)

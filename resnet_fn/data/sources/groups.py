@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.data.sources.files import FileSplit
 
 # Names of files that were made from one source: Roboflow's copies, copies by an operating system,
@@ -40,7 +40,7 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
         groups, lack = list(map(_pattern(group_by), names)), "match"
     without = [name for name, group in zip(names, groups, strict=True) if not group]
     if without:
-        fault = f"{len(without)} of {len(names)} names have no {lack}: {few(without)}"
+        fault = f"{len(without)} of {len(names)} names have no {lack}: {first_few(without)}"
         raise ValueError(f"group_by: {group_by!r} does not fit all files, {fault}; {_WAYS}")
     return groups
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from resnet_fn.config.hints import counted, few
+from resnet_fn.config.hints import counted, first_few
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.image_file import is_files_fault, not_of_the_file
 from resnet_fn.data.sources.contents import (
@@ -138,10 +138,10 @@ def describe_changes(files: FileSplit, run: Path) -> list[str]:
     missing, new, notes = sorted(before - names), sorted(names - before), []
     if missing:
         numbers = f"{len(missing)} of the {len(before)} validation images that {run} used"
-        notes.append(f"warning: {numbers} are missing: {few(missing)}")
+        notes.append(f"warning: {numbers} are missing: {first_few(missing)}")
     if new:
         number = counted(len(new), "validation image is", "validation images are")
-        notes.append(f"{number} new since {run}: {few(new)}")
+        notes.append(f"{number} new since {run}: {first_few(new)}")
     return notes
 
 
@@ -165,7 +165,7 @@ def describe_trained(dataset: DataSet, run: Path) -> list[str]:
     if not seen:
         return []
     what = "validation images" if dataset.validates else "images"
-    numbers = f"{len(seen)} of the {len(files)} {what}, such as {few(seen, 2)}"
+    numbers = f"{len(seen)} of the {len(files)} {what}, such as {first_few(seen, 2)}"
     return [f"warning: {run} {how} {numbers}: the accuracy is higher than on new images"]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import closest, counted, near_path
+from resnet_fn.config.hints import counted, near_path, suggest_name
 from resnet_fn.data.class_names import composed, merge_equal, number_classes, warn_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit, color_spec, is_image
@@ -120,7 +120,7 @@ def _labels(images: ImageList, classes: Sequence[str], source: str, several: boo
         if len(numbers[-1]) < len(names):
             unknown = next(name for name in names if find(name) is None)
             line = images.line_of(int(np.argmax(images.kind == kind)))
-            fix = closest(unknown, classes)
+            fix = suggest_name(unknown, classes)
             raise ValueError(f"{line}: {unknown!r} is not a class of {source}; {fix}")
     if not several:
         return np.array(numbers, np.int32).reshape(-1)[images.kind]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from resnet_fn.config.hints import few, near_path
+from resnet_fn.config.hints import first_few, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.config.settings import unchecked
@@ -126,7 +126,7 @@ def open_dataset(
                 raise ValueError(f"{title}: no image has a class; add classes to the list")
             if missing:
                 counts = f"{len(missing)} of the {len(dataset.classes)} classes"
-                notes.append(f"the {title} has no images of {counts}: {few(missing, 5)}")
+                notes.append(f"the {title} has no images of {counts}: {first_few(missing, 5)}")
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
         path, size, rate = dataset.train.path(0), recipe.image_size, recipe.learning_rate
         width, height = open_image(read_image(path)).size

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 
 
 class Names(Sequence[str]):
@@ -70,4 +70,4 @@ class Names(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]  # names can be added
 
     def __repr__(self) -> str:
-        return f"Names({few(self, 3)})"
+        return f"Names({first_few(self, 3)})"

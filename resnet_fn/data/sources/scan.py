@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.config.reading import NOT_REGULAR, read_regular
 from resnet_fn.data.agreement import require_alike
 from resnet_fn.data.dataset import DataSet
@@ -205,17 +205,17 @@ def check_files(
             lines += [f"{_on_one_line(names[index])}\t{fault}" for index, fault in bad.items()]
             faults = [f"{split.path(index)!r} is {fault}" for index, fault in bad.items()]
             all_faults += faults
-            notes.append(f"skipping {counts[-1]} files: {few(faults, 3, '; ')}")
+            notes.append(f"skipping {counts[-1]} files: {first_few(faults, 3, '; ')}")
             if skip and len(bad) == len(split):
                 raise ValueError(
-                    f"data_dir: all {len(bad)} {kind} files are bad: {few(faults, 3, '; ')}; fix "
-                    "them"
+                    f"data_dir: all {len(bad)} {kind} files are bad: "
+                    f"{first_few(faults, 3, '; ')}; fix them"
                 )
     if counts and not skip:
         fix = "fix them, or give --on-bad-sample skip"
         raise ValueError(
-            f"on_bad_sample: {' and '.join(counts)} files are bad: {few(all_faults, 3, '; ')}; "
-            f"{fix}"
+            f"on_bad_sample: {' and '.join(counts)} files are bad: "
+            f"{first_few(all_faults, 3, '; ')}; {fix}"
         )
     if left_out:
         notes.append(f"leaving out {len(left_out)} files that the run's {BAD_FILES} lists")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import counted, few
+from resnet_fn.config.hints import counted, first_few
 from resnet_fn.data.sources.contents import (
     VALIDATION,
     Contents,
@@ -118,7 +118,7 @@ def _describe(kept: Kept, held: np.ndarray, path: Path, count: int, exact: bool)
     notes = []
     if kept.missing:
         lost = f"{len(kept.missing)} of the {count} validation images that {path} lists"
-        notes.append(f"warning: {lost} are missing: {few(kept.missing)}")
+        notes.append(f"warning: {lost} are missing: {first_few(kept.missing)}")
     if kept.moved:
         verb = "has" if kept.moved == 1 else "have"
         moved = f"{counted(kept.moved, 'validation image')} of {path}"

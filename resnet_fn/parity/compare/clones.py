@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.compare.allowed import EQUAL, within
 from resnet_fn.parity.trace.constants import is_constant
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
@@ -35,7 +35,7 @@ def compare_clones(
             side = "in the port and not in the reference" if here else "in the reference only"
             apart.setdefault((first, side), []).append(name)
     hints = [
-        f"{few(names)}: starts with the same random numbers as {first} {side}"
+        f"{first_few(names)}: starts with the same random numbers as {first} {side}"
         for (first, side), names in apart.items()
     ]
     return differences, hints

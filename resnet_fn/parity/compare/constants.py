@@ -5,7 +5,7 @@ arrays that hide how they are used.
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.compare.notes import attribute_names
 from resnet_fn.parity.compare.other_runs import OtherRuns
 from resnet_fn.parity.compare.rule import RunRule
@@ -35,7 +35,7 @@ class Constants(OtherRuns):
             return None
         if stage.verdict != DIFFERS:
             return stage
-        hint = f"with random numbers for arrays that are constant at first: {few(drawn)}"
+        hint = f"with random numbers for arrays that are constant at first: {first_few(drawn)}"
         return dataclasses.replace(stage, hints=[*stage.hints, hint])
 
 
@@ -63,7 +63,7 @@ def lines(port: Trace, reference: Trace, names: NameMap, stages: Sequence[Stage]
     left = [words for mode, words in _MODES.items() if mode not in compared]
     if drawn and left:
         if missing := without_counterpart(drawn, names):
-            why = f"{few(missing)} has no counterpart in the port"
+            why = f"{first_few(missing)} has no counterpart in the port"
         elif not port.run.drawn:
             why = "the port has no record of it"
         elif _is_random(port, reference):
@@ -96,9 +96,9 @@ def unsaved(port: Trace, reference: Trace, names: NameMap) -> list[str]:
     rest = [name for name in missing if name not in known]
     words = []
     if held:
-        words.append(f"{few(held)}, which the port has as constant attributes")
+        words.append(f"{first_few(held)}, which the port has as constant attributes")
     if rest:
-        words.append(few(rest))
+        words.append(first_few(rest))
     return [f"what the reference saves and the port does not: {'; '.join(words)}"]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import few, words_of
+from resnet_fn.config.hints import first_few, words_of
 from resnet_fn.parity.compare import constants
 from resnet_fn.parity.compare.probes import Probed
 from resnet_fn.parity.compare.sides import Sides
@@ -109,7 +109,7 @@ def _lines(sides: Sides, stages: Sequence[Stage], probed: Probed) -> list[str]:
         "counters": lambda: _counters(reference),
         "clipping": lambda: _unclipped(reference),
         "probes": lambda: _probes_left_out(port, reference, names, probed),
-        "other inputs": lambda: [] if shown else [_without_probes(reference)],
+        "other inputs": lambda: [] if shown else [_without_probes(port, reference)],
         "masks": lambda: _masks_left_out(port, reference),
         "stages": lambda: [one.note for one in stages if one.absent in _NOT_EXERCISED],
     }
@@ -171,11 +171,11 @@ def _shown(probed: Probed) -> dict[str, set[str]]:
 def _without_gradient(sides: Sides) -> Iterator[str]:
     idle = sorted(sides.without_gradient)
     if idle:
-        yield f"without gradient: {few(idle)}"
+        yield f"without gradient: {first_few(idle)}"
 
 
-def _without_probes(reference: Trace) -> str:
-    if reference.probes:
+def _without_probes(port: Trace, reference: Trace) -> str:
+    if port.probes and reference.probes:
         return "other inputs: no probe decides"
     return "other inputs: there are no probes"
 
@@ -183,7 +183,7 @@ def _without_probes(reference: Trace) -> str:
 def _uncalled(reference: Trace) -> Iterator[str]:
     never = _never_called(reference)
     if never:
-        yield f"never called: {few(never)}"
+        yield f"never called: {first_few(never)}"
 
 
 def _counters(reference: Trace) -> Iterator[str]:
@@ -215,7 +215,7 @@ def _too_small(stages: Sequence[Stage]) -> Iterator[str]:
     seen = {item.name for stage in stages for item in stage.differences if item.id.change}
     hidden = dict.fromkeys(name for stage in stages for name in stage.too_small)
     if left := [name for name in hidden if name not in seen]:
-        yield f"rate too small to see the change of {few(left)}"
+        yield f"rate too small to see the change of {first_few(left)}"
 
 
 def _layer_names(trace: Trace) -> dict[str, str]:
@@ -265,7 +265,7 @@ def _of_layers(reference: Trace, names: NameMap, shown: Mapping[str, set[str]]) 
 def _masks_left_out(port: Trace, reference: Trace) -> list[str]:
     if not port.run.dropped or reference.run.dropped:
         return []
-    left = few(port.unmasked)
+    left = first_few(port.unmasked)
     return [
         f"the places of dropout: the port has none for {left}, and the reference's trace has "
         "the update with all masks alone (compare both nets in one process)"
@@ -366,7 +366,7 @@ def _missing_classes(reference: Trace) -> Iterator[str]:
         drawn = np.unique(every).tolist()
         missing = sorted({*range(classes)} - {*drawn})
         if missing:
-            words = few(list(map(str, missing)))
+            words = first_few(list(map(str, missing)))
             yield f"{name}: of {classes} classes, no label is {words}"
 
 

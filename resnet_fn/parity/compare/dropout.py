@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, within
 from resnet_fn.parity.compare.draws import are_apart, never_varies, would_be_apart
 from resnet_fn.parity.compare.outcomes import (
@@ -79,7 +79,7 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
             masks.append(f"{title}: {words}")
     note = ""
     if by_share:
-        note = f"without a mask, only the probability is compared: {few(by_share)}"
+        note = f"without a mask, only the probability is compared: {first_few(by_share)}"
     undecided = ""
     if not masks and _may_be_functions(port, reference, differences):
         undecided = f"{'; '.join(shares)}; where p=0, a function call may apply this dropout"
@@ -88,7 +88,7 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
     failed = "; ".join(masks)
     hints = [*shares, *masks]
     stage = Stage(DROPOUT, differences, note, hints, failed, undecided)
-    line = [f"dropout of {few(unseen)}: what it multiplies by"] if unseen else []
+    line = [f"dropout of {first_few(unseen)}: what it multiplies by"] if unseen else []
     return dataclasses.replace(stage, absent=Absent.NOT_IN_TASK, not_exercised=line)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.compare.result import Seen, Verdict
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.inverse import as_in_reference
@@ -103,7 +103,7 @@ def estimate(small: SmallTrace, port: Trace, names: NameMap) -> Estimate:
     )
     left = [*_NEVER, *small.left_out]
     if estimating.missing:
-        left.append(few(estimating.missing))
+        left.append(first_few(estimating.missing))
     seen = Seen(estimating.arrays, estimating.numbers, left)
     of_port = dataclasses.replace(
         port.run, after=after_first_and_last(port.run), later=[], drawn=[], dropped=[]

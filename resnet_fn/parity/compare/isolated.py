@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.compare.allowed import by_cancellation, by_random_walk
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
@@ -70,7 +70,7 @@ class LossAlone(Rule):
                 continue
             bound = by_cancellation(largest, case.factor, b, kernels.get(case, 0.0))
             differences.append(bound.compare(case, port[case], b))
-        words = f"it fails on {few(failed)} in the port" if failed else ""
+        words = f"it fails on {first_few(failed)} in the port" if failed else ""
         stage = Stage(self.id, differences, failed=words)
         return _without_kernels(stage, kernels)
 
@@ -87,7 +87,7 @@ def _without_kernels(stage: Stage, kernels: Mapping[ArrayId, float]) -> Stage:
     left = [item for item in stage.differences if item not in moved]
     if not (moved and left):
         return stage
-    cases = few([words_of_case(item.id) for item in moved])
+    cases = first_few([words_of_case(item.id) for item in moved])
     line = f"loss alone of {cases}: MindSpore's kernels compute something else there"
     return dataclasses.replace(
         stage, differences=left, left_out=moved, not_exercised=[*stage.not_exercised, line]

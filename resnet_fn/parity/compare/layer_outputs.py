@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.rule import Rule, TraceRule
 from resnet_fn.parity.compare.sides import Sides
@@ -34,7 +34,7 @@ class LayerOutputs(TraceRule):
                 outputs.append(one.output)
         stage = self._decided(outputs)
         if others:
-            names = few(list(dict.fromkeys(others)))
+            names = first_few(list(dict.fromkeys(others)))
             stage = with_note(stage, f"undecided, since shapes differ: {names}")
         reasons = [item.why for item in net.differences]
         return _without_tied(stage) if TIES in reasons else stage

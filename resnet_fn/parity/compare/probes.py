@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.compare.allowed import KERNELS, OUTPUTS, UNSEEN_KERNELS, within
 from resnet_fn.parity.compare.layers import compare_layer
 from resnet_fn.parity.compare.notes import attempt, settings_differences
@@ -138,7 +138,7 @@ def compare_probes(
     with_hints = [one for one in pairs if one.hints]
     windows = [one for one in with_hints if a[one.name].kind in _WITH_WINDOWS]
     lines = dict.fromkeys(f"{one.name}: {one.hints}" for one in windows)
-    of_layers = few(list(lines))
+    of_layers = first_few(list(lines))
     kernels = KERNELS if known else UNSEEN_KERNELS
     titles = dict.fromkeys([*here, *there])
     for title in titles if forward != DIFFERS else ():

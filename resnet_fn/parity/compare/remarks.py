@@ -2,7 +2,7 @@
 
 import itertools
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.compare.notes import (
     constant_notes,
     settings_notes,
@@ -46,7 +46,7 @@ def changes(sides: Sides) -> list[str]:
     paired = {*names.parameters, *itertools.chain(*port.tied)}
     left = [name for name in port.trainable if name not in paired]
     if left:
-        lines.append(f"left out, since --map gives no counterpart: {few(left)}")
+        lines.append(f"left out, since --map gives no counterpart: {first_few(left)}")
     lines += [line for _, line in buffers_without_counterpart(sides)]
     terms = "which trains each term separately, so that norms and updates differ"
     for name, source in names.parameters.items():
@@ -60,5 +60,5 @@ def changes(sides: Sides) -> list[str]:
             decayed.append(name)
     if decayed:
         words = "this step applies weight decay without a gradient, but torch does not"
-        lines.append(f"{words}: {few(decayed)}")
+        lines.append(f"{words}: {first_few(decayed)}")
     return lines

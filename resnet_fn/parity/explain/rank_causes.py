@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.explain.causes import StageCase
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.trace.data import Run
@@ -37,7 +37,7 @@ def _loss(case: StageCase) -> list[str]:
     of_batch = runs[0].own_losses[1:2]
     is_right = any(math.isclose(one, right, rel_tol=EXACT) for one in of_batch)
     if is_right and np.allclose(losses, np.mean(own), EXACT, 0):
-        means = few([f"{one:.6g}" for one in own])
+        means = first_few([f"{one:.6g}" for one in own])
         return [
             f"the mean of the workers' means {means}, whose counts differ; weight each mean by its "
             "count"
@@ -61,7 +61,7 @@ def _gradients(case: StageCase) -> list[str]:
             groups[several].append(name)
         elif relative_error(first, count * reference[name]) < FITS:
             groups[repeated].append(name)
-    return [f"{few(names)}: {words}" for words, names in groups.items()]
+    return [f"{first_few(names)}: {words}" for words, names in groups.items()]
 
 
 def _norm(case: StageCase) -> list[str]:
@@ -90,7 +90,7 @@ def _norm(case: StageCase) -> list[str]:
             counted.append(name)
     if not counted:
         return []
-    return [f"{few(counted)}: counted {count} times in the norm, once for each worker"]
+    return [f"{first_few(counted)}: counted {count} times in the norm, once for each worker"]
 
 
 def _statistics(case: StageCase) -> list[str]:
@@ -111,7 +111,7 @@ def _statistics(case: StageCase) -> list[str]:
     for words, source in sources.items():
         names = [name for name in case.differing() if kept(name, source)]
         if names:
-            causes.append(f"{few(names)}: {words}; take the mean over the workers")
+            causes.append(f"{first_few(names)}: {words}; take the mean over the workers")
     return causes
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import few, words_of
+from resnet_fn.config.hints import first_few, words_of
 from resnet_fn.parity.inputs.causes import Cause, causes_of
 from resnet_fn.parity.inputs.exercised import not_exercised
 from resnet_fn.parity.inputs.fitting import Arrays, Fitter, Preparation
@@ -191,7 +191,7 @@ def _reading(
         # twelve pictures are made: a project need not read each kind of file
         if len(failed) == 1 and (picture.is_plain or not made):
             doubtful.append(picture.name)
-    words = f"one side alone does not read {few(doubtful)}" if doubtful else ""
+    words = f"one side alone does not read {first_few(doubtful)}" if doubtful else ""
     verdict = UNDECIDED if doubtful or not both else OK
     return Stage("read", both, verdict, words or ("nothing was read" if not both else "")), lines
 
@@ -212,7 +212,7 @@ def _shapes(
             )
     strange = [f"{one.picture.name}: {one.words}" for one in others if one.words != NOT_READ]
     verdict = UNDECIDED if strange or not pairs else OK
-    return Stage("shape", len(pairs), verdict, few(strange, 1))
+    return Stage("shape", len(pairs), verdict, first_few(strange, 1))
 
 
 def _shape(planes: Planes) -> str:
@@ -353,10 +353,10 @@ def _causes(
     ]
     if left:
         names = [f"{one.name} ({one.words})" for one in left]
-        causes.append(Cause(f"no cause found for {few(names)}", ""))
+        causes.append(Cause(f"no cause found for {first_few(names)}", ""))
     elif not causes:
         causes.append(
-            Cause(f"no cause found for {few([one.picture.name for one in differing])}", "")
+            Cause(f"no cause found for {first_few([one.picture.name for one in differing])}", "")
         )
     return causes, []
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.trace.difference import DIFFERS, OK, UNDECIDED
 
 
@@ -164,5 +164,5 @@ def words_of_order(port: Sequence[str], reference: Sequence[str]) -> str:
     length = min(len(port), len(reference))
     if [*port[:length]] == [*reference[:length]]:
         return f"order of samples: the first {length} are the same on both sides"
-    here, there = few([*port], 4), few([*reference], 4)
+    here, there = first_few([*port], 4), first_few([*reference], 4)
     return f"order of samples: {here} in the port; {there} in the reference"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from resnet_fn.config.hints import counted, few
+from resnet_fn.config.hints import counted, first_few
 from resnet_fn.parity.inputs.comparing import InputsVerdict, PictureResult, Stage
 from resnet_fn.parity.inputs.law import QUANTITIES, LawResult
 from resnet_fn.parity.inputs.pixels import TOLERANCE
@@ -104,7 +104,7 @@ def findings(result: Result) -> list[str]:
     lines += [f"read: {line}" for line in verdict.unread]
     left = [one for one in not_exercised(result) if one not in verdict.unread]
     if left:
-        lines.append(f"not exercised: {few(left, _MOST_ITEMS, '; ')}")
+        lines.append(f"not exercised: {first_few(left, _MOST_ITEMS, '; ')}")
     lines += [verdict.order] if verdict.order else []
     return [*lines, *result.notes]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.hints import closest, near_path
+from resnet_fn.config.hints import near_path, suggest_name
 from resnet_fn.parity.pair.name_map import MadeOf, Part, Shape, leaf_name, whole_array
 
 Corrections = dict[str, MadeOf]
@@ -63,7 +63,7 @@ def made_of(entry: Any) -> MadeOf:
     keys = ("from", "join", "shape", *_PART)
     for key in entry:
         if key not in keys:
-            raise ValueError(f"the key {key!r} is unknown; {closest(key, keys)}")
+            raise ValueError(f"the key {key!r} is unknown; {suggest_name(key, keys)}")
     given = entry["from"]
     listed = given if isinstance(given, list) else [given]
     terms = _terms(given) if isinstance(given, str) else [(one, 1) for one in listed]
@@ -135,7 +135,7 @@ def resolve(
                 if array not in reference:
                     raise ValueError(
                         f"--map: {name}: the reference has no array {array!r}; "
-                        f"{closest(array, reference)}"
+                        f"{suggest_name(array, reference)}"
                     )
             sources[name] = source
             first = source.names[0] if source.names else ""
@@ -157,14 +157,14 @@ def resolve(
                     leaf = one.removeprefix(f"{other}.")
                     by_leaf[leaf_name(leaf)] = one
             if not by_leaf:
-                nearest = closest(other, _layers(reference))
+                nearest = suggest_name(other, _layers(reference))
                 raise ValueError(f"--map: {name}: the reference has no layer {other!r}; {nearest}")
             for one, leaf in inside.items():
                 same = by_leaf.get(leaf_name(leaf))
                 if same:
                     sources[one] = whole_array(same)
         else:
-            nearest = closest(name, [*port, *_layers(port)])
+            nearest = suggest_name(name, [*port, *_layers(port)])
             raise ValueError(f"--map: {name!r} is not a parameter or a layer of the net; {nearest}")
     named = {own: layer for own, layer in layers.items() if own and layer}
     return sources, named

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.pair.name_map import Shape, leaf_name, role, squeezed
 
 Shapes = Mapping[str, Shape]
@@ -202,9 +202,9 @@ def advice(made: Mapping[str, Any], reference: Shapes, pairs_all: bool) -> list[
         alike = candidates(reference[entry], reference)
         if len(alike) > 1 and len(lines) < _MOST_LINES:
             alike.sort(key=lambda one: one != entry)
-            lines.append(f"{name} has the shape of {few(alike)}")
+            lines.append(f"{name} has the shape of {first_few(alike)}")
     missing = reference.keys() - _used(guessed)
     if missing:
         names = [name for name in reference if name in missing]
-        lines.append(f"the port has no array that fits the reference's {few(names)}")
+        lines.append(f"the port has no array that fits the reference's {first_few(names)}")
     return lines

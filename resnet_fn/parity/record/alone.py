@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import few, words_of
+from resnet_fn.config.hints import first_few, words_of
 from resnet_fn.parity.record.side import Side
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.like import Like
@@ -105,7 +105,7 @@ def losses_alone(side: Side, run: Run, like: Like | None) -> LossesAlone:
         losses[case] = value.item()
     if not failed:
         return LossesAlone(losses)
-    cases, first = few(list(failed)), next(iter(failed.values()))
+    cases, first = first_few(list(failed)), next(iter(failed.values()))
     return LossesAlone(losses, f"the reference's fails on {cases} ({first})")
 
 

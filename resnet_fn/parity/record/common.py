@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import few, words_of
+from resnet_fn.config.hints import first_few, words_of
 from resnet_fn.parity.trace.data import STATISTICS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import is_array, named_outputs, plain, returned
@@ -54,9 +54,9 @@ def dropout_notes(
         asked.append(f"{name}={share:g}")
     notes = []
     if words:
-        notes.append(f"dropout is 0 in {side}: {few(words)}")
+        notes.append(f"dropout is 0 in {side}: {first_few(words)}")
     if asked:
-        notes.append(f"dropout is 0 on both sides; the recipe has {few(asked)}")
+        notes.append(f"dropout is 0 on both sides; the recipe has {first_few(asked)}")
     return notes
 
 

@@ -9,7 +9,7 @@ from mindspore import Parameter, Tensor, nn, ops
 # also the base of mint.optim
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.record.alone import changes_alone
 from resnet_fn.parity.record.cells import unchanged
 from resnet_fn.parity.record.mindspore_cell import assign, parameters_by_path
@@ -52,7 +52,11 @@ def plan_optimizer(net: nn.Cell, plan: OptimizerPlan, like: Like | None) -> tupl
         for (one, decay), (_, reference) in zip(own, groups, strict=True)
         if decay != reference
     ]
-    note = f"the weight decay of {few(moved)} is the reference's, not the recipe's" if moved else ""
+    note = (
+        f"the weight decay of {first_few(moved)} is the reference's, not the recipe's"
+        if moved
+        else ""
+    )
     optimizer = named_optimizer(
         plan.name,
         groups,

@@ -12,7 +12,7 @@ from mindspore import Parameter, Tensor, nn
 # also the base of mint.optim
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.cells import Attributes, as_before
 from resnet_fn.parity.record.common import check_scalar, loss_of_logits, mean_size
@@ -135,7 +135,7 @@ class MindSporeSide:
         }
         if self._integers:
             words = "the port trains integers, which are kept because they have no gradient"
-            self.notes.append(f"{words}: {few([*self._integers])}")
+            self.notes.append(f"{words}: {first_few([*self._integers])}")
         _set_trained(self._integers.values(), False)
         try:
             yield

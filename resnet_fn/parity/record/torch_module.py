@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.record.common import what_failed
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.trace.constants import SMALL
@@ -262,7 +262,7 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
                 weight += size * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
             changed.append(name)
     words = (
-        f"random numbers for {len(changed)} constant arrays of the reference: {few(changed)}"
+        f"random numbers for {len(changed)} constant arrays of the reference: {first_few(changed)}"
         if changed
         else ""
     )

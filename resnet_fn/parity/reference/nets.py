@@ -9,7 +9,7 @@ names. Importing this module imports torch.
 import dataclasses
 from collections import OrderedDict
 
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.packages import how_to_install
 
 try:
@@ -239,7 +239,7 @@ def reference_net(
     initialisation from torch's global seed.
     """
     if (plan := PLANS.get(name)) is None:
-        raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")
+        raise ValueError(f"model: {name!r} is unknown; {suggest_name(name, PLANS)}")
     stem = stem or plan.stem
     net = ResNet(plan, num_classes, in_channels, stem, norm, image_size)
     if zero_init_residual and norm == "batch":

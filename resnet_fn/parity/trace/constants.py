@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.trace.tree import Arrays
 
 SMALL = 0.01
@@ -90,7 +90,7 @@ def hides_its_use(array: np.ndarray) -> bool:
 
 def words_of_constants(drawn: Iterable[str]) -> str:
     """Return how a line names random numbers for these arrays."""
-    return f"random numbers for constant arrays ({few(list(drawn))})"
+    return f"random numbers for constant arrays ({first_few(list(drawn))})"
 
 
 def changed_arrays(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> list[str]:

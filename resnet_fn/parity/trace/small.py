@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.trace.data import Rounding, Run, Trace
 from resnet_fn.parity.trace.derived import changes
 from resnet_fn.parity.trace.flow import StandIns, few_digits
@@ -72,13 +72,13 @@ def small_trace(
 ) -> tuple[SmallTrace, list[StandIns]]:
     """Return what is kept of a trace, and the stand-ins in its layers.
 
-    `source` gives the rounding with flipped ties. `drawn` has the names of the arrays that are drawn
-    again.
+    `source` gives the rounding with flipped ties. `drawn` has the names of the arrays that are
+    drawn again.
     """
     if trace.ties is not None:
         raise ValueError(
-            f"small: rounding decides at {few(trace.ties.lines)}, and a small trace cannot hold "
-            "both decisions; leave out --small"
+            f"small: rounding decides at {first_few(trace.ties.lines)}, and a small trace cannot "
+            "hold both decisions; leave out --small"
         )
     run = trace.run
     left_out = [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from resnet_fn.config.cli import write_text
-from resnet_fn.config.hints import counted, few
+from resnet_fn.config.hints import counted, first_few
 from resnet_fn.parity.compare.stage import SKIPPED
 from resnet_fn.parity.show.json_file import content_of_layer, content_of_stage
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
@@ -94,7 +94,7 @@ def _first_differences(result: WayResult) -> list[str]:
 
 def _doubt(result: WayResult) -> str:
     doubts = [doubt_of(stage) for stage in result.stages if stage.verdict == UNDECIDED]
-    return result.undecided or few(doubts)
+    return result.undecided or first_few(doubts)
 
 
 def write_json(results: Sequence[WayResult], net: str, framework: str, path: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import few, first_line
+from resnet_fn.config.hints import first_few, first_line
 from resnet_fn.parity.record.common import place_of
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import Trace
@@ -96,9 +96,9 @@ def _of_samples(
     whole, alone = _afresh(net, inputs, rounding=True), [_afresh(net, one) for one in samples]
     reference, port, left = beside(whole, alone)
     if not port.run.eval_outputs:
-        words = f"no output has an axis of samples: {few([*whole.run.eval_outputs])}"
+        words = f"no output has an axis of samples: {first_few([*whole.run.eval_outputs])}"
         return WayResult(way, undecided=words)
-    notes = [f"not compared, without an axis of samples: {few(left)}"] if left else []
+    notes = [f"not compared, without an axis of samples: {first_few(left)}"] if left else []
     return compared(way, port, reference, which, notes)
 
 
@@ -167,7 +167,7 @@ def _micro_batches(way: Way, net: OneNet, options: Options) -> WayResult:
     layers = _afresh(net, whole.batches[0][0]).layers["eval"]
     if norms := [one.title for one in layers if _normalises_batch(one)]:
         raise NotApplicableError(
-            f"not applicable: statistics of the batch, in {few(norms)}; each micro-batch is "
+            f"not applicable: statistics of the batch, in {first_few(norms)}; each micro-batch is "
             "normalised on its own"
         )
     reference = net.updates(whole)

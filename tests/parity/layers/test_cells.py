@@ -25,7 +25,7 @@ class Net(nn.Cell):
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_a_cells_layers(train):
+def test_layers_of_a_cell_are_recorded_in_order(train):
     net = Net().set_train(not train)
     before = {name: parameter.asnumpy().copy() for name, parameter in net.parameters_and_names()}
     layers = record_cell(net, lambda: net(Tensor(IMAGES)), train)
@@ -60,7 +60,7 @@ def test_a_cells_layers(train):
         assert parameter.asnumpy().tobytes() == before[name].tobytes(), name
 
 
-def test_a_visitor_gets_each_layer_and_nothing_is_kept():
+def test_a_visitor_gets_each_layer_nothing_is_kept():
     seen, net = [], Net()
     assert record_cell(net, lambda: net(Tensor(IMAGES)), False, seen.append) == []
     assert [layer.name for layer in seen] == ["body.0", "body.1", "relu", "relu", "fc"]

@@ -46,7 +46,7 @@ INF, NAN = math.inf, math.nan
         ([5.0, -INF, NAN], [4.0, 1.0, 1.0], 0.25, "undecided"),  # it overflows in float32
     ],
 )
-def test_infinity_and_nan_go_by_their_places_and_the_rest_by_value(ours, exact, relative, verdict):
+def test_infinity_and_nan_must_be_at_equal_places(ours, exact, relative, verdict):
     rounding = 0.0 if exact is None else relative_error([4.0, -INF, NAN], exact)
     found = difference("x", ours, [4.0, -INF, NAN], tolerance=1e-5, rounding=rounding)
     assert (found.relative, found.verdict) == (relative, verdict)
@@ -67,7 +67,7 @@ def test_two_shapes_are_refused():
         difference("x", np.ones(2), np.ones(3))
 
 
-def test_a_stage_is_as_bad_as_its_worst_array():
+def test_a_stage_has_its_worst_arrays_verdict():
     ok = difference("ok", [1.0], [1.0])
     rounding = difference("rounding", [1 + 3e-3], [1.0], tolerance=1e-4, rounding=1e-3 / (1 + 1e-3))
     slightly, far = (
@@ -87,7 +87,7 @@ def test_a_stage_is_as_bad_as_its_worst_array():
     assert far.values() == "3 in the port, 1 in the reference at [0]"
 
 
-def test_numbers_that_are_a_million_times_the_others_hide_none_of_them():
+def test_huge_numbers_hide_no_error_in_small_ones():
     """As −1e9 where a mask hides."""
     ours, theirs = np.array([-1e9, 3.3, 4.0, 0.0]), np.array([-1e9, 3.0, 4.0, 0.0])
     assert relative_error(ours, theirs) == pytest.approx(0.3 / 5)
@@ -95,7 +95,7 @@ def test_numbers_that_are_a_million_times_the_others_hide_none_of_them():
     assert relative_error([*theirs, 1e8, 0, 0, 0], [*theirs, 0, 0, 0, 0]) == pytest.approx(0.1)
 
 
-def test_an_error_that_its_tolerance_alone_lets_pass_is_beyond_rounding():
+def test_errors_above_four_times_rounding_are_beyond_rounding():
     """Four times the rounding, or a millionth, is explained."""
     for relative, rounding, times in (
         (5e-6, 1e-6, 1.25),

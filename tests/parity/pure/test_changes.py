@@ -72,7 +72,7 @@ def test_a_step_that_stops_after_update_1_differs(change):
 
 
 @pytest.mark.parametrize("change", [2e-6, 1e-3])
-def test_a_frozen_array_that_only_one_side_moves_differs(change):
+def test_a_frozen_array_moved_by_one_side_differs(change):
     still, moving = trace(three(1e-3)), trace(three(1e-3, teacher=change))
     for sides in ((still, moving), (moving, still)):
         stage = stages(*sides)["weights after update 3"]
@@ -107,7 +107,7 @@ def test_a_gradient_that_is_none_must_be_tiny(part, agrees):
 
 
 @pytest.mark.parametrize(("change", "agrees"), [(-1e-3, True), (1e-3, False), (0.0, True)])
-def test_without_a_gradient_only_decay_may_move_a_weight(change, agrees):
+def test_without_gradient_only_decay_may_move_weights(change, agrees):
     """`net.b` is negative: adding to it decays it, subtracting from it does not."""
     w = np.ones(64, np.float32)
     for gradient in (0.0, 1e-8):  # Adam moves a weight as far for a tiny gradient
@@ -165,7 +165,7 @@ def test_a_counter_is_compared_exactly(count):
 
 
 @pytest.mark.parametrize("moved", [{}, {"teacher": "training"}])
-def test_a_counter_that_changes_no_output_has_a_line(moved):
+def test_counters_that_change_no_output_are_named(moved):
     """A period of a thousand updates is not seen."""
     states = [{**state, "teacher": np.array(k)} for k, state in enumerate(three(1e-3), 1)]
     one = trace(states, buffers={"teacher": True}, moved=moved)
@@ -183,7 +183,7 @@ def test_a_counter_that_changes_no_output_has_a_line(moved):
         (["net.w"], ["net.w", "teacher"], {}, "frozen in the port, trained in the reference"),
     ],
 )
-def test_an_array_that_one_side_trains_is_named_unmoved(port, reference, buffers, words):
+def test_arrays_that_only_one_side_trains_are_named(port, reference, buffers, words):
     sides = trace([], trainable=port), trace([], trainable=reference, buffers=buffers)
     stage = stages(*sides)["trained arrays"]
     assert stage.verdict == "DIFFERS"

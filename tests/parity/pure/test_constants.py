@@ -43,7 +43,7 @@ def test_zeros_get_both_signs_but_variances_one():
         assert 0.1 <= size.min() < size.max() <= 0.3
 
 
-def test_what_is_no_constant_of_the_net_is_not_drawn():
+def test_masks_numbers_and_trained_arrays_are_not_drawn():
     ones = np.ones(4, np.float32)
     arrays = {
         "trained": ones,
@@ -107,7 +107,7 @@ def test_full_lengths_descend_to_half_of_them():
     assert not variations({"x": x, "classes": np.full(4, 7)})
 
 
-def test_a_saved_buffer_that_the_port_keeps_elsewhere_is_named():
+def test_saved_buffers_kept_elsewhere_are_named():
     buffers = {"norm.mean": True, "mask": False, "table": True}
     run = Run({}, dict.fromkeys(["w", *buffers], np.ones(2)), [0.1])
     reference = Trace("PyTorch", plan_of(Recipe(), [((), ())]), {}, {}, run, buffers=buffers)
@@ -161,7 +161,7 @@ def compared(one: Law, other: Law, shape: tuple[int, ...], seed: int) -> str:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_two_draws_of_one_law_with_heavy_tails_agree(law):
+def test_draws_of_a_heavy_tailed_law_agree(law):
     given = LAWS[law]
     for shape in ((16, 12), (64, 64)):
         verdicts = {compared(given, given, shape, seed) for seed in range(12)}
@@ -178,7 +178,7 @@ def test_another_law_than_one_with_heavy_tails_differs(law):
     assert compared(given, normal, (64, 64), 0) == "DIFFERS"
 
 
-def test_layers_that_start_equal_on_one_side_are_named():
+def test_layers_cloned_on_one_side_are_named():
     rng = np.random.default_rng(0)
     drawn = {f"layers.{index}.weight": rng.normal(size=(4, 4)) for index in range(3)}
     cloned = dict.fromkeys(drawn, drawn["layers.0.weight"])

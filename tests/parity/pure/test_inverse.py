@@ -27,7 +27,7 @@ def test_arrays_get_the_references_names_and_layout():
         assert np.array_equal(made[name], array), name
 
 
-def test_an_array_that_is_not_there_as_a_whole_is_left_out():
+def test_arrays_present_in_part_are_left_out():
     parts = {"q": PARAMETERS["q"], "bias": MadeOf((Part("a"), Part("b")), added=True)}
     names = NameMap("names", parts, {}, ())
     port = {"q": np.ones((2, 4)), "bias": np.ones(3)}

@@ -190,7 +190,7 @@ def test_first_samples_need_the_same_first_axis(port, reference, apart):
 
 
 @pytest.mark.parametrize(("error", "lines"), [(0.001, 0), (0.02, 1)])
-def test_a_factor_that_runs_do_not_show_is_named(error, lines):
+def test_a_factor_no_run_shows_is_named(error, lines):
     drop = drop_of((), response=((1.0, 0.01), (0.1, error)))
     stage = dropout_stage(side_of(drop), side_of(drop), {"block": "block"})
     assert [("block" in line) for line in stage.not_exercised] == [True] * lines
@@ -215,7 +215,7 @@ def test_outputs_that_are_no_floats_have_no_results():
     assert outcomes_of([y, ~y], y) == ()
 
 
-def test_an_error_of_the_check_is_no_error_of_the_layer():
+def test_errors_of_the_check_are_raised():
     def is_enough(outputs):
         raise ZeroDivisionError
 

@@ -31,7 +31,7 @@ def test_another_kind_of_padding_has_its_name(kind):
     assert settings_differences(same, inside) == [words]
 
 
-def test_padding_before_the_layer_is_as_good_as_inside():
+def test_padding_before_or_inside_a_layer_is_equal():
     assert kind_of_padding(conv((2, 2)), conv((0, 0), x=padded("zeros"))) == ""
     assert settings_differences(conv((2, 2)), conv((0, 0), x=padded("zeros"))) == []
 

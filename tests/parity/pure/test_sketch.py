@@ -102,7 +102,7 @@ def test_other_integers_are_other_integers(rng):
     assert (made != array).any()
 
 
-def test_an_array_of_nan_is_far_from_any_other(rng):
+def test_nan_is_far_from_any_number(rng):
     kept = sketch(rng.normal(size=100), 0, "a")
     made = nearest(np.full(100, np.nan), kept, 0, "a")
     assert np.isfinite(made).all()

@@ -26,7 +26,7 @@ def pairs_with(port, reference, entries):
 HEAD = {"head.weight": (3, 4), "head.bias": (3,)}
 
 
-def test_rows_of_a_joint_array_are_suggested_for_parts():
+def test_rows_of_joint_arrays_are_suggested_for_parts():
     port = {f"attn.{part}.weight": (4, 4) for part in ("alpha", "beta", "delta")} | HEAD
     reference = {"attn.joint.weight": (12, 4, 1, 1)} | HEAD
     names, entries, (first, *_) = suggested(port, reference)
@@ -40,7 +40,7 @@ def test_rows_of_a_joint_array_are_suggested_for_parts():
     assert not pairs_with(port, reference, entries).problems
 
 
-def test_q_k_and_v_are_cut_in_this_order():
+def test_q_k_v_are_cut_in_order():
     port = {f"a.to_{part}.weight": (4, 4) for part in "vqk"} | HEAD
     _, entries, _ = suggested(port, {"a.mixed.weight": (12, 4)} | HEAD)
     assert {name: entry["rows"] for name, entry in entries.items()} == {
@@ -50,7 +50,7 @@ def test_q_k_and_v_are_cut_in_this_order():
     }
 
 
-def test_parts_of_different_size_are_joined_where_they_add_up():
+def test_parts_that_add_up_are_joined():
     port = {"attn.all.weight": (8, 4), "attn.all.bias": (8,)} | HEAD
     reference = {"attn.first.weight": (6, 4), "attn.first.bias": (6,)}
     reference |= {"attn.second.weight": (2, 4), "attn.second.bias": (2,)} | HEAD
@@ -62,7 +62,7 @@ def test_parts_of_different_size_are_joined_where_they_add_up():
     assert not pairs_with(port, reference, entries).problems
 
 
-def test_parts_that_do_not_add_up_are_not_joined():
+def test_parts_not_adding_up_are_not_joined():
     port = {"attn.all.weight": (9, 4)} | HEAD
     reference = {"attn.first.weight": (6, 4), "attn.second.weight": (2, 4)} | HEAD
     _, entries, others = suggested(port, reference)

@@ -74,7 +74,7 @@ def test_an_undecided_layer_does_not_count_as_compared():
     assert found.coverage.facts["layers compared"] == 0
 
 
-def test_a_search_that_fails_does_not_hide_a_cause():
+def test_a_failing_search_hides_no_other_cause():
     def fails() -> list[str]:
         raise ValueError("no")
 
@@ -132,7 +132,7 @@ def test_a_stage_without_numbers_has_a_reason():
     assert not_in_task(LOSS, "not asked for").verdict == "skipped"
 
 
-def test_a_port_that_makes_no_update_does_not_agree():
+def test_a_port_without_updates_is_undecided():
     port = trace(7)
     port.run.after, port.run.last_outputs, port.run.average = [], {}, {}
     found = verdict(port, trace(7), NAMES)
@@ -199,7 +199,7 @@ def test_more_integers_that_change_decide_nothing():
     assert exactly("ids", port + 1, reference, changing).verdict == "DIFFERS"
 
 
-def test_numbers_beyond_the_range_of_float32_are_its_largest():
+def test_numbers_beyond_float32_count_as_its_largest():
     largest = float(np.finfo(np.float32).max)
     mask = np.array([-1e300, 1.0, 2.0])
     shown = np.array([-largest, 1.0, 2.0])
@@ -252,7 +252,7 @@ def test_replaced_leaves_keep_their_containers():
 
 
 @pytest.mark.parametrize("other_decides", [False, True])
-def test_a_batch_of_undecided_size_is_no_silent_ok(other_decides):
+def test_an_undecided_batch_is_no_silent_ok(other_decides):
     """Another batch may decide the stage; the note has the reason."""
     unclear = Stage(EVAL_FORWARD, undecided="sizes that rounding changes")
     array = np.float32([1, 2])

@@ -172,7 +172,7 @@ def test_an_array_ten_bounds_away_differs(optimizer, monkeypatch):
     assert moved >= 80
 
 
-def test_a_table_further_than_units_in_the_last_place_differs():
+def test_untrained_tables_may_differ_by_last_places_only():
     for units, verdict_of_stage in ((2, "ok"), (100, "DIFFERS")):
         port, reference = trace(7), trace(7)
         table = np.ones(4, np.float32)
@@ -246,7 +246,7 @@ def test_gradients_that_differ_alone_request_flipped_ties():
     assert verdict(port, reference, NAMES).first_gradient.name == "head.bias"  # without widths
 
 
-def test_flipped_ties_are_not_requested_if_a_layer_differs():
+def test_flipped_ties_are_not_requested_when_layers_differ():
     port = other_gradients()
     layer = port.layers["eval"][0]
     port.layers["eval"] = [dataclasses.replace(layer, output=1.01 * layer.output)]
@@ -277,7 +277,7 @@ def test_undecided_outputs_are_no_agreement_for_probes():
     assert probed.left_out == {"−x": "the outputs on the batches are undecided"}
 
 
-def test_a_probe_with_an_undecided_output_does_not_agree():
+def test_probes_with_undecided_outputs_do_not_agree():
     port, reference = trace(7), trace(7)
     for side, factors in ((port, (1.2, 1.1)), (reference, (1.0, 1.0))):
         outputs = side.probes[""]["−x"].outputs

@@ -183,7 +183,7 @@ class Net(nn.Cell):
 
 
 @pytest.mark.slow
-def test_a_wrong_compiled_gradient_shows_from_the_second_call():
+def test_compiled_gradients_are_compared_from_call_two():
     """In a process of its own: MindSpore's wrong gradient may also never return."""
     Path("padding.py").write_text(PADDING)
     flags = ["--ways", "compiled", "--image-size", "8", "--num-classes", "3"]

@@ -133,7 +133,7 @@ def test_a_layer_that_mixes_samples_is_named(plan, result):
     assert one.first_layer.name == "middle"
 
 
-def test_a_scale_does_not_hide_a_layer_that_mixes_samples(plan, result):
+def test_small_scales_hide_no_mixed_samples(plan, result):
     one = result("alone", TorchNet(Dense(Scaled()), plan()))
     assert title_of_stage(one.first_stage) == "eval layers"
     assert one.first_layer.name == "middle.inner"
@@ -178,7 +178,7 @@ def test_an_overflow_is_not_explained_by_precision(plan, result):
     assert result("half", net, half="bfloat16").words == "explained: yes"
 
 
-def test_a_net_that_fails_in_half_precision_is_undecided(plan, result):
+def test_nets_that_fail_in_half_are_undecided(plan, result):
     class Masked(t.Module):
         def forward(self, x: Any) -> Any:
             return x.masked_fill(x > 2, -1e9)
