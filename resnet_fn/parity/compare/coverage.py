@@ -109,7 +109,7 @@ def _lines(sides: Sides, stages: Sequence[Stage], probed: Probed) -> list[str]:
         "counters": lambda: _counters(reference),
         "clipping": lambda: _unclipped(reference),
         "probes": lambda: _probes_left_out(port, reference, names, probed),
-        "other inputs": lambda: [] if shown else [_without_probes(port, reference)],
+        "other inputs": lambda: _other_inputs(port, reference, shown),
         "masks": lambda: _masks_left_out(port, reference),
         "stages": lambda: [one.note for one in stages if one.absent in _NOT_EXERCISED],
     }
@@ -174,10 +174,13 @@ def _without_gradient(sides: Sides) -> Iterator[str]:
         yield f"without gradient: {first_few(idle)}"
 
 
-def _without_probes(port: Trace, reference: Trace) -> str:
+def _other_inputs(port: Trace, reference: Trace, shown: Mapping[str, set[str]]) -> Iterator[str]:
+    if shown:
+        return
     if port.probes and reference.probes:
-        return "other inputs: no probe decides"
-    return "other inputs: there are no probes"
+        yield "other inputs: no probe decides"
+    else:
+        yield "other inputs: there are no probes"
 
 
 def _uncalled(reference: Trace) -> Iterator[str]:
