@@ -2,8 +2,8 @@
 
     python scripts/bounds.py FOLDER
 
-FOLDER has JSON files of the ladder (`--json`), in any depth. The table (docs/parity.md, "How a bound
-comes about") has for each rule the arrays whose bound it gives, and their largest error as a
+FOLDER has JSON files of the ladder (`--json`), in any depth. The table (docs/parity.md, "How a
+bound comes about") has for each rule the arrays whose bound it gives, and their largest error as a
 fraction of the bound.
 """
 

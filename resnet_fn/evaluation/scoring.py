@@ -1,5 +1,5 @@
-"""`score` evaluates each validation sample once, with bitwise equal scores for any number of workers
-and any batch size from 64 on.
+"""`score` evaluates each validation sample once, with bitwise equal scores for any number of
+workers and any batch size from 64 on.
 """
 
 import signal

@@ -18,8 +18,8 @@ class Conv2d(nn.Conv2d):
     """Computes `nn.Conv2d` by MindSpore's operation, or by matrix products.
 
     `way` is "" for the operation, "winograd" for `convolve` at stride 1, "strided winograd" or
-    "columns" for the cells `Winograd` and `Columns`, or "sampled" for a 1x1 convolution after taking
-    every second row and column.
+    "columns" for the cells `Winograd` and `Columns`, or "sampled" for a 1x1 convolution after
+    taking every second row and column.
     """
 
     way = ""

@@ -21,8 +21,8 @@ _MOST = 20  # the most lines of a failure's message
 def parity(request: pytest.FixtureRequest) -> Check:
     """Return a function that compares a MindSpore net with a trace that `parity record` wrote.
 
-    The function takes the trace's path and, as "FILE:FUNCTION", `net`; if the trace has its own loss
-    or optimizer, `loss`, `optimizer` or `step`; and `reference`, the recorded torch module, to
+    The function takes the trace's path and, as "FILE:FUNCTION", `net`; if the trace has its own
+    loss or optimizer, `loss`, `optimizer` or `step`; and `reference`, the recorded torch module, to
     search it for causes. The `mode` "pynative" compiles nothing. Paths are relative to the test's
     folder, or to pytest's root folder. The test fails if a stage differs or is undecided.
     """

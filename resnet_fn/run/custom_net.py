@@ -1,5 +1,5 @@
-"""These functions check the state of the net that a caller passes to `fit`: before training, whether
-checkpoints can contain it, and in the first update, what the forward pass changes.
+"""These functions check the state of the net that a caller passes to `fit`: before training,
+whether checkpoints can contain it, and in the first update, what the forward pass changes.
 """
 
 import collections

@@ -61,7 +61,8 @@ def fit(
 ) -> loop.TrainResult:
     """Train a net of your own on arrays, with the same loop, run folder and checkpoints as `train`.
 
-        result = resnet_fn.fit(net, (x, y), (val_x, val_y), epochs=5, learning_rate=0.1, out_dir="runs/mine")
+        result = resnet_fn.fit(net, (x, y), (val_x, val_y), epochs=5, learning_rate=0.1,
+        out_dir="runs/mine")
 
     A later call with the same arguments, including `out_dir`, resumes the run, and computes the
     same bits as a run without a stop. With dropout, the bits differ, because a checkpoint cannot

@@ -3,8 +3,8 @@
 From MindSpore 2.9 on, oneDNN computes most convolutions by a slow reference kernel as soon as it
 may use AVX-512. So `import resnet_fn` limits oneDNN to AVX2. A processor with AVX-512 units of full
 width computes matrix products faster without the limit. There, a net whose convolutions can all be
-products (models/convolution.py) trains without the limit. oneDNN reads the limit when it computes for
-the first time, so the choice is made when the net is known and nothing was computed.
+products (models/convolution.py) trains without the limit. oneDNN reads the limit when it computes
+for the first time, so the choice is made when the net is known and nothing was computed.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
-"""Arrays that PyTorch's classes keep fixed (buffers, frozen parameters) and that mindone's train: the
-second table of mindone in docs/audit.md.
+"""Arrays that PyTorch's classes keep fixed (buffers, frozen parameters) and that mindone's train:
+the second table of mindone in docs/audit.md.
 
 scripts/audit_ports/install.sh VENV, then VENV/bin/python scripts/audit_ports/fixed_arrays.py [CLASS
 …]. Each class runs alone before a dense layer, through the ladder and through a check of its own

@@ -139,8 +139,8 @@ def kill_the_launcher(launcher, run):
 def test_two_workers_through_every_fault_and_on(
     launcher, unbroken_pair, events, all_cpus, tmp_path, last_state
 ):
-    """One run of two workers, ended in twelve ways, nobody left behind after any; then it ends as if
-    unbroken.
+    """One run of two workers, ended in twelve ways, nobody left behind after any; then it ends as
+    if unbroken.
     """
     run = tmp_path / "run"
     for fault in (

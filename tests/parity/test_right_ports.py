@@ -936,8 +936,8 @@ def test_positions_may_be_looked_up_per_sample(batch):
 
 @pytest.mark.parametrize("use", [SGD, dataclasses.replace(ADAMW, clip_norm=0.1)])
 def test_a_branch_with_dropout(use):
-    """One dropout layer that runs twice is two in the port; the first update is made once more, with the
-    same masks.
+    """One dropout layer that runs twice is two in the port; the first update is made once more,
+    with the same masks.
     """
 
     def forward(self, x):
@@ -1014,8 +1014,8 @@ def test_dropout_inside_an_lstm_is_compared_by_share():
 
 @pytest.mark.parametrize(("share", "differs"), [(0.2, False), (0.3, True)])
 def test_dropout_of_scores_inside_a_fused_attention_here(share, differs):
-    """The reference's mask has no place in the port: the share alone is compared, and a line names it.
-    The other dropout has the same mask on both sides.
+    """The reference's mask has no place in the port: the share alone is compared, and a line names
+    it. The other dropout has the same mask on both sides.
     """
 
     def forward(self, x):

@@ -1,10 +1,11 @@
 """How far an array of the port may be from the reference's: bounds, their reasons and evidence.
 
 An error passes if it is at most the tolerance, and differs if it is above both the tolerance and 4
-times the rounding. In between it passes if the rounding is at most 1/16, else the array is undecided
-(`Difference.verdict`). A rule collects the roundings of
-an array by reason, and `larger_bound` takes the largest one; `Allowed.why` names what decided.
-docs/parity.md, "How a bound comes about", has the formulas and the measurements.
+times the rounding. In between it passes if the rounding is at most 1/16, else the array is
+undecided (`Difference.verdict` in trace/difference.py). A rule collects the roundings of an array by
+reason, and `larger_bound` takes the largest one; `Allowed.why` names what decided. Measured rounding
+is made in record/rounding.py, and is in `Trace.rounding`. docs/parity.md, "How a bound comes about",
+has the formulas and the measurements.
 
 Elsewhere are the limits that the recorder needs too (trace/limits.py, with CEILING, the most
 rounding that decides, and EXACT, for sums over workers), how far two draws of random numbers may be
@@ -59,8 +60,8 @@ MOST_IN_MEDIAN = 1e-4
 """Arrays with more rounding than this do not count in the stage's median. docs/parity.md#median"""
 
 NO_GRADIENT = 1e-6
-"""Where the reference's gradient is None, the port's may be this fraction of the largest gradient in
-the layer. docs/parity.md#no-gradient
+"""Where the reference's gradient is None, the port's may be this fraction of the largest gradient
+in the layer. docs/parity.md#no-gradient
 """
 
 UNSURE_SHARE, UNSURE_SIZE = 0.01, 1e-6

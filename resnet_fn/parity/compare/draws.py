@@ -37,12 +37,14 @@ LEAST_RESPONSE = 0.03
 """
 
 OUTCOMES = 1e-3
-"""How far the same result of dropped paths may be apart, as a part of the output's square, or of the
-result if that is larger; rounding is added. docs/parity.md#what-is-random"""
+"""How far the same result of dropped paths may be apart, as a part of the output's square, or of
+the result if that is larger; rounding is added. docs/parity.md#what-is-random
+"""
 
 RARE_OUTCOMES = 2e-9
-"""What chance does so rarely differs: a result of dropped paths that one side alone gives. It is the
-probability of six standard errors. docs/parity.md#what-is-random"""
+"""What chance does so rarely differs: a result of dropped paths that one side alone gives. It is
+the probability of six standard errors. docs/parity.md#what-is-random
+"""
 
 _DRAWS = 3
 """The fewest numbers of a mask that is measured on ones, which have so many channels or more
@@ -50,8 +52,8 @@ samples. docs/parity.md#what-is-random"""
 
 
 def never_varies(drop: Drop, other: Drop) -> bool:
-    """Return whether a dropout repeats in all runs and its counterpart does not, and chance does not
-    explain that. docs/parity.md#what-is-random
+    """Return whether a dropout repeats in all runs and its counterpart does not, and chance does
+    not explain that. docs/parity.md#what-is-random
     """
     if drop.varies != 0 or not other.varies:
         return False

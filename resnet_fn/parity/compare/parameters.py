@@ -123,8 +123,8 @@ class Parameters(RunRule):
         return False
 
     def moved_by_chance(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
-        """Return how far the optimizer may change elements by chance, and masks of these elements by
-        the array's name.
+        """Return how far the optimizer may change elements by chance, and masks of these elements
+        by the array's name.
         """
         return 0.0, {}
 

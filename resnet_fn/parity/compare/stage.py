@@ -1,10 +1,11 @@
 """The result of one stage of the comparison, and what undecided arrays do to it.
 
-A stage differs if `failed` is set. Else it is undecided if `undecided` is set, for example because a
-net draws random numbers there. Else it differs if one of its arrays differs, and is undecided if one
-of them is undecided (`Difference.verdict`), or if nothing was read or run (`Absent.NOT_READ`). Where no single array
-matters, a rule sets undecided arrays apart (`set_apart`, `without_undecided`), so that the others
-decide; if none is left, the stage is undecided. docs/parity.md, "Undecided", has all steps.
+A stage differs if `failed` is set. Else it is undecided if `undecided` is set, for example because
+a net draws random numbers there. Else it differs if one of its arrays differs, and is undecided if
+one of them is undecided (`Difference.verdict`), or if nothing was read or run (`Absent.NOT_READ`).
+Where no single array matters, a rule sets undecided arrays apart (`set_apart`,
+`without_undecided`), so that the others decide; if none is left, the stage is undecided.
+docs/parity.md, "Undecided", has all steps.
 """
 
 import dataclasses

@@ -244,7 +244,8 @@ class Calls(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.solved = solved or {}
-        # the id of a detached tensor → (the detached tensor, the tensor that it shares its numbers with)
+        # the id of a detached tensor → (the detached tensor, the tensor that it shares its numbers
+        # with)
         self.detached: dict[int, tuple[Any, Any]] = {}
         self.changes, self.chosen, self.names, self.log, self.count = changes, chosen, names, log, 0
         self.until = until

@@ -61,8 +61,8 @@ def _without_update(stage: StageId) -> StageId:
 
 
 def _agrees_up_to(last: StageId, result: Verdict) -> bool:
-    """Return whether the stage `last` was compared and is decided, and neither it nor an earlier one
-    differs.
+    """Return whether the stage `last` was compared and is decided, and neither it nor an earlier
+    one differs.
     """
     for stage in result.stages:
         if stage.verdict == DIFFERS:

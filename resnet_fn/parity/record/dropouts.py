@@ -171,8 +171,8 @@ class _Measurement:
         return repeated(make_run, compiled, share, is_enough, _RUNS_OF_PATHS)
 
     def _gates(self, outer: Sequence[str], share: float) -> set[tuple[str, str]]:
-        """Return the same rates around a dropout: `if self.dropout > 0: x = self.drop(x)` drops only
-        if both are above 0.
+        """Return the same rates around a dropout: `if self.dropout > 0: x = self.drop(x)` drops
+        only if both are above 0.
         """
         around = ("", *outer)
         gates = set()
@@ -203,7 +203,8 @@ class _Measurement:
             kind = (layer.class_name if layer else "", attribute)
             if kind not in self._measured and not (layer and layer.call):
                 self._measured.add(kind)
-                # A layer that is recorded as one may drop by a layer inside, as MindSpore's LSTM does.
+                # A layer that is recorded as one may drop by a layer inside, as MindSpore's LSTM
+                # does.
                 only = {(name, attribute)}
                 if once:
                     inside = [path for path, *_ in self._dropped if path.startswith(prefix)]

@@ -1,8 +1,8 @@
 """Known faults of MindSpore's kernels on a CPU: a right port that uses one differs from PyTorch.
 
 What an uncompiled operation has is measured in this process, so that no line is printed where a
-version, a device or a patch has put it right. What only compiled functions have is known by version,
-because its test may never end; an uncompiled run of the net decides there.
+version, a device or a patch has put it right. What only compiled functions have is known by
+version, because its test may never end; an uncompiled run of the net decides there.
 """
 
 import contextlib

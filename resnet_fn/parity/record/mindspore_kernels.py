@@ -1,8 +1,8 @@
 """Elementwise functions whose MindSpore kernels are inaccurate on a CPU, and what that changes.
 
 exp, log, tanh, sigmoid, softplus and elu are up to 4e-5 off in float32. That is not the port's
-fault. A net or a loss runs once more with NumPy's float64 in place of each of these kernels; how far
-its results move is what its kernels are off by.
+fault. A net or a loss runs once more with NumPy's float64 in place of each of these kernels; how
+far its results move is what its kernels are off by.
 """
 
 import contextlib

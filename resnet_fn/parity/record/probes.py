@@ -70,7 +70,8 @@ def compute_probes(
     """Run the net and each of its layers on probes (changed inputs), and return the results.
 
     `run` runs the net on inputs in evaluation mode, `train` in training mode. `layers` has pairs
-    (path, layer), and `executions` has their recorded executions. If `asked` is None, all probes are computed.
+    (path, layer), and `executions` has their recorded executions. If `asked` is None, all probes
+    are computed.
     """
 
     some = _few_samples(inputs, 2)

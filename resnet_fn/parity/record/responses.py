@@ -68,8 +68,8 @@ def _factors(output: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray | N
 
 
 def part_and_change(output: np.ndarray, y: np.ndarray, square: float) -> tuple[float, float]:
-    """Return the part of `y`, the output without dropout, in an output, and the square of the change,
-    both as parts of `square`, computed in float64.
+    """Return the part of `y`, the output without dropout, in an output, and the square of the
+    change, both as parts of `square`, computed in float64.
     """
     wide = np.asarray(output, np.float64)
     product = float(np.vdot(wide, y))

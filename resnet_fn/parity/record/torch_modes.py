@@ -72,8 +72,8 @@ def in_mode(precision: str) -> contextlib.AbstractContextManager[None]:
     return in_float64() if precision == "float64" else contextlib.nullcontext()
 
 
-# Calls that do not round, because they only move, make or read numbers, or are given a hook, which a
-# tensor with noise would lose.
+# Calls that do not round, because they only move, make or read numbers, or are given a hook, which
+# a tensor with noise would lose.
 _EXACT = """
     __deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous cpu detach dim
     double dropout embedding empty expand expand_as flatten flip float full gather index_select item masked_fill

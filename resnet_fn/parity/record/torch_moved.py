@@ -1,4 +1,6 @@
-"""Find the buffers and numbers of a torch module that training moves, and whether outputs need them."""
+"""Find the buffers and numbers of a torch module that training moves, and whether outputs need
+them.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias

@@ -105,7 +105,8 @@ def flip_ties(level: float, roundings: Sequence[float]) -> Iterator[Callable[[],
                 return function(*args, **(kwargs or {}))
             kwargs = kwargs or {}
             x = args[0] if args else kwargs["input"]
-            # a call that only happens in evaluation mode, or in the loss, has no rounding of its own
+            # a call that only happens in evaluation mode, or in the loss, has no rounding of its
+            # own
             own = roundings[calls] if calls < len(roundings) else max(roundings, default=0.0)
             width = SIGMAS * level * own
             calls += 1

@@ -106,8 +106,8 @@ class Run:
     # like `eval_outputs`, after the updates of `after`: with the reference's weights and this
     # side's other state
     last_outputs: Arrays = field(default_factory=dict)
-    # PyTorch's buffers (without statistics), and the attributes of layers that are numbers, if these
-    # updates have changed them → the mode in which other values would change an output:
+    # PyTorch's buffers (without statistics), and the attributes of layers that are numbers, if
+    # these updates have changed them → the mode in which other values would change an output:
     # "evaluation", "training", or "" if neither
     moved: dict[str, str] = field(default_factory=dict)
     # For one of several workers: the gradients that its all-reduce took and returned in update 1;
@@ -176,7 +176,8 @@ class Trace:
     constants: list[str] = field(default_factory=list)
     # PyTorch's buffers → whether the state dict has them
     buffers: dict[str, bool] = field(default_factory=dict)
-    # tensors, NumPy arrays and numbers in attributes of the port's cells, by path; {} for a reference
+    # tensors, NumPy arrays and numbers in attributes of the port's cells, by path; {} for a
+    # reference
     attributes: Arrays = field(default_factory=dict)
     # changes that made both sides comparable, a line each
     notes: list[str] = field(default_factory=list)
@@ -219,8 +220,8 @@ class Trace:
 
 
 def further_passes(*runs: Run) -> Iterator[tuple[dict[str, Any], tuple[Run, ...]]]:
-    """Yield each further pass of runs of one task: its marks, which are fields of `StageId`, and the
-    pass of each run.
+    """Yield each further pass of runs of one task: its marks, which are fields of `StageId`, and
+    the pass of each run.
     """
     later = zip(*(run.later for run in runs), strict=True)
     dropped = zip(*(run.dropped for run in runs), strict=True)

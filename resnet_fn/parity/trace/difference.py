@@ -199,9 +199,10 @@ def _error(a: np.ndarray, b: np.ndarray) -> float:
 def errors_of_parts(a: Any, b: Any, like: Any) -> tuple[float, float | None]:
     """Return the relative errors of the usual numbers and of the large ones, if there are any.
 
-    The reference's array `like` shows which numbers are large. An error is ‖a − b‖ / ‖b‖ in float64,
-    or ‖a − b‖ if b is zero. It is infinite if the shapes differ, or if NaN or infinities are at
-    different places, and NaN if no number is finite. Equal NaN and equal infinities are ignored.
+    The reference's array `like` shows which numbers are large. An error is ‖a − b‖ / ‖b‖ in
+    float64, or ‖a − b‖ if b is zero. It is infinite if the shapes differ, or if NaN or infinities
+    are at different places, and NaN if no number is finite. Equal NaN and equal infinities are
+    ignored.
     """
     if np.shape(a) != np.shape(b):
         return math.inf, None

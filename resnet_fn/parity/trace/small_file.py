@@ -1,7 +1,7 @@
 """Write and read a small trace: one file of some KB, to commit.
 
-Weights and images are drawn from a seed (`drawn.draw`), so that the file has only the range of their
-numbers and a hash. The file may come from a stranger: nothing in it is executed.
+Weights and images are drawn from a seed (`drawn.draw`), so that the file has only the range of
+their numbers and a hash. The file may come from a stranger: nothing in it is executed.
 """
 
 import base64
