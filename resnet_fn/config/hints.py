@@ -1,4 +1,6 @@
-"""This module makes hints for error messages, for example the nearest valid name."""
+"""This module makes the words of messages: hints such as the nearest valid name, and how lists,
+counts and errors are phrased.
+"""
 
 import difflib
 import errno

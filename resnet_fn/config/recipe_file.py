@@ -1,5 +1,5 @@
-"""This module reads and writes recipe files, in TOML. The line `extends` names a recipe or another
-recipe file.
+"""This module reads and writes recipe files, in TOML, and reads the config.json of a run as one.
+The line `extends` names a recipe or another recipe file.
 
 extends = "imagenet_resnet50_v1"
 epochs = 30
@@ -29,7 +29,7 @@ _FIELDS = {
 }
 _NAMES = all_names(Recipe, RunOptions)
 # left out of a run's own recipe file
-_OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
+_NOT_STORED = ("out_dir", "resume", "allow_other_data", "progress")
 
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:
@@ -39,7 +39,9 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
     recipe = stored_recipe(settings["recipe"])
     check_names(recipe, Recipe)
     check_names(settings["options"], RunOptions, what="options")
-    options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
+    options = {
+        name: value for name, value in settings["options"].items() if name not in _NOT_STORED
+    }
     return draft_of(unchecked(Recipe, recipe), unchecked(RunOptions, stored(RunOptions, options)))
 
 
@@ -141,7 +143,7 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     idle = dict(draft_of(recipe).resolve(vars(recipe)).faults)
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
-    values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}
+    values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _NOT_STORED}
     groups = {_FIELDS[name].metadata["group"]: "" for name in values}
     # JSON's values are valid TOML, except DEL, which must be escaped
     for name, value in values.items():

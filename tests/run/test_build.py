@@ -166,7 +166,7 @@ def test_a_best_in_words():
     )
 
 
-def test_a_runs_stored_recipe_makes_the_same_run(raises_line):
+def test_stored_settings_without_effect_are_notes_not_errors(raises_line):
     """Some of its settings have no effect with its weights and its data."""
     net = create_model("resnet8", num_classes=10, in_channels=1)
     arrays = {one.name: one.numpy() for one in net.get_parameters()}

@@ -46,7 +46,7 @@ def test_the_next_batch_is_prepared_in_a_thread():
 
 
 @pytest.mark.parametrize("error", [KeyError("gone"), MemoryError(), BadSampleError("cut")])
-def test_a_loading_error_waits_for_its_update(error):
+def test_failed_updates_get_blank_batches_and_errors(error):
     """While an epoch's last update is computed, say: an evaluation and a checkpoint may still come.
 
     (Of a sample that is bad: tests/faults/test_bad_file.py.)

@@ -562,7 +562,7 @@ def test_another_pillow_is_noted_if_images_are_decoded():
 @pytest.mark.parametrize(
     ("cpus", "threads", "lines"), [(64, 4, 0), (4, 64, 0), (64, 64, 1), (5, 8, 1)]
 )
-def test_resuming_with_many_threads_warns_of_other_bits(monkeypatch, cpus, threads, lines):
+def test_resuming_with_over_4_threads_warns_even_unchanged(monkeypatch, cpus, threads, lines):
     for name, value in (("cpus", cpus), ("threads", threads)):
         monkeypatch.setitem(process.started, name, value)
     now = parallel_layout(RunOptions(), Workers())
