@@ -25,7 +25,10 @@ pytestmark = pytest.mark.usefixtures("device")
 
 RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=3)
 CHECKPOINT = Checkpoint(
-    Path("run/checkpoints/step-00000005"), {}, {}, {"class_weights": [], "dataset": {"classes": []}}
+    Path("run/checkpoints/step-00000005"),
+    {},
+    {},
+    {"class_weights": [], "dataset": {"classes": []}, "parallel_layout": {}},
 )
 
 
