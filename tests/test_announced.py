@@ -63,6 +63,10 @@ KEPT = {
         ("mindspore.nn.Momentum", "mindspore.ops.pad", "mindspore.ops.selu"),
         "measures a fault of known versions; an error costs the line",
     ),
+    **dict.fromkeys(
+        ("mindspore.ops.binary_cross_entropy", "mindspore.ops.softmax"),
+        "by position; measures a fault of known versions",
+    ),
     "Tensor.permute": "by position; measures a fault of known versions",
 }
 

@@ -108,6 +108,7 @@ def test_the_version_is_the_newest_of_the_changelog():
     from resnet_fn.config import recipe_file
     from resnet_fn.data.sources import records
     from resnet_fn.parity.trace import folder as trace_folder
+    from resnet_fn.parity.trace import small_file
 
     page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert (
@@ -122,6 +123,7 @@ def test_the_version_is_the_newest_of_the_changelog():
         "trace of the ladder": trace_folder.VERSION,
         "packed data set": records.FORMAT,
         "recipe file": recipe_file.FORMAT,
+        "small trace": small_file.VERSION,
     }
 
 

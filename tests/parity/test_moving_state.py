@@ -13,8 +13,6 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.verdict import verdict
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
-from resnet_fn.parity.record import torch_moved
-from resnet_fn.parity.record.torch_moved import moved, moving_state
 from resnet_fn.parity.replay import replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
@@ -34,6 +32,8 @@ from small_nets import (
     torch,
 )
 
+torch_moved = pytest.importorskip("resnet_fn.parity.record.torch_moved", reason="needs torch")
+moved, moving_state = torch_moved.moved, torch_moved.moving_state
 pytestmark = pytest.mark.usefixtures("device")
 
 STAGE = "eval forward after the updates"

@@ -26,7 +26,7 @@ from resnet_fn.parity.trace.small import WHOLE, SmallTrace, small_trace
 from resnet_fn.parity.trace.source import Source
 from resnet_fn.parity.trace.tree import Arrays, leaves
 
-_FORMAT, _VERSION = "resnet_fn small trace", 1
+_FORMAT, VERSION = "resnet_fn small trace", 1
 
 _MANIFEST, _NUMBERS = "manifest.json.xz", "numbers.xz"
 
@@ -75,7 +75,7 @@ def save_small(
         else:
             specs.append(_kept(array))
     _check_size(specs)
-    manifest = {"format": _FORMAT, "version": _VERSION, "trace": packed, "arrays": specs}
+    manifest = {"format": _FORMAT, "version": VERSION, "trace": packed, "arrays": specs}
     text = json.dumps(manifest, separators=(",", ":")).encode()
     numbers = [one.numbers for group in small.sketches.values() for one in group.values()]
     try:
@@ -166,10 +166,10 @@ def load_small(path: Path) -> SmallTrace:
             f"{path}: the file is damaged, or is no small trace ({first_line(error)}); record it "
             "again with `parity record --small`"
         ) from None
-    if manifest.get("version") != _VERSION:
+    if manifest.get("version") != VERSION:
         got = manifest.get("version")
         raise ValueError(
-            f"{path}: the small trace has version {got}, but this package reads {_VERSION}; record "
+            f"{path}: the small trace has version {got}, but this package reads {VERSION}; record "
             "it again"
         )
     try:

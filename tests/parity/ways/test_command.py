@@ -92,8 +92,11 @@ def test_json_has_way_stage_and_layer():
         ([], "NET: none is given"),
         (["torch_net.py:Net", "--ways", "repeat"], "did you mean repeated"),
         (["torch_net.py:Net", "--accumulate", "2"], "--accumulate: micro-batches are one"),
-        (["torch_net.py:Net", "--length-axis", "ids=1"], "the inputs are inputs [4, 3, 32, 32]"),
-        (["torch_net.py:Net", "--length-axis", "inputs=4"], "give for example inputs=1"),
+        (
+            ["mindspore_net.py:Net", "--length-axis", "ids=1"],
+            "the inputs are inputs [4, 3, 32, 32]",
+        ),
+        (["mindspore_net.py:Net", "--length-axis", "inputs=4"], "give for example inputs=1"),
     ],
 )
 def test_wrong_usage_is_named(arguments, words):
