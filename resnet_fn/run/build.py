@@ -282,10 +282,9 @@ def _choose_instructions(
     before = None
     if checkpoint:
         layout = checkpoint.state["parallel_layout"]
-        were_products = layout.get("convolutions") == instructions.PRODUCTS
-        convolutions = instructions.PRODUCTS if were_products else instructions.STANDARD
         before = instructions.Choice(
-            convolutions, layout.get(process.REASON, "as in the checkpoint")
+            layout.get("convolutions", instructions.STANDARD),
+            layout.get(process.REASON, "as in the checkpoint"),
         )
     is_simple = not is_custom and (recipe.precision, options.mode) == ("fp32", "graph")
     instructions.choose_for(recipe.model if is_simple else "", before)

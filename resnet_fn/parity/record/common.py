@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few, words_of
+from resnet_fn.config.hints import first_few, first_line, words_of
 from resnet_fn.parity.trace.data import STATISTICS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import is_array, named_outputs, plain, returned
@@ -81,6 +81,11 @@ def place_of(error: BaseException) -> str:
         if is_of_user(frame.filename)
     ]
     return f" at {lines[-1]}" if lines else ""
+
+
+def words_with_place(error: BaseException) -> str:
+    """Return an error's class, the user's line that raised it, and the first line of its text."""
+    return f"{type(error).__name__}{place_of(error)}: {first_line(error)}"
 
 
 def what_failed(

@@ -20,6 +20,8 @@ from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 from resnet_fn.runtime import process
 from resnet_fn.update.step import Compile
 
+FRAMEWORK = f"MindSpore {mindspore.__version__}"
+
 _NO_KERNEL = re.compile(
     r"The kernel (\w+) unregistered|kernelmod for op (\w+) failed|Unsupported op \[(\w+)\]|Not "
     r"found op (\w+) on device"

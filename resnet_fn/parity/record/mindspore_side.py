@@ -19,6 +19,7 @@ from resnet_fn.parity.record.common import check_scalar, loss_of_logits, mean_si
 from resnet_fn.parity.record.kernel_faults import kernel_faults
 from resnet_fn.parity.record.masked_cells import Masks, masked
 from resnet_fn.parity.record.mindspore_cell import (
+    FRAMEWORK,
     MissingKernelError,
     assign,
     compiler,
@@ -108,7 +109,7 @@ class MindSporeSide:
         build: Callable[[], nn.Cell] | None = None,
         workers: Workers = Workers(),
     ) -> None:
-        self.plan, self.framework = plan, f"MindSpore {mindspore.__version__}"
+        self.plan, self.framework = plan, FRAMEWORK
         self.workers, self.notes = workers.size, list[str]()
         self.unread = set[str]()
         self._net, self._custom_loss, self._optimizer = net, loss, optimizer

@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line, words_of
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.record.alone import losses_alone
-from resnet_fn.parity.record.common import dropout_notes, place_of
+from resnet_fn.parity.record.common import dropout_notes, words_with_place
 from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
 from resnet_fn.parity.record.kernel_errors import kernel_errors
 from resnet_fn.parity.record.passes import evaluated, only_output, trained
@@ -149,7 +149,7 @@ def _builds(side: Side, notes: list[str]) -> list[Arrays]:
         return side.builds()
     except Exception as error:
         framework = side.framework.partition(" ")[0]
-        fault = f"{type(error).__name__}{place_of(error)}: {first_line(error)}"
+        fault = words_with_place(error)
         notes.append(
             f"{framework}'s net cannot be built again ({fault}), so initial values of one build "
             "are compared"

@@ -16,6 +16,8 @@ from resnet_fn.parity.trace.layer import title_of
 from resnet_fn.parity.trace.returned import as_real, named_outputs
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
+FRAMEWORK = f"PyTorch {torch.__version__.partition('+')[0]}"
+
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     """Return a module without `torch.compile`, which hides layers and renames parameters.

@@ -23,6 +23,7 @@ from resnet_fn.parity.record.torch_layers import (
 )
 from resnet_fn.parity.record.torch_modes import Limits
 from resnet_fn.parity.record.torch_module import (
+    FRAMEWORK,
     first_call,
     initialise,
     inputs_of_layer,
@@ -81,7 +82,7 @@ class TorchSide:
         # Arrays are copied, because a module may write into its inputs.
         batches = [map_tree(np.array, tuple(batch)) for batch in plan.batches]
         self.plan = dataclasses.replace(plan, batches=batches)
-        self.framework = f"PyTorch {torch.__version__.partition('+')[0]}"
+        self.framework = FRAMEWORK
         self.notes: list[str] = []
         self.unread: set[str] = set()
         self._module, self._custom_loss = uncompiled(module), loss

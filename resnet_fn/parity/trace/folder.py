@@ -169,6 +169,16 @@ def _smallest(array: np.ndarray) -> np.ndarray:
     return small if np.array_equal(small, array, equal_nan=True) else array
 
 
+def check_version(path: Path, what: str, manifest: Mapping[str, Any], version: int) -> None:
+    """Raise a ValueError if a stored trace has another version than is read."""
+    got = manifest.get("version")
+    if got != version:
+        raise ValueError(
+            f"{path}: the {what} has version {got}, but this package reads {version}; record it "
+            "again"
+        )
+
+
 def load_recording(folder: Path) -> Trace:
     """Read a trace folder.
 
@@ -188,12 +198,7 @@ def load_recording(folder: Path) -> Trace:
         raise ValueError(
             f"{path}: the file is damaged, or is no trace ({first_line(error)}); record it again"
         ) from None
-    if manifest.get("version") != VERSION:
-        got = manifest.get("version")
-        raise ValueError(
-            f"{path}: the trace has version {got}, but this package reads {VERSION}; record it "
-            "again"
-        )
+    check_version(path, "trace", manifest, VERSION)
     if own != hash_of_manifest(manifest):
         raise ValueError(f"{path}: the file has a wrong SHA-256; record it again")
     if "ranks" in manifest:

@@ -20,7 +20,7 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.drawn import Range, digest, draw
 from resnet_fn.parity.trace.flow import Flow
-from resnet_fn.parity.trace.folder import MALFORMED, load_recording, pack, unpack
+from resnet_fn.parity.trace.folder import MALFORMED, check_version, load_recording, pack, unpack
 from resnet_fn.parity.trace.sketch import FEW, Sketch, count
 from resnet_fn.parity.trace.small import WHOLE, SmallTrace, small_trace
 from resnet_fn.parity.trace.source import Source
@@ -61,10 +61,12 @@ def save_small(
     small, stand_ins = small_trace(trace, source, seed, names)
     arrays: dict[int, tuple[int, np.ndarray]] = {}
     packed = pack(dataclasses.replace(small, sketches={}), arrays)
-    packed["SmallTrace"]["sketches"] = {
-        group: {name: one.shape for name, one in of_group.items()}
-        for group, of_group in small.sketches.items()
-    }
+    shapes = {}
+    numbers: list[np.ndarray] = []
+    for group, sketches in small.sketches.items():
+        shapes[group] = {name: one.shape for name, one in sketches.items()}
+        numbers += [one.numbers for one in sketches.values()]
+    packed["SmallTrace"]["sketches"] = shapes
     flows = {id(array): flow for one in stand_ins for flow, array in one.made.items()}
     specs = []
     for _, array in arrays.values():
@@ -77,7 +79,6 @@ def save_small(
     _check_size(specs)
     manifest = {"format": _FORMAT, "version": VERSION, "trace": packed, "arrays": specs}
     text = json.dumps(manifest, separators=(",", ":")).encode()
-    numbers = [one.numbers for group in small.sketches.values() for one in group.values()]
     try:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(_MANIFEST, _compressed(text))
@@ -109,11 +110,13 @@ def _drawn(seed: int, title: str, array: np.ndarray, limits: Range) -> _Spec:
 
 def _kept(array: np.ndarray) -> _Spec:
     plain = np.ascontiguousarray(array)
-    return ["kept", array.dtype.str, array.shape, base64.b64encode(plain.tobytes()).decode()]
+    text = base64.b64encode(plain.tobytes()).decode()
+    return ["kept", array.dtype.str, array.shape, text]
 
 
 def _check_size(specs: list[_Spec]) -> None:
-    if sum(len(one[-1]) for one in specs if one[0] == "kept") > _MOST:
+    sizes = [len(one[-1]) for one in specs if one[0] == "kept"]
+    if sum(sizes) > _MOST:
         raise ValueError(
             f"small: inputs, labels and tables have more than {_MOST >> 10} KB; give fewer or "
             "smaller batches, or leave out --inputs (random images)"
@@ -122,7 +125,8 @@ def _check_size(specs: list[_Spec]) -> None:
 
 def _planes(numbers: list[np.ndarray]) -> bytes:
     """Return the first bytes of all numbers, then the second ones, and so on: they pack better."""
-    every = np.concatenate([np.zeros(0, np.float32), *numbers]).astype("<f4")
+    none = np.zeros(0, np.float32)
+    every = np.concatenate([none, *numbers]).astype("<f4")
     return every.view(np.uint8).reshape(-1, 4).T.tobytes()
 
 
@@ -166,12 +170,7 @@ def load_small(path: Path) -> SmallTrace:
             f"{path}: the file is damaged, or is no small trace ({first_line(error)}); record it "
             "again with `parity record --small`"
         ) from None
-    if manifest.get("version") != VERSION:
-        got = manifest.get("version")
-        raise ValueError(
-            f"{path}: the small trace has version {got}, but this package reads {VERSION}; record "
-            "it again"
-        )
+    check_version(path, "small trace", manifest, VERSION)
     try:
         return _unpacked(manifest, numbers)
     except (*MALFORMED, StopIteration) as error:
@@ -185,15 +184,18 @@ def _unpacked(manifest: Mapping[str, Any], numbers: np.ndarray) -> SmallTrace:
     packed = manifest["trace"]["SmallTrace"]
     shapes, seed = packed.pop("sketches"), packed["seed"]
     specs = manifest["arrays"]
-    if sum(math.prod(_shape(spec)) for spec in specs) > _LARGEST:
+    sizes = [math.prod(_shape(spec)) for spec in specs]
+    if sum(sizes) > _LARGEST:
         raise ValueError("its arrays are too large")
-    arrays = {str(index): _made(spec, seed) for index, spec in enumerate(specs)}
-    trace = SmallTrace(**{name: unpack(value, arrays) for name, value in packed.items()})
+    arrays = {}
+    for index, spec in enumerate(specs):
+        arrays[str(index)] = _made(spec, seed)
+    values = {name: unpack(value, arrays) for name, value in packed.items()}
+    trace = SmallTrace(**values)
     left = iter(numbers)
-    trace.sketches = {
-        group: {name: _read(shape, WHOLE.get(group, FEW), left) for name, shape in named.items()}
-        for group, named in shapes.items()
-    }
+    for group, named in shapes.items():
+        whole = WHOLE.get(group, FEW)
+        trace.sketches[group] = {name: _read(shape, whole, left) for name, shape in named.items()}
     run = trace.run
     run.eval_outputs = _zeros(trace, "evaluation")
     run.train_outputs = [_zeros(trace, "training")]
@@ -222,7 +224,8 @@ def _made(spec: _Spec, seed: int) -> np.ndarray:
 
 
 def _read(shape: list[int], whole: int, numbers: Iterator[np.float32]) -> Sketch:
-    own = [next(numbers) for _ in range(count(shape, whole))]
+    size = count(shape, whole)
+    own = [next(numbers) for _ in range(size)]
     return Sketch(tuple(shape), np.array(own, np.float32))
 
 

@@ -13,6 +13,7 @@ from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.cells import as_before, write
 from resnet_fn.parity.record.layers import recorded_layers
 from resnet_fn.parity.record.mindspore_cell import (
+    FRAMEWORK,
     array_of,
     assign,
     call,
@@ -60,7 +61,7 @@ class MindSporeNet:
         loss: Loss | None = None,
         make_optimizer: MakeOptimizer | None = None,
     ) -> None:
-        self.framework, self.plan = f"MindSpore {mindspore.__version__}", plan
+        self.framework, self.plan = FRAMEWORK, plan
         self._net, self._loss, self._make_optimizer = net, loss, make_optimizer
         with run_in("pynative"):
             first_call(net, plan.batches[0][0])  # which makes lazy parameters

@@ -14,6 +14,7 @@ from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_layers import layers_of, layers_with_rounding
 from resnet_fn.parity.record.torch_modes import in_float64
 from resnet_fn.parity.record.torch_module import (
+    FRAMEWORK,
     call,
     dtype_of,
     first_call,
@@ -59,7 +60,7 @@ class TorchNet:
         loss: Loss | None = None,
         make_optimizer: MakeOptimizer | None = None,
     ) -> None:
-        self.framework, self.plan = f"PyTorch {torch.__version__.partition('+')[0]}", plan
+        self.framework, self.plan = FRAMEWORK, plan
         self._module, self._given = uncompiled(module), (loss, make_optimizer)
         initialise(self._module, plan.batches[0][0])
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from resnet_fn.config.hints import first_few, first_line
-from resnet_fn.parity.record.common import place_of
+from resnet_fn.parity.record.common import words_with_place
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.difference import DIFFERS
@@ -73,8 +73,8 @@ def results(net: OneNet, options: Options) -> Iterator[WayResult]:
         except NotApplicableError as reason:
             yield WayResult(way, skipped=str(reason))
         except Exception as error:
-            words = f"{type(error).__name__}{place_of(error)}: {first_line(error)}"
-            yield WayResult(way, undecided=words.removeprefix("ValueError: ") + fix)
+            words = words_with_place(error).removeprefix("ValueError: ")
+            yield WayResult(way, undecided=words + fix)
 
 
 def _one_by_one(way: Way, net: OneNet, options: Options) -> WayResult:
