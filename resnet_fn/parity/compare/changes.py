@@ -15,7 +15,7 @@ from resnet_fn.parity.compare.allowed import (
     unit_of_stage,
     zero_in_reference,
 )
-from resnet_fn.parity.compare.parameters import Parameters
+from resnet_fn.parity.compare.parameters import Case, Parameters
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
@@ -93,58 +93,43 @@ class Changes(Parameters):
         return Sizes(norm(without_large(reference)), value, unit)
 
     def bound_of(
-        self,
-        sides: Sides,
-        name: str,
-        sizes: Sizes,
-        roundings: dict[str, float],
-        large: float | None,
+        self, sides: Sides, case: Case, roundings: dict[str, float], large: float | None
     ) -> Allowed:
         """Return the bound of one change: at least the last place of the array."""
-        of_value = None if name in sides.port.run.gradients else self.of_value
-        return of_change(sizes, self.tolerance, of_value, roundings, large)
+        of_value = None if case.name in sides.port.run.gradients else self.of_value
+        return of_change(case.sizes, self.tolerance, of_value, roundings, large)
 
-    def without_rounding(
-        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray, sizes: Sizes
-    ) -> np.ndarray:
+    def without_rounding(self, sides: Sides, case: Case) -> np.ndarray:
         """Return the port's change, or zeros if only rounding moves an array that the reference
         keeps.
         """
-        if reference.any() or norm(port) > ROUNDING_FACTOR * sizes.unit:
-            return port
-        return reference
+        if case.reference.any() or norm(case.port) > ROUNDING_FACTOR * case.sizes.unit:
+            return case.port
+        return case.reference
 
-    def in_stage(
-        self,
-        sides: Sides,
-        item: Difference,
-        port: np.ndarray,
-        reference: np.ndarray,
-        sizes: Sizes,
-        whole: float,
-    ) -> Difference:
+    def in_stage(self, sides: Sides, case: Case, item: Difference) -> Difference:
         """Return the difference, as a part of all changes if the weight's last place hides it."""
-        change, value, unit = sizes
-        if not change and port.any():
+        change, value, unit = case.sizes
+        if not change and case.port.any():
             return zero_in_reference(item)
         hidden = item.verdict != DIFFERS and ROUNDING_FACTOR * unit > CEILING * change
-        if hidden and self._too_small(sides, item.name, sizes, whole):
+        if hidden and self._too_small(sides, case):
             return dataclasses.replace(item, why=TOO_SMALL)
         if item.verdict != UNDECIDED:
             return item
         if hidden:
-            return unit_of_stage(item, change / whole)
+            return unit_of_stage(item, change / case.whole)
         return part_of_value(item, change / value, self.of_value) if value else item
 
-    def _too_small(self, sides: Sides, name: str, sizes: Sizes, whole: float) -> bool:
+    def _too_small(self, sides: Sides, case: Case) -> bool:
         """Return whether float32 hides a change, even as a part of all changes.
 
         An untrained array may rightly keep its value, and so may a weight if all rates are 0.
         """
-        if name not in sides.port.run.gradients:
-            return sizes.change > 0
+        if case.name not in sides.port.run.gradients:
+            return case.sizes.change > 0
         rates = sides.reference.run.rates[: self.updates(sides)]
-        return sizes.unit > CEILING * whole and any(rates)
+        return case.sizes.unit > CEILING * case.whole and any(rates)
 
 
 def _as_far_as_decided(stage: Stage, sides: Sides) -> Stage:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,9 +35,23 @@ from resnet_fn.parity.trace.tree import Arrays
 _NO_CHANGE = Sizes(1.0, 0.0, 0.0)
 
 
+class Case(NamedTuple):
+    """One array of both sides, in the port's layout, while a rule compares it."""
+
+    name: str
+    port: np.ndarray
+    reference: np.ndarray
+    sizes: Sizes
+    whole: float  # the norm of the stage's arrays that have a gradient
+
+
 @dataclasses.dataclass(frozen=True)
 class Parameters(RunRule):
-    """Compares arrays under the port's names."""
+    """Compares arrays under the port's names.
+
+    `compare` goes through the arrays once. Subclasses change its steps, which are in this order:
+    `is_idle`, `moved_by_chance`, `sizes`, `without_rounding`, `bound_of`, `in_stage`.
+    """
 
     tolerance: float = 0.0
     which: str = "all"  # a field of `sides.Names`
@@ -75,17 +90,17 @@ class Parameters(RunRule):
                 continue
             if name in by_chance:
                 a = np.where(by_chance[name] & (np.abs(a - b) <= most), b, a)
-            sizes = self.sizes(sides, name, b)
-            a = self.without_rounding(sides, name, a, b, sizes)
+            case = Case(name, a, b, self.sizes(sides, name, b), whole)
+            case = case._replace(port=self.without_rounding(sides, case))
             known = [of_large[one] for one in sides.names.sources(name) if one in of_large]
             bounds = {"measured rounding": error, "median": usual}
-            bound = self.bound_of(sides, name, sizes, bounds, max(known, default=None))
-            item = bound.compare(self.array_id(name), a, b)
+            bound = self.bound_of(sides, case, bounds, max(known, default=None))
+            item = bound.compare(self.array_id(name), case.port, b)
             unclear = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
             if unclear and name in sides.only_rounding:
-                item = part_of_stage(item, norm(a - b), whole, usual)
+                item = part_of_stage(item, norm(case.port - b), whole, usual)
             else:
-                item = self.in_stage(sides, item, a, b, sizes, whole)
+                item = self.in_stage(sides, case, item)
             differences.append(item)
         return Stage(self.id, differences)
 
@@ -108,12 +123,7 @@ class Parameters(RunRule):
         return _NO_CHANGE
 
     def bound_of(
-        self,
-        sides: Sides,
-        name: str,
-        sizes: Sizes,
-        roundings: dict[str, float],
-        large: float | None,
+        self, sides: Sides, case: Case, roundings: dict[str, float], large: float | None
     ) -> Allowed:
         """Return the bound of one array. `large` is the rounding of its large numbers, if known."""
         return larger_bound(self.tolerance, roundings, large=large)
@@ -128,25 +138,12 @@ class Parameters(RunRule):
         """
         return 0.0, {}
 
-    def without_rounding(
-        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray, sizes: Sizes
-    ) -> np.ndarray:
+    def without_rounding(self, sides: Sides, case: Case) -> np.ndarray:
         """Return the port's array, with the reference's numbers where it has only rounding."""
-        return port
+        return case.port
 
-    def in_stage(
-        self,
-        sides: Sides,
-        item: Difference,
-        port: np.ndarray,
-        reference: np.ndarray,
-        sizes: Sizes,
-        whole: float,
-    ) -> Difference:
-        """Return the difference, by another measure if the array's own norm decides nothing.
-
-        `whole` is the norm of the stage's arrays that have a gradient.
-        """
+    def in_stage(self, sides: Sides, case: Case, item: Difference) -> Difference:
+        """Return the difference, by another measure if the array's own norm decides nothing."""
         return item
 
 
@@ -160,33 +157,23 @@ class Gradients(Parameters):
     which: str = "backward"
     made_of: str = name_map.GRADIENTS
 
-    def without_rounding(
-        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray, sizes: Sizes
-    ) -> np.ndarray:
+    def without_rounding(self, sides: Sides, case: Case) -> np.ndarray:
         """Return the port's gradient, with zeros where it is small and the reference's is None."""
-        none = sides.no_gradient.get(name)
+        none = sides.no_gradient.get(case.name)
         if none is None:
-            return port
-        owner = name.rpartition(".")[0]
+            return case.port
+        owner = case.name.rpartition(".")[0]
         largest = max(
             float(np.abs(gradient).max(initial=0))
             for gradients in (self.values(sides.port.run), sides.gradients)
             for other, gradient in gradients.items()
             if other.rpartition(".")[0] == owner
         )
-        return np.where(none & (np.abs(port) <= NO_GRADIENT * largest), 0, port)
+        return np.where(none & (np.abs(case.port) <= NO_GRADIENT * largest), 0, case.port)
 
-    def in_stage(
-        self,
-        sides: Sides,
-        item: Difference,
-        port: np.ndarray,
-        reference: np.ndarray,
-        sizes: Sizes,
-        whole: float,
-    ) -> Difference:
+    def in_stage(self, sides: Sides, case: Case, item: Difference) -> Difference:
         """Return the difference, of which all is wrong if the reference's gradient is None."""
-        if item.name in sides.no_gradient and port.any() and not reference.any():
+        if case.name in sides.no_gradient and case.port.any() and not case.reference.any():
             return zero_in_reference(item)
         return item
 
