@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from resnet_fn.parity.compare.allowed import EQUAL, within
-from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
+from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.rules import RULES
-from resnet_fn.parity.compare.sides import order_of, sides_of
+from resnet_fn.parity.compare.sides import both_sides
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.trace.data import Trace
@@ -99,12 +99,9 @@ def compared(
     The rounding is that of the reference's trace. A way that expects equal bits has none.
     """
     exact = way.expected == BITS
-    names = _same_names(port, reference)
-    layers = compare_layers(port.layers, reference.layers, names.layers)
+    sides = both_sides(port, reference, _same_names(port, reference), initialisation=False)
     if exact:
-        layers = _bit_by_bit(port, reference)
-    order = order_of(port, names)
-    sides = sides_of(port, reference, names, reference.rounding, order, layers, False)
+        sides = dataclasses.replace(sides, layers=_bit_by_bit(port, reference))
     results = []
     for rule in RULES:
         is_further = rule.id.batch != FIRST
@@ -116,7 +113,7 @@ def compared(
             rule = dataclasses.replace(rule, tolerance=EQUAL)  # type: ignore[call-arg]
         if stage := rule.stage(sides):
             results.append(stage)
-    return WayResult(way, results, layers, notes=notes)
+    return WayResult(way, results, sides.layers, notes=notes)
 
 
 def _same_names(port: Trace, reference: Trace) -> NameMap:
