@@ -105,7 +105,7 @@ def test_zeros_make_no_usual_number_large():
     assert relative_error(ours, theirs) == pytest.approx(2e-9 / np.linalg.norm(row))
     # still apart from as many usual ones
     huge = np.array([-1e9, -1e9, 3.0, 4.0, 0.0])
-    assert relative_error(huge + [0, 0, 0.3, 0, 0], huge) == pytest.approx(0.3 / 5)
+    assert relative_error(np.add(huge, [0, 0, 0.3, 0, 0]), huge) == pytest.approx(0.3 / 5)
 
 
 def test_errors_above_four_times_rounding_are_beyond_rounding():
