@@ -1,7 +1,7 @@
 """The MindSpore side: the port, with what trains it."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -115,11 +115,17 @@ class MindSporeSide:
         self._net, self._custom_loss, self._optimizer = net, loss, optimizer
         self._schedule, self._make_step = schedule, make_step
         self._build, self._workers = build, workers
+        self._integers = list[Parameter]()  # trained ones, which a session freezes
         self._masks: Masks | None = None  # those inside `masked`
         # evaluates with the dropout rates as built; None: as in training, without dropout
         self._evaluate: Evaluate | None = None
-        # trained integers, which a session freezes: no optimizer takes one
-        self._integers = dict[str, Parameter]()
+        # Set by `state` and `start`:
+        self._initial: Arrays  # the net's state as it was built
+        self._start: Arrays  # its state before the first update
+        self._rates: Rates  # of dropout, as the net was built
+        # Set by `without_dropout`:
+        self._outputs: dict[str, Any]  # the net's outputs by mode, as examples
+        self._loss: Loss  # the user's, or the plan's for such outputs
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
@@ -129,20 +135,17 @@ class MindSporeSide:
         parameters = parameters_by_path(self._net)
         batchnorm = any(name.endswith(STATISTICS) for name in parameters)
         check_shares(self.plan, self.workers, batchnorm)
-        self._integers = {
+        integers = {
             name: one
             for name, one in parameters.items()
             if one.requires_grad and not one.dtype.is_floating_point and not one.dtype.is_complex
         }
-        if self._integers:
+        if integers:
             words = "the port trains integers, which are kept because they have no gradient"
-            self.notes.append(f"{words}: {first_few([*self._integers])}")
-        _set_trained(self._integers.values(), False)
-        try:
+            self.notes.append(f"{words}: {first_few([*integers])}")
+        self._integers = [*integers.values()]
+        with _trained(self._integers, False):  # no optimizer takes one
             yield
-        finally:
-            _set_trained(self._integers.values(), True)
-            self._integers = {}
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics of the net."""
@@ -170,16 +173,6 @@ class MindSporeSide:
             as_built(inputs)
 
     @contextlib.contextmanager
-    def _rates_in(self, train: bool) -> Iterator[None]:
-        """Give the net the dropout rates of this mode inside a `with` block."""
-        if train or self._evaluate is None:
-            yield
-            return
-        lifted = self._masks.lifted() if self._masks else contextlib.nullcontext()
-        with self._rates.as_built(self._cells), lifted:
-            yield
-
-    @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
         """Turn dropout off, and choose the loss by the structure of the outputs."""
         net, plan = self._net, self.plan
@@ -190,16 +183,10 @@ class MindSporeSide:
             self._loss = self._custom_loss or _loss_of(plan.loss, self._outputs["train"])
             yield self._rates.dropped
 
-    @cached_property
-    def _cells(self) -> dict[str, nn.Cell]:
-        return dict(self._net.cells_and_names())
-
     def roles(self) -> dict[str, Any]:
         """Return which parameters are shared, trained or constant in the net as it was given."""
-        _set_trained(self._integers.values(), True)
-        roles = roles_of(self._net)
-        _set_trained(self._integers.values(), False)
-        return roles
+        with _trained(self._integers, True):
+            return roles_of(self._net)
 
     def forward(self, inputs: Tree, train: bool) -> Any:
         """Return the net's outputs, and restore its mode and state."""
@@ -233,8 +220,8 @@ class MindSporeSide:
             construct = jit(Alone(cell).construct)
 
         def run() -> np.ndarray:
-            rates = self._rates.off(self._cells), self._rates.as_built(self._cells, only)
-            with rates[0], rates[1], as_before(cell), process.ending_mixed_precision():
+            off, on = self._rates.off(self._cells), self._rates.as_built(self._cells, only)
+            with off, on, as_before(cell), process.ending_mixed_precision():
                 cell.set_train(True)
                 return next(iter(outputs_of(construct(*args, **kwargs)).values()))
 
@@ -260,18 +247,12 @@ class MindSporeSide:
         """Return the settings of the user's optimizer, if it is MindSpore's."""
         return settings_of(self._optimizer, self._net)
 
-    @cached_property
-    def _custom_optimizer(self) -> Optimizer | None:
-        of_framework = isinstance(self._optimizer, nn.Optimizer | TorchLike)
-        return of_mindspore(self._optimizer, self._net) if of_framework else self._optimizer
-
     def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
         """Return the changes by the user's optimizer on random weights and gradients."""
-        alone: dict[int, Arrays] = {}
-        custom = self._custom_optimizer
-        with contextlib.suppress(MissingKernelError), explained(self.plan.batches[0][0]):
-            alone = optimizer_alone(self._net, custom, like) if custom else {}
-        return alone
+        if custom := self._custom_optimizer:
+            with contextlib.suppress(MissingKernelError), explained(self.plan.batches[0][0]):
+                return optimizer_alone(self._net, custom, like)
+        return {}
 
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
@@ -306,69 +287,6 @@ class MindSporeSide:
             )
         self.notes += [decays] if decays else []
         return run
-
-    def stepper(self, like: Like | None = None) -> tuple[MindSporeStepper, str]:
-        """Return what makes the updates, and a note if weight decays are the reference's."""
-        updates, schedule = range(len(self.plan.batches)), self._schedule
-        optimizer, decays = self._custom_optimizer, ""
-        if not optimizer:
-            optimizer, decays = plan_optimizer(self._net, self.plan.optimizer, like)
-        stepper = MindSporeStepper(
-            self._net,
-            self.plan,
-            rates=[schedule(one) for one in updates] if schedule else list(self.plan.rates),
-            loss=self._loss,
-            optimizer=optimizer,
-            make_step=self._make_step,
-            outputs=self._outputs,
-            evaluate=self._evaluate,
-            masks=self._masks,
-            workers=self._workers,
-            start=self._start,
-        )
-        return stepper, decays
-
-    def _record_run(
-        self, stepper: MindSporeStepper, like: Like | None, put_back: Callable[[], None]
-    ) -> Run:
-        """Make the updates. If a compiled step cannot store outputs of varying size, `put_back` the
-        net, and start again with a run of the net for them.
-        """
-        last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
-        try:
-            return record_run(stepper, self.plan, stepper.rates, last, drawn)
-        except ValueError:
-            if not (compiler() and self._sizes_vary()):
-                raise
-            put_back()
-            stepper.record_outputs_apart()
-            return record_run(stepper, self.plan, stepper.rates, last, drawn)
-
-    def uncompiled(self, like: Like | None) -> Run:
-        """Make the updates again without dropout masks, not compiled. The net is as after
-        `record`.
-        """
-        with run_in("pynative"), self._rates.off(self._cells):
-            return self.updates(like)
-
-    def kernel_faults(self) -> list[KernelFault]:
-        """Return the known faults of MindSpore's kernels that the port may use."""
-        given = [one for one in (self._custom_loss, self._make_step, self._optimizer) if one]
-        return kernel_faults([*self._cells.values(), *given])
-
-    def _constants(self) -> Arrays:
-        """Return random numbers for constant arrays, of a net that is a reference itself."""
-        roles = self.roles()
-        return draw_constants(self._start, roles["trainable"], roles["tied"])
-
-    def _sizes_vary(self) -> bool:
-        """Return whether the sizes of the outputs in training mode depend on the batch."""
-        sizes = []
-        for inputs, _ in self.plan.batches:
-            part = split(inputs, self.plan.accumulate)[0]
-            outputs = outputs_of(first_call(self._net, part, True))
-            sizes.append({name: one.shape for name, one in outputs.items()})
-        return any(one != sizes[0] for one in sizes)
 
     def loss_example(self) -> Any | None:
         """Return outputs of the first micro-batch, or None if the loss is the plan's."""
@@ -422,6 +340,95 @@ class MindSporeSide:
         """Return what the trace itself answers; `MindSporeSource` can run a port again."""
         return StoredSource(trace)
 
+    # Methods that are not of the protocol, first those that others call.
+
+    def uncompiled(self, like: Like | None) -> Run:
+        """Make the updates again without dropout masks, not compiled. The net is as after
+        `record`.
+        """
+        with run_in("pynative"), self._rates.off(self._cells):
+            return self.updates(like)
+
+    def kernel_faults(self) -> list[KernelFault]:
+        """Return the known faults of MindSpore's kernels that the port may use."""
+        given = [one for one in (self._custom_loss, self._make_step, self._optimizer) if one]
+        return kernel_faults([*self._cells.values(), *given])
+
+    def stepper(self, like: Like | None = None) -> tuple[MindSporeStepper, str]:
+        """Return what makes the updates, and a note if weight decays are the reference's."""
+        updates, schedule = range(len(self.plan.batches)), self._schedule
+        optimizer, decays = self._custom_optimizer, ""
+        if not optimizer:
+            optimizer, decays = plan_optimizer(self._net, self.plan.optimizer, like)
+        stepper = MindSporeStepper(
+            self._net,
+            self.plan,
+            rates=[schedule(one) for one in updates] if schedule else list(self.plan.rates),
+            loss=self._loss,
+            optimizer=optimizer,
+            make_step=self._make_step,
+            outputs=self._outputs,
+            evaluate=self._evaluate,
+            masks=self._masks,
+            workers=self._workers,
+            start=self._start,
+        )
+        return stepper, decays
+
+    def _record_run(
+        self, stepper: MindSporeStepper, like: Like | None, put_back: Callable[[], None]
+    ) -> Run:
+        """Make the updates. If a compiled step cannot store outputs of varying size, `put_back` the
+        net, and start again with a run of the net for them.
+        """
+        last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
+        try:
+            return record_run(stepper, self.plan, stepper.rates, last, drawn)
+        except ValueError:
+            if not (compiler() and self._sizes_vary()):
+                raise
+            put_back()
+            stepper.record_outputs_apart()
+            return record_run(stepper, self.plan, stepper.rates, last, drawn)
+
+    def _constants(self) -> Arrays:
+        """Return random numbers for constant arrays, of a net that is a reference itself."""
+        roles = self.roles()
+        return draw_constants(self._start, roles["trainable"], roles["tied"])
+
+    def _sizes_vary(self) -> bool:
+        """Return whether the sizes of the outputs in training mode depend on the batch."""
+        sizes = []
+        for inputs, _ in self.plan.batches:
+            part = split(inputs, self.plan.accumulate)[0]
+            outputs = outputs_of(first_call(self._net, part, True))
+            sizes.append({name: one.shape for name, one in outputs.items()})
+        return any(one != sizes[0] for one in sizes)
+
+    @cached_property
+    def _custom_optimizer(self) -> Optimizer | None:
+        of_framework = isinstance(self._optimizer, nn.Optimizer | TorchLike)
+        return of_mindspore(self._optimizer, self._net) if of_framework else self._optimizer
+
+    @cached_property
+    def _cells(self) -> dict[str, nn.Cell]:
+        return dict(self._net.cells_and_names())
+
+    @property
+    def _evaluates_as_built(self) -> bool:
+        """Whether dropout is in evaluation as the net was built, and not off."""
+        return self._evaluate is not None
+
+    @contextlib.contextmanager
+    def _rates_in(self, train: bool) -> Iterator[None]:
+        """Give the net the dropout rates of this mode inside a `with` block."""
+        if train or not self._evaluates_as_built:
+            yield
+            return
+        lifted = self._masks.lifted() if self._masks else contextlib.nullcontext()
+        with self._rates.as_built(self._cells), lifted:
+            yield
+
 
 def _loss_of(plan: LossPlan, outputs: Any) -> Loss:
     """Return the plan's loss as a function of (outputs, labels). `outputs` is an example."""
@@ -430,6 +437,11 @@ def _loss_of(plan: LossPlan, outputs: Any) -> Loss:
     return loss_of_logits("the net", outputs, make_loss(plan.smoothing, plan.name, plan.over))
 
 
-def _set_trained(parameters: Iterable[Parameter], trained: bool) -> None:
-    for parameter in parameters:
-        parameter.requires_grad = trained
+@contextlib.contextmanager
+def _trained(parameters: Sequence[Parameter], trained: bool) -> Iterator[None]:
+    """Train or freeze parameters inside a `with` block."""
+    with contextlib.ExitStack() as restored:
+        for one in parameters:
+            restored.callback(setattr, one, "requires_grad", one.requires_grad)
+            one.requires_grad = trained
+        yield
