@@ -6,19 +6,18 @@ import numpy as np
 
 from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
-    TOO_SMALL,
     Allowed,
     Sizes,
+    as_part,
     of_change,
-    part_of_value,
     random_walk,
-    unit_of_stage,
     zero_in_reference,
 )
 from resnet_fn.parity.compare.parameters import Case, Parameters
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
+from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import (
     DIFFERS,
     UNDECIDED,
@@ -54,10 +53,10 @@ class Changes(Parameters):
     def compare(self, sides: Sides) -> Stage:
         """Compare the changes, without those that are too small for float32."""
         stage = super().compare(sides)
-        names = [item.name for item in stage.differences if item.why == TOO_SMALL]
+        names = [item.name for item in stage.differences if item.why == reasons.TOO_SMALL]
         if not names:
             return stage
-        seen = [item for item in stage.differences if item.why != TOO_SMALL]
+        seen = [item for item in stage.differences if item.why != reasons.TOO_SMALL]
         stage = dataclasses.replace(stage, differences=seen, too_small=names)
         if seen:
             return stage
@@ -114,12 +113,14 @@ class Changes(Parameters):
             return zero_in_reference(item)
         hidden = item.verdict != DIFFERS and ROUNDING_FACTOR * unit > CEILING * change
         if hidden and self._too_small(sides, case):
-            return dataclasses.replace(item, why=TOO_SMALL)
+            return dataclasses.replace(item, why=reasons.TOO_SMALL)
         if item.verdict != UNDECIDED:
             return item
         if hidden:
-            return unit_of_stage(item, change / case.whole)
-        return part_of_value(item, change / value, self.of_value) if value else item
+            return as_part(item, change / case.whole, 0.0, reasons.UNIT_OF_STAGE)
+        if not (value and self.of_value):
+            return item
+        return as_part(item, change / value, self.of_value, reasons.PART_OF_VALUE)
 
     def _too_small(self, sides: Sides, case: Case) -> bool:
         """Return whether float32 hides a change, even as a part of all changes.
@@ -132,19 +133,28 @@ class Changes(Parameters):
         return case.sizes.unit > CEILING * case.whole and any(rates)
 
 
-def _as_far_as_decided(stage: Stage, sides: Sides) -> Stage:
-    """Return the stage without undecided arrays if rounding decides about later updates."""
-    if stage.unclear is None or not sides.is_chaotic:
-        return stage
-    return dataclasses.replace(without_undecided(stage), absent=Absent.CHAOTIC)
+@dataclasses.dataclass(frozen=True)
+class ChangesByTraining(Changes):
+    """Compares changes by several updates, about which rounding may decide."""
+
+    of_value: float = allowed.GRADIENTS
+
+    def as_far_as_decided(self, stage: Stage, sides: Sides) -> Stage:
+        """Return the stage without undecided arrays if rounding decides about later updates."""
+        if stage.unclear is None or not sides.is_chaotic:
+            return stage
+        return dataclasses.replace(without_undecided(stage), absent=Absent.CHAOTIC)
+
+    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
+        """Return the comparison without BatchNorm's statistics."""
+        return workers.without_moved(stage)
 
 
 @dataclasses.dataclass(frozen=True)
-class ChangeByAllUpdates(Changes):
+class ChangeByAllUpdates(ChangesByTraining):
     """Compares the changes of all arrays by all recorded updates, and with it momentum."""
 
     id: StageId = LAST
-    of_value: float = allowed.GRADIENTS
 
     def updates(self, sides: Sides) -> int:
         """Return the number of recorded updates."""
@@ -167,19 +177,14 @@ class ChangeByAllUpdates(Changes):
                 break
             stage, of_update = self.compare(sides.until(update)), earlier
             stage = with_note(stage, Absent.CHAOTIC.value)
-        return dataclasses.replace(_as_far_as_decided(stage, sides), id=of_update)
-
-    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
-        """Return the comparison without BatchNorm's statistics."""
-        return workers.without_moved(stage)
+        return dataclasses.replace(self.as_far_as_decided(stage, sides), id=of_update)
 
 
 @dataclasses.dataclass(frozen=True)
-class ChangeOfAverage(Changes):
+class ChangeOfAverage(ChangesByTraining):
     """Compares how far the moving average is from the first weights, if there is an average."""
 
     id: StageId = AVERAGE
-    of_value: float = allowed.GRADIENTS
 
     def updates(self, sides: Sides) -> int:
         """Return the number of all updates."""
@@ -188,11 +193,7 @@ class ChangeOfAverage(Changes):
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if neither side has an average."""
         exists = sides.reference.run.average or sides.port.run.average
-        return _as_far_as_decided(self.compare(sides), sides) if exists else None
-
-    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
-        """Return the comparison without BatchNorm's statistics."""
-        return workers.without_moved(stage)
+        return self.as_far_as_decided(self.compare(sides), sides) if exists else None
 
 
 @dataclasses.dataclass(frozen=True)

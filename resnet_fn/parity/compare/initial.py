@@ -27,6 +27,7 @@ from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.pair.name_map import NameMap
+from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.stages import INITIALISATION, ArrayId, StageId
 from resnet_fn.parity.trace.tree import Arrays
@@ -315,7 +316,7 @@ def _moments(part: _Rows) -> list[Difference]:
         array = dataclasses.replace(part.id, moment=moment)
         apart = abs(x - y)
         relative = apart / scale
-        why = "standard errors" if spread_a and spread_b else "constants"
+        why = reasons.STANDARD_ERRORS if spread_a and spread_b else reasons.CONSTANTS
         return Difference(array, apart, relative, math.nan, x, y, (), 0.0, tolerance, why)
 
     if count == 1:

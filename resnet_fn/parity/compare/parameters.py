@@ -22,6 +22,7 @@ from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import NOT_RUN, Stage, not_in_task
 from resnet_fn.parity.pair import name_map
+from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import (
     DIFFERS,
     UNDECIDED,
@@ -64,26 +65,22 @@ class Parameters(RunRule):
             return not_in_task(self.id, "there are none")
         port, given = self.values(sides.port.run), self.values(sides.reference.run)
         reference = sides.names.rename(given, self.made_of)
-        common = [
-            name
-            for name in names
-            if name in port and name in reference and not self.is_idle(sides, name, reference[name])
-        ]
+        on_both = [name for name in names if name in port and name in reference]
+        common = [name for name in on_both if not self.is_idle(sides, name, reference[name])]
         if not common:
-            if any(name in port and name in reference for name in names):
+            if on_both:
                 return not_in_task(self.id, "nothing changes")
-            note = "one side keeps none" if sides.port.run.after else NOT_RUN
-            return Stage(self.id, note=note)
+            return Stage(self.id, note="one side keeps none" if sides.port.run.after else NOT_RUN)
+        measured = self._measured(sides, given, {name: reference[name] for name in common})
+        median = median_of_stage([*measured.values()])
         of_large = sides.errors_of_large(self.id)
-        roundings = self._measured(sides, given, {name: reference[name] for name in common})
-        usual = median_of_stage([*roundings.values()])
         # a counter of updates would be far larger than all weights
         trained = sides.port.run.gradients
         whole = math.hypot(*(norm(b) for name, b in reference.items() if name in trained))
         most, by_chance = self.moved_by_chance(sides, reference)
         changing = sides.names.rename(sides.changing(self.id))
         differences = []
-        for name, error in roundings.items():
+        for name, rounding in measured.items():
             a, b = port[name], reference[name]
             if are_integers(b):
                 differences.append(exactly(self.array_id(name), a, b, changing.get(name)))
@@ -92,13 +89,13 @@ class Parameters(RunRule):
                 a = np.where(by_chance[name] & (np.abs(a - b) <= most), b, a)
             case = Case(name, a, b, self.sizes(sides, name, b), whole)
             case = case._replace(port=self.without_rounding(sides, case))
-            known = [of_large[one] for one in sides.names.sources(name) if one in of_large]
-            bounds = {"measured rounding": error, "median": usual}
-            bound = self.bound_of(sides, case, bounds, max(known, default=None))
+            large = [of_large[one] for one in sides.names.sources(name) if one in of_large]
+            roundings = {reasons.MEASURED: rounding, reasons.MEDIAN: median}
+            bound = self.bound_of(sides, case, roundings, max(large, default=None))
             item = bound.compare(self.array_id(name), case.port, b)
             unclear = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
             if unclear and name in sides.only_rounding:
-                item = part_of_stage(item, norm(case.port - b), whole, usual)
+                item = part_of_stage(item, norm(case.port - b), whole, median)
             else:
                 item = self.in_stage(sides, case, item)
             differences.append(item)
