@@ -16,6 +16,7 @@ from resnet_fn.parity.compare.allowed import (
     larger_bound,
     median_of_stage,
     part_of_stage,
+    rounding_of,
     zero_in_reference,
 )
 from resnet_fn.parity.compare.rule import RunRule
@@ -105,7 +106,7 @@ class Parameters(RunRule):
         """Return the measured rounding of each array of `reference`, built from `given`."""
         errors, roundings = sides.errors(self.id), {}
         for name, array in reference.items():
-            error = sides.rounding_of(self.id, name, given, array)
+            error = rounding_of(sides.names, errors, name, given, array)
             if name not in sides.only_rounding:
                 error = capped_rounding(sides.names, errors, name, error, self.tolerance)
             roundings[name] = error

@@ -9,9 +9,6 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
-# also the base of mint.optim
-from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
-
 from resnet_fn.config.hints import first_few
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.cells import Attributes, as_before
@@ -40,7 +37,7 @@ from resnet_fn.parity.record.mindspore_layers import (
 )
 from resnet_fn.parity.record.mindspore_optimizer import (
     CustomOptimizer,
-    of_mindspore,
+    as_functions,
     optimizer_alone,
     plan_optimizer,
     settings_of,
@@ -119,9 +116,8 @@ class MindSporeSide:
         self._masks: Masks | None = None  # those inside `masked`
         # evaluates with the dropout rates as built; None: as in training, without dropout
         self._evaluate: Evaluate | None = None
-        # Set by `state` and `start`:
-        self._initial: Arrays  # the net's state as it was built
-        self._start: Arrays  # its state before the first update
+        # Set by `start`:
+        self._start: Arrays  # the net's state before the first update
         self._rates: Rates  # of dropout, as the net was built
         # Set by `without_dropout`:
         self._outputs: dict[str, Any]  # the net's outputs by mode, as examples
@@ -149,14 +145,13 @@ class MindSporeSide:
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics of the net."""
-        self._initial = state(self._net)
-        return self._initial
+        return state(self._net)
 
-    def start(self, like: Like | None) -> None:
+    def start(self, initial: Arrays, like: Like | None) -> None:
         """Take over the reference's weights, if there are any."""
         if like:
             assign(self._net, like.start)
-        self._start = shared(state(self._net), like.start if like else self._initial)
+        self._start = shared(state(self._net), like.start if like else initial)
         self._rates = Rates(self._cells)
 
     def evaluate_as_built(self) -> None:
@@ -326,8 +321,6 @@ class MindSporeSide:
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several nets."""
-        if self._build is None:
-            return []
         return several_builds(self._build, state, {mindspore: "set_seed"})
 
     def environment(self) -> dict[str, str]:
@@ -407,8 +400,7 @@ class MindSporeSide:
 
     @cached_property
     def _custom_optimizer(self) -> Optimizer | None:
-        of_framework = isinstance(self._optimizer, nn.Optimizer | TorchLike)
-        return of_mindspore(self._optimizer, self._net) if of_framework else self._optimizer
+        return as_functions(self._optimizer, self._net)
 
     @cached_property
     def _cells(self) -> dict[str, nn.Cell]:

@@ -54,7 +54,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     with side.session():
         # 1. The weights
         initial = side.state()
-        side.start(like)
+        side.start(initial, like)
         # 2. Evaluation mode, with dropout as built
         random_eval = is_random(partial(evaluated, side))
         dropping = side.layers("eval") if random_eval else []
@@ -111,9 +111,6 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             initial=initial,
             layers=layers,
             run=run,
-            rounding=measured.rounding,
-            ties=measured.ties,
-            changing=measured.changing,
             kernels=kernels,
             unread=sorted(side.unread),
             notes=[*dropout_notes(side.is_reference, dropped, side.plan), *side.notes],
@@ -127,6 +124,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             optimizer_alone=alone,
             losses_alone=losses.losses,
             optimizer_settings=settings,
+            **vars(measured),
             **side.roles(),
         )
         trace.builds = _builds(side, trace.notes)  # last, because it seeds all generators

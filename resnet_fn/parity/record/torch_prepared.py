@@ -83,16 +83,10 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
                 )
                 weight += size * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
             changed.append(name)
-    words = (
-        f"random numbers for {len(changed)} constant arrays of the reference: {first_few(changed)}"
-        if changed
-        else ""
-    )
-    if not norms:
-        return words
-    was_training = module.training
-    module.train(True)
-    call(module, tensors(inputs, torch.float32))
+    if norms:
+        was_training = module.training
+        call(module.train(), tensors(inputs, torch.float32))
+        module.train(was_training)
     for layer, momentum in norms:
         layer.momentum = momentum
         mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
@@ -101,5 +95,8 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
         # A channel that is constant on this batch has variance 0. Dividing by √eps would magnify
         # rounding.
         variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
-    module.train(was_training)
-    return words
+    if not changed:
+        return ""
+    return (
+        f"random numbers for {len(changed)} constant arrays of the reference: {first_few(changed)}"
+    )

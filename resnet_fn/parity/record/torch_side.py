@@ -96,7 +96,7 @@ class TorchSide:
         self._limits = Limits()  # of functions, and which numbers have reached them
         self._of_relus: list[float] = []  # the rounding of the input of each ReLU
         self._evaluates_as_built = False  # whether evaluation has dropout, which else is off
-        # Set by `state` and `start`:
+        # Set by `start`:
         self._initial: Arrays  # parameters and statistics as the module was built
         self._reference: torch.nn.Module  # the prepared copy, of which copies are trained
         self._layers: dict[str, torch.nn.Module]  # of this copy, by path
@@ -113,14 +113,14 @@ class TorchSide:
 
     def state(self) -> Arrays:
         """Return the initial parameters and statistics."""
-        self._initial = self._built(self._module)
-        return self._initial
+        return self._built(self._module)
 
-    def start(self, like: Like | None) -> None:
+    def start(self, initial: Arrays, like: Like | None) -> None:
         """Copy the module as it was built, prepare the copy, and choose the loss.
 
         A reference takes over nothing.
         """
+        self._initial = initial
         self._reference = copied(self._module).float()
         self._layers = dict(self._reference.named_modules())
         self._rates = Rates(self._layers)
@@ -269,8 +269,6 @@ class TorchSide:
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several modules."""
-        if self._build is None:
-            return []
         return several_builds(self._build, self._built, {torch: "manual_seed"})
 
     def environment(self) -> dict[str, str]:
@@ -288,7 +286,7 @@ class TorchSide:
         in_half = self._rounded == "float16"
         return TorchSource(
             self._reference,
-            rerun=None if in_half else partial(Rerun, self._reference, self._training),
+            make_rerun=None if in_half else partial(Rerun, self._reference, self._training),
             changes=self._runs.changes,
             of_relus=[] if in_half else self._of_relus,
             probes=trace.probes or None,

@@ -88,8 +88,7 @@ class MindSporeNet:
         """Make the plan's updates, uncompiled and without dropout."""
         side = self._side(self.plan)
         with run_in("pynative"), side.session():
-            side.state()
-            side.start(None)
+            side.start(side.state(), None)
             with side.without_dropout(), side.masked({}):
                 stepper, _ = side.stepper()
                 for index, rate in enumerate(self.plan.rates):
