@@ -6,7 +6,6 @@ import numpy as np
 
 from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
-    Allowed,
     Sizes,
     as_part,
     of_change,
@@ -84,35 +83,32 @@ class Changes(Parameters):
         """Return which elements' gradients are only rounding."""
         return sides.unsure_on_any_batch
 
-    def sizes(self, sides: Sides, name: str, reference: np.ndarray) -> Sizes:
-        """Return the norms of one change, of its array, and of the array's last place."""
-        start = sides.port.run.start[name]
+    def difference(self, sides: Sides, case: Case) -> Difference:
+        """Return the difference, which may be as large as the last place of the array."""
+        start, reference = sides.port.run.start[case.id.name], case.reference
         value = norm(start + reference)
         unit = random_walk(self.updates(sides), max(norm(start), value))
-        return Sizes(norm(without_large(reference)), value, unit)
+        if not (reference.any() or norm(case.port) > ROUNDING_FACTOR * unit):
+            case = case._replace(port=reference)  # only rounding moves what the reference keeps
+        sizes = Sizes(norm(without_large(reference)), value, unit)
+        of_value = None if case.id.name in sides.port.run.gradients else self.of_value
+        bound = of_change(sizes, self.tolerance, of_value, case.roundings, case.large)
+        item = case.compare(bound)
+        if item.why == reasons.PART_OF_STAGE:
+            return item
+        return self._by_another_measure(sides, case, sizes, item)
 
-    def bound_of(
-        self, sides: Sides, case: Case, roundings: dict[str, float], large: float | None
-    ) -> Allowed:
-        """Return the bound of one change: at least the last place of the array."""
-        of_value = None if case.name in sides.port.run.gradients else self.of_value
-        return of_change(case.sizes, self.tolerance, of_value, roundings, large)
-
-    def without_rounding(self, sides: Sides, case: Case) -> np.ndarray:
-        """Return the port's change, or zeros if only rounding moves an array that the reference
-        keeps.
+    def _by_another_measure(
+        self, sides: Sides, case: Case, sizes: Sizes, item: Difference
+    ) -> Difference:
+        """Return the difference as it is, or by another measure if the change's own norm decides
+        nothing: as a part of all changes if the weight's last place hides it, or of the value.
         """
-        if case.reference.any() or norm(case.port) > ROUNDING_FACTOR * case.sizes.unit:
-            return case.port
-        return case.reference
-
-    def in_stage(self, sides: Sides, case: Case, item: Difference) -> Difference:
-        """Return the difference, as a part of all changes if the weight's last place hides it."""
-        change, value, unit = case.sizes
+        change, value, unit = sizes
         if not change and case.port.any():
             return zero_in_reference(item)
         hidden = item.verdict != DIFFERS and ROUNDING_FACTOR * unit > CEILING * change
-        if hidden and self._too_small(sides, case):
+        if hidden and self._too_small(sides, case, sizes):
             return dataclasses.replace(item, why=reasons.TOO_SMALL)
         if item.verdict != UNDECIDED:
             return item
@@ -122,15 +118,15 @@ class Changes(Parameters):
             return item
         return as_part(item, change / value, self.of_value, reasons.PART_OF_VALUE)
 
-    def _too_small(self, sides: Sides, case: Case) -> bool:
+    def _too_small(self, sides: Sides, case: Case, sizes: Sizes) -> bool:
         """Return whether float32 hides a change, even as a part of all changes.
 
         An untrained array may rightly keep its value, and so may a weight if all rates are 0.
         """
-        if case.name not in sides.port.run.gradients:
-            return case.sizes.change > 0
+        if case.id.name not in sides.port.run.gradients:
+            return sizes.change > 0
         rates = sides.reference.run.rates[: self.updates(sides)]
-        return case.sizes.unit > CEILING * case.whole and any(rates)
+        return sizes.unit > CEILING * case.whole and any(rates)
 
 
 @dataclasses.dataclass(frozen=True)
