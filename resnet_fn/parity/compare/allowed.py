@@ -2,15 +2,22 @@
 
 An error passes if it is at most the tolerance, and differs if it is above both the tolerance and 4
 times the rounding. In between it passes if the rounding is at most 1/16, else the array is
-undecided (`Difference.verdict` in trace/difference.py). A rule collects the roundings of an array by
-reason, and `larger_bound` takes the largest one; `Allowed.why` names what decided. Measured rounding
-is made in record/rounding.py, and is in `Trace.rounding`. docs/parity.md, "How a bound comes about",
-has the formulas and the measurements.
+undecided (`Difference.verdict` in trace/difference.py).
 
-Elsewhere are the limits that the recorder needs too (trace/limits.py, with CEILING, the most
-rounding that decides, and EXACT, for sums over workers), how far two draws of random numbers may be
-apart (compare/draws.py), the tolerance by which hints judge a layer (trace/layer.py), and the error
-up to which a cause explains a difference (trace/difference.py).
+First come the tolerances and the other constants. Then, by what they are for, functions of three
+kinds:
+
+- the rounding of an array, by one reason. Measured rounding is made in record/rounding.py, and is
+  in `Trace.rounding`
+- an `Allowed`: a tolerance and the largest rounding (`larger_bound`), with the reason that decided
+  (trace/reasons.py)
+- a `Difference`, by another measure, where such a bound decides nothing
+
+docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are the
+limits that the recorder needs too (trace/limits.py, with CEILING, the most rounding that decides,
+and EXACT, for sums over workers), how far two draws of random numbers may be apart
+(compare/draws.py), the tolerance by which hints judge a layer (trace/layer.py), and the error up to
+which a cause explains a difference (trace/difference.py).
 """
 
 import dataclasses
@@ -53,6 +60,9 @@ training. docs/parity.md#tolerances
 SETTINGS = 1e-6
 """The tolerance of settings, which MindSpore keeps in float32. docs/parity.md#tolerances"""
 
+MASK_SCALE = 1e-4
+"""The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
+
 MOST_IN_MEDIAN = 1e-4
 """Arrays with more rounding than this do not count in the stage's median. docs/parity.md#median"""
 
@@ -92,9 +102,6 @@ KERNELS, UNSEEN_KERNELS = 1e-3, 5e-5
 cause: in a layer with such a kernel, or where such a function may run outside of layers.
 docs/parity.md#what-the-batches-do-not-show
 """
-
-MASK_SCALE = 1e-4
-"""The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
 
 
 # The bound itself.
