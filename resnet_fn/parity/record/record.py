@@ -65,12 +65,14 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         with side.without_dropout() as dropped:
             # What a net that draws in evaluation mode records depends on how often it ran before:
             # the reference is tried before its layers are recorded, the port afterwards.
-            draws = not of_port and _draws(side)
+            if not of_port:
+                draws = _draws(side)
             layers = {mode: side.layers(mode) for mode in ("eval", "train")}
-            draws = draws or (of_port and _draws(side))
             executions = layers["train"]  # dropout is looked for in those after a random one, too
-            if draws and of_port:
-                layers["train"], random_train = before_random(executions, side.layers_again)
+            if of_port:
+                draws = _draws(side)
+                if draws:
+                    layers["train"], random_train = before_random(executions, side.layers_again)
             output = only_output(side) if any(not name for name, *_ in dropped) else None
             if with_probes and of_port:
                 probed = _probes(side, layers["eval"])
