@@ -12,7 +12,6 @@ from mindspore import Parameter, Tensor, nn
 from resnet_fn.config.hints import first_few
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.cells import Attributes, as_before
-from resnet_fn.parity.record.common import check_scalar, loss_of_logits, mean_size
 from resnet_fn.parity.record.kernel_faults import kernel_faults
 from resnet_fn.parity.record.masked_cells import Masks, masked
 from resnet_fn.parity.record.mindspore_cell import (
@@ -35,6 +34,7 @@ from resnet_fn.parity.record.mindspore_layers import (
     probes_of,
     roles_of,
 )
+from resnet_fn.parity.record.mindspore_loss import Loss, loss_of, value_of
 from resnet_fn.parity.record.mindspore_optimizer import (
     CustomOptimizer,
     as_functions,
@@ -42,7 +42,6 @@ from resnet_fn.parity.record.mindspore_optimizer import (
     plan_optimizer,
     settings_of,
 )
-from resnet_fn.parity.record.mindspore_recorders import Loss
 from resnet_fn.parity.record.mindspore_step import (
     Evaluate,
     MakeStep,
@@ -63,14 +62,13 @@ from resnet_fn.parity.trace.data import (
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.plan import MEAN_SIZE, LossPlan, Plan
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.ranks import check_shares
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import KernelFault, StoredSource
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, shared, split
+from resnet_fn.parity.trace.tree import Arrays, Tree, shared, split
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
-from resnet_fn.update.loss import make_loss
 from resnet_fn.update.state import Optimizer
 from resnet_fn.update.step import make_train_step
 
@@ -175,7 +173,7 @@ class MindSporeSide:
             with self._rates_in(False):
                 evaluated = first_call(net, plan.batches[0][0])
             self._outputs = {"eval": evaluated, "train": first_call(net, plan.first[0], True)}
-            self._loss = self._custom_loss or _loss_of(plan.loss, self._outputs["train"])
+            self._loss = self._custom_loss or loss_of(plan.loss, self._outputs["train"])
             yield self._rates.dropped
 
     def roles(self) -> dict[str, Any]:
@@ -193,12 +191,9 @@ class MindSporeSide:
         self.unread |= {*unread(outputs)}
         return outputs_of(outputs)
 
-    @process.ending_mixed_precision()
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of outputs."""
-        value = self._loss(outputs, map_tree(Tensor, labels))
-        check_scalar("the net", value, Tensor)
-        return value.numpy()
+        return value_of(self._loss, outputs, labels)
 
     def dropping_layer(
         self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
@@ -420,13 +415,6 @@ class MindSporeSide:
         lifted = self._masks.lifted() if self._masks else contextlib.nullcontext()
         with self._rates.as_built(self._cells), lifted:
             yield
-
-
-def _loss_of(plan: LossPlan, outputs: Any) -> Loss:
-    """Return the plan's loss as a function of (outputs, labels). `outputs` is an example."""
-    if plan.name == MEAN_SIZE:
-        return mean_size(outputs)
-    return loss_of_logits("the net", outputs, make_loss(plan.smoothing, plan.name, plan.over))
 
 
 @contextlib.contextmanager

@@ -24,8 +24,8 @@ from resnet_fn.parity.record.mindspore_cell import (
     state,
 )
 from resnet_fn.parity.record.mindspore_layers import layers_of
+from resnet_fn.parity.record.mindspore_loss import Loss
 from resnet_fn.parity.record.mindspore_optimizer import CustomOptimizer
-from resnet_fn.parity.record.mindspore_recorders import Loss
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.plan import Plan
