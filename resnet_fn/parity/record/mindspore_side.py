@@ -188,7 +188,7 @@ class MindSporeSide:
 
     def arrays(self, outputs: Any) -> Arrays:
         """Return outputs as arrays by name."""
-        self.unread |= {*unread(outputs)}
+        self.unread.update(unread(outputs))
         return outputs_of(outputs)
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
@@ -344,14 +344,14 @@ class MindSporeSide:
 
     def stepper(self, like: Like | None = None) -> tuple[MindSporeStepper, str]:
         """Return what makes the updates, and a note if weight decays are the reference's."""
-        updates, schedule = range(len(self.plan.batches)), self._schedule
+        rates, updates = list(self.plan.rates), range(len(self.plan.batches))
         optimizer, decays = self._custom_optimizer, ""
         if not optimizer:
             optimizer, decays = plan_optimizer(self._net, self.plan.optimizer, like)
         stepper = MindSporeStepper(
             self._net,
             self.plan,
-            rates=[schedule(one) for one in updates] if schedule else list(self.plan.rates),
+            rates=[*map(self._schedule, updates)] if self._schedule else rates,
             loss=self._loss,
             optimizer=optimizer,
             make_step=self._make_step,

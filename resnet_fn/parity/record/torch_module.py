@@ -174,19 +174,6 @@ def _runs(module: torch.nn.Module, inputs: Tree) -> bool:
     return False
 
 
-def inputs_of_layer(module: torch.nn.Module, name: str, inputs: Tree) -> tuple[Any, Any]:
-    """Return the arguments, positional and by keyword, of a layer's first call in training mode."""
-    module, given = copied(module).train(), list[tuple[Any, Any]]()
-
-    def keep(layer: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        given.append(map_tensors(torch.Tensor.clone, (args, kwargs)))
-
-    module.get_submodule(name).register_forward_pre_hook(keep, with_kwargs=True)
-    with torch.no_grad():
-        call(module, tensors(inputs, dtype_of(module)))
-    return given[0]
-
-
 def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
     """Return nested tuples, lists and dicts with `function` applied to every tensor."""
     if isinstance(tree, torch.Tensor):

@@ -16,8 +16,10 @@ from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.side import Dropped, Measured, Only
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_layers import (
+    inputs_of_layer,
     layers_of,
     layers_with_rounding,
+    output_of,
     probes_of,
     roles_of,
 )
@@ -26,9 +28,6 @@ from resnet_fn.parity.record.torch_module import (
     FRAMEWORK,
     first_call,
     initialise,
-    inputs_of_layer,
-    layer_by_layer,
-    map_tensors,
     outputs_of,
     state,
     tensors,
@@ -104,7 +103,7 @@ class TorchSide:
         self._training: Training  # how the copies are trained and evaluated
         # Set by `masked` and `updates`:
         self._given_masks: Mapping[str, Sequence[np.ndarray]]  # by the layer's path
-        self._with_masks: torch.nn.Module | None = None  # a copy whose layers multiply by these
+        self._masked_copy: torch.nn.Module | None = None  # a copy whose layers multiply by these
         self._runs: ReferenceRuns  # which has made the updates
 
     def session(self) -> contextlib.AbstractContextManager[Any]:
@@ -126,7 +125,7 @@ class TorchSide:
         self._rates = Rates(self._layers)
         given = self._custom_loss, self._make_optimizer
         loss, self.plan, untrained = choose_loss(self._reference, self.plan, *given)
-        self._training = Training(self.plan, loss, self._make_optimizer, self._evaluating)
+        self._training = Training(self.plan, loss, self._make_optimizer, self._rates_in)
         with self._rates.off(self._layers):
             changed = prepare_reference(self._reference, self.plan.batches[0][0], self.plan.seed)
         self.notes += filter(None, (untrained, changed))
@@ -159,7 +158,7 @@ class TorchSide:
 
     def arrays(self, outputs: Any) -> Arrays:
         """Return outputs as arrays by name."""
-        self.unread |= {*unread(outputs)}
+        self.unread.update(unread(outputs))
         return outputs_of(outputs)
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
@@ -182,18 +181,11 @@ class TorchSide:
             given = inputs_of_layer(self._reference, name, self.plan.first[0])
         else:
             given = (torch.from_numpy(inputs),), {}
-
-        def run() -> np.ndarray:
-            args, kwargs = map_tensors(torch.Tensor.clone, given)
-            with torch.no_grad(), layer_by_layer():
-                outputs = outputs_of(copied(layer)(*args, **kwargs))
-            return next(iter(outputs.values()))
-
-        return run
+        return partial(output_of, layer, given)
 
     def layers(self, mode: str) -> list[Layer]:
         """Return the executions of layers, with the rounding of their inputs and outputs."""
-        module = self._with_masks if mode == "dropout" and self._with_masks else self._reference
+        module = self._masked_copy if mode == "dropout" and self._masked_copy else self._reference
         inputs, train = self.plan.first[0], mode != "eval"
         with self._rates_in(module, train):
             layers, of_relus = layers_with_rounding(module, inputs, train, self._rounded)
@@ -224,7 +216,7 @@ class TorchSide:
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
         """Let a copy multiply by masks in the further update with dropout."""
         self._given_masks = masks
-        self._with_masks = with_masks(self._reference, masks) if masks else None
+        self._masked_copy = with_masks(self._reference, masks) if masks else None
         yield
 
     def updates(self, like: Like | None) -> Run:
@@ -232,7 +224,7 @@ class TorchSide:
         self._runs = ReferenceRuns(
             self._reference,
             self._training,
-            self._with_masks,
+            self._masked_copy,
             self.roles(),
             self._initial,
             self.notes,
@@ -301,14 +293,13 @@ class TorchSide:
         initialise(module, self.plan.batches[0][0])
         return state(module)
 
-    def _rates_in(self, module: torch.nn.Module, train: bool) -> contextlib.AbstractContextManager:
+    def _rates_in(
+        self, module: torch.nn.Module, train: bool = False
+    ) -> contextlib.AbstractContextManager[None]:
         """Return a context in which a copy has the dropout rates of this mode."""
         if train or not self._evaluates_as_built:
             return contextlib.nullcontext()
         return self._rates.as_built(dict(module.named_modules()))
-
-    def _evaluating(self, module: torch.nn.Module) -> contextlib.AbstractContextManager:
-        return self._rates_in(module, False)
 
     def _probes(
         self,
@@ -319,11 +310,11 @@ class TorchSide:
         def without_dropout(copy: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
             return self._rates.off(dict(copy.named_modules()))
 
-        with self._evaluating(module):
+        with self._rates_in(module):
             return probes_of(module, self.plan.first[0], executions, without_dropout, asked)
 
     def _with_fewer_masks(self, left: Sequence[str]) -> Masked:
         """Return the update with masks (`Source.with_fewer_masks`)."""
-        self._with_masks = with_masks(self._reference, self._given_masks, left)
-        made, rounding = self._runs.with_masks(self._with_masks)
+        self._masked_copy = with_masks(self._reference, self._given_masks, left)
+        made, rounding = self._runs.with_masks(self._masked_copy)
         return Masked(made, self.layers("dropout"), rounding)
