@@ -244,7 +244,8 @@ def forward_ladder(net, reference, images, corrections):
     from resnet_fn.parity.record import mindspore_cell, mindspore_layers, torch_layers
     from resnet_fn.parity.record.rates import without_dropout
     from resnet_fn.parity.record.torch_layers import layers_with_rounding
-    from resnet_fn.parity.record.torch_module import prepare_reference, state
+    from resnet_fn.parity.record.torch_module import state
+    from resnet_fn.parity.record.torch_prepared import prepare_reference
     from resnet_fn.parity.trace.difference import difference, relative_error
     from resnet_fn.parity.trace.layer import TOLERANCE
     from resnet_fn.parity.trace.stages import WEIGHTS, StageId

@@ -7,7 +7,7 @@ import pytest
 from mindspore import Tensor, mint, nn, ops
 
 from resnet_fn.parity.record.mindspore_cell import with_inputs
-from resnet_fn.parity.record.mindspore_optimizer import of_mindspore
+from resnet_fn.parity.record.mindspore_optimizer import as_functions
 from resnet_fn.parity.record.rates import without_dropout
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -103,10 +103,10 @@ def test_what_cannot_be_used_is_refused():
         ValueError,
         match="optimizer: Momentum has a learning rate schedule; build it with a constant",
     ):
-        of_mindspore(
+        as_functions(
             nn.Momentum(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.9, 4), 0.9), net
         )
     with pytest.raises(
         ValueError, match=r"optimizer: Momentum updates .*weight.* which the net does not train"
     ):
-        of_mindspore(nn.Momentum(other.trainable_params(), 0.1, 0.9), net)
+        as_functions(nn.Momentum(other.trainable_params(), 0.1, 0.9), net)

@@ -22,8 +22,8 @@ from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
 from resnet_fn.parity.record.torch_layers import layers_of  # noqa: E402
-from resnet_fn.parity.record.torch_module import prepare_reference  # noqa: E402
 from resnet_fn.parity.record.torch_optimizer import optimizer_alone  # noqa: E402
+from resnet_fn.parity.record.torch_prepared import prepare_reference  # noqa: E402
 from resnet_fn.parity.record.torch_ties import flip_ties  # noqa: E402
 from small_nets import SGD, draw, labels, ladder_of, ours, record_reference, t, theirs, vector  # noqa: E402
 

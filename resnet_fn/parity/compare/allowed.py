@@ -2,15 +2,22 @@
 
 An error passes if it is at most the tolerance, and differs if it is above both the tolerance and 4
 times the rounding. In between it passes if the rounding is at most 1/16, else the array is
-undecided (`Difference.verdict` in trace/difference.py). A rule collects the roundings of an array by
-reason, and `larger_bound` takes the largest one; `Allowed.why` names what decided. Measured rounding
-is made in record/rounding.py, and is in `Trace.rounding`. docs/parity.md, "How a bound comes about",
-has the formulas and the measurements.
+undecided (`Difference.verdict` in trace/difference.py).
 
-Elsewhere are the limits that the recorder needs too (trace/limits.py, with CEILING, the most
-rounding that decides, and EXACT, for sums over workers), how far two draws of random numbers may be
-apart (compare/draws.py), the tolerance by which hints judge a layer (trace/layer.py), and the error
-up to which a cause explains a difference (trace/difference.py).
+First come the tolerances and the other constants. Then, by what they are for, functions of three
+kinds:
+
+- the rounding of an array, by one reason. Measured rounding is made in record/rounding.py, and is
+  in `Trace.rounding`
+- an `Allowed`: a tolerance and the largest rounding (`larger_bound`), with the reason that decided
+  (trace/reasons.py)
+- a `Difference`, by another measure, where such a bound decides nothing
+
+docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are the
+limits that the recorder needs too (trace/limits.py, with CEILING, the most rounding that decides,
+and EXACT, for sums over workers), how far two draws of random numbers may be apart
+(compare/draws.py), the tolerance by which hints judge a layer (trace/layer.py), and the error up to
+which a cause explains a difference (trace/difference.py).
 """
 
 import dataclasses
@@ -22,12 +29,10 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.parity.pair.name_map import NameMap
+from resnet_fn.parity.trace import reasons, stages
 from resnet_fn.parity.trace.data import Rounding
 from resnet_fn.parity.trace.difference import (
     DIFFERS,
-    KERNELS_OF_PORT,
-    OTHER_SHAPE,
-    TIES,
     Difference,
     difference,
     norm,
@@ -35,8 +40,7 @@ from resnet_fn.parity.trace.difference import (
     without_large,
 )
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
-from resnet_fn.parity.trace.stages import EVAL_FORWARD, LOSS, TRAJECTORY, ArrayId, Key
-from resnet_fn.parity.trace.stages import OUTPUTS as OUTPUTS_OF_UPDATES
+from resnet_fn.parity.trace.stages import ArrayId, Key
 from resnet_fn.parity.trace.tree import Arrays
 
 EQUAL = 0.0
@@ -55,6 +59,9 @@ training. docs/parity.md#tolerances
 
 SETTINGS = 1e-6
 """The tolerance of settings, which MindSpore keeps in float32. docs/parity.md#tolerances"""
+
+MASK_SCALE = 1e-4
+"""The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
 
 MOST_IN_MEDIAN = 1e-4
 """Arrays with more rounding than this do not count in the stage's median. docs/parity.md#median"""
@@ -96,12 +103,6 @@ cause: in a layer with such a kernel, or where such a function may run outside o
 docs/parity.md#what-the-batches-do-not-show
 """
 
-TOO_SMALL = "too small for float32"
-"""Why a change decides nothing: its weight's last place hides it. docs/parity.md#units"""
-
-MASK_SCALE = 1e-4
-"""The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
-
 
 # The bound itself.
 
@@ -111,7 +112,7 @@ class Allowed(NamedTuple):
 
     tolerance: float  # a relative error that passes whatever the rounding
     rounding: float = 0.0  # the reference's relative rounding; a multiple of it passes
-    why: str = ""  # the rule that gives the larger bound
+    why: str = ""  # the reason for the larger bound (trace/reasons.py)
     # the rounding of the numbers that are compared apart, if it is another
     large: float | None = None
 
@@ -122,7 +123,7 @@ class Allowed(NamedTuple):
 
 def within(tolerance: float) -> Allowed:
     """Return a bound without rounding: a tolerance, or equality."""
-    return Allowed(tolerance, 0.0, "tolerance" if tolerance else "equal")
+    return Allowed(tolerance, 0.0, reasons.TOLERANCE if tolerance else reasons.EQUAL)
 
 
 def larger_bound(
@@ -132,13 +133,14 @@ def larger_bound(
 ) -> Allowed:
     """Return what a tolerance, and the largest of several roundings by reason, allow.
 
-    `large` is the measured rounding of the array's large numbers.
+    `large` is the measured rounding of the array's large numbers, which get the other roundings,
+    too.
     """
     why, rounding = max(roundings.items(), key=lambda one: one[1])
     if ROUNDING_FACTOR * rounding <= tolerance:
         why = within(tolerance).why
     if large is not None:
-        large = max({**roundings, "measured rounding": large}.values())
+        large = max({**roundings, reasons.MEASURED: large}.values())
     return Allowed(tolerance, rounding, why, large)
 
 
@@ -231,8 +233,8 @@ def with_step_ties(measured: Rounding, ties: Rounding, forward_differs: bool) ->
     Outputs are compared element by element instead (`apart_from_step_ties`). Losses count only if
     outputs differ: with equal outputs, both sides have decided alike.
     """
-    of_outputs = {LOSS.name, OUTPUTS_OF_UPDATES.name, TRAJECTORY.name}
-    kept = {EVAL_FORWARD.name} | (set() if forward_differs else of_outputs)
+    of_outputs = {stages.LOSS.name, stages.OUTPUTS.name, stages.TRAJECTORY.name}
+    kept = {stages.EVAL_FORWARD.name} | (set() if forward_differs else of_outputs)
     factor = TIE_FACTOR / ROUNDING_FACTOR
     return {
         stage: errors
@@ -261,7 +263,7 @@ def apart_from_step_ties(
         moved = TIE_FACTOR * np.abs(np.subtract(flipped, reference, dtype=np.float64))
     left = np.sign(off) * np.maximum(np.abs(off) - np.nan_to_num(moved, posinf=0.0), 0.0)
     rest = bound.compare(item.id, np.where(left, reference + left, reference), reference)
-    return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=TIES)
+    return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=reasons.TIES)
 
 
 # Changes by updates, whose arrays are rounded to float32 in each update.
@@ -300,50 +302,34 @@ def of_change(
     if of_value is not None:
         tolerance = min(tolerance, of_value * sizes.value / size)
     unit = sizes.unit / size
-    return larger_bound(tolerance, {**roundings, "unit of the weight": unit}, large=large)
+    return larger_bound(tolerance, {**roundings, reasons.UNIT: unit}, large=large)
 
 
-def unit_of_stage(item: Difference, part: float) -> Difference:
-    """Return the difference of a change that its weight's last place hides, as a part of all
-    changes. `part` is the change's norm as a fraction of that of all changes.
+def as_part(item: Difference, part: float, tolerance: float, why: str) -> Difference:
+    """Return the difference of a change as a part of something larger: of the value, or of all
+    changes.
+
+    `part` is the norm of the change as a fraction of the larger one's. `tolerance` is that of the
+    larger one.
     """
-    return dataclasses.replace(
-        item,
-        relative=item.relative * part,
-        rounding=item.rounding * part,
-        tolerance=0.0,
-        why="unit of the weight, as a part of the stage",
-    )
-
-
-def part_of_value(item: Difference, part: float, tolerance: float) -> Difference:
-    """Return the difference of a change that is mostly rounding, as a part of the value.
-
-    `part` is the change's norm as a fraction of the value's, and `tolerance` that of the value. If
-    it is 0, values are not compared.
-    """
-    if not tolerance:
-        return item
     return dataclasses.replace(
         item,
         relative=item.relative * part,
         rounding=item.rounding * part,
         tolerance=tolerance,
-        why="measured rounding, as a part of the value",
+        why=why,
     )
 
 
 def zero_in_reference(item: Difference) -> Difference:
     """Return the difference of an array that should be zero: all of it is wrong, however small."""
-    return dataclasses.replace(
-        item, relative=1.0, rounding=0.0, tolerance=0.0, why="zero in the reference"
-    )
+    return dataclasses.replace(item, relative=1.0, rounding=0.0, tolerance=0.0, why=reasons.ZERO)
 
 
 def by_random_walk(updates: int, weights: np.ndarray, change: np.ndarray) -> Allowed:
     """Return the bound of a change by the optimizer alone."""
     error = random_walk(updates, norm(weights)) / (norm(without_large(change)) or 1.0)
-    return larger_bound(CHANGES, {"random walk of weights": min(error, CEILING)})
+    return larger_bound(CHANGES, {reasons.RANDOM_WALK: min(error, CEILING)})
 
 
 # Numbers without a correct digit.
@@ -367,7 +353,7 @@ def part_of_stage(item: Difference, off: float, whole: float, rounding: float) -
     """
     relative = off / (whole or 1.0)
     return dataclasses.replace(
-        item, relative=relative, rounding=rounding, why="only rounding: a part of the stage"
+        item, relative=relative, rounding=rounding, why=reasons.PART_OF_STAGE
     )
 
 
@@ -379,8 +365,8 @@ def by_cancellation(largest: float, factor: float, loss: float, kernels: float) 
     """
     error = CANCELLATION * largest * factor / (abs(loss) or 1.0)
     roundings = {
-        "cancellation of outputs": min(error, CEILING),
-        KERNELS_OF_PORT: by_kernels(kernels),
+        reasons.CANCELLATION: min(error, CEILING),
+        reasons.KERNELS: by_kernels(kernels),
     }
     return larger_bound(OUTPUTS, roundings)
 
@@ -417,7 +403,7 @@ def by_units_in_the_last_place(
     """Return the difference of two tables, with a tolerance if they are few units apart."""
     if not (np.abs(port - reference) <= UNITS_OF_TABLE * np.spacing(np.abs(reference))).all():
         return item
-    return dataclasses.replace(item, tolerance=item.relative, why="units in the last place")
+    return dataclasses.replace(item, tolerance=item.relative, why=reasons.UNITS)
 
 
 def of_other_shape(
@@ -429,5 +415,5 @@ def of_other_shape(
     """
     sizes = float(port.size), float(reference.size)
     unsure = "its shape depends on rounding" if math.isinf(rounding) else ""
-    given = (*sizes, (), rounding, OUTPUTS, OTHER_SHAPE, unsure)
+    given = (*sizes, (), rounding, OUTPUTS, reasons.OTHER_SHAPE, unsure)
     return Difference(array, math.inf, math.inf, 0.0, *given)

@@ -6,19 +6,17 @@ import numpy as np
 
 from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
-    TOO_SMALL,
-    Allowed,
     Sizes,
+    as_part,
     of_change,
-    part_of_value,
     random_walk,
-    unit_of_stage,
     zero_in_reference,
 )
 from resnet_fn.parity.compare.parameters import Case, Parameters
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
+from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import (
     DIFFERS,
     UNDECIDED,
@@ -54,10 +52,10 @@ class Changes(Parameters):
     def compare(self, sides: Sides) -> Stage:
         """Compare the changes, without those that are too small for float32."""
         stage = super().compare(sides)
-        names = [item.name for item in stage.differences if item.why == TOO_SMALL]
+        names = [item.name for item in stage.differences if item.why == reasons.TOO_SMALL]
         if not names:
             return stage
-        seen = [item for item in stage.differences if item.why != TOO_SMALL]
+        seen = [item for item in stage.differences if item.why != reasons.TOO_SMALL]
         stage = dataclasses.replace(stage, differences=seen, too_small=names)
         if seen:
             return stage
@@ -85,66 +83,74 @@ class Changes(Parameters):
         """Return which elements' gradients are only rounding."""
         return sides.unsure_on_any_batch
 
-    def sizes(self, sides: Sides, name: str, reference: np.ndarray) -> Sizes:
-        """Return the norms of one change, of its array, and of the array's last place."""
-        start = sides.port.run.start[name]
+    def difference(self, sides: Sides, case: Case) -> Difference:
+        """Return the difference, which may be as large as the last place of the array."""
+        start, reference = sides.port.run.start[case.id.name], case.reference
         value = norm(start + reference)
         unit = random_walk(self.updates(sides), max(norm(start), value))
-        return Sizes(norm(without_large(reference)), value, unit)
+        if not (reference.any() or norm(case.port) > ROUNDING_FACTOR * unit):
+            case = case._replace(port=reference)  # only rounding moves what the reference keeps
+        sizes = Sizes(norm(without_large(reference)), value, unit)
+        of_value = None if case.id.name in sides.port.run.gradients else self.of_value
+        bound = of_change(sizes, self.tolerance, of_value, case.roundings, case.large)
+        item = case.compare(bound)
+        if item.why == reasons.PART_OF_STAGE:
+            return item
+        return self._by_another_measure(sides, case, sizes, item)
 
-    def bound_of(
-        self, sides: Sides, case: Case, roundings: dict[str, float], large: float | None
-    ) -> Allowed:
-        """Return the bound of one change: at least the last place of the array."""
-        of_value = None if case.name in sides.port.run.gradients else self.of_value
-        return of_change(case.sizes, self.tolerance, of_value, roundings, large)
-
-    def without_rounding(self, sides: Sides, case: Case) -> np.ndarray:
-        """Return the port's change, or zeros if only rounding moves an array that the reference
-        keeps.
+    def _by_another_measure(
+        self, sides: Sides, case: Case, sizes: Sizes, item: Difference
+    ) -> Difference:
+        """Return the difference as it is, or by another measure if the change's own norm decides
+        nothing: as a part of all changes if the weight's last place hides it, or of the value.
         """
-        if case.reference.any() or norm(case.port) > ROUNDING_FACTOR * case.sizes.unit:
-            return case.port
-        return case.reference
-
-    def in_stage(self, sides: Sides, case: Case, item: Difference) -> Difference:
-        """Return the difference, as a part of all changes if the weight's last place hides it."""
-        change, value, unit = case.sizes
+        change, value, unit = sizes
         if not change and case.port.any():
             return zero_in_reference(item)
         hidden = item.verdict != DIFFERS and ROUNDING_FACTOR * unit > CEILING * change
-        if hidden and self._too_small(sides, case):
-            return dataclasses.replace(item, why=TOO_SMALL)
+        if hidden and self._too_small(sides, case, sizes):
+            return dataclasses.replace(item, why=reasons.TOO_SMALL)
         if item.verdict != UNDECIDED:
             return item
         if hidden:
-            return unit_of_stage(item, change / case.whole)
-        return part_of_value(item, change / value, self.of_value) if value else item
+            return as_part(item, change / case.whole, 0.0, reasons.UNIT_OF_STAGE)
+        if not (value and self.of_value):
+            return item
+        return as_part(item, change / value, self.of_value, reasons.PART_OF_VALUE)
 
-    def _too_small(self, sides: Sides, case: Case) -> bool:
+    def _too_small(self, sides: Sides, case: Case, sizes: Sizes) -> bool:
         """Return whether float32 hides a change, even as a part of all changes.
 
         An untrained array may rightly keep its value, and so may a weight if all rates are 0.
         """
-        if case.name not in sides.port.run.gradients:
-            return case.sizes.change > 0
+        if case.id.name not in sides.port.run.gradients:
+            return sizes.change > 0
         rates = sides.reference.run.rates[: self.updates(sides)]
-        return case.sizes.unit > CEILING * case.whole and any(rates)
-
-
-def _as_far_as_decided(stage: Stage, sides: Sides) -> Stage:
-    """Return the stage without undecided arrays if rounding decides about later updates."""
-    if stage.unclear is None or not sides.is_chaotic:
-        return stage
-    return dataclasses.replace(without_undecided(stage), absent=Absent.CHAOTIC)
+        return sizes.unit > CEILING * case.whole and any(rates)
 
 
 @dataclasses.dataclass(frozen=True)
-class ChangeByAllUpdates(Changes):
+class ChangesByTraining(Changes):
+    """Compares changes by several updates, about which rounding may decide."""
+
+    of_value: float = allowed.GRADIENTS
+
+    def as_far_as_decided(self, stage: Stage, sides: Sides) -> Stage:
+        """Return the stage without undecided arrays if rounding decides about later updates."""
+        if stage.unclear is None or not sides.is_chaotic:
+            return stage
+        return dataclasses.replace(without_undecided(stage), absent=Absent.CHAOTIC)
+
+    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
+        """Return the comparison without BatchNorm's statistics."""
+        return workers.without_moved(stage)
+
+
+@dataclasses.dataclass(frozen=True)
+class ChangeByAllUpdates(ChangesByTraining):
     """Compares the changes of all arrays by all recorded updates, and with it momentum."""
 
     id: StageId = LAST
-    of_value: float = allowed.GRADIENTS
 
     def updates(self, sides: Sides) -> int:
         """Return the number of recorded updates."""
@@ -167,19 +173,14 @@ class ChangeByAllUpdates(Changes):
                 break
             stage, of_update = self.compare(sides.until(update)), earlier
             stage = with_note(stage, Absent.CHAOTIC.value)
-        return dataclasses.replace(_as_far_as_decided(stage, sides), id=of_update)
-
-    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
-        """Return the comparison without BatchNorm's statistics."""
-        return workers.without_moved(stage)
+        return dataclasses.replace(self.as_far_as_decided(stage, sides), id=of_update)
 
 
 @dataclasses.dataclass(frozen=True)
-class ChangeOfAverage(Changes):
+class ChangeOfAverage(ChangesByTraining):
     """Compares how far the moving average is from the first weights, if there is an average."""
 
     id: StageId = AVERAGE
-    of_value: float = allowed.GRADIENTS
 
     def updates(self, sides: Sides) -> int:
         """Return the number of all updates."""
@@ -188,11 +189,7 @@ class ChangeOfAverage(Changes):
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if neither side has an average."""
         exists = sides.reference.run.average or sides.port.run.average
-        return _as_far_as_decided(self.compare(sides), sides) if exists else None
-
-    def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
-        """Return the comparison without BatchNorm's statistics."""
-        return workers.without_moved(stage)
+        return self.as_far_as_decided(self.compare(sides), sides) if exists else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,6 +27,7 @@ from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.pair.name_map import NameMap
+from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.stages import INITIALISATION, ArrayId, StageId
 from resnet_fn.parity.trace.tree import Arrays
@@ -122,17 +123,6 @@ def _stacked(name: str, builds: Sequence[Arrays]) -> np.ndarray:
     return np.stack(arrays, -1).astype(np.float64)
 
 
-def _words_of(array: ArrayId) -> str:
-    """Return the name of an array or of a part of it."""
-    words = array.name
-    if array.rows:
-        start, stop = array.rows
-        words += f" rows {start}:{stop}"
-    if array.row is not None:
-        words += f" row {array.row}"
-    return words
-
-
 class _Rows(NamedTuple):
     """Some rows of an array in all builds of both sides: [rows, …, builds]."""
 
@@ -197,13 +187,13 @@ def _compare_rows(part: _Rows, several: bool) -> tuple[list[Difference], list[st
         differences.append(item)
         if item.verdict == DIFFERS:
             where = "in the port and not in the reference" if item.port else "in the reference only"
-            hints.append(f"{_words_of(part.id)}: its rows are orthogonal {where}")
+            hints.append(f"{part.id.name}{part.id.part}: its rows are orthogonal {where}")
     for one in _constant_rows(part):
         moments = _moments(one)
         differences += moments
         if any(item.verdict == DIFFERS for item in moments):
             words = f"{_words(one.port)} in the port, {_words(one.reference)} in the reference"
-            hints.append(f"{_words_of(one.id)}: {words}")
+            hints.append(f"{one.id.name}{one.id.part}: {words}")
     return differences, hints
 
 
@@ -315,7 +305,7 @@ def _moments(part: _Rows) -> list[Difference]:
         array = dataclasses.replace(part.id, moment=moment)
         apart = abs(x - y)
         relative = apart / scale
-        why = "standard errors" if spread_a and spread_b else "constants"
+        why = reasons.STANDARD_ERRORS if spread_a and spread_b else reasons.CONSTANTS
         return Difference(array, apart, relative, math.nan, x, y, (), 0.0, tolerance, why)
 
     if count == 1:

@@ -8,7 +8,8 @@ from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.rule import Rule, TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
-from resnet_fn.parity.trace.difference import DIFFERS, OTHER_SHAPE, TIES, UNDECIDED, Difference
+from resnet_fn.parity.trace import reasons
+from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +37,8 @@ class LayerOutputs(TraceRule):
         if others:
             names = first_few(list(dict.fromkeys(others)))
             stage = with_note(stage, f"undecided, since shapes differ: {names}")
-        reasons = [item.why for item in net.differences]
-        return _without_tied(stage) if TIES in reasons else stage
+        tied = any(item.why == reasons.TIES for item in net.differences)
+        return _without_tied(stage) if tied else stage
 
     def _decided(self, outputs: list[Difference]) -> Stage:
         """Return the stage without undecided layers: layers only explain."""
@@ -52,7 +53,7 @@ def _has_other_shape(layer: LayerDifference) -> bool:
     """
     if math.isinf(layer.output.rounding):
         return True
-    return layer.input is not None and layer.input.why == OTHER_SHAPE
+    return layer.input is not None and layer.input.why == reasons.OTHER_SHAPE
 
 
 def _without_tied(stage: Stage) -> Stage:

@@ -14,10 +14,10 @@ from resnet_fn.parity.compare.allowed import (
     of_other_shape,
 )
 from resnet_fn.parity.compare.notes import attempt, settings_differences
+from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import (
     AGREES,
     DIFFERS,
-    KERNELS_OF_PORT,
     UNDECIDED,
     Difference,
 )
@@ -180,7 +180,7 @@ def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float, kernels: float) -> Difference:
     if a.shape == b.shape:
-        roundings = {"float64": rounding, KERNELS_OF_PORT: by_kernels(kernels)}
+        roundings = {reasons.FLOAT64: rounding, reasons.KERNELS: by_kernels(kernels)}
         return larger_bound(OUTPUTS, roundings).compare(name, a, b)
     unsure = rounding if math.isinf(rounding) else 0.0
     return of_other_shape(ArrayId(name), a, b, unsure)

@@ -26,11 +26,8 @@ from resnet_fn.parity.compare.stage import (
     without_undecided,
 )
 from resnet_fn.parity.compare.workers import PortWorkers
-from resnet_fn.parity.trace.difference import (
-    DIFFERS,
-    KERNELS_OF_PORT,
-    are_integers,
-)
+from resnet_fn.parity.trace import reasons
+from resnet_fn.parity.trace.difference import DIFFERS, are_integers
 from resnet_fn.parity.trace.packed import packed_outputs, padded_names
 from resnet_fn.parity.trace.stages import (
     ALL_GRADIENTS,
@@ -83,7 +80,7 @@ def _changed(
 class Outputs(RunRule):
     """Compares each output or number of one stage."""
 
-    why_floor: ClassVar = "another array"  # as a reason: whose rounding a number gets at least
+    floor: ClassVar = ""  # the reason of `rounding_floor`, if it has one
     tolerance: float = 0.0
 
     def compare(self, sides: Sides) -> Stage:
@@ -119,9 +116,9 @@ class Outputs(RunRule):
                 differences.append(exactly(array, a, b, changed))
                 continue
             roundings = {
-                "measured rounding": errors.get(name, 0.0),
-                self.why_floor: at_least.get(name, 0.0),
-                KERNELS_OF_PORT: by_kernels(kernels.get(padded.get(own, own), 0.0)),
+                reasons.MEASURED: errors.get(name, 0.0),
+                self.floor: at_least.get(name, 0.0),
+                reasons.KERNELS: by_kernels(kernels.get(padded.get(own, own), 0.0)),
             }
             bound = larger_bound(self.tolerance, roundings, large=of_large.get(name))
             item = bound.compare(array, a, b)
@@ -196,7 +193,7 @@ class Loss(Outputs):
     names_beyond: bool = True
     tolerance: float = allowed.OUTPUTS
 
-    why_floor: ClassVar = "outputs"
+    floor: ClassVar = reasons.OUTPUTS
 
     def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return the rounding of the outputs of update 1."""
@@ -210,7 +207,7 @@ class GradientNorm(Outputs):
     id: StageId = NORM
     tolerance: float = allowed.OUTPUTS
 
-    why_floor: ClassVar = "all gradients"
+    floor: ClassVar = reasons.ALL_GRADIENTS
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if no side trains anything."""
@@ -245,7 +242,7 @@ class Losses(Outputs):
     id: StageId = TRAJECTORY
     tolerance: float = allowed.CHANGES
 
-    why_floor: ClassVar = "earlier losses or outputs"
+    floor: ClassVar = reasons.EARLIER
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison without later losses that rounding makes undecided."""
@@ -270,7 +267,7 @@ class ChangedBuffers(Outputs):
     id: StageId = CHANGED_BUFFERS
     tolerance: float = allowed.GRADIENTS
 
-    why_floor: ClassVar = "outputs"
+    floor: ClassVar = reasons.OUTPUTS
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison."""

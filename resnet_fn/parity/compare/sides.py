@@ -79,10 +79,6 @@ class Sides:
         key = dataclasses.replace(stage, batch=self.batch, masked=self.masked)
         return self.reference.changing.get(key, {})
 
-    def rounding_of(self, stage: StageId, name: str, given: Arrays, made: Any) -> float:
-        """Return the rounding of the port's array `name` (`allowed.rounding_of`)."""
-        return allowed.rounding_of(self.names, self.errors(stage), name, given, made)
-
     @functools.cached_property
     def builds(self) -> list[tuple[Arrays, Arrays]]:
         """The initial values of one build of each side, by the port's names."""
@@ -105,14 +101,17 @@ class Sides:
         """The port's parameters whose gradients are zero or mostly rounding errors, such as biases
         before norms.
         """
-        given = self.reference.run.gradients
+        given, errors = self.reference.run.gradients, self.errors(GRADIENTS)
         limit = SMALL_GRADIENT * math.hypot(*map(norm, given.values()))
         small = {name: b for name, b in self.gradients.items() if norm(b) <= limit}
         return {
             name
             for name, b in small.items()
             if name not in self.no_gradient
-            and (not b.any() or self.rounding_of(GRADIENTS, name, given, b) >= ONLY_ROUNDING)
+            and (
+                not b.any()
+                or allowed.rounding_of(self.names, errors, name, given, b) >= ONLY_ROUNDING
+            )
         }
 
     @functools.cached_property
@@ -188,29 +187,25 @@ class Sides:
     @functools.cached_property
     def later(self) -> tuple["Sides", ...]:
         """These sides on each further batch."""
-        port, reference = self.port.run.later, self.reference.run.later
-        return tuple(
-            self._on(*runs, batch=index + 2)
-            for index, runs in enumerate(self._runs(port, reference, "later"))
-        )
+        runs = enumerate(self._runs("later"), FIRST + 1)
+        return tuple(self._on(*one, batch=batch) for batch, one in runs)
 
     @functools.cached_property
     def with_masks(self) -> tuple["Sides", ...]:
         """These sides with dropout masks, if both made such an update."""
-        runs = self._runs(self.port.run.dropped, self.reference.run.dropped, "dropped")
-        return tuple(self._on(*one, masked=True) for one in runs)
+        return tuple(self._on(*one, masked=True) for one in self._runs("dropped"))
 
     @functools.cached_property
     def with_constants(self) -> tuple["Sides", ...]:
         """These sides with random numbers for constant arrays, if both made such a run."""
-        runs = self._runs(self.port.run.drawn, self.reference.run.drawn, "drawn")
-        return tuple(self._on(*one, drawn=True) for one in runs)
+        return tuple(self._on(*one, drawn=True) for one in self._runs("drawn"))
 
-    def _runs(
-        self, port: Sequence[Run], reference: Sequence[Run], kind: str
-    ) -> Iterator[tuple[Run, Run, Run | None]]:
-        """Return the runs that both sides made, each with that of ties decided otherwise."""
-        otherwise = getattr(self.otherwise, kind) if self.otherwise else ()
+    def _runs(self, field: str) -> Iterator[tuple[Run, Run, Run | None]]:
+        """Return the runs in a field of `Run` that both sides made, each with that of ties decided
+        otherwise.
+        """
+        port, reference = getattr(self.port.run, field), getattr(self.reference.run, field)
+        otherwise = getattr(self.otherwise, field) if self.otherwise else ()
         every = itertools.chain(otherwise, itertools.repeat(None))
         return zip(port, reference, every, strict=False)
 

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.trace.difference import AGREES, DIFFERS, TIES, UNDECIDED
+from resnet_fn.parity.trace import reasons
+from resnet_fn.parity.trace.difference import AGREES, DIFFERS, UNDECIDED
 
 Compared = TypeVar("Compared", Stage, Stage | None)
 
@@ -21,5 +22,5 @@ def by_either_decision(compare: Callable[[Sides], Compared], sides: Sides) -> Co
     other = compare(sides.decided_otherwise)
     if other is None or other.verdict not in AGREES:
         return stage
-    tied = [dataclasses.replace(item, why=TIES) for item in other.differences]
+    tied = [dataclasses.replace(item, why=reasons.TIES) for item in other.differences]
     return dataclasses.replace(other, differences=tied)

@@ -91,7 +91,8 @@ def decide(
         result = _with_relu_ties(result, sides, evidence)
     probed = Probed()
     try:
-        compared = compare_probes(port, reference, names.layers, _evaluation(result))
+        evaluation = next(stage.verdict for stage in result.stages if stage.id == EVAL_FORWARD)
+        compared = compare_probes(port, reference, names.layers, evaluation)
         asked = compared.asked
         evidence = (yield Request(probes=asked)) if asked else Evidence()
         probed = judge_probes(compared, evidence.probes)
@@ -123,11 +124,6 @@ def _by_traces(sides: Sides) -> Verdict:
         ran={mode: len(one) for mode, one in port.layers.items()},
         rounding=sides.rounding,
     )
-
-
-def _evaluation(result: Verdict) -> str:
-    """Return the verdict on the outputs of the batches in evaluation mode."""
-    return next(stage.verdict for stage in result.stages if stage.id == EVAL_FORWARD)
 
 
 def _apart_from_step_ties(result: Verdict, sides: Sides) -> Verdict:

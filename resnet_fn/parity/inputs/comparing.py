@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -200,16 +200,8 @@ def _shapes(
     pairs: Mapping[Picture, tuple[Planes, Planes]], others: Sequence[PictureResult]
 ) -> Stage:
     """Compare heights, widths and numbers of channels."""
-    for picture, (here, there) in pairs.items():
-        if (here.size, here.channels) != (there.size, there.channels):
-            words = f"{_shape(here)} in the port, {_shape(there)} in the reference"
-            return Stage(
-                "shape",
-                len(pairs),
-                DIFFERS,
-                words,
-                first=picture.name,
-            )
+    if apart := _first_apart("shape", pairs, _shape):
+        return apart
     strange = [f"{one.picture.name}: {one.words}" for one in others if one.words != NOT_READ]
     verdict = UNDECIDED if strange or not pairs else OK
     return Stage("shape", len(pairs), verdict, first_few(strange, 1))
@@ -221,17 +213,22 @@ def _shape(planes: Planes) -> str:
 
 
 def _layouts(pairs: Mapping[Picture, tuple[Planes, Planes]]) -> Stage:
-    for picture, (here, there) in pairs.items():
-        if here.layout != there.layout:
-            words = f"{here.layout} in the port, {there.layout} in the reference"
-            return Stage(
-                "layout",
-                len(pairs),
-                DIFFERS,
-                words,
-                first=picture.name,
-            )
-    return Stage("layout", len(pairs), OK if pairs else SKIPPED)
+    apart = _first_apart("layout", pairs, lambda planes: planes.layout)
+    return apart or Stage("layout", len(pairs), OK if pairs else SKIPPED)
+
+
+def _first_apart(
+    stage: str,
+    pairs: Mapping[Picture, tuple[Planes, Planes]],
+    describe: Callable[[Planes], str],
+) -> Stage | None:
+    """Return the stage for the first picture that both sides describe by other words."""
+    for picture, sides in pairs.items():
+        port, reference = map(describe, sides)
+        if port != reference:
+            words = f"{port} in the port, {reference} in the reference"
+            return Stage(stage, len(pairs), DIFFERS, words, first=picture.name)
+    return None
 
 
 def _kinds(pairs: Mapping[Picture, tuple[Planes, Planes]]) -> list[str]:

@@ -94,12 +94,14 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
         return changes_alone(weights, gradients, update, lambda path: parameters[path].numpy())
 
 
-def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
+def as_functions(optimizer: CustomOptimizer | None, net: nn.Cell) -> Optimizer | None:
     """Return an `Optimizer` that calls one of MindSpore's optimizers with the plan's learning rate.
 
-    The parameter group with the largest learning rate gets the plan's rate. All groups keep the
-    ratios of their rates.
+    Any other optimizer is returned as it is. The parameter group with the largest learning rate
+    gets the plan's rate. All groups keep the ratios of their rates.
     """
+    if not isinstance(optimizer, nn.Optimizer | TorchLike):
+        return optimizer
     groups = tuple(optimizer.lrs) if isinstance(optimizer, TorchLike) else optimizer.learning_rate
     rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)
     name = type(optimizer).__name__

@@ -8,12 +8,11 @@ import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 from resnet_fn.parity.record.mindspore_cell import array_of, outputs_of
+from resnet_fn.parity.record.mindspore_loss import Loss
 from resnet_fn.parity.trace.returned import named_outputs, tensor_paths
 from resnet_fn.parity.trace.tree import Arrays
 from resnet_fn.runtime.workers import Reduce
 from resnet_fn.update.state import Optimizer
-
-Loss = Callable[[Any, Any], Tensor]
 
 _assign, _cast = ops.Assign(), ops.Cast()
 

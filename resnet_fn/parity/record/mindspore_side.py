@@ -1,7 +1,7 @@
 """The MindSpore side: the port, with what trains it."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -9,13 +9,9 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
-# also the base of mint.optim
-from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
-
 from resnet_fn.config.hints import first_few
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.cells import Attributes, as_before
-from resnet_fn.parity.record.common import check_scalar, loss_of_logits, mean_size
 from resnet_fn.parity.record.kernel_faults import kernel_faults
 from resnet_fn.parity.record.masked_cells import Masks, masked
 from resnet_fn.parity.record.mindspore_cell import (
@@ -38,14 +34,14 @@ from resnet_fn.parity.record.mindspore_layers import (
     probes_of,
     roles_of,
 )
+from resnet_fn.parity.record.mindspore_loss import Loss, loss_of, value_of
 from resnet_fn.parity.record.mindspore_optimizer import (
     CustomOptimizer,
-    of_mindspore,
+    as_functions,
     optimizer_alone,
     plan_optimizer,
     settings_of,
 )
-from resnet_fn.parity.record.mindspore_recorders import Loss
 from resnet_fn.parity.record.mindspore_step import (
     Evaluate,
     MakeStep,
@@ -66,14 +62,13 @@ from resnet_fn.parity.trace.data import (
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.plan import MEAN_SIZE, LossPlan, Plan
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.ranks import check_shares
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import KernelFault, StoredSource
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, shared, split
+from resnet_fn.parity.trace.tree import Arrays, Tree, shared, split
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
-from resnet_fn.update.loss import make_loss
 from resnet_fn.update.state import Optimizer
 from resnet_fn.update.step import make_train_step
 
@@ -115,11 +110,16 @@ class MindSporeSide:
         self._net, self._custom_loss, self._optimizer = net, loss, optimizer
         self._schedule, self._make_step = schedule, make_step
         self._build, self._workers = build, workers
+        self._integers = list[Parameter]()  # trained ones, which a session freezes
         self._masks: Masks | None = None  # those inside `masked`
         # evaluates with the dropout rates as built; None: as in training, without dropout
         self._evaluate: Evaluate | None = None
-        # trained integers, which a session freezes: no optimizer takes one
-        self._integers = dict[str, Parameter]()
+        # Set by `start`:
+        self._start: Arrays  # the net's state before the first update
+        self._rates: Rates  # of dropout, as the net was built
+        # Set by `without_dropout`:
+        self._outputs: dict[str, Any]  # the net's outputs by mode, as examples
+        self._loss: Loss  # the user's, or the plan's for such outputs
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
@@ -129,31 +129,27 @@ class MindSporeSide:
         parameters = parameters_by_path(self._net)
         batchnorm = any(name.endswith(STATISTICS) for name in parameters)
         check_shares(self.plan, self.workers, batchnorm)
-        self._integers = {
+        integers = {
             name: one
             for name, one in parameters.items()
             if one.requires_grad and not one.dtype.is_floating_point and not one.dtype.is_complex
         }
-        if self._integers:
+        if integers:
             words = "the port trains integers, which are kept because they have no gradient"
-            self.notes.append(f"{words}: {first_few([*self._integers])}")
-        _set_trained(self._integers.values(), False)
-        try:
+            self.notes.append(f"{words}: {first_few([*integers])}")
+        self._integers = [*integers.values()]
+        with _trained(self._integers, False):  # no optimizer takes one
             yield
-        finally:
-            _set_trained(self._integers.values(), True)
-            self._integers = {}
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics of the net."""
-        self._initial = state(self._net)
-        return self._initial
+        return state(self._net)
 
-    def start(self, like: Like | None) -> None:
+    def start(self, initial: Arrays, like: Like | None) -> None:
         """Take over the reference's weights, if there are any."""
         if like:
             assign(self._net, like.start)
-        self._start = shared(state(self._net), like.start if like else self._initial)
+        self._start = shared(state(self._net), like.start if like else initial)
         self._rates = Rates(self._cells)
 
     def evaluate_as_built(self) -> None:
@@ -170,16 +166,6 @@ class MindSporeSide:
             as_built(inputs)
 
     @contextlib.contextmanager
-    def _rates_in(self, train: bool) -> Iterator[None]:
-        """Give the net the dropout rates of this mode inside a `with` block."""
-        if train or self._evaluate is None:
-            yield
-            return
-        lifted = self._masks.lifted() if self._masks else contextlib.nullcontext()
-        with self._rates.as_built(self._cells), lifted:
-            yield
-
-    @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
         """Turn dropout off, and choose the loss by the structure of the outputs."""
         net, plan = self._net, self.plan
@@ -187,19 +173,13 @@ class MindSporeSide:
             with self._rates_in(False):
                 evaluated = first_call(net, plan.batches[0][0])
             self._outputs = {"eval": evaluated, "train": first_call(net, plan.first[0], True)}
-            self._loss = self._custom_loss or _loss_of(plan.loss, self._outputs["train"])
+            self._loss = self._custom_loss or loss_of(plan.loss, self._outputs["train"])
             yield self._rates.dropped
-
-    @cached_property
-    def _cells(self) -> dict[str, nn.Cell]:
-        return dict(self._net.cells_and_names())
 
     def roles(self) -> dict[str, Any]:
         """Return which parameters are shared, trained or constant in the net as it was given."""
-        _set_trained(self._integers.values(), True)
-        roles = roles_of(self._net)
-        _set_trained(self._integers.values(), False)
-        return roles
+        with _trained(self._integers, True):
+            return roles_of(self._net)
 
     def forward(self, inputs: Tree, train: bool) -> Any:
         """Return the net's outputs, and restore its mode and state."""
@@ -208,15 +188,12 @@ class MindSporeSide:
 
     def arrays(self, outputs: Any) -> Arrays:
         """Return outputs as arrays by name."""
-        self.unread |= {*unread(outputs)}
+        self.unread.update(unread(outputs))
         return outputs_of(outputs)
 
-    @process.ending_mixed_precision()
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of outputs."""
-        value = self._loss(outputs, map_tree(Tensor, labels))
-        check_scalar("the net", value, Tensor)
-        return value.numpy()
+        return value_of(self._loss, outputs, labels)
 
     def dropping_layer(
         self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
@@ -233,8 +210,8 @@ class MindSporeSide:
             construct = jit(Alone(cell).construct)
 
         def run() -> np.ndarray:
-            rates = self._rates.off(self._cells), self._rates.as_built(self._cells, only)
-            with rates[0], rates[1], as_before(cell), process.ending_mixed_precision():
+            off, on = self._rates.off(self._cells), self._rates.as_built(self._cells, only)
+            with off, on, as_before(cell), process.ending_mixed_precision():
                 cell.set_train(True)
                 return next(iter(outputs_of(construct(*args, **kwargs)).values()))
 
@@ -260,18 +237,12 @@ class MindSporeSide:
         """Return the settings of the user's optimizer, if it is MindSpore's."""
         return settings_of(self._optimizer, self._net)
 
-    @cached_property
-    def _custom_optimizer(self) -> Optimizer | None:
-        of_framework = isinstance(self._optimizer, nn.Optimizer | TorchLike)
-        return of_mindspore(self._optimizer, self._net) if of_framework else self._optimizer
-
     def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
         """Return the changes by the user's optimizer on random weights and gradients."""
-        alone: dict[int, Arrays] = {}
-        custom = self._custom_optimizer
-        with contextlib.suppress(MissingKernelError), explained(self.plan.batches[0][0]):
-            alone = optimizer_alone(self._net, custom, like) if custom else {}
-        return alone
+        if custom := self._custom_optimizer:
+            with contextlib.suppress(MissingKernelError), explained(self.plan.batches[0][0]):
+                return optimizer_alone(self._net, custom, like)
+        return {}
 
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
@@ -306,69 +277,6 @@ class MindSporeSide:
             )
         self.notes += [decays] if decays else []
         return run
-
-    def stepper(self, like: Like | None = None) -> tuple[MindSporeStepper, str]:
-        """Return what makes the updates, and a note if weight decays are the reference's."""
-        updates, schedule = range(len(self.plan.batches)), self._schedule
-        optimizer, decays = self._custom_optimizer, ""
-        if not optimizer:
-            optimizer, decays = plan_optimizer(self._net, self.plan.optimizer, like)
-        stepper = MindSporeStepper(
-            self._net,
-            self.plan,
-            rates=[schedule(one) for one in updates] if schedule else list(self.plan.rates),
-            loss=self._loss,
-            optimizer=optimizer,
-            make_step=self._make_step,
-            outputs=self._outputs,
-            evaluate=self._evaluate,
-            masks=self._masks,
-            workers=self._workers,
-            start=self._start,
-        )
-        return stepper, decays
-
-    def _record_run(
-        self, stepper: MindSporeStepper, like: Like | None, put_back: Callable[[], None]
-    ) -> Run:
-        """Make the updates. If a compiled step cannot store outputs of varying size, `put_back` the
-        net, and start again with a run of the net for them.
-        """
-        last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
-        try:
-            return record_run(stepper, self.plan, stepper.rates, last, drawn)
-        except ValueError:
-            if not (compiler() and self._sizes_vary()):
-                raise
-            put_back()
-            stepper.record_outputs_apart()
-            return record_run(stepper, self.plan, stepper.rates, last, drawn)
-
-    def uncompiled(self, like: Like | None) -> Run:
-        """Make the updates again without dropout masks, not compiled. The net is as after
-        `record`.
-        """
-        with run_in("pynative"), self._rates.off(self._cells):
-            return self.updates(like)
-
-    def kernel_faults(self) -> list[KernelFault]:
-        """Return the known faults of MindSpore's kernels that the port may use."""
-        given = [one for one in (self._custom_loss, self._make_step, self._optimizer) if one]
-        return kernel_faults([*self._cells.values(), *given])
-
-    def _constants(self) -> Arrays:
-        """Return random numbers for constant arrays, of a net that is a reference itself."""
-        roles = self.roles()
-        return draw_constants(self._start, roles["trainable"], roles["tied"])
-
-    def _sizes_vary(self) -> bool:
-        """Return whether the sizes of the outputs in training mode depend on the batch."""
-        sizes = []
-        for inputs, _ in self.plan.batches:
-            part = split(inputs, self.plan.accumulate)[0]
-            outputs = outputs_of(first_call(self._net, part, True))
-            sizes.append({name: one.shape for name, one in outputs.items()})
-        return any(one != sizes[0] for one in sizes)
 
     def loss_example(self) -> Any | None:
         """Return outputs of the first micro-batch, or None if the loss is the plan's."""
@@ -408,8 +316,6 @@ class MindSporeSide:
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several nets."""
-        if self._build is None:
-            return []
         return several_builds(self._build, state, {mindspore: "set_seed"})
 
     def environment(self) -> dict[str, str]:
@@ -422,14 +328,100 @@ class MindSporeSide:
         """Return what the trace itself answers; `MindSporeSource` can run a port again."""
         return StoredSource(trace)
 
+    # Methods that are not of the protocol, first those that others call.
 
-def _loss_of(plan: LossPlan, outputs: Any) -> Loss:
-    """Return the plan's loss as a function of (outputs, labels). `outputs` is an example."""
-    if plan.name == MEAN_SIZE:
-        return mean_size(outputs)
-    return loss_of_logits("the net", outputs, make_loss(plan.smoothing, plan.name, plan.over))
+    def uncompiled(self, like: Like | None) -> Run:
+        """Make the updates again without dropout masks, not compiled. The net is as after
+        `record`.
+        """
+        with run_in("pynative"), self._rates.off(self._cells):
+            return self.updates(like)
+
+    def kernel_faults(self) -> list[KernelFault]:
+        """Return the known faults of MindSpore's kernels that the port may use."""
+        given = [one for one in (self._custom_loss, self._make_step, self._optimizer) if one]
+        return kernel_faults([*self._cells.values(), *given])
+
+    def stepper(self, like: Like | None = None) -> tuple[MindSporeStepper, str]:
+        """Return what makes the updates, and a note if weight decays are the reference's."""
+        rates, updates = list(self.plan.rates), range(len(self.plan.batches))
+        optimizer, decays = self._custom_optimizer, ""
+        if not optimizer:
+            optimizer, decays = plan_optimizer(self._net, self.plan.optimizer, like)
+        stepper = MindSporeStepper(
+            self._net,
+            self.plan,
+            rates=[*map(self._schedule, updates)] if self._schedule else rates,
+            loss=self._loss,
+            optimizer=optimizer,
+            make_step=self._make_step,
+            outputs=self._outputs,
+            evaluate=self._evaluate,
+            masks=self._masks,
+            workers=self._workers,
+            start=self._start,
+        )
+        return stepper, decays
+
+    def _record_run(
+        self, stepper: MindSporeStepper, like: Like | None, put_back: Callable[[], None]
+    ) -> Run:
+        """Make the updates. If a compiled step cannot store outputs of varying size, `put_back` the
+        net, and start again with a run of the net for them.
+        """
+        last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
+        try:
+            return record_run(stepper, self.plan, stepper.rates, last, drawn)
+        except ValueError:
+            if not (compiler() and self._sizes_vary()):
+                raise
+            put_back()
+            stepper.record_outputs_apart()
+            return record_run(stepper, self.plan, stepper.rates, last, drawn)
+
+    def _constants(self) -> Arrays:
+        """Return random numbers for constant arrays, of a net that is a reference itself."""
+        roles = self.roles()
+        return draw_constants(self._start, roles["trainable"], roles["tied"])
+
+    def _sizes_vary(self) -> bool:
+        """Return whether the sizes of the outputs in training mode depend on the batch."""
+        sizes = []
+        for inputs, _ in self.plan.batches:
+            part = split(inputs, self.plan.accumulate)[0]
+            outputs = outputs_of(first_call(self._net, part, True))
+            sizes.append({name: one.shape for name, one in outputs.items()})
+        return any(one != sizes[0] for one in sizes)
+
+    @cached_property
+    def _custom_optimizer(self) -> Optimizer | None:
+        return as_functions(self._optimizer, self._net)
+
+    @cached_property
+    def _cells(self) -> dict[str, nn.Cell]:
+        return dict(self._net.cells_and_names())
+
+    @property
+    def _evaluates_as_built(self) -> bool:
+        """Whether dropout is in evaluation as the net was built, and not off."""
+        return self._evaluate is not None
+
+    @contextlib.contextmanager
+    def _rates_in(self, train: bool) -> Iterator[None]:
+        """Give the net the dropout rates of this mode inside a `with` block."""
+        if train or not self._evaluates_as_built:
+            yield
+            return
+        lifted = self._masks.lifted() if self._masks else contextlib.nullcontext()
+        with self._rates.as_built(self._cells), lifted:
+            yield
 
 
-def _set_trained(parameters: Iterable[Parameter], trained: bool) -> None:
-    for parameter in parameters:
-        parameter.requires_grad = trained
+@contextlib.contextmanager
+def _trained(parameters: Sequence[Parameter], trained: bool) -> Iterator[None]:
+    """Train or freeze parameters inside a `with` block."""
+    with contextlib.ExitStack() as restored:
+        for one in parameters:
+            restored.callback(setattr, one, "requires_grad", one.requires_grad)
+            one.requires_grad = trained
+        yield

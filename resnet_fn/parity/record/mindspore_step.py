@@ -27,8 +27,8 @@ from resnet_fn.parity.record.mindspore_cell import (
     state,
     with_inputs,
 )
+from resnet_fn.parity.record.mindspore_loss import Loss
 from resnet_fn.parity.record.mindspore_recorders import (
-    Loss,
     output_recorder,
     picker,
     recorder,

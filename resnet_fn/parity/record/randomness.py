@@ -1,6 +1,6 @@
 """Find layers that draw random numbers although dropout is 0."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
@@ -27,16 +27,23 @@ def is_apart(first: Arrays, others: Arrays) -> bool:
     return False
 
 
-def other_draws(layers: Sequence[Layer], call: Callable[[], list[Layer]]) -> list[Layer]:
-    """Return the executions of layers with other random numbers, of repeated calls the first in
-    which an output is another one.
+def before_random(layers: list[Layer], call: Callable[[], list[Layer]]) -> tuple[list[Layer], str]:
+    """Return the executions before the first random output, and words for what draws.
+
+    `call` runs the layers again, with other random numbers. If all outputs repeat, what draws is
+    unknown, and no execution is returned.
     """
     for _ in range(_CALLS):
-        again = call()
-        others = {layer.title: layer for layer in again}
-        if not all(_repeats(layer, others, "output") for layer in layers):
+        others = {layer.title: layer for layer in call()}
+        changed = [index for index, one in enumerate(layers) if not _repeats(one, others, "output")]
+        if changed:
             break
-    return again
+    kept = layers[: min(changed, default=0)]
+    for index in changed:
+        drawing = layers[index]
+        if _repeats(drawing, others, "input"):
+            return kept, f"{drawing.title} ({drawing.class_name})"
+    return kept, "code between its layers, or the loss,"
 
 
 def _repeats(layer: Layer, others: Mapping[str, Layer], what: str) -> bool:
@@ -49,18 +56,3 @@ def _repeats(layer: Layer, others: Mapping[str, Layer], what: str) -> bool:
         return True
     error = relative_error(value, getattr(other, what))
     return not error > _DRAWN
-
-
-def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
-    """Delete the executions from the first random output on, or all if none is found.
-
-    Return words for the source.
-    """
-    others = {layer.title: layer for layer in again}
-    changed = [index for index, one in enumerate(layers) if not _repeats(one, others, "output")]
-    drawing = [layers[index] for index in changed if _repeats(layers[index], others, "input")]
-    del layers[min(changed, default=0) :]  # if no output is random, the source is unknown
-    if not drawing:
-        return "code between its layers, or the loss,"
-    source = drawing[0]
-    return f"{source.title} ({source.class_name})"

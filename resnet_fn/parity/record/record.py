@@ -12,7 +12,7 @@ from resnet_fn.parity.record.common import dropout_notes, words_with_place
 from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
 from resnet_fn.parity.record.kernel_errors import kernel_errors
 from resnet_fn.parity.record.passes import evaluated, only_output, trained
-from resnet_fn.parity.record.randomness import cut_random, is_random, other_draws
+from resnet_fn.parity.record.randomness import before_random, is_random
 from resnet_fn.parity.record.side import Side
 from resnet_fn.parity.trace.data import Drop, Probes, Trace
 from resnet_fn.parity.trace.layer import Layer
@@ -23,7 +23,7 @@ from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.tree import Arrays, map_tree, shared
 
 
-# Long: the order of the measurements is part of the result.
+# Long: the steps of a recording, one after the other.
 def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorded:
     """Train a net for a few updates without dropout, and record what the comparison needs.
 
@@ -31,66 +31,78 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     False, the net is not run on changed inputs. Afterwards, the net has the weights from before the
     first update.
 
-    The order of the measurements is part of the result, since each may draw random numbers. The two
-    orders differ because the port is trained itself, but copies of the reference:
+    A Trace is made in these steps, which the code below has by number:
 
-    - of the reference: whether it draws random numbers, its layers; the layers with masks, the
-      updates, losses alone; rounding, ties, integers that change; the optimizer alone, layers
-      again, probes, builds
-    - of the port: its layers, whether it draws random numbers, layers again, probes; the optimizer
-      alone; the updates, losses alone, the layers with masks; inaccurate kernels, builds
+    1. The weights: as the net was built, then as it is trained.
+    2. Evaluation mode: whether it draws random numbers with dropout as built.
+    3. Without dropout: the layers in both modes; whether training draws random numbers.
+    4. Dropout: where the net applies it, and the masks that both sides get.
+    5. The optimizer: its settings.
+    6. The updates; with their outputs, the loss alone; with masks, the layers again.
+    7. Of the reference: how rounding changes the updates; probes; the optimizer alone.
+    8. Of the port: how inaccurate kernels change what it computes.
+    9. Limits that no number has reached; the Trace; the initial values of further builds.
+
+    Each step may draw random numbers, so their order is part of the result. The port itself is
+    trained, so its probes (in 3) and its optimizer alone (in 5) come before the updates, which may
+    change the net's attributes and the optimizer's state. Of the reference copies are trained, so
+    both come late (in 7): their results take the memory of several nets.
     """
     of_port = not side.is_reference
     probed: Probes = {}
     random_train = ""
     with side.session():
+        # 1. The weights
         initial = side.state()
-        side.start(like)
+        side.start(initial, like)
+        # 2. Evaluation mode, with dropout as built
         random_eval = is_random(partial(evaluated, side))
         dropping = side.layers("eval") if random_eval else []
         if not random_eval:
             side.evaluate_as_built()
+        with_probes = probes and side.plan.precision == "fp32" and not random_eval
+        # 3. Without dropout
         with side.without_dropout() as dropped:
-            # Whether the net draws random numbers: the reference before its layers, a port after
-            # them. This order matters for a net that draws random numbers in evaluation mode, too:
-            # its recorded outputs depend on how often the net ran before.
-            draws = not of_port and _draws(side)
+            # What a net that draws in evaluation mode records depends on how often it ran before:
+            # the reference is tried before its layers are recorded, the port afterwards.
+            if not of_port:
+                draws = _draws(side)
             layers = {mode: side.layers(mode) for mode in ("eval", "train")}
-            draws = draws or (of_port and _draws(side))
-            if draws and of_port:
-                again = other_draws(layers["train"], side.layers_again)
+            executions = layers["train"]  # dropout is looked for in those after a random one, too
+            if of_port:
+                draws = _draws(side)
+                if draws:
+                    layers["train"], random_train = before_random(executions, side.layers_again)
             output = only_output(side) if any(not name for name, *_ in dropped) else None
-            with_probes = probes and side.plan.precision == "fp32" and not random_eval
-            # of the port before the updates, which may change a cell's attributes if not compiled
             if with_probes and of_port:
                 probed = _probes(side, layers["eval"])
-        drops = drops_of(dropped, layers["train"], side.dropping_layer, output)
-        drops = in_evaluation(drops, dropping)
-        masks, unmasked = _masks(side, drops, layers["train"], like)
-        if draws and of_port:  # before the updates, during which the layers would fill the memory
-            random_train = cut_random(layers["train"], again)
-            again.clear()
+        # 4. Dropout
+        drops = in_evaluation(drops_of(dropped, executions, side.dropping_layer, output), dropping)
+        masks, unmasked = _masks(side, drops, executions, like)
+        del executions  # during the updates, random ones would fill the memory
+        # 5. The optimizer
         settings = side.optimizer_settings()
-        # of the port before the updates, which leave its optimizer with state
         alone = side.optimizer_alone(like) if of_port else {}
+        # 6. The updates
         with side.masked(masks):
             if masks and not of_port:
                 layers["dropout"] = side.layers("dropout")
             run = side.updates(like)
             initial = shared(initial, run.start)
             losses = losses_alone(side, run, like)
-            if masks and of_port:  # until the end of the updates, compiled masks are ones
+            if masks and of_port:  # a port's masks are ones until the last update has set them
                 layers["dropout"] = side.layers("dropout")
-        measured = side.measured()  # of the reference: float64, noise, ties, changing integers
-        if not of_port:  # late, because the results are as large as several nets
+        # 7. Of the reference: rounding first, for which the updates' decisions are in memory
+        measured = side.measured()
+        if not of_port:
             alone = side.optimizer_alone(like)
-        if draws and not of_port:
-            again = other_draws(layers["train"], side.layers_again)
-            random_train = cut_random(layers["train"], again)
-        # after the updates, which compile the net: these runs are not compiled, and move nothing
+            if draws:
+                layers["train"], random_train = before_random(layers["train"], side.layers_again)
+            if with_probes:
+                probed = _probes(side, layers["eval"])
+        # 8. Of the port, which the updates have compiled: kernels, in runs that are not compiled
         kernels = {} if draws or random_eval else kernel_errors(side, run, like, layers)
-        if with_probes and not of_port:  # last: their outputs may fill the memory
-            probed = _probes(side, layers["eval"])
+        # 9. Limits, which updates and probes may have reached
         limits = side.limits()
         # the plan's loss is not compared alone, and failing cases of a port are named by that stage
         if losses.limit and side.plan.loss.custom and not like:
@@ -101,9 +113,6 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             initial=initial,
             layers=layers,
             run=run,
-            rounding=measured.rounding,
-            ties=measured.ties,
-            changing=measured.changing,
             kernels=kernels,
             unread=sorted(side.unread),
             notes=[*dropout_notes(side.is_reference, dropped, side.plan), *side.notes],
@@ -117,6 +126,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             optimizer_alone=alone,
             losses_alone=losses.losses,
             optimizer_settings=settings,
+            **vars(measured),
             **side.roles(),
         )
         trace.builds = _builds(side, trace.notes)  # last, because it seeds all generators

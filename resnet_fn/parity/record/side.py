@@ -127,11 +127,11 @@ class Side(Protocol):
         At its end, PyTorch's random generator is put back, but MindSpore's is not.
         """
 
-    def start(self, like: Like | None) -> None:
-        """Take over the reference's weights, if there are any."""
-
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics of the net."""
+
+    def start(self, initial: Arrays, like: Like | None) -> None:
+        """Take over the reference's weights, if there are any. `initial` is the state before."""
 
     def roles(self) -> Mapping[str, Any]:
         """Return which parameters are shared, trained or constant, as fields of a `Trace`."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import torch
 
 from resnet_fn.parity.record.common import parameter_roles
@@ -19,6 +20,7 @@ from resnet_fn.parity.record.torch_module import (
     dtype_of,
     in_precision,
     layer_by_layer,
+    map_tensors,
     outputs_of,
     tensors,
 )
@@ -77,6 +79,27 @@ def layers_with_rounding(
                 )
     largest = max((error for error in relus.roundings if error < CEILING), default=0.0)
     return layers, [min(error, largest) for error in relus.roundings]
+
+
+def inputs_of_layer(module: torch.nn.Module, name: str, inputs: Tree) -> tuple[Any, Any]:
+    """Return the arguments, positional and by keyword, of a layer's first call in training mode."""
+    module, given = copied(module).train(), list[tuple[Any, Any]]()
+
+    def keep(layer: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        given.append(map_tensors(torch.Tensor.clone, (args, kwargs)))
+
+    module.get_submodule(name).register_forward_pre_hook(keep, with_kwargs=True)
+    with torch.no_grad():
+        call(module, tensors(inputs, dtype_of(module)))
+    return given[0]
+
+
+def output_of(layer: torch.nn.Module, given: tuple[Any, Any]) -> np.ndarray:
+    """Return the first output of a copy of a layer on arguments, positional and by keyword."""
+    args, kwargs = map_tensors(torch.Tensor.clone, given)
+    with torch.no_grad(), layer_by_layer():
+        outputs = outputs_of(copied(layer)(*args, **kwargs))
+    return next(iter(outputs.values()))
 
 
 def probes_of(

@@ -1,4 +1,4 @@
-"""Copy, prepare and call a torch module."""
+"""Read, convert and call a torch module."""
 
 import contextlib
 import itertools
@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.config.hints import first_few
 from resnet_fn.parity.record.common import what_failed
 from resnet_fn.parity.record.torch_copy import copied
-from resnet_fn.parity.trace.constants import SMALL
 from resnet_fn.parity.trace.layer import title_of
 from resnet_fn.parity.trace.returned import as_real, named_outputs
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
@@ -176,19 +174,6 @@ def _runs(module: torch.nn.Module, inputs: Tree) -> bool:
     return False
 
 
-def inputs_of_layer(module: torch.nn.Module, name: str, inputs: Tree) -> tuple[Any, Any]:
-    """Return the arguments, positional and by keyword, of a layer's first call in training mode."""
-    module, given = copied(module).train(), list[tuple[Any, Any]]()
-
-    def keep(layer: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        given.append(map_tensors(torch.Tensor.clone, (args, kwargs)))
-
-    module.get_submodule(name).register_forward_pre_hook(keep, with_kwargs=True)
-    with torch.no_grad():
-        call(module, tensors(inputs, dtype_of(module)))
-    return given[0]
-
-
 def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
     """Return nested tuples, lists and dicts with `function` applied to every tensor."""
     if isinstance(tree, torch.Tensor):
@@ -221,65 +206,3 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
         if isinstance(inputs, dict):
             return module(**inputs)
         return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
-
-
-@torch.no_grad()
-def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
-    """Randomise, in place, untrained BatchNorm statistics and trained parameters whose numbers are
-    all equal.
-
-    Initial values such as mean 0 and gamma 1 would hide how a port uses them. Statistics are drawn
-    around those of a batch, so that activations keep their size. Returns a line that names the
-    changed parameters, or an empty string.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    norms, changed = [], []
-    for layer in module.modules():
-        if (
-            isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
-            and layer.affine
-            and layer.track_running_stats
-        ):
-            mean, variance = layer.running_mean, layer.running_var
-            if (
-                mean is not None
-                and variance is not None
-                and not mean.any()
-                and (variance == 1).all()
-            ):
-                norms.append((layer, layer.momentum))
-                layer.momentum = 1.0
-    for name, weight in module.named_parameters():
-        if weight.requires_grad and weight.numel() and (weight == weight.flatten()[0]).all():
-            constant = weight.flatten()[0]
-            if 0 < constant.abs() < SMALL:  # a LayerScale hides its whole branch
-                drawn = 0.2 + 0.6 * torch.rand(weight.shape, generator=generator)
-                weight.copy_(drawn * torch.sgn(constant))
-            else:
-                # A matrix of zeros hides all layers before it, so its numbers get the size
-                # 1/√fan-in.
-                size = 0.2 * float(constant.abs()) or (
-                    weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
-                )
-                weight += size * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
-            changed.append(name)
-    words = (
-        f"random numbers for {len(changed)} constant arrays of the reference: {first_few(changed)}"
-        if changed
-        else ""
-    )
-    if not norms:
-        return words
-    was_training = module.training
-    module.train(True)
-    call(module, tensors(inputs, torch.float32))
-    for layer, momentum in norms:
-        layer.momentum = momentum
-        mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
-        mean += 0.2 * torch.randn(mean.shape, generator=generator) * variance.sqrt()
-        variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
-        # A channel that is constant on this batch has variance 0. Dividing by √eps would magnify
-        # rounding.
-        variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
-    module.train(was_training)
-    return words

@@ -16,8 +16,10 @@ from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.side import Dropped, Measured, Only
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_layers import (
+    inputs_of_layer,
     layers_of,
     layers_with_rounding,
+    output_of,
     probes_of,
     roles_of,
 )
@@ -26,18 +28,18 @@ from resnet_fn.parity.record.torch_module import (
     FRAMEWORK,
     first_call,
     initialise,
-    inputs_of_layer,
-    layer_by_layer,
-    map_tensors,
     outputs_of,
-    prepare_reference,
     state,
     tensors,
     uncompiled,
     with_masks,
 )
 from resnet_fn.parity.record.torch_optimizer import optimizer_alone, settings_of_optimizer
-from resnet_fn.parity.record.torch_recipe import loss_of
+from resnet_fn.parity.record.torch_prepared import (
+    choose_loss,
+    freeze_as_optimizer,
+    prepare_reference,
+)
 from resnet_fn.parity.record.torch_reference_runs import ReferenceRuns
 from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer, Training, load, scalar
 from resnet_fn.parity.record.torch_source import Rerun, TorchSource
@@ -45,7 +47,7 @@ from resnet_fn.parity.trace.data import ParameterSettings, Probes, Run, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
-from resnet_fn.parity.trace.plan import MEAN_SIZE, Plan
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import Masked
@@ -85,13 +87,24 @@ class TorchSide:
         self.framework = FRAMEWORK
         self.notes: list[str] = []
         self.unread: set[str] = set()
-        self._module, self._custom_loss = uncompiled(module), loss
-        self._make_optimizer, self._build, self._drawing = make_optimizer, build, drawing
+        self._module = uncompiled(module)  # as it was given; it is only copied
+        self._custom_loss, self._make_optimizer, self._build = loss, make_optimizer, build
+        self._drawing = drawing
         # the precision in which rounding is measured
         self._rounded = "float16" if plan.precision == "fp16" else "float32"
-        self._limits, self._masked = Limits(), None
+        self._limits = Limits()  # of functions, and which numbers have reached them
         self._of_relus: list[float] = []  # the rounding of the input of each ReLU
-        self._evaluates_as_built = False
+        self._evaluates_as_built = False  # whether evaluation has dropout, which else is off
+        # Set by `start`:
+        self._initial: Arrays  # parameters and statistics as the module was built
+        self._reference: torch.nn.Module  # the prepared copy, of which copies are trained
+        self._layers: dict[str, torch.nn.Module]  # of this copy, by path
+        self._rates: Rates  # of dropout, as the module was built
+        self._training: Training  # how the copies are trained and evaluated
+        # Set by `masked` and `updates`:
+        self._given_masks: Mapping[str, Sequence[np.ndarray]]  # by the layer's path
+        self._masked_copy: torch.nn.Module | None = None  # a copy whose layers multiply by these
+        self._runs: ReferenceRuns  # which has made the updates
 
     def session(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context that puts torch's generator back."""
@@ -99,64 +112,39 @@ class TorchSide:
 
     def state(self) -> Arrays:
         """Return the initial parameters and statistics."""
-        self._initial = self._built(self._module)
-        return self._initial
+        return self._built(self._module)
 
-    def _built(self, module: torch.nn.Module) -> Arrays:
-        module = uncompiled(module)
-        initialise(module, self.plan.batches[0][0])
-        return state(module)
+    def start(self, initial: Arrays, like: Like | None) -> None:
+        """Copy the module as it was built, prepare the copy, and choose the loss.
 
-    def start(self, like: Like | None) -> None:
-        """Copy the module as it was built, and choose the loss. A reference takes over nothing."""
+        A reference takes over nothing.
+        """
+        self._initial = initial
         self._reference = copied(self._module).float()
-        loss = self._choose_loss()
-        self._training = Training(self.plan, loss, self._make_optimizer, self._evaluating)
-        layers = dict(self._reference.named_modules())
-        self._rates = Rates(layers)
-        with self._rates.off(layers):
+        self._layers = dict(self._reference.named_modules())
+        self._rates = Rates(self._layers)
+        given = self._custom_loss, self._make_optimizer
+        loss, self.plan, untrained = choose_loss(self._reference, self.plan, *given)
+        self._training = Training(self.plan, loss, self._make_optimizer, self._rates_in)
+        with self._rates.off(self._layers):
             changed = prepare_reference(self._reference, self.plan.batches[0][0], self.plan.seed)
-        self.notes += [changed] if changed else []
-        if self._make_optimizer:  # making it may freeze or unfreeze parameters
-            trained = copied(self._reference)
-            self._make_optimizer(trained)
-            for name, one in self._reference.named_parameters():
-                one.requires_grad_(trained.get_parameter(name).requires_grad)
+        self.notes += filter(None, (untrained, changed))
+        if self._make_optimizer:
+            freeze_as_optimizer(self._reference, self._make_optimizer)
         if self._drawing:
             roles = self.roles()
-            given = (state(self._reference), roles["trainable"], roles["tied"])
-            load(self._reference, self._drawing.weights(*given))
-
-    def _choose_loss(self) -> Loss:
-        """Return the user's or the plan's loss, or that of a task that trains nothing."""
-        trains = any(one.requires_grad for one in self._module.parameters())
-        if not (trains or self._custom_loss or self._make_optimizer):
-            loss = dataclasses.replace(self.plan.loss, name=MEAN_SIZE)
-            self.plan = dataclasses.replace(self.plan, loss=loss)
-            self.notes.append(
-                "nothing is trained in the reference, so only forward passes are compared; the "
-                "loss is the mean size of the outputs"
-            )
-        outputs = first_call(self._reference, self.plan.first[0], True)
-        return self._custom_loss or loss_of(self.plan.loss, outputs)
+            arrays = state(self._reference)
+            drawn = self._drawing.weights(arrays, roles["trainable"], roles["tied"])
+            load(self._reference, drawn)
 
     def evaluate_as_built(self) -> None:
         """From now on, evaluate with the dropout rates of the module as it was built."""
         self._evaluates_as_built = True
 
-    def _rates_in(self, module: torch.nn.Module, train: bool) -> contextlib.AbstractContextManager:
-        """Return a context in which a copy has the dropout rates of this mode."""
-        if train or not self._evaluates_as_built:
-            return contextlib.nullcontext()
-        return self._rates.as_built(dict(module.named_modules()))
-
-    def _evaluating(self, module: torch.nn.Module) -> contextlib.AbstractContextManager:
-        return self._rates_in(module, False)
-
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
         """From now on, run a copy without dropout."""
-        self._rates.switch_off(dict(self._reference.named_modules()))
+        self._rates.switch_off(self._layers)
         yield self._rates.dropped
 
     def roles(self) -> dict[str, Any]:
@@ -170,7 +158,7 @@ class TorchSide:
 
     def arrays(self, outputs: Any) -> Arrays:
         """Return outputs as arrays by name."""
-        self.unread |= {*unread(outputs)}
+        self.unread.update(unread(outputs))
         return outputs_of(outputs)
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
@@ -187,24 +175,17 @@ class TorchSide:
         self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
     ) -> Callable[[], np.ndarray]:
         """Return a function that runs one layer in training mode, with the module's dropout."""
-        with self._rates.as_built(dict(self._reference.named_modules()), only):
+        with self._rates.as_built(self._layers, only):
             layer = copied(self._reference.get_submodule(name)).train()
         if inputs is None:
             given = inputs_of_layer(self._reference, name, self.plan.first[0])
         else:
             given = (torch.from_numpy(inputs),), {}
-
-        def run() -> np.ndarray:
-            args, kwargs = map_tensors(torch.Tensor.clone, given)
-            with torch.no_grad(), layer_by_layer():
-                outputs = outputs_of(copied(layer)(*args, **kwargs))
-            return next(iter(outputs.values()))
-
-        return run
+        return partial(output_of, layer, given)
 
     def layers(self, mode: str) -> list[Layer]:
         """Return the executions of layers, with the rounding of their inputs and outputs."""
-        module = self._masked if mode == "dropout" and self._masked else self._reference
+        module = self._masked_copy if mode == "dropout" and self._masked_copy else self._reference
         inputs, train = self.plan.first[0], mode != "eval"
         with self._rates_in(module, train):
             layers, of_relus = layers_with_rounding(module, inputs, train, self._rounded)
@@ -222,18 +203,6 @@ class TorchSide:
         with self._limits:
             return self._probes(executions, module)
 
-    def _probes(
-        self,
-        executions: Sequence[Layer],
-        module: torch.nn.Module,
-        asked: AskedProbes | None = None,
-    ) -> Probes:
-        def without_dropout(copy: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
-            return self._rates.off(dict(copy.named_modules()))
-
-        with self._evaluating(module):
-            return probes_of(module, self.plan.first[0], executions, without_dropout, asked)
-
     def optimizer_settings(self) -> ParameterSettings:
         """Return the settings of the optimizer of a copy."""
         return settings_of_optimizer(self._reference, self.plan.optimizer, self._make_optimizer)
@@ -246,22 +215,16 @@ class TorchSide:
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
         """Let a copy multiply by masks in the further update with dropout."""
-        self._masks = masks
-        self._masked = with_masks(self._reference, masks) if masks else None
+        self._given_masks = masks
+        self._masked_copy = with_masks(self._reference, masks) if masks else None
         yield
-
-    def _with_fewer_masks(self, left: Sequence[str]) -> Masked:
-        """Return the update with masks (`Source.with_fewer_masks`)."""
-        self._masked = with_masks(self._reference, self._masks, left)
-        made, rounding = self._runs.with_masks(self._masked)
-        return Masked(made, self.layers("dropout"), rounding)
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates in float32, and in float64 for `measured`."""
         self._runs = ReferenceRuns(
             self._reference,
             self._training,
-            self._masked,
+            self._masked_copy,
             self.roles(),
             self._initial,
             self.notes,
@@ -298,8 +261,6 @@ class TorchSide:
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several modules."""
-        if self._build is None:
-            return []
         return several_builds(self._build, self._built, {torch: "manual_seed"})
 
     def environment(self) -> dict[str, str]:
@@ -317,10 +278,43 @@ class TorchSide:
         in_half = self._rounded == "float16"
         return TorchSource(
             self._reference,
-            rerun=None if in_half else partial(Rerun, self._reference, self._training),
+            make_rerun=None if in_half else partial(Rerun, self._reference, self._training),
             changes=self._runs.changes,
             of_relus=[] if in_half else self._of_relus,
             probes=trace.probes or None,
             compute=partial(self._probes, trace.layers["eval"]),
             with_fewer_masks=self._with_fewer_masks,
         )
+
+    # Methods that are not of the protocol.
+
+    def _built(self, module: torch.nn.Module) -> Arrays:
+        module = uncompiled(module)
+        initialise(module, self.plan.batches[0][0])
+        return state(module)
+
+    def _rates_in(
+        self, module: torch.nn.Module, train: bool = False
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which a copy has the dropout rates of this mode."""
+        if train or not self._evaluates_as_built:
+            return contextlib.nullcontext()
+        return self._rates.as_built(dict(module.named_modules()))
+
+    def _probes(
+        self,
+        executions: Sequence[Layer],
+        module: torch.nn.Module,
+        asked: AskedProbes | None = None,
+    ) -> Probes:
+        def without_dropout(copy: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+            return self._rates.off(dict(copy.named_modules()))
+
+        with self._rates_in(module):
+            return probes_of(module, self.plan.first[0], executions, without_dropout, asked)
+
+    def _with_fewer_masks(self, left: Sequence[str]) -> Masked:
+        """Return the update with masks (`Source.with_fewer_masks`)."""
+        self._masked_copy = with_masks(self._reference, self._given_masks, left)
+        made, rounding = self._runs.with_masks(self._masked_copy)
+        return Masked(made, self.layers("dropout"), rounding)

@@ -1,6 +1,7 @@
 """What the live PyTorch reference can still be asked after it was recorded."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -63,34 +64,25 @@ class Rerun:
         return {**self._run.gradients(), LOSS.name: np.asarray([value])}
 
 
+@dataclasses.dataclass
 class TorchSource:
-    """The live reference.
+    """The live reference."""
 
-    Args:
-        rerun: makes what runs the module again; None in half precision, in which nothing is asked.
-        changes: makes the updates again in float32, and returns how far they are from the recorded
-            ones.
-        of_relus: the rounding of the input of each ReLU (`flip_ties`); []: no ties are flipped.
-        probes: the recorded probes; None: not recorded.
-        compute: computes the asked probes of a module.
-        with_fewer_masks: makes the update with dropout masks again (`Source`).
-    """
+    module: torch.nn.Module
+    # makes what runs the module again; None in half precision, in which nothing is asked
+    make_rerun: Callable[[], Rerun] | None
+    # makes the updates again in float32, and returns how far they are from the recorded ones
+    changes: Callable[[], Rounding]
+    of_relus: Sequence[float]  # the rounding of the input of each ReLU; []: no ties are flipped
+    probes: Probes | None  # as recorded, if they were
+    compute: ComputeProbes  # the asked probes of a module
+    # makes the update with dropout masks again (`Source`)
+    with_fewer_masks: Callable[[Sequence[str]], Masked]
 
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        rerun: Callable[[], Rerun] | None,
-        changes: Callable[[], Rounding],
-        of_relus: Sequence[float],
-        probes: Probes | None,
-        compute: ComputeProbes,
-        with_fewer_masks: Callable[[Sequence[str]], Masked],
-    ) -> None:
-        self._module, self._make_rerun, self._changes = module, rerun, changes
-        self._of_relus = of_relus
-        self.tie_widths: tuple[float, ...] = LEVELS if of_relus else ()
-        self._probes, self._compute = probes, compute
-        self.with_fewer_masks = with_fewer_masks
+    @property
+    def tie_widths(self) -> tuple[float, ...]:
+        """The widths of ties that `flipped_ties` can flip."""
+        return LEVELS if self.of_relus else ()
 
     def flipped_ties(self, width: float) -> tuple[Rounding, int] | None:
         """Return the rounding with every tie of a ReLU on the other side of 0, and the number of
@@ -98,30 +90,30 @@ class TorchSource:
         """
         if width not in self.tie_widths:
             return None
-        with flip_ties(width, self._of_relus) as count:
-            changes = self._changes()
+        with flip_ties(width, self.of_relus) as count:
+            changes = self.changes()
         return changes, count()
 
     def probe_rounding(self, asked: AskedProbes) -> ProbeAnswer | None:
         """Return the rounding of each output of these probes: the error against float64 or, if
         larger, a multiple of the change by noise.
         """
-        if self._probes is None:
+        if self.probes is None:
             return None
         measured: dict[str, dict[str, dict[str, float]]] = {}
         try:
             decisions = Decisions()
             with Deciding(decisions.note):
-                self._compute(copied(self._module), asked)
+                self.compute(copied(self.module), asked)
             decisions.restart()
             with Deciding(decisions.kept), in_float64():
-                exact = self._compute(in_precision(copied(self._module), torch.float64), asked)
-                measure(measured, self._probes, asked, exact, 1)
+                exact = self.compute(in_precision(copied(self.module), torch.float64), asked)
+                measure(measured, self.probes, asked, exact, 1)
             for seed in range(_NOISY_PROBES):
-                module = copied(self._module)
+                module = copied(self.module)
                 with Noise(seed, decisions):
-                    noisy = self._compute(module, asked)
-                measure(measured, self._probes, asked, noisy, SPREADS)
+                    noisy = self.compute(module, asked)
+                measure(measured, self.probes, asked, noisy, SPREADS)
         except Exception as error:  # what was measured before counts
             return ProbeAnswer(measured, words_of(error))
         return ProbeAnswer(measured)
@@ -129,12 +121,12 @@ class TorchSource:
     @property
     def can_run(self) -> bool:
         """Whether the module can run again: not in half precision."""
-        return self._make_rerun is not None
+        return self.make_rerun is not None
 
     @cached_property
     def _rerun(self) -> Rerun:  # with a copy of the module, which is made when it is needed
-        assert self._make_rerun is not None
-        return self._make_rerun()
+        assert self.make_rerun is not None
+        return self.make_rerun()
 
     def run(self, edits: Callable[[Rerun], Any]) -> Any:
         """Return what `edits` returns for the module, which can run again."""

@@ -55,7 +55,9 @@ def title_of(array: ArrayId) -> str:
         title += f" of update {array.update}"
     elif array.update:
         title = f"update {array.update}"
-    title += _part(array)
+    title += array.part
+    if array.moment:
+        title += _MOMENTS.get(array.moment, f" {array.moment}")
     if array.alone:
         title += f", update {array.alone}"
     if array.batch != FIRST:
@@ -63,19 +65,6 @@ def title_of(array: ArrayId) -> str:
     if array.worker is not None:
         title += f" of rank {array.worker}"
     return title
-
-
-def _part(array: ArrayId) -> str:
-    """Return which part of an initial array is meant, and which of its moments."""
-    words = ""
-    if array.rows:
-        start, stop = array.rows
-        words += f" rows {start}:{stop}"
-    if array.row is not None:
-        words += f" row {array.row}"
-    if array.moment:
-        words += _MOMENTS.get(array.moment, f" {array.moment}")
-    return words
 
 
 def doubt_of(stage: Stage) -> str:

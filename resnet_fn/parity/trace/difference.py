@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.limits import CEILING, NEVER_BEYOND, ROUNDING_FACTOR
 from resnet_fn.parity.trace.stages import ArrayId
 
@@ -27,11 +28,6 @@ FITS = 1e-3  # relative error up to which a cause explains a difference
 _APART = 100.0
 
 _LARGEST = float(np.finfo(np.float32).max)
-
-# Reasons (`Difference.why`) that more than one module names:
-TIES = "ties"  # an array differs only where a tie is decided otherwise
-KERNELS_OF_PORT = "MindSpore's kernels"  # inaccurate kernels have moved an array
-OTHER_SHAPE = "another shape"  # nothing is allowed
 
 WIDE = 1e-3  # the verdict counts arrays that pass by a bound above this
 
@@ -52,8 +48,7 @@ class Difference:
     # measured, or the rule's estimate if larger; 0 if unknown
     rounding: float
     tolerance: float  # the relative error that passes
-    # which rule of compare/allowed.py gives the larger one of the tolerance and the rounding's
-    # limit
+    # the reason for the larger one of the tolerance and the rounding's limit (trace/reasons.py)
     why: str = field(default="", compare=False)
     unsure: str = ""  # why the array decides nothing whatever its numbers are; empty otherwise
     # whether the reference's numbers are estimates, so that only `relative` is shown
@@ -111,7 +106,7 @@ class Difference:
     @property
     def is_lent(self) -> bool:
         """Whether the array passes only by a bound above `WIDE`, or by ties."""
-        if self.why == TIES:
+        if self.why == reasons.TIES:
             return self.verdict in AGREES
         return self.verdict == ROUNDING and ROUNDING_FACTOR * self.rounding > WIDE
 

@@ -61,6 +61,17 @@ class ArrayId:
     moment: str = ""
     change: bool = False  # whether the change of the array is meant, not its values
 
+    @property
+    def part(self) -> str:
+        """Which part of an initial array is meant, as in " rows 8:16 row 3"; empty: all of it."""
+        words = ""
+        if self.rows:
+            start, stop = self.rows
+            words += f" rows {start}:{stop}"
+        if self.row is not None:
+            words += f" row {self.row}"
+        return words
+
 
 Key = str | int  # the name of a parameter or output, or the number of an update
 

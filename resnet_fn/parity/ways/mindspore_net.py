@@ -24,8 +24,8 @@ from resnet_fn.parity.record.mindspore_cell import (
     state,
 )
 from resnet_fn.parity.record.mindspore_layers import layers_of
+from resnet_fn.parity.record.mindspore_loss import Loss
 from resnet_fn.parity.record.mindspore_optimizer import CustomOptimizer
-from resnet_fn.parity.record.mindspore_recorders import Loss
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.plan import Plan
@@ -88,8 +88,7 @@ class MindSporeNet:
         """Make the plan's updates, uncompiled and without dropout."""
         side = self._side(self.plan)
         with run_in("pynative"), side.session():
-            side.state()
-            side.start(None)
+            side.start(side.state(), None)
             with side.without_dropout(), side.masked({}):
                 stepper, _ = side.stepper()
                 for index, rate in enumerate(self.plan.rates):

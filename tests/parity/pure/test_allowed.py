@@ -1,4 +1,4 @@
-"""Each bound of the ladder names the place of its evidence, which exists."""
+"""Each bound of the ladder names the place of its evidence, which exists; docs have each reason."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.parity.compare import allowed, draws
-from resnet_fn.parity.trace import limits
+from resnet_fn.parity.trace import limits, reasons
 
 DOCS = Path(__file__).parents[3]
 
@@ -42,3 +42,10 @@ def test_a_bound_names_a_heading_that_exists(text):
         words = (DOCS / page).read_text(encoding="utf-8")
         titles = re.findall(r"^#+ (.+)", words, re.M)
         assert anchor in [re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in titles]
+
+
+def test_docs_name_each_reason():
+    page = (DOCS / "docs" / "parity.md").read_text(encoding="utf-8")
+    words = [one for name, one in vars(reasons).items() if name.isupper()]
+    assert len(words) > 20
+    assert [one for one in words if f"`{one}`" not in page] == []

@@ -1,0 +1,102 @@
+"""Prepare the copy of a torch module that becomes the reference: its loss, its first weights, and
+what is trained in it.
+"""
+
+import dataclasses
+
+import torch
+
+from resnet_fn.config.hints import first_few
+from resnet_fn.parity.record.torch_copy import copied
+from resnet_fn.parity.record.torch_module import call, first_call, tensors
+from resnet_fn.parity.record.torch_recipe import loss_of
+from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer
+from resnet_fn.parity.trace.constants import SMALL
+from resnet_fn.parity.trace.plan import MEAN_SIZE, Plan
+from resnet_fn.parity.trace.tree import Tree
+
+
+def choose_loss(
+    reference: torch.nn.Module, plan: Plan, loss: Loss | None, make_optimizer: MakeOptimizer | None
+) -> tuple[Loss, Plan, str]:
+    """Return the user's or the plan's loss, the plan, and a note or an empty string.
+
+    If nothing is trained, the plan gets the loss of a task that trains nothing.
+    """
+    trains = any(one.requires_grad for one in reference.parameters())
+    note = ""
+    if not (trains or loss or make_optimizer):
+        plan = dataclasses.replace(plan, loss=dataclasses.replace(plan.loss, name=MEAN_SIZE))
+        note = (
+            "nothing is trained in the reference, so only forward passes are compared; the loss is "
+            "the mean size of the outputs"
+        )
+    outputs = first_call(reference, plan.first[0], True)
+    return loss or loss_of(plan.loss, outputs), plan, note
+
+
+def freeze_as_optimizer(reference: torch.nn.Module, make_optimizer: MakeOptimizer) -> None:
+    """Freeze and unfreeze parameters, in place, as the function that makes the optimizer does."""
+    trained = copied(reference)
+    make_optimizer(trained)
+    for name, one in reference.named_parameters():
+        one.requires_grad_(trained.get_parameter(name).requires_grad)
+
+
+@torch.no_grad()
+def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
+    """Randomise, in place, untrained BatchNorm statistics and trained parameters whose numbers are
+    all equal.
+
+    Initial values such as mean 0 and gamma 1 would hide how a port uses them. Statistics are drawn
+    around those of a batch, so that activations keep their size. Returns a line that names the
+    changed parameters, or an empty string.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    norms, changed = [], []
+    for layer in module.modules():
+        if (
+            isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
+            and layer.affine
+            and layer.track_running_stats
+        ):
+            mean, variance = layer.running_mean, layer.running_var
+            if (
+                mean is not None
+                and variance is not None
+                and not mean.any()
+                and (variance == 1).all()
+            ):
+                norms.append((layer, layer.momentum))
+                layer.momentum = 1.0
+    for name, weight in module.named_parameters():
+        if weight.requires_grad and weight.numel() and (weight == weight.flatten()[0]).all():
+            constant = weight.flatten()[0]
+            if 0 < constant.abs() < SMALL:  # a LayerScale hides its whole branch
+                drawn = 0.2 + 0.6 * torch.rand(weight.shape, generator=generator)
+                weight.copy_(drawn * torch.sgn(constant))
+            else:
+                # A matrix of zeros hides all layers before it, so its numbers get the size
+                # 1/√fan-in.
+                size = 0.2 * float(constant.abs()) or (
+                    weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
+                )
+                weight += size * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+            changed.append(name)
+    if norms:
+        was_training = module.training
+        call(module.train(), tensors(inputs, torch.float32))
+        module.train(was_training)
+    for layer, momentum in norms:
+        layer.momentum = momentum
+        mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
+        mean += 0.2 * torch.randn(mean.shape, generator=generator) * variance.sqrt()
+        variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
+        # A channel that is constant on this batch has variance 0. Dividing by √eps would magnify
+        # rounding.
+        variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
+    if not changed:
+        return ""
+    return (
+        f"random numbers for {len(changed)} constant arrays of the reference: {first_few(changed)}"
+    )
