@@ -88,7 +88,7 @@ class Changes(Parameters):
         start, reference = sides.port.run.start[case.id.name], case.reference
         value = norm(start + reference)
         unit = random_walk(self.updates(sides), max(norm(start), value))
-        if not (reference.any() or norm(case.port) > ROUNDING_FACTOR * unit):
+        if not reference.any() and norm(case.port) <= ROUNDING_FACTOR * unit:
             case = case._replace(port=reference)  # only rounding moves what the reference keeps
         sizes = Sizes(norm(without_large(reference)), value, unit)
         of_value = None if case.id.name in sides.port.run.gradients else self.of_value

@@ -142,6 +142,12 @@ def test_a_decided_difference_stays_in_a_chaotic_training(fault, update, expecte
     )
 
 
+def test_nan_in_an_array_that_keeps_differs():
+    port = trace(three(1e-3, teacher=np.nan))
+    stage = stages(port, trace(three(1e-3)))["weights after update 3"]
+    assert (stage.verdict, stage.first and stage.first.name) == ("DIFFERS", "teacher")
+
+
 def test_an_average_that_never_moves_differs():
     """A decay of 0.9999 moves the average by 1e-6 in three updates."""
     average = moved(1e-6, 1)
