@@ -128,6 +128,12 @@ class TorchRun:
                 gradients[name] = array_of(one.grad)
         return gradients
 
+    def share_gradients(self, gradients: Arrays) -> None:
+        """Let the copy's gradients be these arrays, which are equal to them: there is one copy."""
+        for name, one in self.parameters.items():
+            if one.grad is not None and not one.grad.is_complex():
+                one.grad = torch.from_numpy(gradients[name])
+
     def no_gradient(self) -> list[str]:
         """Return the names of the trained parameters whose gradient is None."""
         return [name for name, one in self.parameters.items() if one.grad is None]

@@ -86,6 +86,9 @@ class TorchStepper:
         clipped = gradients  # without a limit, and unless the norm is infinite, they are unchanged
         if index == 0 and (self._plan.clip_norm or not math.isfinite(norm)):
             clipped = shared(run.gradients(), gradients)  # below the limit, they are, too
+        # the largest run; an optimizer of the user's may write into gradients
+        if index == 0 and self._precision == "float64" and not self._training.make_optimizer:
+            run.share_gradients(clipped)
         self._optimizer.step()
         self._optimizer.zero_grad()  # gradients need no memory while the state is copied
         if self._average is not None:
