@@ -106,7 +106,7 @@ def _lines(sides: Sides, stages: Sequence[Stage], probed: Probed) -> list[str]:
         "layers": lambda: _of_layers(reference, names, shown),
         "gradients": lambda: _without_gradient(sides),
         "calls": lambda: _uncalled(reference),
-        "counters": lambda: _counters(reference),
+        "counters": lambda: [*_counters(reference), *_state_of_port(sides)],
         "clipping": lambda: _unclipped(reference),
         "probes": lambda: _probes_left_out(port, reference, names, probed),
         "other inputs": lambda: _other_inputs(port, reference, shown),
@@ -201,6 +201,17 @@ def _counters(reference: Trace) -> Iterator[str]:
             continue
         if (run.after[-1][name] != start).any():
             yield f"{name}: counts, and no later value was seen to change an output"
+
+
+def _state_of_port(sides: Sides) -> Iterator[str]:
+    """Yield a line for each array that the updates move in the port, and that the reference lacks:
+    its outputs may depend on it later, such as in a schedule.
+    """
+    run = sides.port.run
+    known = {*sides.names.parameters, *sides.reference.run.start}
+    for name, start in run.start.items() if run.after else ():
+        if name not in known and not np.array_equal(run.after[-1][name], start):
+            yield f"{name}: updates move it in the port, and no later value was tried"
 
 
 def _unclipped(reference: Trace) -> Iterator[str]:

@@ -176,7 +176,8 @@ class TorchSide:
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of outputs, which is computed in their precision, as float64."""
         try:
-            value = self._training.loss(outputs, tensors(labels, torch.float32))
+            with self._limits:
+                value = self._training.loss(outputs, tensors(labels, torch.float32))
         except Exception as error:
             given = {"outputs": outputs_of(outputs), "labels": labels}
             fix = "give labels that it takes, or --loss"
