@@ -91,12 +91,17 @@ def outputs_of(value: Any) -> Arrays:
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
     """Return a copy of a tensor's numbers, with an axis for the parts of complex numbers."""
+    return view_of(tensor).copy()
+
+
+def view_of(tensor: torch.Tensor) -> np.ndarray:
+    """Return a tensor's numbers as `array_of` does, in the tensor's memory if that is possible."""
     plain = tensor.detach().cpu()
     if plain.layout != torch.strided:
         plain = plain.to_dense()
     if plain.is_quantized:
         plain = plain.dequantize()
-    return as_real(plain.resolve_conj().resolve_neg().numpy()).copy()
+    return as_real(plain.resolve_conj().resolve_neg().numpy())
 
 
 def in_precision(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:

@@ -54,6 +54,10 @@ class TorchStepper:
             trained, self._plan.optimizer, training.make_optimizer
         )
         self._average = Average(trained, self._plan.average) if self._plan.average else None
+        # In float64 they take much memory. Clipping, and an optimizer of the user's, may write into
+        # them.
+        writes = bool(self._plan.clip_norm or training.make_optimizer)
+        self._copies_gradients = precision != "float64" or writes
         self._first: Mapping[str, Value] = {}
         self._finds_moved = finds_moved
         self._last: torch.nn.Module | None = None  # as after the last compared update
@@ -80,15 +84,12 @@ class TorchStepper:
         self._set_rate(rate)
         self._optimizer.zero_grad()
         value, outputs, parts = run.backward(self._plan.batches[index])
-        gradients = run.gradients() if index == 0 else {}
+        gradients = run.gradients(self._copies_gradients) if index == 0 else {}
         norm = self._clip()
         none = run.no_gradient()
         clipped = gradients  # without a limit, and unless the norm is infinite, they are unchanged
         if index == 0 and (self._plan.clip_norm or not math.isfinite(norm)):
             clipped = shared(run.gradients(), gradients)  # below the limit, they are, too
-        # the largest run; an optimizer of the user's may write into gradients
-        if index == 0 and self._precision == "float64" and not self._training.make_optimizer:
-            run.share_gradients(clipped)
         self._optimizer.step()
         self._optimizer.zero_grad()  # gradients need no memory while the state is copied
         if self._average is not None:
