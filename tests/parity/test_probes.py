@@ -168,7 +168,7 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
             theirs(lambda n, x: n.head(torch.where(x.abs() < 99, x, x.sign()))),
             ours(lambda n, x: n.head(x)),
         ),
-        ["test_probes.py", "where: the condition is always true"],
+        ["conditions that are always true: test_probes.py", "(where)"],
     ),
     "an if": (
         "vectors",
@@ -176,7 +176,7 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
             theirs(lambda n, x: n.head(x / 2 if x.abs().max() > 99 else x)),
             ours(lambda n, x: n.head(x)),
         ),
-        ["test_probes.py", ": the condition is always false"],
+        ["conditions that are always false: test_probes.py"],
     ),
     "missing numbers": (
         "vectors",
@@ -398,6 +398,38 @@ def test_decided_conditions_need_no_line():
     reference = theirs(forward, norm=t.BatchNorm1d(8), attention=attention)
     trace = record_reference(reference, plan_of(SGD, [(draw(4, 8), np.int32([0, 1, 0, 1]))]))
     assert not [line for line in trace.limits if "condition" in line]
+
+
+@pytest.mark.parametrize("varied", [True, False])
+def test_labels_that_hide_a_fault_are_listed(varied):
+    """A port may leave out weights of samples that are all 1, or take the class of soft labels."""
+    weights = np.float32([1, 1 + varied, 1, 1])
+    target = np.float32(np.eye(3)[[0, 1, 2, 0]] * (1 - varied / 2))
+
+    def squared(outputs: Any, labels: Any) -> Any:
+        return (((outputs - labels[1]) ** 2).mean(1) * labels[0]).mean()
+
+    ladder = ladder_of(
+        Ours(nn.ReLU()),
+        Theirs(t.ReLU()),
+        [(draw(4, 8), (weights, target))],
+        reference_loss=squared,
+        loss=squared,
+    )
+    assert ladder.agrees, table(ladder)
+    lines = [line for line in ladder.coverage.not_exercised if line.startswith("labels")]
+    assert lines == ([] if varied else ["labels 0: always 1.0", "labels 1: only 0 and 1"])
+
+
+def test_arguments_that_no_batch_gives_are_listed():
+    def forward(net: Any, x: Any, mask: Any = None, scale: float = 1, more: Any = None) -> Any:
+        return net.head(x if mask is None else x * mask)
+
+    x = draw(4, 8)
+    for inputs, left in ((x, "mask, more"), ((x, x, None), "more"), ({"x": x, "more": x}, "mask")):
+        plan = plan_of(SGD, [(inputs, np.int32([0, 1, 0, 1]))])
+        trace = record_reference(theirs(forward), plan, probes=False)
+        assert trace.limits[0] == f"arguments that are not given: {left}"
 
 
 def test_failing_probes_do_not_cost_the_verdict():

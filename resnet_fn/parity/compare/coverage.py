@@ -351,6 +351,21 @@ def _of_inputs(reference: Trace, probes: set[str]) -> Iterator[str]:
         if saved and name in start and _symmetric(start[name]):
             yield f"{name}: symmetric"
     yield from _missing_classes(reference)
+    yield from _of_labels(reference)
+
+
+def _of_labels(reference: Trace) -> Iterator[str]:
+    """Yield a line for labels that are constant, such as weights of samples, or are no fractions,
+    so that a port may take the class alone.
+    """
+    batches = reference.plan.batches
+    for name, leaf in named_leaves(batches[0][1], "labels").items():
+        given = [named_leaves(labels, "labels")[name].ravel() for _, labels in batches]
+        every = np.concatenate(given)
+        if leaf.ndim and every.size and _is_constant(every):
+            yield f"{name}: always {every[0]}"
+        elif leaf.dtype.kind == "f" and np.isin(every, (0, 1)).all():
+            yield f"{name}: only 0 and 1"
 
 
 def _is_varied(name: str, leaf: np.ndarray, probes: set[str]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.hints import first_few, words_of
 from resnet_fn.parity.record import torch_decisions
 from resnet_fn.parity.record.torch_decisions import (
     PACKAGE,
@@ -159,12 +159,14 @@ class Limits(torch.overrides.TorchFunctionMode):
     @property
     def lines(self) -> list[str]:
         """A line for each limit that changes no number except 0, such as "net.py:31, clamp: nothing
-        below 1e-12", and for each condition that has one value.
+        below 1e-12", and one for conditions of each value that have no other.
         """
         lines = [line for line, reached in self.reached.items() if not reached]
-        for place, values in self._conditions.items():
-            if len(values) == 1:
-                lines.append(f"{place}: the condition is always {str(*values).lower()}")
+        for value in (True, False):
+            places = [place for place, values in self._conditions.items() if values == {value}]
+            if places:
+                words = f"conditions that are always {str(value).lower()}"
+                lines.append(f"{words}: {first_few(places)}")
         return lines
 
     def __torch_function__(
@@ -215,7 +217,7 @@ class Limits(torch.overrides.TorchFunctionMode):
         elif len(call.args) > _CHOOSE.get(call.plain, 0) and place:
             condition = call.args[_CHOOSE[call.plain]]
             if getattr(condition, "dtype", None) == torch.bool and condition.numel():
-                words = "" if call.plain == "__bool__" else f", {call.plain}"
+                words = "" if call.plain == "__bool__" else f" ({call.plain})"
                 seen = self._conditions.setdefault(place + words, set())
                 seen.update((bool(condition.any()), bool(condition.all())))
 

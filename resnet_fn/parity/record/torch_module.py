@@ -1,6 +1,7 @@
 """Copy, prepare and call a torch module."""
 
 import contextlib
+import inspect
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -226,6 +227,14 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
         if isinstance(inputs, dict):
             return module(**inputs)
         return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+
+
+def not_given(module: torch.nn.Module, inputs: Tree) -> list[str]:
+    """Return the arguments of a module that are None, because the inputs do not give them."""
+    taken = inspect.signature(module.forward).parameters
+    given = inputs if isinstance(inputs, tuple) else (inputs,)
+    named = inputs if isinstance(inputs, dict) else dict(zip(taken, given, strict=False))
+    return [name for name, one in taken.items() if one.default is None and named.get(name) is None]
 
 
 @torch.no_grad()
