@@ -14,6 +14,7 @@ import numpy as np
 
 from resnet_fn.config.hints import first_few, words_of
 from resnet_fn.parity.compare import constants
+from resnet_fn.parity.compare.labels import lines_of_labels
 from resnet_fn.parity.compare.probes import Probed
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage
@@ -350,22 +351,7 @@ def _of_inputs(reference: Trace, probes: set[str]) -> Iterator[str]:
         saved = reference.buffers.get(name, True)
         if saved and name in start and _symmetric(start[name]):
             yield f"{name}: symmetric"
-    yield from _missing_classes(reference)
-    yield from _of_labels(reference)
-
-
-def _of_labels(reference: Trace) -> Iterator[str]:
-    """Yield a line for labels that are constant, such as weights of samples, or are no fractions,
-    so that a port may take the class alone.
-    """
-    batches = reference.plan.batches
-    for name, leaf in named_leaves(batches[0][1], "labels").items():
-        given = [named_leaves(labels, "labels")[name].ravel() for _, labels in batches]
-        every = np.concatenate(given)
-        if leaf.ndim and every.size and _is_constant(every):
-            yield f"{name}: always {every[0]}"
-        elif leaf.dtype.kind == "f" and np.isin(every, (0, 1)).all():
-            yield f"{name}: only 0 and 1"
+    yield from lines_of_labels(reference)
 
 
 def _is_varied(name: str, leaf: np.ndarray, probes: set[str]) -> bool:
@@ -381,33 +367,6 @@ def _has_equal_samples(every: np.ndarray) -> bool:
     """Return whether all samples [batches, n, …] are equal."""
     samples = every.reshape(-1, *every.shape[2:])
     return len(samples) > 1 and bool((samples == samples[:1]).all())
-
-
-def _missing_classes(reference: Trace) -> Iterator[str]:
-    """Yield a line for labels that lack classes of the first output."""
-    batches = reference.plan.batches
-    outputs = next(iter(reference.run.eval_outputs.values()), np.zeros(()))
-    for name, leaf in named_leaves(batches[0][1], "labels").items():
-        classes = _classes(outputs.shape, leaf.shape)
-        if leaf.dtype.kind not in "iu" or not classes:
-            continue
-        every = [named_leaves(labels, "labels")[name] for _, labels in batches]
-        drawn = np.unique(every).tolist()
-        missing = sorted({*range(classes)} - {*drawn})
-        if missing:
-            words = first_few(list(map(str, missing)))
-            yield f"{name}: of {classes} classes, no label is {words}"
-
-
-def _classes(outputs: tuple[int, ...], labels: tuple[int, ...]) -> int:
-    """Return the size of the outputs' axis of classes, the last or second one; 0: there is none."""
-    if len(outputs) < 2:
-        return 0
-    for axis in (-1, 1):
-        others = np.delete(outputs, axis)
-        if others.tolist() == [*labels]:
-            return outputs[axis]
-    return 0
 
 
 def _symmetric(array: np.ndarray) -> bool:

@@ -163,8 +163,8 @@ class MissingKernelError(ValueError):
 
 def missing_kernel(text: str) -> str:
     """Return which operation has no kernel on this device, by the text of an error, or ""."""
-    found = _NO_KERNEL.search(text)
-    return found[found.lastindex or 0] if found else ""
+    error = _NO_KERNEL.search(text)
+    return error[error.lastindex or 0] if error else ""
 
 
 @contextlib.contextmanager
