@@ -121,6 +121,8 @@ class Noise(torch.overrides.TorchFunctionMode):
     def _add(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype not in _WIDER:
             return leaf
+        if torch_decisions.is_inside_of_vmap(leaf):
+            return leaf
         whole = torch_decisions.whole_numbers(leaf.detach())
         noise = self._size * torch.randn(leaf.shape, generator=self.generator)
         return leaf * (1 + noise.masked_fill_(whole, 0.0))
@@ -173,13 +175,17 @@ class Limits(torch.overrides.TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         call = Call(getattr(function, "__name__", ""), args, kwargs or {})
-        if args and call.plain in _LIMITED:
-            self._note_limits(call)
-        elif args and call.plain in ("cross_entropy", "nll_loss"):
-            self._note_ignored(call)
-        elif args:
-            self._note_condition(call)
+        if args and not any(map(torch_decisions.is_inside_of_vmap, args)):
+            self._note(call)
         return function(*args, **call.kwargs)
+
+    def _note(self, call: Call) -> None:
+        if call.plain in _LIMITED:
+            self._note_limits(call)
+        elif call.plain in ("cross_entropy", "nll_loss"):
+            self._note_ignored(call)
+        elif call.plain in (*_CHOOSE, *_OF_NAN):
+            self._note_condition(call)
 
     def _note_limits(self, call: Call) -> None:
         x = call.args[0]
@@ -197,7 +203,7 @@ class Limits(torch.overrides.TorchFunctionMode):
 
     def _note_ignored(self, call: Call) -> None:
         ignored = call.kwargs.get("ignore_index", _IGNORED)
-        labels = call.kwargs.get("target", call.args[-1])
+        labels = call.args[1] if len(call.args) > 1 else call.kwargs["target"]
         place = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
         if place and ignored != _IGNORED:
             line = f"{place}, {call.plain}: no label is {ignored}, which it ignores"
@@ -205,9 +211,7 @@ class Limits(torch.overrides.TorchFunctionMode):
 
     def _note_condition(self, call: Call) -> None:
         """Note a condition in a call that the user's code makes itself, or whether there is NaN."""
-        if call.plain not in (*_CHOOSE, *_OF_NAN):
-            return
-        frame: FrameType | None = sys._getframe(2)
+        frame: FrameType | None = sys._getframe(3)
         while frame is not None and frame.f_code.co_name == "__torch_function__":  # other modes
             frame = frame.f_back
         place = _if_of_user(frame)
