@@ -209,9 +209,10 @@ def _state_of_port(sides: Sides) -> Iterator[str]:
     its outputs may depend on it later, such as in a schedule.
     """
     run = sides.port.run
-    known = {*sides.names.parameters, *sides.reference.run.start}
-    for name, start in run.start.items() if run.after else ():
-        if name not in known and not np.array_equal(run.after[-1][name], start):
+    known = {*sides.names.parameters, *sides.reference.run.start, *sides.port.trainable}
+    last = run.after[-1] if run.after else {}
+    for name in sorted(last.keys() - known):
+        if not np.array_equal(last[name], run.start[name]):
             yield f"{name}: updates move it in the port, and no later value was tried"
 
 
