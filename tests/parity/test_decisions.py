@@ -1,6 +1,12 @@
 """What counts as a decision of PyTorch's functions, and what noise reaches."""
 
+from typing import Any
+
+import numpy as np
 import pytest
+
+from resnet_fn.parity.plan import plan_of
+from small_nets import SGD, draw, record_reference, theirs
 
 torch = pytest.importorskip("torch", reason="decisions are those of torch: pip install torch")
 from resnet_fn.parity.record.torch_copy import copied  # noqa: E402
@@ -40,3 +46,14 @@ def test_noise_reaches_complex_numbers():
         noisy = torch.fft.ifft(torch.fft.fft(x))
     error = (noisy - exact).norm() / exact.norm()
     assert 1e-8 < error < 1e-5
+
+
+def test_a_reference_with_vmap_is_recorded():
+    """Inside of vmap, numbers cannot be read, so nothing is decided, noisy or a limit there."""
+
+    def forward(net: Any, x: Any) -> Any:
+        return net.head(torch.vmap(lambda one: torch.where(one > 0, one, -one.clamp(max=9)))(x))
+
+    plan = plan_of(SGD, [(draw(4, 8), np.int32([0, 1, 0, 1]))])
+    trace = record_reference(theirs(forward), plan)
+    assert (trace.notes, trace.limits) == ([], [])

@@ -80,6 +80,16 @@ def test_each_known_fault_is_in_its_versions(known, monkeypatch):
         assert known.error() > 1e-3
 
 
+def test_softmax_is_tried_wherever_it_has_kernels(monkeypatch):
+    def error(function: Any, x: Any, right: Any) -> float:
+        if x.ndim == 3:
+            raise RuntimeError("The kernel Softmax unregistered.")
+        return x.ndim / 8
+
+    monkeypatch.setattr(module_of_faults, "_gradient_error", error)
+    assert module_of_faults.softmax_now() == 5 / 8
+
+
 def test_only_faults_of_used_operations_are_named():
     assert kernel_faults([nn.Dense(3, 3)]) == []
     version = mindspore.__version__

@@ -146,6 +146,43 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
         lambda: (Theirs(t.LayerNorm(8, eps=1e-8)), Ours(nn.LayerNorm((8,), epsilon=2e-7))),
         ["0.01·x", "`part`"],
     ),
+    "eps of a norm by hand": (
+        "vectors",
+        lambda: (
+            theirs(lambda n, x: n.head(x / (x**2).mean(1, keepdim=True).add(1e-6).sqrt())),
+            ours(lambda n, x: n.head(x / ((x**2).mean(1, keep_dims=True) + 1e-7).sqrt())),
+        ),
+        ["0.01·x: the outputs"],
+    ),
+    "a batch size in training": (
+        "vectors",
+        lambda: (
+            theirs(lambda n, x: n.head(x - x.mean(0) if n.training else x)),
+            ours(lambda n, x: n.head(x - x.sum(0) / 4 if n.training else x)),
+        ),
+        ["n + 1 samples, in training mode: the outputs"],
+    ),
+    "another function of large numbers": (
+        "vectors",
+        lambda: (
+            theirs(lambda n, x: n.head(torch.where(x.abs() < 99, x, x.sign()))),
+            ours(lambda n, x: n.head(x)),
+        ),
+        ["conditions that are always true: test_probes.py", "(where)"],
+    ),
+    "an if": (
+        "vectors",
+        lambda: (
+            theirs(lambda n, x: n.head(x / 2 if x.abs().max() > 99 else x)),
+            ours(lambda n, x: n.head(x)),
+        ),
+        ["conditions that are always false: test_probes.py"],
+    ),
+    "missing numbers": (
+        "vectors",
+        lambda: (theirs(lambda n, x: n.head(x.nan_to_num())), ours(lambda n, x: n.head(x))),
+        ["nan_to_num: every number is finite"],
+    ),
     "labels": (
         "vectors",
         lambda: (Theirs(t.ReLU()), Ours(nn.ReLU())),
@@ -338,6 +375,61 @@ def test_an_unused_limit_of_a_loss_is_listed():
     plan = plan_of(SGD, [(draw(4, 8), np.float32([0, 1, 0, 1]))], custom_loss=True)
     trace = record_reference(Theirs(t.ReLU()), plan, loss)
     assert any("clamp: nothing below 1" in line for line in trace.limits)
+
+
+@pytest.mark.parametrize(("ignored", "lines"), [(2, 1), (1, 0), (-100, 0)])
+def test_a_label_that_no_batch_ignores_is_listed(ignored, lines):
+    def loss(outputs: Any, labels: Any) -> Any:
+        return t.functional.cross_entropy(outputs, labels.long(), ignore_index=ignored)
+
+    plan = plan_of(SGD, [(draw(4, 8), np.int32([0, 1, 0, 1]))], custom_loss=True)
+    trace = record_reference(Theirs(t.ReLU()), plan, loss)
+    assert sum("no label is 2, which it ignores" in line for line in trace.limits) == lines
+
+
+def test_decided_conditions_need_no_line():
+    """One condition is decided both ways, the others are the ladder's and PyTorch's own."""
+
+    def forward(net: Any, x: Any) -> Any:
+        x = net.norm(torch.where(x > 0, x, 2 * x).masked_fill(x > 1, 0.5))
+        return net.head(x + net.attention(x[None], x[None], x[None])[0][0])
+
+    attention = t.MultiheadAttention(8, 2, batch_first=True)
+    reference = theirs(forward, norm=t.BatchNorm1d(8), attention=attention)
+    trace = record_reference(reference, plan_of(SGD, [(draw(4, 8), np.int32([0, 1, 0, 1]))]))
+    assert not [line for line in trace.limits if "condition" in line]
+
+
+@pytest.mark.parametrize("varied", [True, False])
+def test_labels_that_hide_a_fault_are_listed(varied):
+    """A port may leave out weights of samples that are all 1, or take the class of soft labels."""
+    weights = np.float32([1, 1 + varied, 1, 1])
+    target = np.float32(np.eye(3)[[0, 1, 2, 0]] * (1 - varied / 2))
+
+    def squared(outputs: Any, labels: Any) -> Any:
+        return (((outputs - labels[1]) ** 2).mean(1) * labels[0]).mean()
+
+    ladder = ladder_of(
+        Ours(nn.ReLU()),
+        Theirs(t.ReLU()),
+        [(draw(4, 8), (weights, target))],
+        reference_loss=squared,
+        loss=squared,
+    )
+    assert ladder.agrees, table(ladder)
+    lines = [line for line in ladder.coverage.not_exercised if line.startswith("labels")]
+    assert lines == ([] if varied else ["labels 0: always 1.0", "labels 1: only 0 and 1"])
+
+
+def test_arguments_that_no_batch_gives_are_listed():
+    def forward(net: Any, x: Any, mask: Any = None, scale: float = 1, more: Any = None) -> Any:
+        return net.head(x if mask is None else x * mask)
+
+    x = draw(4, 8)
+    for inputs, left in ((x, "mask, more"), ((x, x, None), "more"), ({"x": x, "more": x}, "mask")):
+        plan = plan_of(SGD, [(inputs, np.int32([0, 1, 0, 1]))])
+        trace = record_reference(theirs(forward), plan, probes=False)
+        assert trace.limits[0] == f"arguments that are not given: {left}"
 
 
 def test_failing_probes_do_not_cost_the_verdict():

@@ -1,5 +1,6 @@
 """PyTorch's side: what is recorded of a module, and what is done to it before."""
 
+import contextlib
 import copy
 import dataclasses
 import re
@@ -22,10 +23,25 @@ from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
 from resnet_fn.parity.record.torch_layers import layers_of  # noqa: E402
+from resnet_fn.parity.record.torch_modes import in_mode  # noqa: E402
 from resnet_fn.parity.record.torch_optimizer import optimizer_alone  # noqa: E402
 from resnet_fn.parity.record.torch_prepared import prepare_reference  # noqa: E402
+from resnet_fn.parity.record.torch_run import Training  # noqa: E402
+from resnet_fn.parity.record.torch_step import TorchStepper  # noqa: E402
 from resnet_fn.parity.record.torch_ties import flip_ties  # noqa: E402
-from small_nets import SGD, draw, labels, ladder_of, ours, record_reference, t, theirs, vector  # noqa: E402
+from small_nets import (  # noqa: E402
+    ADAMW,
+    SGD,
+    Theirs,
+    draw,
+    labels,
+    ladder_of,
+    ours,
+    record_reference,
+    t,
+    theirs,
+    vector,
+)
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -420,3 +436,19 @@ def test_constants_that_reshape_outputs_are_skipped():
     trace = record_reference(net, plan_of(SGD, [vector()]), probes=False)
     (line,) = [line for line in trace.limits if "scale" in line]
     assert line.endswith("(scale): its outputs have another shape")
+
+
+@pytest.mark.parametrize(
+    ("precision", "clip_norm"), [("float64", 0), ("float64", 1), ("float32", 0)]
+)
+def test_gradients_in_float64_are_copied_only_if_clipped(precision, clip_norm):
+    """They take twice the memory of the weights; clipping writes into them."""
+    batch = draw(6, 8), labels(6).astype(np.int64)
+    plan = plan_of(dataclasses.replace(ADAMW, clip_norm=clip_norm), [batch])
+    loss = t.functional.cross_entropy
+    training = Training(plan, loss, None, lambda module: contextlib.nullcontext())
+    with in_mode(precision):
+        stepper = TorchStepper(Theirs(t.Linear(8, 8)), training, precision)
+        gradients = stepper.update(0, 0.1).gradients
+    owned = {one.flags.owndata for one in gradients.values()}
+    assert owned == {precision == "float32" or clip_norm > 0}

@@ -14,6 +14,7 @@ import numpy as np
 
 from resnet_fn.config.hints import first_few, words_of
 from resnet_fn.parity.compare import constants
+from resnet_fn.parity.compare.labels import lines_of_labels
 from resnet_fn.parity.compare.probes import Probed
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage
@@ -106,7 +107,7 @@ def _lines(sides: Sides, stages: Sequence[Stage], probed: Probed) -> list[str]:
         "layers": lambda: _of_layers(reference, names, shown),
         "gradients": lambda: _without_gradient(sides),
         "calls": lambda: _uncalled(reference),
-        "counters": lambda: _counters(reference),
+        "counters": lambda: [*_counters(reference), *_state_of_port(sides)],
         "clipping": lambda: _unclipped(reference),
         "probes": lambda: _probes_left_out(port, reference, names, probed),
         "other inputs": lambda: _other_inputs(port, reference, shown),
@@ -201,6 +202,18 @@ def _counters(reference: Trace) -> Iterator[str]:
             continue
         if (run.after[-1][name] != start).any():
             yield f"{name}: counts, and no later value was seen to change an output"
+
+
+def _state_of_port(sides: Sides) -> Iterator[str]:
+    """Yield a line for each array that the updates move in the port, and that the reference lacks:
+    its outputs may depend on it later, such as in a schedule.
+    """
+    run = sides.port.run
+    known = {*sides.names.parameters, *sides.reference.run.start, *sides.port.trainable}
+    last = run.after[-1] if run.after else {}
+    for name in sorted(last.keys() - known):
+        if not np.array_equal(last[name], run.start[name]):
+            yield f"{name}: updates move it in the port, and no later value was tried"
 
 
 def _unclipped(reference: Trace) -> Iterator[str]:
@@ -339,7 +352,7 @@ def _of_inputs(reference: Trace, probes: set[str]) -> Iterator[str]:
         saved = reference.buffers.get(name, True)
         if saved and name in start and _symmetric(start[name]):
             yield f"{name}: symmetric"
-    yield from _missing_classes(reference)
+    yield from lines_of_labels(reference)
 
 
 def _is_varied(name: str, leaf: np.ndarray, probes: set[str]) -> bool:
@@ -355,33 +368,6 @@ def _has_equal_samples(every: np.ndarray) -> bool:
     """Return whether all samples [batches, n, …] are equal."""
     samples = every.reshape(-1, *every.shape[2:])
     return len(samples) > 1 and bool((samples == samples[:1]).all())
-
-
-def _missing_classes(reference: Trace) -> Iterator[str]:
-    """Yield a line for labels that lack classes of the first output."""
-    batches = reference.plan.batches
-    outputs = next(iter(reference.run.eval_outputs.values()), np.zeros(()))
-    for name, leaf in named_leaves(batches[0][1], "labels").items():
-        classes = _classes(outputs.shape, leaf.shape)
-        if leaf.dtype.kind not in "iu" or not classes:
-            continue
-        every = [named_leaves(labels, "labels")[name] for _, labels in batches]
-        drawn = np.unique(every).tolist()
-        missing = sorted({*range(classes)} - {*drawn})
-        if missing:
-            words = first_few(list(map(str, missing)))
-            yield f"{name}: of {classes} classes, no label is {words}"
-
-
-def _classes(outputs: tuple[int, ...], labels: tuple[int, ...]) -> int:
-    """Return the size of the outputs' axis of classes, the last or second one; 0: there is none."""
-    if len(outputs) < 2:
-        return 0
-    for axis in (-1, 1):
-        others = np.delete(outputs, axis)
-        if others.tolist() == [*labels]:
-            return outputs[axis]
-    return 0
 
 
 def _symmetric(array: np.ndarray) -> bool:

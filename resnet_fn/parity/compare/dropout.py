@@ -55,7 +55,8 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
         a = x.share
         b = y.share
         title = x.title or y.title
-        outcomes = _outcomes(x, y, port, reference) if _have_same_layer(x, y, names) else []
+        alike = _are_alike(x, y, port, reference, names)
+        outcomes = _outcomes(x, y, port, reference) if alike else []
         if 0 in (a, b):  # the side with 0 may drop as much in a function
             larger = a or b
             share = round(larger, 6)
@@ -67,13 +68,13 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
         differences.append(item)
         if item.verdict == DIFFERS:
             shares.append(f"{title}: {_difference_of_shares(a, b)}")
-        elif words := own and other and _fault(own, other, names):
+        elif words := own and other and _fault(own, other, alike):
             masks.append(f"{title}: {words}")
         elif outcomes_are_apart(outcomes):
             paths.append(f"{title}: {_difference_of_outcomes(x)}")
         elif not x.scale or not y.scale:
             by_share.append(title)
-            if own and other and not _is_seen(own, other, names, outcomes):
+            if own and other and not _is_seen(own, other, alike, outcomes):
                 unseen.append(title)
         elif words := _difference_of_masks(x, y):
             masks.append(f"{title}: {words}")
@@ -105,8 +106,11 @@ def _difference_of_shares(port: float, reference: float) -> str:
     return words
 
 
-def _fault(port: Drop, reference: Drop, names: Mapping[str, str]) -> str:
-    """Return what is wrong with how the port drops, or an empty string."""
+def _fault(port: Drop, reference: Drop, alike: bool) -> str:
+    """Return what is wrong with how the port drops, or an empty string.
+
+    `alike` is whether what both change must be the same.
+    """
     if port.error:
         return f"it does not compile in the port ({port.error})"
     if never_varies(port, reference):
@@ -120,7 +124,7 @@ def _fault(port: Drop, reference: Drop, names: Mapping[str, str]) -> str:
     if {port.in_evaluation, reference.in_evaluation} == {True, False}:
         side = "the port" if port.in_evaluation else "the reference"
         return f"drops in evaluation mode, too, in {side} alone"
-    if not _have_same_layer(port, reference, names):
+    if not alike:
         return ""
     for what, a, b in zip(_RESPONSES, port.response, reference.response, strict=False):
         if are_apart(a, b):
@@ -129,21 +133,23 @@ def _fault(port: Drop, reference: Drop, names: Mapping[str, str]) -> str:
     return ""
 
 
-def _have_same_layer(port: Drop, reference: Drop, names: Mapping[str, str]) -> bool:
-    """Return whether both dropouts were measured in the same layer, or in the net."""
-    return not (port.of or reference.of) or names.get(port.of) == reference.of
-
-
-def _outcomes(own: Drop, other: Drop, port: Trace, reference: Trace) -> list[Comparable]:
-    """Return the results of both dropouts, as far as right ones must be the same.
+def _are_alike(
+    own: Drop, other: Drop, port: Trace, reference: Trace, names: Mapping[str, str]
+) -> bool:
+    """Return whether both dropouts were measured in the same layer, or in the net, and change the
+    same there.
 
     What one side drops by one rate, the other may drop by two, each of which was measured alone.
     """
+    have_same_layer = not (own.of or other.of) or names.get(own.of) == other.of
+    return have_same_layer and _count_alike(own, port) == _count_alike(other, reference)
+
+
+def _outcomes(own: Drop, other: Drop, port: Trace, reference: Trace) -> list[Comparable]:
+    """Return the results of two dropouts that are alike, as far as right ones must be the same."""
     if takes_mask(own) and takes_mask(other):  # stages with dropout show more
         return []
     if "fp16" in (port.plan.precision, reference.plan.precision):
-        return []
-    if _count_alike(own, port) != _count_alike(other, reference):
         return []
     rounding = max(_rounding(own.of, port), _rounding(other.of, reference))
     return comparable(own.outcomes, other.outcomes, rounding)
@@ -172,15 +178,13 @@ def _difference_of_outcomes(port: Drop) -> str:
     )
 
 
-def _is_seen(
-    port: Drop, reference: Drop, names: Mapping[str, str], outcomes: Sequence[Comparable]
-) -> bool:
+def _is_seen(port: Drop, reference: Drop, alike: bool, outcomes: Sequence[Comparable]) -> bool:
     """Return whether runs would show another factor of what is kept, or were not made here, because
     another layer of the same class was measured.
     """
     if port.varies is None and reference.varies is None:
         return True
-    if not _have_same_layer(port, reference, names):
+    if not alike:
         return False
     if outcomes_decide(outcomes):
         return True

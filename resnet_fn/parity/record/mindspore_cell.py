@@ -24,7 +24,7 @@ FRAMEWORK = f"MindSpore {mindspore.__version__}"
 
 _NO_KERNEL = re.compile(
     r"The kernel (\w+) unregistered|kernelmod for op (\w+) failed|Unsupported op \[(\w+)\]|Not "
-    r"found op (\w+) on device"
+    r"found op (\w+) on device|Select \w+ operator\[(\w+)\] fail"
     r"|'(\w+)' is not supported on this device|(\w+) only supports Ascend"
 )
 
@@ -161,6 +161,12 @@ class MissingKernelError(ValueError):
     """Raised if an operation has no kernel on this device."""
 
 
+def missing_kernel(text: str) -> str:
+    """Return which operation has no kernel on this device, by the text of an error, or ""."""
+    error = _NO_KERNEL.search(text)
+    return error[error.lastindex or 0] if error else ""
+
+
 @contextlib.contextmanager
 def explained(inputs: Tree, compiled: bool = False, train: bool = False) -> Iterator[None]:
     """Turn an error inside a `with` block into a ValueError that lists the inputs and suggests a
@@ -174,12 +180,9 @@ def explained(inputs: Tree, compiled: bool = False, train: bool = False) -> Iter
     except Exception as error:
         text, fix = str(error), "add --debug to see where it fails"
         shapes = _OF_SHAPES.search(first_line(error)) and not compiled
-        if kernel := _NO_KERNEL.search(text):
+        if kernel := missing_kernel(text):
             device = process.started.get("device", "CPU")
-            fix = (
-                f"no {device} kernel: {kernel[kernel.lastindex or 0]}; run `parity record` on a "
-                "device that has one"
-            )
+            fix = f"no {device} kernel: {kernel}; run `parity record` on a device that has one"
         elif "StridedSliceGrad" in text:
             fix = (
                 "MindSpore's gradient of a slice with a step, x[:, ::2], or without elements fails on "

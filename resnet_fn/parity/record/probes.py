@@ -19,6 +19,7 @@ from resnet_fn.parity.trace.probes import (
     IDS,
     IN_TRAINING,
     MASKS,
+    MORE,
     NET,
     SIZES,
     TOO_LARGE,
@@ -35,6 +36,7 @@ _LARGEST_BATCH = 1 << 18
 # probes of the net that multiply its inputs
 _FACTORS = {
     "0·x": np.float32(0.0),
+    "0.01·x": np.float32(0.01),
     "−x": np.float32(-1.0),
     "10·x": np.float32(10.0),
 }
@@ -76,8 +78,12 @@ def compute_probes(
 
     some = _few_samples(inputs, 2)
     of_net: dict[str, tuple[Tree, Callable[[], Arrays]]] = {}
-    for title, given in _net_changes(some, _tables(some, executions)).items():
+    changes = _net_changes(some, _tables(some, executions))
+    for title, given in changes.items():
         of_net[title] = given, partial(_compute, run, given, caller)
+    if MORE in changes:  # one sample alone has no batch statistics
+        given = changes[MORE]
+        of_net[MORE + IN_TRAINING] = given, partial(_compute, train, given, caller)
     for title, variation in variations(some).items():
         for end, function in (("", run), (IN_TRAINING, train)):
             of_net[title + end] = (
@@ -395,7 +401,7 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
     changes: dict[str, Tree] = {}
     if count > 1:
         changes["one sample"] = samples(1)
-        changes["n + 1 samples"] = samples(count + 1)
+        changes[MORE] = samples(count + 1)
     extent = first.shape[2:] if image else first.shape[1:2]
     if first.ndim > 1 and min(extent) > 1:
         for title, (times, plus) in SIZES.items():

@@ -96,9 +96,11 @@ class Call(NamedTuple):
         """Return the part of the result that is decided, or None if nothing is."""
         if self.name == "__deepcopy__":  # its memo has all tensors that were copied so far
             return None
-        part = self._step_of(result)
+        part, operands = self._step_of(result), self._operands()
+        if part is None or any(map(is_inside_of_vmap, operands)):
+            return None
         # without rounding there is nothing to decide
-        return part if part is not None and any(map(is_float, self._operands())) else None
+        return part if any(map(is_float, operands)) else None
 
     def _step_of(self, result: Any) -> Any:
         """Return the part of the result that changes by steps, or None if nothing does."""
@@ -158,6 +160,12 @@ def _gathered(call: Call, result: Any, indices: torch.Tensor) -> Any:
 def is_float(leaf: Any) -> bool:
     """Return whether a value is a tensor of floating-point numbers."""
     return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+
+
+def is_inside_of_vmap(leaf: Any) -> bool:
+    """Return whether a value is a tensor inside of `torch.vmap`, whose numbers cannot be read."""
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # there is no public function
+    return isinstance(leaf, torch.Tensor) and is_wrapped(leaf)
 
 
 def _is_whole(leaf: Any) -> bool:

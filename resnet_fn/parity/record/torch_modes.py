@@ -1,15 +1,17 @@
 """Modes in which PyTorch's functions compute otherwise: in float64, with noise, with flipped ties;
-and one that notes unused limits."""
+and one that notes unused limits and conditions."""
 
 import contextlib
 import functools
+import sys
 import traceback
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import torch
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.hints import first_few, words_of
 from resnet_fn.parity.record import torch_decisions
 from resnet_fn.parity.record.torch_decisions import (
     PACKAGE,
@@ -119,6 +121,8 @@ class Noise(torch.overrides.TorchFunctionMode):
     def _add(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype not in _WIDER:
             return leaf
+        if torch_decisions.is_inside_of_vmap(leaf):
+            return leaf
         whole = torch_decisions.whole_numbers(leaf.detach())
         noise = self._size * torch.randn(leaf.shape, generator=self.generator)
         return leaf * (1 + noise.masked_fill_(whole, 0.0))
@@ -135,42 +139,98 @@ _LIMITED = {
 _LIMITED["normalize"] = ("p", "dim", "eps")
 
 
+# Functions that choose between numbers → the place of the condition among their arguments.
+_CHOOSE = {"where": 0, "masked_fill": 1, "__bool__": 0}
+
+# Functions that treat NaN, and for some infinities, in another way.
+_OF_NAN = {"nan_to_num", "nansum", "nanmean", "nanmedian", "nanquantile"}
+
+_IGNORED = -100  # what PyTorch's losses ignore by default
+
+
 class Limits(torch.overrides.TorchFunctionMode):
     """A context manager that notes unused limits, such as `clamp(min=1e-12)` if all numbers are 0
-    or above 1e-12.
+    or above 1e-12, and conditions of the user's code that are always true or always false.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.reached: dict[str, bool] = {}
+        self._conditions: dict[str, set[bool]] = {}  # by place
 
     @property
     def lines(self) -> list[str]:
         """A line for each limit that changes no number except 0, such as "net.py:31, clamp: nothing
-        below 1e-12".
+        below 1e-12", and one for conditions of each value that have no other.
         """
-        return [line for line, reached in self.reached.items() if not reached]
+        lines = [line for line, reached in self.reached.items() if not reached]
+        for value in (True, False):
+            places = [place for place, values in self._conditions.items() if values == {value}]
+            if places:
+                words = f"conditions that are always {str(value).lower()}"
+                lines.append(f"{words}: {first_few(places)}")
+        return lines
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        name, kwargs = getattr(function, "__name__", "").rstrip("_"), kwargs or {}
-        if args and name in _LIMITED:
-            x, given = args[0], dict(zip(_LIMITED[name], args[1:], strict=False)) | kwargs
-            if name == "normalize":
-                x, given["min"] = (
-                    x.norm(given.get("p", 2.0), given.get("dim", 1)),
-                    given.get("eps", 1e-12),
-                )
-            caller = caller_outside((TORCH, torch_decisions.__file__))
-            # a call by this package, not by the user's code
-            own = caller is None or caller.f_code.co_filename.startswith(PACKAGE)
-            place = place_of_frame(caller) if caller else ""
-            for end, word in (("min", "below"), ("max", "above")):
-                if isinstance(limit := given.get(end), int | float) and not own:
-                    line = f"{place}, {name}: nothing {word} {limit:g}"
-                    beyond = x < limit if end == "min" else x > limit
-                    self.reached[line] = self.reached.get(line, False) or bool(
-                        (beyond & (x != 0)).any()
-                    )
-        return function(*args, **kwargs)
+        call = Call(getattr(function, "__name__", ""), args, kwargs or {})
+        if args and not any(map(torch_decisions.is_inside_of_vmap, args)):
+            self._note(call)
+        return function(*args, **call.kwargs)
+
+    def _note(self, call: Call) -> None:
+        if call.plain in _LIMITED:
+            self._note_limits(call)
+        elif call.plain in ("cross_entropy", "nll_loss"):
+            self._note_ignored(call)
+        elif call.plain in (*_CHOOSE, *_OF_NAN):
+            self._note_condition(call)
+
+    def _note_limits(self, call: Call) -> None:
+        x = call.args[0]
+        given = dict(zip(_LIMITED[call.plain], call.args[1:], strict=False)) | call.kwargs
+        if call.plain == "normalize":
+            x = x.norm(given.get("p", 2.0), given.get("dim", 1))
+            given["min"] = given.get("eps", 1e-12)
+        place = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
+        for end, word in (("min", "below"), ("max", "above")):
+            limit = given.get(end)
+            if place and isinstance(limit, int | float):
+                beyond = x < limit if end == "min" else x > limit
+                line = f"{place}, {call.plain}: nothing {word} {limit:g}"
+                self._reach(line, bool((beyond & (x != 0)).any()))
+
+    def _note_ignored(self, call: Call) -> None:
+        ignored = call.kwargs.get("ignore_index", _IGNORED)
+        labels = call.args[1] if len(call.args) > 1 else call.kwargs["target"]
+        place = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
+        if place and ignored != _IGNORED:
+            line = f"{place}, {call.plain}: no label is {ignored}, which it ignores"
+            self._reach(line, bool((labels == ignored).any()))
+
+    def _note_condition(self, call: Call) -> None:
+        """Note a condition in a call that the user's code makes itself, or whether there is NaN."""
+        frame: FrameType | None = sys._getframe(3)
+        while frame is not None and frame.f_code.co_name == "__torch_function__":  # other modes
+            frame = frame.f_back
+        place = _if_of_user(frame)
+        if call.plain in _OF_NAN and place:
+            line = f"{place}, {call.plain}: every number is finite"
+            self._reach(line, not bool(torch.isfinite(call.args[0]).all()))
+        elif len(call.args) > _CHOOSE.get(call.plain, 0) and place:
+            condition = call.args[_CHOOSE[call.plain]]
+            if getattr(condition, "dtype", None) == torch.bool and condition.numel():
+                words = "" if call.plain == "__bool__" else f" ({call.plain})"
+                seen = self._conditions.setdefault(place + words, set())
+                seen.update((bool(condition.any()), bool(condition.all())))
+
+    def _reach(self, line: str, reached: bool) -> None:
+        self.reached[line] = self.reached.get(line, False) or reached
+
+
+def _if_of_user(frame: FrameType | None) -> str:
+    """Return the place of a frame; "" if it is not in the user's code."""
+    if frame is None or frame.f_code.co_filename.startswith((TORCH, PACKAGE)):
+        return ""
+    return place_of_frame(frame)

@@ -1,6 +1,7 @@
 """Read, convert and call a torch module."""
 
 import contextlib
+import inspect
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -89,12 +90,17 @@ def outputs_of(value: Any) -> Arrays:
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
     """Return a copy of a tensor's numbers, with an axis for the parts of complex numbers."""
+    return view_of(tensor).copy()
+
+
+def view_of(tensor: torch.Tensor) -> np.ndarray:
+    """Return a tensor's numbers as `array_of` does, in the tensor's memory if that is possible."""
     plain = tensor.detach().cpu()
     if plain.layout != torch.strided:
         plain = plain.to_dense()
     if plain.is_quantized:
         plain = plain.dequantize()
-    return as_real(plain.resolve_conj().resolve_neg().numpy()).copy()
+    return as_real(plain.resolve_conj().resolve_neg().numpy())
 
 
 def in_precision(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
@@ -206,3 +212,11 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
         if isinstance(inputs, dict):
             return module(**inputs)
         return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+
+
+def not_given(module: torch.nn.Module, inputs: Tree) -> list[str]:
+    """Return the arguments of a module that are None, because the inputs do not give them."""
+    taken = inspect.signature(module.forward).parameters
+    given = inputs if isinstance(inputs, tuple) else (inputs,)
+    named = inputs if isinstance(inputs, dict) else dict(zip(taken, given, strict=False))
+    return [name for name, one in taken.items() if one.default is None and named.get(name) is None]

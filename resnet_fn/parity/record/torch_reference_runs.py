@@ -195,6 +195,7 @@ class ReferenceRuns:
                 continue
             changes = rounding.rounding(one, first_update, first_update)
             noisy.append(rounding.without_scaled(changes, self._plan.optimizer))
+            del one  # before the next one needs as much memory
         if failed:
             self._notes.append(
                 f"rounding is measured with {len(noisy)} of {_NOISY_RUNS} runs under noise, because "
@@ -226,6 +227,7 @@ class ReferenceRuns:
                         stepper, self._plan, self._plan.rates, weights, watch=watch
                     )
                 drifts.append(rounding.drift(moved, first_update, measured, trainable, chaotic))
+                del stepper, moved  # before the next ones need as much memory
             return drifts
         except Exception as error:
             self._notes.append(

@@ -11,7 +11,14 @@ import torch
 
 from resnet_fn.parity.record.common import check_scalar
 from resnet_fn.parity.record.torch_copy import copied
-from resnet_fn.parity.record.torch_module import array_of, call, in_precision, outputs_of, tensors
+from resnet_fn.parity.record.torch_module import (
+    array_of,
+    call,
+    in_precision,
+    outputs_of,
+    tensors,
+    view_of,
+)
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import as_complex, shape_of
@@ -118,14 +125,16 @@ class TorchRun:
         with torch.random.fork_rng():
             return self.on_batch(self.plan.batches[0], {**start, **drawn})
 
-    def gradients(self) -> Arrays:
-        """Return the gradients by parameter name. A parameter without a gradient gets zeros."""
+    def gradients(self, copied: bool = True) -> Arrays:
+        """Return the gradients by parameter name, copied or as they are. A parameter without a
+        gradient gets zeros.
+        """
         gradients = {}
         for name, one in self.parameters.items():
             if one.grad is None:
                 gradients[name] = np.zeros(shape_of(one), np.float32)
             else:
-                gradients[name] = array_of(one.grad)
+                gradients[name] = array_of(one.grad) if copied else view_of(one.grad)
         return gradients
 
     def no_gradient(self) -> list[str]:

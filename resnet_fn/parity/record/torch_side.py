@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from resnet_fn.config.hints import first_few
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import what_failed
 from resnet_fn.parity.record.drawing import Drawing
@@ -28,6 +29,7 @@ from resnet_fn.parity.record.torch_module import (
     FRAMEWORK,
     first_call,
     initialise,
+    not_given,
     outputs_of,
     state,
     tensors,
@@ -164,7 +166,8 @@ class TorchSide:
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of outputs, which is computed in their precision, as float64."""
         try:
-            value = self._training.loss(outputs, tensors(labels, torch.float32))
+            with self._limits:
+                value = self._training.loss(outputs, tensors(labels, torch.float32))
         except Exception as error:
             given = {"outputs": outputs_of(outputs), "labels": labels}
             fix = "give labels that it takes, or --loss"
@@ -254,10 +257,12 @@ class TorchSide:
         return torch.from_numpy(array)
 
     def limits(self) -> list[str]:
-        """Return the limits that no number of the updates and probes has reached, and the constant
-        arrays that have no random numbers in any run.
+        """Return the arguments that are not given, the limits that no number of the updates and
+        probes has reached, and the constant arrays that have no random numbers in any run.
         """
-        return [*self._runs.constants, *self._limits.lines]
+        left = not_given(self._reference, self.plan.first[0])
+        lines = [f"arguments that are not given: {first_few(left)}"] if left else []
+        return [*lines, *self._runs.constants, *self._limits.lines]
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several modules."""

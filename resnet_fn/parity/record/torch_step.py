@@ -54,6 +54,10 @@ class TorchStepper:
             trained, self._plan.optimizer, training.make_optimizer
         )
         self._average = Average(trained, self._plan.average) if self._plan.average else None
+        # In float64 they take much memory. Clipping, and an optimizer of the user's, may write into
+        # them.
+        writes = bool(self._plan.clip_norm or training.make_optimizer)
+        self._copies_gradients = precision != "float64" or writes
         self._first: Mapping[str, Value] = {}
         self._finds_moved = finds_moved
         self._last: torch.nn.Module | None = None  # as after the last compared update
@@ -80,7 +84,7 @@ class TorchStepper:
         self._set_rate(rate)
         self._optimizer.zero_grad()
         value, outputs, parts = run.backward(self._plan.batches[index])
-        gradients = run.gradients() if index == 0 else {}
+        gradients = run.gradients(self._copies_gradients) if index == 0 else {}
         norm = self._clip()
         none = run.no_gradient()
         clipped = gradients  # without a limit, and unless the norm is infinite, they are unchanged

@@ -21,6 +21,8 @@ SIZES = {
 
 IDS, FEWER_IDS, MASKS = "every id once", "as many ids as fit", "masks inverted"
 
+MORE = "n + 1 samples"  # in both modes
+
 # Variations: the net also runs in training mode on these. `LENGTHS` is followed by an input's name.
 WIDE, LENGTHS = "height ≠ width", "descending lengths"
 

@@ -19,6 +19,7 @@ from resnet_fn.parity.record.mindspore_cell import (
     call,
     explained,
     first_call,
+    missing_kernel,
     outputs_of,
     run_in,
     state,
@@ -35,9 +36,7 @@ from resnet_fn.parity.ways.updates import updates_of
 from resnet_fn.parity.ways.way import NotApplicableError
 from resnet_fn.runtime import process
 
-_NO_KERNEL = re.compile(
-    r"Select \w+ operator\[(\w+)\] fail|primitive\[(\w+)\]|no \w+ kernel: (\w+)"
-)
+_OF_TYPES = re.compile(r"primitive\[(\w+)\]")  # in the error of an operation that rejects a type
 
 MakeOptimizer = Callable[[nn.Cell], CustomOptimizer]
 
@@ -146,11 +145,11 @@ class MindSporeNet:
         try:
             return self.evaluated(inputs)
         except Exception as error:
-            kernel = _NO_KERNEL.search(f"{error} {error.__cause__}")
-            if kernel is None:
+            text = f"{error} {error.__cause__}"
+            kernel = missing_kernel(text) or "".join(_OF_TYPES.findall(text)[:1])
+            if not kernel:
                 raise
-            name, device = kernel[kernel.lastindex or 0], process.started.get("device", "CPU")
-            words = f"{device} has no kernel of {name} in {half}"
+            words = f"{process.started.get('device', 'CPU')} has no kernel of {kernel} in {half}"
             raise NotApplicableError(f"not exercised: {words}; try another device") from None
 
     def rounded_to(self, inputs: Tree, half: str) -> Trace:

@@ -150,6 +150,17 @@ def test_results_are_compared_between_equally_many_dropouts():
     assert not dropout_stage(port, side_of(wrong, wrong), names).failed
 
 
+def test_means_are_compared_between_equally_many_dropouts():
+    half, all_of_it = ((0.9, 0.01), (0.2, 0.01)), ((0.8, 0.01), (0.4, 0.01))
+    one = drop_of((), "block.a", response=half)
+    port = side_of(one, drop_of((), "block.b", response=half))
+    both = drop_of((), response=all_of_it)
+    stage = dropout_stage(port, side_of(both, random_train="a function"), {"block": "block"})
+    assert (stage.verdict, stage.failed) == (UNDECIDED, "")
+    assert any("block.a" in line for line in stage.not_exercised)
+    assert dropout_stage(side_of(one), side_of(both), {"block": "block"}).verdict == DIFFERS
+
+
 def test_other_results_decide_no_undecided_stage():
     """The port's second dropout may be a function call in the reference."""
     one, other = (multiples(*[factor] * 64) for factor in (1.0, 2.0))

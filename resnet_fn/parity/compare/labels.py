@@ -1,0 +1,53 @@
+"""Find out what the batches' labels hide: classes without a label, constant labels."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from resnet_fn.config.hints import first_few
+from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.tree import named_leaves
+
+
+def lines_of_labels(reference: Trace) -> Iterator[str]:
+    """Yield lines for labels that lack classes of the first output, that are constant, such as
+    weights of samples, or that are no fractions, so that a port may take the class alone.
+    """
+    outputs = next(
+        iter(reference.run.eval_outputs.values()),
+        np.zeros(()),
+    )
+    every: dict[str, list[np.ndarray]] = {}
+    for _, labels in reference.plan.batches:
+        for name, leaf in named_leaves(labels, "labels").items():
+            every.setdefault(name, []).append(leaf)
+    for name, leaves in every.items():
+        flat = [leaf.ravel() for leaf in leaves]
+        values = np.unique(np.concatenate(flat))
+        first = leaves[0]
+        classes = _classes(outputs.shape, first)
+        missing = set(range(classes)) - set(values.tolist())
+        if missing:
+            words = first_few(list(map(str, sorted(missing))))
+            yield f"{name}: of {classes} classes, no label is {words}"
+        if not first.ndim:
+            continue
+        if len(values) == 1:
+            yield f"{name}: always {values[0]}"
+        elif first.dtype.kind == "f" and values.tolist() == [0, 1]:
+            yield f"{name}: only 0 and 1"
+
+
+def _classes(outputs: tuple[int, ...], labels: np.ndarray) -> int:
+    """Return the size of the outputs' axis of classes, the last or second one; 0: there is none, or
+    labels are no classes.
+    """
+    if labels.dtype.kind not in "iu":
+        return 0
+    if len(outputs) < 2:
+        return 0
+    for axis in (-1, 1):
+        others = np.delete(outputs, axis)
+        if others.tolist() == list(labels.shape):
+            return outputs[axis]
+    return 0
