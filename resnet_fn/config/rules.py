@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from resnet_fn.config.fields import BALANCED, CUSTOM
-from resnet_fn.config.optimizers import OPTIMIZERS, users
+from resnet_fn.config.optimizers import OPTIMIZERS, SETTINGS, users
 
 
 class Rule(NamedTuple):
@@ -245,14 +245,12 @@ RULES = (
         f"is for {users('nesterov')}, not for {{optimizer}}; give --no-nesterov",
     ),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
-    _of_optimizers("trust_coefficient"),
+    *(_of_optimizers(setting) for setting in SETTINGS if setting != "nesterov"),
     Rule(
         "trust_coefficient",
         lambda weight_decay: weight_decay > 0,
         "needs weight decay; give --weight-decay above 0",
     ),
-    _of_optimizers("beta2"),
-    _of_optimizers("epsilon"),
     Rule(
         "milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"
     ),

@@ -387,7 +387,7 @@ def _source_of(reference: Trace, asked: Asked) -> Source:
 
 def _check_same_task(port: Trace, reference: Trace) -> None:
     nets = [_settings_of(trace.plan) for trace in (port, reference)]
-    pairs = {name: (nets[0][name], nets[1][name]) for name in nets[1]}
+    pairs = {name: (nets[0].get(name), nets[1][name]) for name in nets[1]}
     settings = [f"{name} {x!r} and {y!r}" for name, (x, y) in pairs.items() if x != y]
     if settings:
         raise ValueError(
@@ -405,6 +405,8 @@ def _settings_of(plan: Plan) -> dict[str, Any]:
         for name, value in dataclasses.asdict(part).items()
     }
     left_out = (*groups, "batches", "seed")
+    of_optimizer = settings.pop("optimizer.settings").items()
+    settings |= {f"optimizer.{name}": value for name, value in of_optimizer}
     rest = {name: value for name, value in vars(plan).items() if name not in left_out}
     del settings["net.classes"]
     return {"updates": len(plan.batches), **settings, **rest}

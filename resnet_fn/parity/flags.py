@@ -7,6 +7,7 @@ from typing import Any
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
+from resnet_fn.config.optimizers import SETTINGS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.inputs.stored import line_of
@@ -16,13 +17,10 @@ from resnet_fn.parity.tasks import CHANNELS_AND_CLASSES, GENTLE, OTHER, OWN_NET,
 # The settings of a recipe that `add_fields` turns into flags.
 _STEP = (
     *(
+        *SETTINGS,
         "momentum",
-        "nesterov",
-        "beta2",
-        "epsilon",
         "weight_decay",
         "decay_all",
-        "trust_coefficient",
         "clip_norm",
     ),
     *(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from resnet_fn.config.optimizers import SETTINGS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.trace.plan import (
     AveragePlan,
@@ -65,12 +66,9 @@ def plan_of(
         optimizer=OptimizerPlan(
             recipe.optimizer,
             recipe.momentum,
-            recipe.nesterov,
-            recipe.beta2,
-            recipe.epsilon,
             recipe.weight_decay,
             recipe.decay_all,
-            recipe.trust_coefficient,
+            {name: getattr(recipe, name) for name in SETTINGS},
             custom_optimizer,
         ),
         loss=LossPlan(recipe.loss, recipe.label_smoothing, recipe.smoothing_over, custom_loss),
