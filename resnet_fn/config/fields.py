@@ -36,6 +36,7 @@ def setting(
     above: float | None = None,
     within: str = "",
     per_worker: bool = False,
+    compared: bool = True,
     off: Any = None,
     absent: Any = None,
 ) -> Any:
@@ -51,6 +52,7 @@ def setting(
             interval, "[0, 1)".
         per_worker: whether workers may have different values. Workers may always have different
             paths (`unit` "path").
+        compared: whether the ladder accepts a recipe that changes the setting.
         off: the value that the setting gets if a rule drops it, because nothing uses it. None: the
             default.
         absent: what a stored run or trace means that lacks the setting, because an older version
@@ -67,6 +69,7 @@ def setting(
         "at_least": at_least,
         "above": above,
         "within": within,
+        "compared": compared,
     }
     about["off"] = default if off is None else off
     about["absent"] = default if absent is None else absent

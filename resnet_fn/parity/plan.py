@@ -1,5 +1,6 @@
 """Turn a recipe into the plan of a comparison: the updates that both sides make."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from resnet_fn.config.optimizers import SETTINGS
@@ -14,17 +15,6 @@ from resnet_fn.parity.trace.plan import (
 )
 from resnet_fn.parity.trace.tree import Batch
 from resnet_fn.update.schedule import make_schedule
-
-# Settings of a recipe that the reference ignores.
-_NOT_COMPARED = (
-    "class_weights",
-    "head_lr_factor",
-    "layer_decay",
-    "freeze",
-    "train_only",
-    "sync_batchnorm",
-    "multi_label",
-)
 
 
 def plan_of(
@@ -51,9 +41,14 @@ def plan_of(
     Raises:
         ValueError: batches are wrong, or the ladder does not compare one of the settings.
     """
-    given = [name for name in _NOT_COMPARED if getattr(recipe, name) != getattr(Recipe, name)]
+    unknown = {field.name for field in dataclasses.fields(Recipe) if not field.metadata["compared"]}
+    given = {
+        name: value
+        for name, value in vars(recipe).items()
+        if name in unknown and value != getattr(Recipe, name)
+    }
     if given:
-        got = ", ".join(f"{name} {getattr(recipe, name)!r}" for name in given)
+        got = ", ".join(f"{name} {value!r}" for name, value in given.items())
         raise ValueError(
             f"recipe: the ladder does not compare {got}; omit these, or give another recipe"
         )
