@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from resnet_fn.config.draft import unchecked
 from resnet_fn.config.fields import CUSTOM, check_names, setting, stored
 from resnet_fn.config.optimizers import OPTIMIZERS, users
 from resnet_fn.config.rules import OF_FILES
-from resnet_fn.config.settings import Settings, changed, unchecked
+from resnet_fn.config.settings import Settings, changed
 
 # Filters of Pillow that resize an image, named as in timm.
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "hamming", "box")

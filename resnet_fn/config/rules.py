@@ -1,9 +1,8 @@
 """`RULES` lists settings that need certain values of other settings.
 
-`settings.Draft` applies the rules in order.
+`draft.Draft` applies the rules in order.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -26,6 +25,12 @@ class Rule(NamedTuple):
     instead: Any = None
     # whether stored runs, and commands that resume one, must obey the rule, too, which may be newer
     of_stored: bool = True
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Return the names of the settings that the condition reads."""
+        code = self.holds.__code__
+        return code.co_varnames[: code.co_argcount]
 
 
 KEEP = True  # value for `Rule.keep`
@@ -317,9 +322,8 @@ def useless_if_new(settings: Mapping[str, Any]) -> set[str]:
     """
     useless = set[str]()
     for rule in RULES:
-        reads = inspect.signature(rule.holds).parameters.keys()
-        if rule.of_stored or rule.keep or not reads <= settings.keys():
+        if rule.of_stored or rule.keep or not settings.keys() >= {*rule.reads}:
             continue
-        if not rule.holds(**{name: settings[name] for name in reads}):
+        if not rule.holds(**{name: settings[name] for name in rule.reads}):
             useless.update(rule.fields.split())
     return useless & settings.keys()
