@@ -398,15 +398,15 @@ def _check_same_task(port: Trace, reference: Trace) -> None:
 
 def _settings_of(plan: Plan) -> dict[str, Any]:
     """Return the settings of a plan by name, without what the stage of inputs compares."""
-    groups: dict[str, Any] = {"optimizer": plan.optimizer, "loss": plan.loss, "net": plan.net}
+    groups = ("optimizer", "loss", "net")
     settings = {
         f"{group}.{name}": value
-        for group, part in groups.items()
-        for name, value in dataclasses.asdict(part).items()
+        for group in groups
+        for name, value in vars(getattr(plan, group)).items()
     }
+    for name, value in settings.pop("optimizer.settings").items():
+        settings[f"optimizer.{name}"] = value
     left_out = (*groups, "batches", "seed")
-    of_optimizer = settings.pop("optimizer.settings").items()
-    settings |= {f"optimizer.{name}": value for name, value in of_optimizer}
     rest = {name: value for name, value in vars(plan).items() if name not in left_out}
     del settings["net.classes"]
     return {"updates": len(plan.batches), **settings, **rest}

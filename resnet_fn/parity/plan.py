@@ -41,14 +41,14 @@ def plan_of(
     Raises:
         ValueError: batches are wrong, or the ladder does not compare one of the settings.
     """
-    unknown = {field.name for field in dataclasses.fields(Recipe) if not field.metadata["compared"]}
-    given = {
-        name: value
-        for name, value in vars(recipe).items()
-        if name in unknown and value != getattr(Recipe, name)
+    changed = {
+        field.name: value
+        for field in dataclasses.fields(recipe)
+        if (value := getattr(recipe, field.name)) != field.default
+        and not field.metadata["compared"]
     }
-    if given:
-        got = ", ".join(f"{name} {value!r}" for name, value in given.items())
+    if changed:
+        got = ", ".join(f"{name} {value!r}" for name, value in changed.items())
         raise ValueError(
             f"recipe: the ladder does not compare {got}; omit these, or give another recipe"
         )
