@@ -60,14 +60,12 @@ def test_extreme_shapes_are_cropped_before_resizing(encode):
 
 
 KINDS = [
-    *(
-        ("RGB", "JPEG"),
-        ("L", "JPEG"),
-        ("CMYK", "JPEG"),
-        ("RGB", "WEBP"),
-        ("RGBA", "WEBP"),
-        ("RGB", "TIFF"),
-    ),
+    ("RGB", "JPEG"),
+    ("L", "JPEG"),
+    ("CMYK", "JPEG"),
+    ("RGB", "WEBP"),
+    ("RGBA", "WEBP"),
+    ("RGB", "TIFF"),
     *((mode, "PNG") for mode in ("RGB", "L", "P", "RGBA", "LA", "1")),
 ]
 

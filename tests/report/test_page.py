@@ -88,13 +88,11 @@ def sources(text):
 def test_the_page_is_self_contained_and_escapes_names():
     text = page(make_report(), {}, PICTURES)
     assert re.findall("<h2>(.*?)</h2>", text) == [
-        *(
-            "Confusion matrix",
-            "Most often confused",
-            "Classes",
-            "Calibration",
-            "The 2 most confident mistakes",
-        ),
+        "Confusion matrix",
+        "Most often confused",
+        "Classes",
+        "Calibration",
+        "The 2 most confident mistakes",
         "Class by class",
     ]
     assert "run a&lt;b, update 3, 2026-11-23" in text

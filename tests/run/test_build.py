@@ -50,7 +50,10 @@ def test_the_state_has_what_the_recipe_needs():
     assert names(state.statistics) == [name for name in weights if "moving" in name]
     assert names(state.training) == [
         *(f"momentum.{name}" for name in trained),
-        *("scaler.scale", "scaler.good_updates", "scaler.skipped", "scaler.skipped_in_row"),
+        "scaler.scale",
+        "scaler.good_updates",
+        "scaler.skipped",
+        "scaler.skipped_in_row",
         *(f"ema.{name}" for name in weights),
         "ema_updates",
     ]

@@ -288,9 +288,24 @@ def test_more_epochs_continue_like_an_unbroken_run(schedule, capsys, events):
 
 
 SMALL = [
-    *("--model", "resnet8", "--image-size", "8", "--batch-size", "16", "--epochs", "2"),
-    *("--dataset", "synthetic", "--synthetic-samples", "64"),
-    *("--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0"),
+    "--model",
+    "resnet8",
+    "--image-size",
+    "8",
+    "--batch-size",
+    "16",
+    "--epochs",
+    "2",
+    "--dataset",
+    "synthetic",
+    "--synthetic-samples",
+    "64",
+    "--max-shift",
+    "0",
+    "--max-rotation",
+    "0",
+    "--max-zoom",
+    "0",
 ]
 
 

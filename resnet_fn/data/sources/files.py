@@ -45,10 +45,21 @@ _CONVERTED_TO = {
 # hold thumbnails.
 _OF_SYSTEMS = (
     # Synology and QNAP
-    *("@eadir", "@tmp", "#recycle", "#snapshot", "@recycle", "@recently-snapshot"),
+    "@eadir",
+    "@tmp",
+    "#recycle",
+    "#snapshot",
+    "@recycle",
+    "@recently-snapshot",
     # Windows
-    *("$recycle.bin", "recycler", "system volume information", "thumbs.db", "desktop.ini"),
-    *("__macosx", "lost+found", "__pycache__"),
+    "$recycle.bin",
+    "recycler",
+    "system volume information",
+    "thumbs.db",
+    "desktop.ini",
+    "__macosx",
+    "lost+found",
+    "__pycache__",
 )
 
 Item = TypeVar("Item")

@@ -31,7 +31,9 @@ _PLAN, _WRITING = "plan.json", ".writing"
 # Files that `pack` writes beside the shards and the plan.
 _FILES = (
     *(pattern.format(name) for pattern in (LABELS, NAMES) for name in ("train", "val")),
-    *(INDEX, BAD_FILES, _WRITING),
+    INDEX,
+    BAD_FILES,
+    _WRITING,
 )
 
 
