@@ -31,7 +31,8 @@ def test_all_that_a_run_leaves(train, events):
     assert {"config.json", "metrics.jsonl", "checkpoints"} < set(os.listdir("run"))
     assert any(name.startswith("events.out.tfevents") for name in os.listdir("run"))
 
-    updates, evals = events("run", "train"), events("run", "eval")
+    updates = events("run", "train")
+    evals = events("run", "eval")
     assert [event["update"] for event in updates] == list(range(1, 11))
     assert set(updates[0]) == {
         "event",

@@ -94,7 +94,8 @@ class RunFolder:
         If a run replaces or removes checkpoints meanwhile, call `choose` again.
         """
         for attempt in itertools.count():
-            manifests, warnings = self._manifests(), list[str]()
+            manifests = self._manifests()
+            warnings = list[str]()
             try:
                 checkpoint = choose(warnings)
             except (CheckpointError, OSError):

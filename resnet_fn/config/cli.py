@@ -355,16 +355,19 @@ def run(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         sys.exit(main(arguments))
     except UsageError as error:
-        code, message = 2, str(error)
+        code = 2
+        message = str(error)
     except BrokenPipeError:  # the reader of stdout has ended (`| head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except KeyboardInterrupt:
-        code, message = 130, "interrupted"
+        code = 130
+        message = "interrupted"
     except Exception as error:
         if "--debug" in arguments:
             say(*traceback.format_exc().rstrip().split("\n"), stream=sys.stderr)
-        code, message = 1, one_line(error)
+        code = 1
+        message = one_line(error)
     say(f"{command}: error: {as_typed(message)}", stream=sys.stderr)
     sys.last_value = SystemExit(code)  # for exit handlers, as after an uncaught exception
     sys.exit(code)

@@ -139,7 +139,9 @@ def _shown(choices: Sequence[str]) -> list[str]:
 
 
 def _wrong_number(about: Any, number: float) -> str:
-    least, above, within = about["at_least"], about["above"], about["within"]
+    least = about["at_least"]
+    above = about["above"]
+    within = about["within"]
     if not math.isfinite(number):
         return "is not finite; give a number"
     if least is not None and number < least:
@@ -217,7 +219,8 @@ def explain(field: Any, value: Any) -> str:
     The help shows `value` as the default. A * marks a value that differs from the field's own
     default.
     """
-    about, shown = field.metadata, show_value(value)
+    about = field.metadata
+    shown = show_value(value)
     text = about["meaning"]
     if about["choices"] and about["choices"] != YES_NO_AUTO:
         text += f" ({', '.join(_shown(about['choices']))})"

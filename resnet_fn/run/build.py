@@ -74,7 +74,8 @@ class Progress:
         """Record an evaluation as the best if its loss is finite and no earlier evaluation was
         better.
         """
-        value, best = metrics[monitor], None if self.best is None else self.best[monitor]
+        value = metrics[monitor]
+        best = None if self.best is None else self.best[monitor]
         self.without_gain += 1
         if not metrics["loss"] < math.inf:  # infinity or NaN
             return

@@ -7,7 +7,9 @@ from resnet_fn.config.fields import to_dict
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.report.page import Pictures, gallery, mistakes, page
 
-PNG, JPEG, RED = b"\x89PNG one", b"\xff\xd8 two", b"\x89PNG red"
+PNG = b"\x89PNG one"
+JPEG = b"\xff\xd8 two"
+RED = b"\x89PNG red"
 PICTURES = Pictures([PNG, JPEG], [RED, RED])
 
 

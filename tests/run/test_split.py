@@ -88,7 +88,8 @@ def test_fine_tuning_validates_on_no_trained_picture(chance, command):
     assert validating("second") >= validating("first")
     assert "validation images of first/validation.json validate again" in text
     text = command(train_main, *SMALL, *words, "third", "--split-seed", 7)
-    seen, count = len(validating("third") & trained), len(validating("third"))
+    seen = len(validating("third") & trained)
+    count = len(validating("third"))
     assert seen > 2
     assert f"warning: first was trained on {seen} of the {count} validation images" in text
 
