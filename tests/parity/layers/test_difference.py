@@ -95,6 +95,19 @@ def test_huge_numbers_hide_no_error_in_small_ones():
     assert relative_error([*theirs, 1e8, 0, 0, 0], [*theirs, 0, 0, 0, 0]) == pytest.approx(0.1)
 
 
+def test_zeros_make_no_usual_number_large():
+    """As the gradient of a table, half of whose rows are not used: the median of all its numbers is
+    half of the smallest one, whose error is large.
+    """
+    row = np.array([1e-7, 2e-3, -1e-3, 4e-3])
+    ours = np.array([row + 1e-9, np.zeros(4)])
+    theirs = np.array([row, np.zeros(4)])
+    assert relative_error(ours, theirs) == pytest.approx(2e-9 / np.linalg.norm(row))
+    # still apart from as many usual ones
+    huge = np.array([-1e9, -1e9, 3.0, 4.0, 0.0])
+    assert relative_error(huge + [0, 0, 0.3, 0, 0], huge) == pytest.approx(0.3 / 5)
+
+
 def test_errors_above_four_times_rounding_are_beyond_rounding():
     """Four times the rounding, or a millionth, is explained."""
     for relative, rounding, times in (
