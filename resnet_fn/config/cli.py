@@ -300,7 +300,7 @@ def _convert(wanted: type, text: str) -> Any:
 
 def settings_in(parsed: argparse.Namespace, *settings_classes: Any) -> dict[str, Any]:
     """Return the parsed values whose names are fields of `settings_classes`."""
-    names = {name for each in settings_classes for name in each.__dataclass_fields__}
+    names = {name for settings in settings_classes for name in settings.__dataclass_fields__}
     return {name: value for name, value in vars(parsed).items() if name in names}
 
 
