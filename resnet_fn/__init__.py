@@ -25,7 +25,8 @@ import sys
 
 
 def _obstacle() -> str:
-    here, version = os.path.dirname(os.path.realpath(__file__)), sys.version_info[:2]
+    here = os.path.dirname(os.path.realpath(__file__))
+    version = sys.version_info[:2]
     if not (3, 11) <= version <= (3, 12):  # setup.cfg's python_requires
         return (
             f"Python {version[0]}.{version[1]} is too {'old' if version < (3, 11) else 'new'}; "

@@ -85,10 +85,8 @@ def main(arguments: Sequence[str]) -> int:
     files = "write report.html, report.json and predictions.csv to this folder"
     group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=files)
     parsed = flags.parse(arguments)
-    weights, trained = (
-        parsed.weights,
-        cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else "",
-    )
+    weights = parsed.weights
+    trained = cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
     changes = {
         name: value
         for name, value in cli.settings_in(parsed, Recipe).items()
@@ -96,7 +94,9 @@ def main(arguments: Sequence[str]) -> int:
     }
     also = ", ".join(f"--{flag_name(name)}" for name in _OF_WEIGHTS)
     of_weights = f"--recipe, --model and --stem need --weights, as do {also}; leave them out"
-    lacking, flip, size = weights and not parsed.recipe, parsed.tta != "none", parsed.image_size
+    lacking = weights and not parsed.recipe
+    flip = parsed.tta != "none"
+    size = parsed.image_size
     of_trained = parsed.report or flip or parsed.val_list or parsed.ema is not None
     cli.raise_usage_errors(
         (parsed.batch_size < 1, f"--batch-size: {parsed.batch_size} is too small; give 1 or more"),
@@ -141,7 +141,8 @@ def main(arguments: Sequence[str]) -> int:
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}
         evaluation = evaluate_in_detail(trained, parsed.which, **how)
-        scores, dataset = evaluation.scores, evaluation.dataset
+        scores = evaluation.scores
+        dataset = evaluation.dataset
         if parsed.report:
             write_report(evaluation, Path(parsed.report))
     if join().is_main:

@@ -52,13 +52,12 @@ def main(arguments: Sequence[str]) -> int:
     cli.add_device_flags(flags)
     parsed = flags.parse(arguments)
     checkpoint = cli.chosen_checkpoint(parsed)
-    fixed, size = parsed.batch != "dynamic", parsed.image_size
+    fixed = parsed.batch != "dynamic"
+    size = parsed.image_size
     number = parsed.batch.isdigit() and int(parsed.batch) > 0
     weights = parsed.format == "safetensors"
-    better, wrong = (
-        Path(parsed.out).with_suffix(f".{parsed.format}"),
-        f"does not end in .{parsed.format}",
-    )
+    better = Path(parsed.out).with_suffix(f".{parsed.format}")
+    wrong = f"does not end in .{parsed.format}"
     cli.raise_usage_errors(
         (
             Path(parsed.out).suffix != better.suffix,

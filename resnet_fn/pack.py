@@ -83,7 +83,8 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.data.sources.load import data_threads, open_dataset
     from resnet_fn.data.sources.packing import pack
 
-    threads, out = data_threads(parsed.threads), Path(parsed.out)
+    threads = data_threads(parsed.threads)
+    out = Path(parsed.out)
     settings = {"validation_share": parsed.validation_share, "on_bad_sample": parsed.on_bad_sample}
     with cli.usage_errors():
         recipe = Recipe(dataset="imagefolder", **settings)

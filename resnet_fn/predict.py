@@ -46,7 +46,8 @@ def main(arguments: Sequence[str]) -> int:
     names = [read_list(path) if path in lists else find_images([path]) for path in images]
     how = {name: getattr(parsed, name) for name in ("ema", "allow_non_finite", "device", "threads")}
     trained = load_run(checkpoint, parsed.which, **how)
-    several, doubt = trained.recipe.multi_label, parsed.sort == "doubt"
+    several = trained.recipe.multi_label
+    doubt = parsed.sort == "doubt"
     cli.raise_usage_errors(
         (
             parsed.threshold and not several,
@@ -61,7 +62,8 @@ def main(arguments: Sequence[str]) -> int:
     known = [name for part in names if isinstance(part, list) for name in part]
     total = None if lists else len(known)  # a list is read while its images are predicted
     classes = min(parsed.top or TOP, len(trained.classes))
-    top, threshold = parsed.top or TOP, parsed.threshold or SAID_FROM
+    top = parsed.top or TOP
+    threshold = parsed.threshold or SAID_FROM
     computed = predictions(trained, itertools.chain.from_iterable(names), top, threshold)
     # The bar is on stderr, if stderr is a terminal.
     bar = tqdm(computed, "predicting", total, unit="image", disable=None, leave=False)
@@ -106,7 +108,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     group.add_argument("--sort", choices=("name", "doubt"), default="name", help=sort)
     cli.add_device_flags(flags)
     parsed = flags.parse(arguments)
-    most, least = parsed.top, parsed.threshold
+    most = parsed.top
+    least = parsed.threshold
     cli.raise_usage_errors(
         (most is not None and most < 1, f"--top: {most} is too small; give 1 or more"),
         (

@@ -26,8 +26,19 @@ import numpy as np
 TRAIN = ("-m", "resnet_fn.train")
 TWO_WORKERS = ("-m", "resnet_fn.launch", "--workers", "2", "--")
 SMALL = (
-    *("--model", "resnet8", "--image-size", "16", "--batch-size", "64", "--epochs", "1"),
-    *("--threads", "1", "--no-progress", "--log-every", "1"),
+    "--model",
+    "resnet8",
+    "--image-size",
+    "16",
+    "--batch-size",
+    "64",
+    "--epochs",
+    "1",
+    "--threads",
+    "1",
+    "--no-progress",
+    "--log-every",
+    "1",
 )
 FILES = (
     "--dataset",

@@ -141,7 +141,8 @@ def torchvision() -> ModuleType:
     if spec is None or not spec.origin:
         pytest.skip("compares with torchvision: pip install --no-deps torchvision==0.28.0")
     if torch.version.cuda is None:
-        root, library = Path(spec.origin).parent, torch.library.Library("torchvision", "FRAGMENT")
+        root = Path(spec.origin).parent
+        library = torch.library.Library("torchvision", "FRAGMENT")
         code = "".join(
             (root / name).read_text()
             for name in ("_meta_registrations.py", "ops/_register_onnx_ops.py")
@@ -186,7 +187,8 @@ def python() -> "Callable[..., subprocess.CompletedProcess[str]]":
             for name, value in os.environ.items()
             if not without or not name.startswith(without)
         }
-        command, environment = [sys.executable, *map(str, words)], {**kept, **variables}
+        command = [sys.executable, *map(str, words)]
+        environment = {**kept, **variables}
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=seconds, cwd=cwd, env=environment
         )
@@ -219,12 +221,10 @@ def says() -> Callable[..., None]:
     """
 
     def check(error: object, *parts: object) -> None:
-        text, start = (
-            str(error.value if isinstance(error, pytest.ExceptionInfo) else error).removesuffix(
-                "\n"
-            ),
-            0,
+        text = str(error.value if isinstance(error, pytest.ExceptionInfo) else error).removesuffix(
+            "\n"
         )
+        start = 0
         assert "\n" not in text
         for part in map(str, parts):
             assert part in text[start:], f"{part!r} is not in {text[start:]!r} of {text!r}"
@@ -357,7 +357,8 @@ def start_msrun() -> "Callable[..., subprocess.Popen[bytes]]":
     """
 
     def start(workers: int, *words: str, inside: tuple[str, ...] = ()) -> "subprocess.Popen[bytes]":
-        here, count = Path(sys.executable).parent, str(workers)
+        here = Path(sys.executable).parent
+        count = str(workers)
         command = [
             *inside,
             here / "msrun",
@@ -474,12 +475,10 @@ def write_cifar(
     """Write a small CIFAR archive; returns the training images [N, 3, 32, 32] and labels that it
     holds.
     """
-    ten, dot, rng, written = (
-        name == "cifar10",
-        ".bin" if binary else "",
-        np.random.default_rng(5),
-        [],
-    )
+    ten = name == "cifar10"
+    dot = ".bin" if binary else ""
+    rng = np.random.default_rng(5)
+    written = []
     ending = {"cifar10": ("batches-bin", "batches-py"), "cifar100": ("binary", "python")}[name][
         not binary
     ]
@@ -489,7 +488,8 @@ def write_cifar(
         (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch") if ten else ("train", "test")
     ):
         pixels = rng.integers(0, 256, (per_file, 3072), dtype=np.uint8)
-        fine, coarse = rng.integers(0, 10 if ten else 100, per_file), rng.integers(0, 20, per_file)
+        fine = rng.integers(0, 10 if ten else 100, per_file)
+        coarse = rng.integers(0, 20, per_file)
         if binary:
             heads = [fine] if ten else [coarse, fine]
             rows = np.concatenate([*(head[:, None].astype(np.uint8) for head in heads), pixels], 1)

@@ -88,7 +88,8 @@ def names_of(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
                     module + alias.name if module or alias.asname else "mindspore"
                 )
     for node in ast.walk(tree):
-        words, inner = [], node
+        words = []
+        inner = node
         while isinstance(inner, ast.Attribute):
             words, inner = [inner.attr, *words], inner.value
         if isinstance(inner, ast.Name) and inner.id in full:

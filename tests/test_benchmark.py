@@ -116,7 +116,8 @@ def test_both_sides_build_the_net_of_the_name(name):
 
 
 def test_rounds_alternate_and_ratios_are_per_round():
-    order, seconds = [], {"ours": [[1.0, 9.0, 2.0], [3.0]], "torch": [[5.0, 7.0], [9.0, 9.0]]}
+    order = []
+    seconds = {"ours": [[1.0, 9.0, 2.0], [3.0]], "torch": [[5.0, 7.0], [9.0, 9.0]]}
     runs = {
         name: lambda steps, name=name: order.append((name, steps)) or seconds[name].pop(0)
         for name in seconds
@@ -173,7 +174,8 @@ def test_the_loader_to_compare_with_gives_torchvisions_pixels(torchvision, folde
     from dataloader import photograph
     from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD
 
-    transforms, pil_loader = torchvision.transforms, torchvision.datasets.folder.pil_loader
+    transforms = torchvision.transforms
+    pil_loader = torchvision.datasets.folder.pil_loader
     steps = [
         transforms.RandomResizedCrop(224),
         transforms.RandomHorizontalFlip(),

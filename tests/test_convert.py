@@ -38,7 +38,8 @@ def trained(device, tmp_path_factory):
 def test_evaluate_scores_a_weight_file_as_its_run(trained, events):
     weights = ["--weights", str(trained / "net.safetensors")]
     evaluate([*weights, "--recipe", "digits", "--model", "resnet8", "--json", "result.json"])
-    result, last = json.loads(Path("result.json").read_text()), events(trained / "run", "eval")[-1]
+    result = json.loads(Path("result.json").read_text())
+    last = events(trained / "run", "eval")[-1]
     assert (result["top1"], result["top5"], result["count"]) == (last["top1"], last["top5"], 360)
     assert result["loss"] == pytest.approx(last["loss"], rel=1e-6)
     with pytest.raises(
@@ -52,7 +53,8 @@ def test_an_exported_file_contains_its_classes(trained):
     export([str(trained / "run"), "--format", "safetensors", "--out", "net.safetensors"])
     source = read_weights("net.safetensors")
     assert source.classes == tuple("0123456789")
-    net, recipe = create_model("resnet8", num_classes=10, in_channels=1), Recipe(model="resnet8")
+    net = create_model("resnet8", num_classes=10, in_channels=1)
+    recipe = Recipe(model="resnet8")
     for classes, state in (("0123456789", "kept"), ("abcdefghij", "new")):
         assert start_from(net, source, recipe, classes)[0].endswith(f"the last layer is {state}")
 

@@ -53,7 +53,8 @@ def test_the_versions_come_without_mindspore(python):
 def test_the_list_names_both_halves_in_80_columns(python):
     done = python("-m", "resnet_fn")
     assert max(map(len, done.stdout.splitlines())) <= 80
-    trainer, ladder = done.stdout.index("\nThe trainer "), done.stdout.index("\nThe ladder ")
+    trainer = done.stdout.index("\nThe trainer ")
+    ladder = done.stdout.index("\nThe ladder ")
     assert trainer < done.stdout.index(" predict ") < ladder < done.stdout.index(" parity ")
     assert python("-m", "resnet_fn", "--help").stdout == done.stdout
 

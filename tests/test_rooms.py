@@ -148,7 +148,8 @@ def test_rooms_of_the_ladder_read_rooms_before_them():
 
 def with_all_it_needs(name: str) -> set[str]:
     """The module, and the modules of this package that it names, those that these name, …"""
-    needed, new = set[str](), {name}
+    needed = set[str]()
+    new = {name}
     while new:
         needed |= new
         new = set().union(*(targets(one) for one in new)) - needed

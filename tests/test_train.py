@@ -31,21 +31,23 @@ def test_all_that_a_run_leaves(train, events):
     assert {"config.json", "metrics.jsonl", "checkpoints"} < set(os.listdir("run"))
     assert any(name.startswith("events.out.tfevents") for name in os.listdir("run"))
 
-    updates, evals = events("run", "train"), events("run", "eval")
+    updates = events("run", "train")
+    evals = events("run", "eval")
     assert [event["update"] for event in updates] == list(range(1, 11))
     assert set(updates[0]) == {
-        *(
-            "event",
-            "update",
-            "epoch",
-            "loss",
-            "accuracy",
-            "lr",
-            "grad_norm",
-            "loss_scale",
-            "skipped",
-        ),
-        *("images_per_second", "data_seconds", "step_seconds", "memory_mb"),
+        "event",
+        "update",
+        "epoch",
+        "loss",
+        "accuracy",
+        "lr",
+        "grad_norm",
+        "loss_scale",
+        "skipped",
+        "images_per_second",
+        "data_seconds",
+        "step_seconds",
+        "memory_mb",
     }
     assert [event["update"] for event in evals] == [5, 10]
     assert set(evals[0]) == {
@@ -91,11 +93,10 @@ def test_help_shows_meaning_unit_and_recipes_values(capsys):
         parse(["--recipe", "imagenet_resnet50_v1", "--help-all"])
     text = " ".join(capsys.readouterr().out.split())
     for part in (
-        *("recipe imagenet_resnet50_v1. A * marks values that", "--image-size N height and width"),
-        *(
-            "[pixels]; default 224*; also --img-size",
-            "Nesterov momentum (SGD); default False*",
-            "default 30.0,60.0*",
-        ),
+        "recipe imagenet_resnet50_v1. A * marks values that",
+        "--image-size N height and width",
+        "[pixels]; default 224*; also --img-size",
+        "Nesterov momentum (SGD); default False*",
+        "default 30.0,60.0*",
     ):
         assert part in text

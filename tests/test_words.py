@@ -29,7 +29,8 @@ def names_of_design():
 
 
 def test_names_say_what_they_hold():
-    wrong, of_trainer = [], NAMES | names_of_design()
+    wrong = []
+    of_trainer = NAMES | names_of_design()
     for path in MODULES:
         names = NAMES if "parity" in path.parts else of_trainer
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

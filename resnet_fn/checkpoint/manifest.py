@@ -16,7 +16,9 @@ from resnet_fn.runtime.disk import sha256, write_synced
 
 MANIFEST = "manifest.json"
 FORMAT = 2  # format of the files and of the entries in state.json; other formats are rejected
-WEIGHTS, TRAINING, STATE = "weights.safetensors", "training.safetensors", "state.json"
+WEIGHTS = "weights.safetensors"
+TRAINING = "training.safetensors"
+STATE = "state.json"
 _ENTRIES = {"format", "files", "sha256"}
 _LARGEST = 2**28  # bytes; the manifest of 100,000 arrays has 20 MB
 
@@ -57,7 +59,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         expected = manifest.pop("sha256")
         if expected != sha256(json.dumps(manifest, sort_keys=True).encode()):
             raise ValueError("the sha256 of the manifest is wrong")
-        number, files = manifest["format"], manifest["files"]
+        number = manifest["format"]
+        files = manifest["files"]
         if number == FORMAT and not _are_files(files):
             raise ValueError("not a manifest")
     # no CheckpointError, because `newest` would then try older checkpoints of the same format

@@ -66,7 +66,8 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
         entries = dict(deserialize(data))
     except SafetensorError as error:
         raise ValueError(str(error).removeprefix("Error while deserializing: ")) from None
-    header, arrays = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]), {}
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    arrays = {}
     for name in (name for name in header if name != "__metadata__"):
         entry = entries[name]
         if entry["dtype"] == "BF16":
@@ -199,7 +200,8 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 
 def _describe(infinite: Collection[str], name: str, array: np.ndarray) -> dict[str, Any]:
-    digest, flat = hashlib.sha256(), array.reshape(-1)
+    digest = hashlib.sha256()
+    flat = array.reshape(-1)
     # each chunk is still in the cache when `isfinite` reads it
     for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK]

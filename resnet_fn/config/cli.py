@@ -1,4 +1,17 @@
-"""This module has the flags, one-line errors and exit codes that all commands share."""
+"""The parser, the flags, the one-line errors and the exit codes that all commands share.
+
+    def main(arguments: Sequence[str]) -> int:
+        parser = Parser("count", "Count the files of a folder.", usage="FOLDER")
+        parser.add_argument("folder")
+        parsed = parser.parse(arguments)  # an unknown flag raises a UsageError, with a hint
+        raise_usage_errors((not os.path.isdir(parsed.folder), "FOLDER: does not exist; give one"))
+        say(len(os.listdir(parsed.folder)))
+        return 0
+
+    run("count", main)  # exits with 0 for done, 1 for an error, 2 for a UsageError
+
+`add_fields` makes flags of settings, and `settings_in` returns their values.
+"""
 
 import argparse
 import contextlib
@@ -20,7 +33,6 @@ from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
 from resnet_fn.config.hints import (
     closest_flag,
     first_line,
-    fix_for_write,
     one_side,
     suggest_name,
     words_of,
@@ -54,10 +66,7 @@ class UsageError(ValueError):
 
 
 def raise_usage_errors(*faults: tuple[object, str]) -> None:
-    """Take pairs (condition, text).
-
-    Raise a UsageError with the texts of all true conditions, if there are any.
-    """
+    """Raise a UsageError with the texts of all true conditions, of pairs (condition, text)."""
     if wrong := [text for is_so, text in faults if is_so]:
         raise UsageError("; ".join(wrong))
 
@@ -105,12 +114,7 @@ class Parser(argparse.ArgumentParser):
         """Parse `arguments`, or `sys.argv` if `arguments` is None."""
         # flags may stand between RUN and its images
         parsed, unknown = self.parse_known_intermixed_args(arguments)
-        flags = [
-            flag
-            for action in self._actions
-            for flag in action.option_strings
-            if flag.startswith("--")
-        ]
+        flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
         words = [word.partition("=")[0] for word in unknown if re.match("-[^0-9.]", word)]
         wrong = [f"unknown argument {word!r}; {hint_for_flag(word, flags)}" for word in words]
         if unknown and not wrong:
@@ -194,17 +198,12 @@ def _number(kind: type, expected: str, text: str) -> Any:
 
 def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
     """Add the flags that choose a trained net, and the argument RUN if `positional` is true."""
+    what = "a run folder or a checkpoint folder"
     if positional:
-        parser.add_argument(
-            "run", nargs="?", metavar="RUN", help="a run folder or a checkpoint folder"
-        )
+        parser.add_argument("run", nargs="?", metavar="RUN", help=what)
+        what = "run folder or checkpoint folder, in place of RUN"
     group = parser.add_argument_group("trained net")
-    same = (
-        "run folder or checkpoint folder, in place of RUN"
-        if positional
-        else "a run folder or a checkpoint folder"
-    )
-    group.add_argument("--checkpoint", metavar="PATH", help=same)
+    group.add_argument("--checkpoint", metavar="PATH", help=what)
     group.add_argument("--which", **WHICH)
     averaged = "use averaged weights; default: yes if the run has them"
     group.add_argument("--ema", action=argparse.BooleanOptionalAction, help=averaged)
@@ -262,52 +261,46 @@ def add_fields(
         for field in dataclasses.fields(config)
         if field.name not in skip
     ]
-    fields.sort(key=lambda pair: first.index(pair[1].name) if pair[1].name in first else len(first))
+    order = {name: index for index, name in enumerate(first)}
+    fields.sort(key=lambda pair: order.get(pair[1].name, len(order)))
     for config, field in fields:
-        name, title = (
-            field.name,
-            heading or ("most used" if field.name in first else field.metadata["group"]),
-        )
+        name = field.name
+        title = heading or ("most used" if name in first else field.metadata["group"])
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        options: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
-        if isinstance(field.default, bool) or field.metadata["choices"] == YES_NO_AUTO:
-            options["action"] = argparse.BooleanOptionalAction
-        else:
-            options["type"] = partial(_convert, type(field.default))
-            options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(
-                type(field.default), "NAME"
-            )
-        text = (
-            explain(field, getattr(config, name))
-            if not shown or name in shown
-            else argparse.SUPPRESS
-        )
-        text = text.replace("%", "%%")  # ArgumentParser replaces %(default)s and the like
+        text = argparse.SUPPRESS
+        if not shown or name in shown:
+            # ArgumentParser replaces %(default)s and the like
+            text = explain(field, getattr(config, name)).replace("%", "%%")
+        options = _options_of(field)
         groups[title].add_argument(f"--{flag_name(name)}", **options, help=text)
         for alias in field.metadata["aliases"]:
             parser.add_argument(f"--{alias}", **options, help=argparse.SUPPRESS)
 
 
+def _options_of(field: Any) -> dict[str, Any]:
+    """Return the arguments of `add_argument` that follow from a setting's type."""
+    options = {"default": argparse.SUPPRESS, "dest": field.name}
+    if isinstance(field.default, bool) or field.metadata["choices"] == YES_NO_AUTO:
+        return {**options, "action": argparse.BooleanOptionalAction}
+    kind = type(field.default)
+    metavar = {int: "N", float: "X", tuple: "X,X"}.get(kind, "NAME")
+    return {**options, "type": partial(_convert, kind), "metavar": metavar}
+
+
 def _convert(wanted: type, text: str) -> Any:
     try:
-        return (
-            tuple(float(part) for part in text.split(",") if part)
-            if wanted is tuple
-            else wanted(text)
-        )
+        if wanted is tuple:
+            return tuple(float(part) for part in text.split(",") if part)
+        return wanted(text)
     except ValueError:
         # `fields.fault` rejects this text later, so that one error lists all wrong settings
         return text
 
 
-def settings_in(parsed: argparse.Namespace, *settings_classes: type) -> dict[str, Any]:
+def settings_in(parsed: argparse.Namespace, *settings_classes: Any) -> dict[str, Any]:
     """Return the parsed values whose names are fields of `settings_classes`."""
-    names = {
-        field.name
-        for settings_class in settings_classes
-        for field in dataclasses.fields(settings_class)
-    }
+    names = {name for settings in settings_classes for name in settings.__dataclass_fields__}
     return {name: value for name, value in vars(parsed).items() if name in names}
 
 
@@ -347,26 +340,6 @@ def new_folder(text: str) -> str:
     return text
 
 
-@contextlib.contextmanager
-def naming(file: str) -> Iterator[None]:
-    """Name the file in the error if a `with` block cannot write it."""
-    try:
-        yield
-    except BrokenPipeError:  # of stdout
-        raise
-    except OSError as error:
-        raise ValueError(
-            f"{file}: cannot be written ({error.strerror}); {fix_for_write(error)}, or give "
-            "another file"
-        ) from None
-
-
-def write_text(file: str, text: str) -> None:
-    """Write a text file, and name the file in the error if it cannot be written."""
-    with naming(file), open(file, "w", encoding="utf-8", newline="") as opened:
-        opened.write(text)
-
-
 def run(
     command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None
 ) -> NoReturn:
@@ -382,16 +355,19 @@ def run(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         sys.exit(main(arguments))
     except UsageError as error:
-        code, message = 2, str(error)
+        code = 2
+        message = str(error)
     except BrokenPipeError:  # the reader of stdout has ended (`| head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except KeyboardInterrupt:
-        code, message = 130, "interrupted"
+        code = 130
+        message = "interrupted"
     except Exception as error:
         if "--debug" in arguments:
             say(*traceback.format_exc().rstrip().split("\n"), stream=sys.stderr)
-        code, message = 1, one_line(error)
+        code = 1
+        message = one_line(error)
     say(f"{command}: error: {as_typed(message)}", stream=sys.stderr)
     sys.last_value = SystemExit(code)  # for exit handlers, as after an uncaught exception
     sys.exit(code)
@@ -416,8 +392,8 @@ def one_line(error: Exception) -> str:
         return f"{str(error.name).partition('.')[0]} is not installed; {fix}"
     if "can't start new thread" in str(error):
         return (
-            "the system starts no more threads for this process; raise its limits (ulimit -u, "
-            "ulimit -v)"
+            "the system starts no more threads for this process; "
+            "raise its limits (ulimit -u, ulimit -v)"
         )
     if isinstance(error, MemoryError):
         return f"out of memory ({first_line(error)}); give smaller images or a smaller batch"

@@ -36,6 +36,7 @@ def setting(
     above: float | None = None,
     within: str = "",
     per_worker: bool = False,
+    compared: bool = True,
     off: Any = None,
     absent: Any = None,
 ) -> Any:
@@ -51,28 +52,27 @@ def setting(
             interval, "[0, 1)".
         per_worker: whether workers may have different values. Workers may always have different
             paths (`unit` "path").
+        compared: whether the ladder accepts a recipe that changes the setting.
         off: the value that the setting gets if a rule drops it, because nothing uses it. None: the
             default.
         absent: what a stored run or trace means that lacks the setting, because an older version
             wrote it. None: the default. See `stored`.
     """
-    about: dict[str, Any] = {
+    about = {
         "group": group,
         "meaning": meaning,
         "unit": unit,
         "aliases": aliases.split(),
-    }
-    about |= {
         "choices": choices.split("|") if choices else [],
         "at_least": at_least,
         "above": above,
         "within": within,
+        "per_worker": per_worker or unit == "path",
+        "compared": compared,
+        "off": default if off is None else off,
+        "absent": default if absent is None else absent,
     }
-    about["off"] = default if off is None else off
-    about["absent"] = default if absent is None else absent
-    return dataclasses.field(
-        default=default, metadata={**about, "per_worker": per_worker or unit == "path"}
-    )
+    return dataclasses.field(default=default, metadata=about)
 
 
 def as_declared(field: Any, value: Any) -> Any:
@@ -109,11 +109,9 @@ def fault(field: Any, value: Any) -> str:
     """Return a value's error message, such as "learning_rate: -1.0 must be above 0", or "" if the
     value is valid.
     """
-    about, wanted, numbers = (
-        field.metadata,
-        type(field.default),
-        value if isinstance(value, tuple) else (value,),
-    )
+    about = field.metadata
+    wanted = type(field.default)
+    numbers = value if isinstance(value, tuple) else (value,)
     wrong = ""
     # `isinstance` would accept True as a whole number, because `bool` is a subclass of `int`.
     if type(value) is not wanted or (
@@ -131,7 +129,8 @@ def fault(field: Any, value: Any) -> str:
         # Python's surrogates stand for bad bytes
         wrong = "has bytes that are not UTF-8; rename the file or folder"
     elif wanted in (int, float, tuple):
-        wrong = next(filter(None, (_wrong_number(about, number) for number in numbers)), "")
+        faults = (_wrong_number(about, number) for number in numbers)
+        wrong = next(filter(None, faults), "")
     return f"{field.name}: {value!r} {wrong}" if wrong else ""
 
 
@@ -140,7 +139,9 @@ def _shown(choices: Sequence[str]) -> list[str]:
 
 
 def _wrong_number(about: Any, number: float) -> str:
-    least, above, within = about["at_least"], about["above"], about["within"]
+    least = about["at_least"]
+    above = about["above"]
+    within = about["within"]
     if not math.isfinite(number):
         return "is not finite; give a number"
     if least is not None and number < least:
@@ -182,13 +183,14 @@ def check_names(
 
     The hint names none of the settings in `useless`.
     """
-    known, caller = all_names(*settings_classes), what or settings_classes[0].__name__.lower()
+    known = all_names(*settings_classes)
     for name in names:
-        if known.get(name) != name:
-            hint = f"did you mean {known[name]}?" if name in known else ""
-            useful = {word: setting for word, setting in known.items() if setting not in useless}
-            hint = hint or hint_for_setting(name, useful)
-            raise ValueError(f"{caller}: unknown setting {name!r}; {hint}")
+        if known.get(name) == name:
+            continue
+        useful = {word: setting for word, setting in known.items() if setting not in useless}
+        hint = f"did you mean {known[name]}?" if name in known else hint_for_setting(name, useful)
+        caller = what or settings_classes[0].__name__.lower()
+        raise ValueError(f"{caller}: unknown setting {name!r}; {hint}")
 
 
 def hint_for_setting(word: str, known: Mapping[str, str]) -> str:
@@ -203,12 +205,11 @@ def all_names(*settings_classes: type) -> dict[str, str]:
     fields = [
         field for settings_class in settings_classes for field in dataclasses.fields(settings_class)
     ]
-    others = {
-        alias.replace("-", "_"): field.name
-        for field in fields
-        for alias in field.metadata["aliases"]
-    }
-    return {field.name: field.name for field in fields} | others
+    names = {field.name: field.name for field in fields}
+    for field in fields:
+        for alias in field.metadata["aliases"]:
+            names[alias.replace("-", "_")] = field.name
+    return names
 
 
 def explain(field: Any, value: Any) -> str:
@@ -218,7 +219,8 @@ def explain(field: Any, value: Any) -> str:
     The help shows `value` as the default. A * marks a value that differs from the field's own
     default.
     """
-    about, shown = field.metadata, show_value(value)
+    about = field.metadata
+    shown = show_value(value)
     text = about["meaning"]
     if about["choices"] and about["choices"] != YES_NO_AUTO:
         text += f" ({', '.join(_shown(about['choices']))})"

@@ -1,15 +1,18 @@
-"""`OPTIMIZERS` lists the optimizers: which settings they read, and what is true of each."""
+"""`OPTIMIZERS` lists the optimizers: which settings they read, and what is true of each.
+
+The choices of --optimizer, the help, the rules, the warnings and the ladder's flags are made from
+this table.
+"""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Traits(NamedTuple):
     """A row of `OPTIMIZERS`."""
 
     title: str  # the name, in lower and upper case
-    # Settings that it reads besides momentum and weight decay. Its function takes them in this
-    # order after the groups and the momentum.
+    # Settings that it reads besides momentum and weight decay. Its function takes them by name.
     settings: tuple[str, ...]
     zeros: Mapping[str, float] = {}  # its values of settings that are 0 in the recipe
     defaults: Mapping[str, float] = {}  # its values of settings that nobody chose with it
@@ -23,12 +26,53 @@ class Traits(NamedTuple):
 _MOMENTS = ("beta2", "epsilon")
 OPTIMIZERS = {
     "sgd": Traits("SGD", ("nesterov",)),
-    "adam": Traits("Adam", _MOMENTS, {"epsilon": 1e-8}, usual_rate=1e-3),
-    "adamw": Traits("AdamW", _MOMENTS, {"epsilon": 1e-8}, usual_rate=1e-3),
-    "lars": Traits("LARS", ("trust_coefficient",), elementwise=False, without_decay="SGD"),
-    "lamb": Traits("LAMB", _MOMENTS, {"epsilon": 1e-6}, elementwise=False, without_decay="Adam"),
-    "lion": Traits("Lion", ("beta2",), defaults={"beta2": 0.99}, usual_rate=1e-4),
+    "adam": Traits(
+        "Adam",
+        _MOMENTS,
+        zeros={"epsilon": 1e-8},
+        usual_rate=1e-3,
+    ),
+    "adamw": Traits(
+        "AdamW",
+        _MOMENTS,
+        zeros={"epsilon": 1e-8},
+        usual_rate=1e-3,
+    ),
+    "lars": Traits(
+        "LARS",
+        ("trust_coefficient",),
+        elementwise=False,
+        without_decay="SGD",
+    ),
+    "lamb": Traits(
+        "LAMB",
+        _MOMENTS,
+        zeros={"epsilon": 1e-6},
+        elementwise=False,
+        without_decay="Adam",
+    ),
+    "lion": Traits(
+        "Lion",
+        ("beta2",),
+        defaults={"beta2": 0.99},
+        usual_rate=1e-4,
+    ),
 }
+# All settings that some optimizer reads, each once.
+SETTINGS = tuple(dict.fromkeys(name for row in OPTIMIZERS.values() for name in row.settings))
+
+
+def settings_of(optimizer: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of `settings` that an optimizer reads, with its own values in place of 0.
+
+    For example, `settings_of("lamb", vars(recipe))` is {"beta2": 0.999, "epsilon": 1e-06}.
+    """
+    row = OPTIMIZERS[optimizer]
+    values = {}
+    for name in row.settings:
+        value = settings[name]
+        values[name] = value or row.zeros.get(name, value)
+    return values
 
 
 def users(setting: str, joint: str = "and") -> str:

@@ -1,5 +1,7 @@
-"""This module defines `RunOptions`: settings that never change the order of samples or the learning
-rate.
+"""This module defines `RunOptions`: how a run is computed and recorded.
+
+They may change when a run is resumed, for example `RunOptions(accumulate=2, keep_last=5)`. What an
+update is, such as its samples and its learning rate, is in the `Recipe`.
 """
 
 import dataclasses
@@ -8,15 +10,16 @@ from functools import partial
 from resnet_fn.config.fields import setting
 from resnet_fn.config.settings import Settings
 
+# The groups of the settings in --help. Workers may have different values of some.
 _run = partial(setting, "run folder, resuming and data files")
 _compute = partial(setting, "how updates are computed")
-_each = partial(_compute, per_worker=True)
+_compute_per_worker = partial(_compute, per_worker=True)
 _record = partial(setting, "logs and checkpoints", per_worker=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
-    """These settings decide how a run is computed, and may change on resume.
+    """These settings decide how a run is computed, and may change when it is resumed.
 
     Raises ValueError if one is invalid.
     """
@@ -40,7 +43,11 @@ class RunOptions(Settings):
         "auto", "decode all images before training; auto: if at most 20,000", choices="auto|yes|no"
     )
     allow_other_data: bool = _run(False, "resume even if the training set has changed")
-    data_threads: int = _each(
+    max_skips: int = _run(
+        20, "stop the run after this many overflows in a row (fp16)", "updates", at_least=1
+    )
+
+    data_threads: int = _compute_per_worker(
         0, "threads that decode images, per worker; 0: worker's CPU share", "threads", at_least=0
     )
     feed: str = _compute(
@@ -54,7 +61,7 @@ class RunOptions(Settings):
     )
     device: str = _compute("CPU", "device that computes", choices="CPU|Ascend")
     fast_math: bool = _compute(False, "allow HF32 and kernels that are not deterministic (Ascend)")
-    threads: int = _each(
+    threads: int = _compute_per_worker(
         0, "CPU kernel threads per worker, at least 2; 0: worker's CPU share", "threads", at_least=0
     )
     eval_batch_size: int = _compute(
@@ -63,6 +70,7 @@ class RunOptions(Settings):
         "samples",
         at_least=1,
     )
+
     log_every: int = _record(1, "interval between log entries", "updates", at_least=1)
     norms_every: int = _record(
         100, "interval between logs of layer groups' norms; 0: never", "updates", at_least=0
@@ -75,8 +83,5 @@ class RunOptions(Settings):
     )
     keep_every: int = _record(
         0, "also keep checkpoints at multiples of this number; 0: none", "updates", at_least=0
-    )
-    max_skips: int = _run(
-        20, "stop the run after this many overflows in a row (fp16)", "updates", at_least=1
     )
     progress: bool = _record(True, "show a progress bar")

@@ -21,7 +21,8 @@ def installed(package: str = "mindspore") -> str:
 
 def versions_line() -> str:
     """Return the versions of this package, MindSpore and Python in a line, without their import."""
-    mindspore, python = installed("mindspore") or "not installed", platform.python_version()
+    mindspore = installed("mindspore") or "not installed"
+    python = platform.python_version()
     return f"resnet_fn {resnet_fn.__version__}, MindSpore {mindspore}, Python {python}"
 
 

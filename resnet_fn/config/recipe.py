@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from resnet_fn.config.draft import unchecked
 from resnet_fn.config.fields import CUSTOM, check_names, setting, stored
 from resnet_fn.config.optimizers import OPTIMIZERS, users
 from resnet_fn.config.rules import OF_FILES
-from resnet_fn.config.settings import Settings, changed, unchecked
+from resnet_fn.config.settings import Settings, changed
 
 # Filters of Pillow that resize an image, named as in timm.
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "hamming", "box")
@@ -59,7 +60,9 @@ class Recipe(Settings):
         "shuffle", "balanced: draw all classes equally often", choices="shuffle|balanced"
     )
     multi_label: bool = _data(
-        False, "images have any number of classes, separated by ; in the lists of images"
+        False,
+        "images have any number of classes, separated by ; in the lists of images",
+        compared=False,
     )
     on_bad_sample: str = _data(
         "error", "what to do if an image cannot be decoded", choices="error|skip"
@@ -130,7 +133,9 @@ class Recipe(Settings):
     )
     stem: str = _net("", "first layers; empty: the model's usual ones", choices="imagenet|cifar|d")
     norm: str = _net("batch", "normalisation after each convolution", choices="batch|none")
-    sync_batchnorm: bool = _net(False, "compute BatchNorm over all workers; not with --accumulate")
+    sync_batchnorm: bool = _net(
+        False, "compute BatchNorm over all workers; not with --accumulate", compared=False
+    )
     initialisation: str = _net(
         "torchvision", "initial weights", choices="torchvision|torch|he_uniform|xavier_uniform"
     )
@@ -150,9 +155,14 @@ class Recipe(Settings):
     )
     reset_head: bool = _weights(False, "make a new last layer even if the classes are the same")
     freeze: str = _weights(
-        "", "parts to freeze, such as stem, layer1, layer1.0.conv2, *.bn?, fc", "comma-separated"
+        "",
+        "parts to freeze, such as stem, layer1, layer1.0.conv2, *.bn?, fc",
+        "comma-separated",
+        compared=False,
     )
-    train_only: str = _weights("", "parts to train; all others are frozen", "comma-separated")
+    train_only: str = _weights(
+        "", "parts to train; all others are frozen", "comma-separated", compared=False
+    )
 
     precision: str = _precision(
         "fp32", "fp16: convolutions in float16, with loss scaling", choices="fp32|fp16"
@@ -176,10 +186,13 @@ class Recipe(Settings):
         0.2, "peak learning rate, not scaled by workers", above=0, aliases="lr"
     )
     head_lr_factor: float = _rate(
-        1.0, "last layer's learning rate divided by --learning-rate", above=0
+        1.0, "last layer's learning rate divided by --learning-rate", above=0, compared=False
     )
     layer_decay: float = _rate(
-        1.0, "a block's learning rate divided by the next block's; 1: off", within="(0, 1]"
+        1.0,
+        "a block's learning rate divided by the next block's; 1: off",
+        within="(0, 1]",
+        compared=False,
     )
     min_learning_rate: float = _rate(
         0.0, "final learning rate (cosine, linear)", at_least=0, aliases="min-lr"
@@ -202,7 +215,10 @@ class Recipe(Settings):
     # The path may differ between workers, because `data.agreement.check_state` compares the weights
     # in the file.
     class_weights: str = _loss(
-        "", "'balanced' or a file of lines CLASS WEIGHT; empty: weights 1", per_worker=True
+        "",
+        "'balanced' or a file of lines CLASS WEIGHT; empty: weights 1",
+        per_worker=True,
+        compared=False,
     )
 
     optimizer: str = _optimizer("sgd", "optimizer", choices="|".join(OPTIMIZERS), aliases="opt")

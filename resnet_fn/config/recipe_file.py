@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.config.draft import Draft, Source, Value, draft_of, unchecked
 from resnet_fn.config.fields import all_names, check_names, hint_for_setting, stored, to_dict
 from resnet_fn.config.hints import near_path, suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.reading import read_regular
 from resnet_fn.config.recipe import Recipe, stored_recipe
-from resnet_fn.config.settings import Draft, Source, Value, draft_of, unchecked
 
 ENDING = ".toml"
 FORMAT = 1  # the file's format, in the line `format`

@@ -1,15 +1,18 @@
-"""`RULES` lists settings that need certain values of other settings.
+"""`RULES` lists settings that have an effect only with certain values of other settings.
 
-`settings.Draft` applies the rules in order.
+    Rule("ema_every ema_start ema_warmup", lambda ema: ema > 0, "needs --ema")
+
+If `ema` is 0, this rule is broken. A recipe's `ema_every` is then dropped, with the note "ema_every
+2 is left out: it needs --ema". If the user gives `--ema-every 2`, that is the error "ema_every: 2
+needs --ema". `Draft.resolve` applies the rules.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from resnet_fn.config.fields import BALANCED, CUSTOM
-from resnet_fn.config.optimizers import OPTIMIZERS, users
+from resnet_fn.config.optimizers import OPTIMIZERS, SETTINGS, users
 
 
 class Rule(NamedTuple):
@@ -18,17 +21,22 @@ class Rule(NamedTuple):
     fields: str  # names of the settings that need the condition, separated by spaces
     # the condition, whose parameters have the names of the settings that it reads
     holds: Callable[..., Any]
-    # reason and fix, for example "needs --ema"; "{epochs}" in the text is replaced by the value of
-    # epochs
+    # What follows the setting in the note or error: a reason, and after ";" a fix. "{epochs}" is
+    # replaced by the value of epochs.
     text: str
-    keep: bool = False  # raise an error instead of switching the setting off
-    # value for the setting that `holds` reads, if its source is weaker; otherwise an error
+    keep: bool = False  # never drop the setting: a broken rule is an error
+    # drop the value that the condition reads, not the setting, and set this value instead
     instead: Any = None
     # whether stored runs, and commands that resume one, must obey the rule, too, which may be newer
     of_stored: bool = True
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Return the names of the settings that the condition reads."""
+        code = self.holds.__code__
+        return code.co_varnames[: code.co_argcount]
 
-KEEP = True  # value for `Rule.keep`
+
 # data sets whose images are decoded from files or records during training
 OF_FILES = ("imagefolder", "mindrecord")
 _FILES = "is for data sets of image files; leave it out"
@@ -37,18 +45,21 @@ _IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net of thi
 
 
 def _trains_head(freeze: str, train_only: str) -> bool:
+    """Return whether a part of the last layer is trained. `models.parts.select` matches alike."""
+
     def named(path: str, names: str) -> bool:
         return any(
             fnmatchcase(word, name.strip()) for name in names.split(",") for word in ("fc", path)
         )
 
-    paths = ("fc.weight", "fc.bias")  # matched as in `models.parts.select`
+    paths = ("fc.weight", "fc.bias")
     return any(
         not named(path, freeze) and (not train_only or named(path, train_only)) for path in paths
     )
 
 
 def _of_optimizers(setting: str) -> Rule:
+    """Return the rule of a setting that only some optimizers read."""
     return Rule(
         setting,
         lambda optimizer: setting in OPTIMIZERS[optimizer].settings,
@@ -59,11 +70,9 @@ def _of_optimizers(setting: str) -> Rule:
 # Settings that `fit` rejects, because the net and the data are the caller's.
 NOT_OF_FIT = (
     "image_size repeats max_shift max_rotation max_zoom crop_padding flip policy color_jitter "
-    "erasing mixup cutmix "
-    "stem norm sync_batchnorm initialisation zero_init_residual drop_path dropout weights "
-    "reset_head freeze "
-    "train_only precision head_lr_factor layer_decay eval_size mean std data_dir train_list "
-    "val_list feed"
+    "erasing mixup cutmix stem norm sync_batchnorm initialisation zero_init_residual drop_path "
+    "dropout weights reset_head freeze train_only precision head_lr_factor layer_decay eval_size "
+    "mean std data_dir train_list val_list feed"
 )
 # A rule that reads a setting stands below the rules that change this setting.
 RULES = (
@@ -78,8 +87,15 @@ RULES = (
         lambda loss, dataset: loss != CUSTOM or dataset == CUSTOM,
         "is for resnet_fn.fit; give cross_entropy",
     ),
-    Rule("dataset", lambda dataset, model: dataset != CUSTOM or model == CUSTOM, _IN_PYTHON, KEEP),
-    Rule("model", lambda dataset, model: model != CUSTOM or dataset == CUSTOM, _IN_PYTHON, KEEP),
+    Rule(
+        "dataset",
+        lambda dataset, model: dataset != CUSTOM or model == CUSTOM,
+        _IN_PYTHON,
+        keep=True,
+    ),
+    Rule(
+        "model", lambda dataset, model: model != CUSTOM or dataset == CUSTOM, _IN_PYTHON, keep=True
+    ),
     # data
     Rule(
         "monitor",
@@ -87,7 +103,10 @@ RULES = (
         "needs --multi-label",
     ),
     Rule(
-        "multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", KEEP
+        "multi_label",
+        lambda dataset: dataset == "imagefolder",
+        "needs --dataset imagefolder",
+        keep=True,
     ),
     Rule(
         "multi_label",
@@ -123,16 +142,11 @@ RULES = (
         "class_weights",
         lambda class_weights, sampling: class_weights != BALANCED or sampling != BALANCED,
         "counts rare classes twice with --sampling balanced; give one of them",
-        KEEP,
+        keep=True,
         of_stored=False,
     ),
     Rule(
-        "validation_share",
-        lambda dataset: dataset == "imagefolder",
-        "is for --dataset imagefolder; leave it out",
-    ),
-    Rule(
-        "split_seed group_by",
+        "validation_share split_seed group_by",
         lambda dataset: dataset == "imagefolder",
         "is for --dataset imagefolder; leave it out",
     ),
@@ -141,12 +155,12 @@ RULES = (
         lambda validation_share: validation_share > 0,
         "needs --validation-share",
     ),
-    Rule("val_list", lambda train_list: train_list, "needs --train-list, too", KEEP),
+    Rule("val_list", lambda train_list: train_list, "needs --train-list, too", keep=True),
     Rule(
         "train_list",
         lambda val_list, validation_share: val_list or validation_share > 0,
         "needs --val-list FILE, or --validation-share 0.2 to split the list",
-        KEEP,
+        keep=True,
     ),
     Rule(
         "synthetic_samples synthetic_classes",
@@ -154,11 +168,10 @@ RULES = (
         "needs --dataset synthetic",
     ),
     Rule(
-        "on_bad_sample check_files data_threads crop_scale",
+        "on_bad_sample check_files data_threads crop_scale eval_resize interpolation",
         lambda dataset: dataset in OF_FILES,
         _FILES,
     ),
-    Rule("eval_resize interpolation", lambda dataset: dataset in OF_FILES, _FILES),
     Rule(
         "on_bad_sample",
         lambda dataset, on_bad_sample: dataset != "mindrecord" or on_bad_sample == "error",
@@ -168,12 +181,7 @@ RULES = (
     Rule("check_files", lambda dataset: dataset != "mindrecord", _UNPACKED, of_stored=False),
     # images
     Rule(
-        "max_shift max_rotation",
-        lambda dataset: dataset not in OF_FILES,
-        "is for data sets in memory; give 0",
-    ),
-    Rule(
-        "max_zoom crop_padding",
+        "max_shift max_rotation max_zoom crop_padding",
         lambda dataset: dataset not in OF_FILES,
         "is for data sets in memory; give 0",
     ),
@@ -183,11 +191,10 @@ RULES = (
         "needs colour images, which the digits are not",
     ),
     Rule(
-        "policy_ops policy_noise",
+        "policy_ops policy_noise policy_magnitude",
         lambda policy: policy == "randaugment",
         "needs --policy randaugment",
     ),
-    Rule("policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"),
     Rule(
         "eval_resize",
         lambda eval_resize, eval_size, image_size: eval_resize >= (eval_size or image_size),
@@ -219,7 +226,7 @@ RULES = (
         "train_only",
         lambda freeze: not freeze,
         "cannot be used with --freeze {freeze}; give one of them",
-        KEEP,
+        keep=True,
     ),
     Rule(
         "head_lr_factor",
@@ -232,7 +239,7 @@ RULES = (
         lambda repeats, batch_size: batch_size % repeats == 0,
         "does not divide batch {batch_size}; give a batch size that is a multiple of {repeats}, or "
         "--repeats 1",
-        KEEP,
+        keep=True,
     ),
     Rule(
         "accumulate",
@@ -245,14 +252,12 @@ RULES = (
         f"is for {users('nesterov')}, not for {{optimizer}}; give --no-nesterov",
     ),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
-    _of_optimizers("trust_coefficient"),
+    *(_of_optimizers(setting) for setting in SETTINGS if setting != "nesterov"),
     Rule(
         "trust_coefficient",
         lambda weight_decay: weight_decay > 0,
         "needs weight decay; give --weight-decay above 0",
     ),
-    _of_optimizers("beta2"),
-    _of_optimizers("epsilon"),
     Rule(
         "milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"
     ),
@@ -260,7 +265,7 @@ RULES = (
         "schedule",
         lambda schedule, milestones: schedule != "step" or milestones,
         "needs --milestones",
-        KEEP,
+        keep=True,
     ),
     Rule(
         "min_learning_rate",
@@ -271,13 +276,13 @@ RULES = (
         "min_learning_rate",
         lambda min_learning_rate, learning_rate: min_learning_rate <= learning_rate,
         "is above learning_rate {learning_rate}; give a smaller --min-learning-rate",
-        KEEP,
+        keep=True,
     ),
     Rule(
         "warmup_epochs",
         lambda warmup_epochs, epochs: warmup_epochs <= epochs,
         "is above epochs {epochs}; give --warmup-epochs {epochs} or less",
-        KEEP,
+        keep=True,
     ),
     Rule(
         "ema ema_start",
@@ -291,7 +296,7 @@ RULES = (
             loss != CUSTOM or not (label_smoothing or class_weights)
         ),
         "is a function, which takes neither label_smoothing nor class_weights; leave them out",
-        KEEP,
+        keep=True,
     ),
     Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),
     Rule(
@@ -319,9 +324,8 @@ def useless_if_new(settings: Mapping[str, Any]) -> set[str]:
     """
     useless = set[str]()
     for rule in RULES:
-        reads = inspect.signature(rule.holds).parameters.keys()
-        if rule.of_stored or rule.keep or not reads <= settings.keys():
+        if rule.of_stored or rule.keep or not settings.keys() >= {*rule.reads}:
             continue
-        if not rule.holds(**{name: settings[name] for name in reads}):
+        if not rule.holds(**{name: settings[name] for name in rule.reads}):
             useless.update(rule.fields.split())
     return useless & settings.keys()

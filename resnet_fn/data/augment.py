@@ -35,10 +35,8 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
     # One slice for each image is four times as fast as one gather over all pixels.
     for image, target, y, x, mirror in zip(images, result, top, left, mirrored, strict=True):
         window = target[:, ::-1] if mirror else target
-        rows, columns = (
-            slice(max(-y, 0), min(height - y, height)),
-            slice(max(-x, 0), min(width - x, width)),
-        )
+        rows = slice(max(-y, 0), min(height - y, height))
+        columns = slice(max(-x, 0), min(width - x, width))
         window[rows, columns] = image[
             rows.start + y : rows.stop + y, columns.start + x : columns.stop + x
         ]
@@ -52,10 +50,8 @@ def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> 
     """
     if recipe.color_jitter:
         # Brightness, contrast and saturation change in random order.
-        rng, most = (
-            np.random.default_rng([recipe.seed, epoch, Streams.JITTER, repeat, number]),
-            recipe.color_jitter,
-        )
+        rng = np.random.default_rng([recipe.seed, epoch, Streams.JITTER, repeat, number])
+        most = recipe.color_jitter
         for index, factor in zip(
             rng.permutation(len(_JITTERED)), rng.uniform(1 - most, 1 + most, 3), strict=True
         ):
@@ -188,7 +184,8 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
 
     `level` is 0..30, or 0..9 for autoaugment.
     """
-    bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
+    bins = _AUTO_BINS if policy == "autoaugment" else _BINS
+    wide = policy == "trivialaugment"
     if name in _SIGNED:
         kind = _SIGNED[name]
         ends = _WIDEST if wide else {**_USUAL, "Translate": 150.0 / 331.0 * size}
@@ -204,19 +201,19 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[
     TrivialAugmentWide is from arXiv 2103.10158. RandAugment is from arXiv 1909.13719.
     `policy_noise` is from timm.
     """
-    policy, chosen = settings.policy, []
+    policy = settings.policy
+    chosen = []
     if policy == "autoaugment":
         pairs = PAIRS[settings.of_files]
         for name, probability, *strength in pairs[rng.integers(len(pairs))]:
-            drawn, negative = rng.random(), rng.integers(2)
+            drawn = rng.random()
+            negative = rng.integers(2)
             if drawn < float(probability):
                 chosen.append((name, int(strength[0]) if strength else 0, negative))
     for _ in range({"trivialaugment": 1, "randaugment": settings.policy_ops}.get(policy, 0)):
-        name, level, negative = (
-            CHOICE[rng.integers(len(CHOICE))],
-            int(rng.integers(_BINS)),
-            rng.integers(2),
-        )
+        name = CHOICE[rng.integers(len(CHOICE))]
+        level = int(rng.integers(_BINS))
+        negative = rng.integers(2)
         if policy == "randaugment":
             level = settings.policy_magnitude
             if settings.policy_noise:
@@ -233,8 +230,10 @@ def _linspace(start: float, end: float, count: int) -> np.ndarray:
 
     NumPy's rounding could change an image.
     """
-    first, last = np.float32(start), np.float32(end)
-    step, places = float((last - first) / np.float32(count - 1)), np.arange(count)
+    first = np.float32(start)
+    last = np.float32(end)
+    step = float((last - first) / np.float32(count - 1))
+    places = np.arange(count)
     values = np.where(
         places < count // 2, first + step * places, last - step * (count - 1 - places)
     )

@@ -97,10 +97,13 @@ def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
 
 
 def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
-    fix, find = "give 'balanced' or the path of a text file", number_classes(classes)
+    fix = "give 'balanced' or the path of a text file"
+    find = number_classes(classes)
     weights: dict[int, float] = {}
     for row in read_table("class_weights", path, (CLASS, _WEIGHT), fix):
-        line, name, value = f"{path} line {row.line}", row.first, row.second
+        line = f"{path} line {row.line}"
+        name = row.first
+        value = row.second
         number = find(name)
         if number is None:
             reason = fault_of_cell(name) or suggest_name(name, classes)

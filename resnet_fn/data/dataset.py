@@ -110,7 +110,8 @@ def blank_batch(
     # this batch is never used, because arrays can always be read
     if isinstance(dataset.train, Arrays):
         return dataset.train.images[:count], dataset.train.labels[:count]
-    classes, soft = len(dataset.classes), mixes or dataset.train.labels.ndim == 2
+    classes = len(dataset.classes)
+    soft = mixes or dataset.train.labels.ndim == 2
     images = np.zeros((count, dataset.input.channels, size, size), dtype)
     return images, np.zeros((count, classes), np.float32) if soft else np.zeros(count, np.int32)
 

@@ -90,7 +90,8 @@ class MemoryFeed(Plan):
             classes per image, labels are float32 [n, classes]. Samples of `Arrays` keep their
             shapes and dtypes.
         """
-        recipe, spec = self.recipe, self._input
+        recipe = self.recipe
+        spec = self._input
         epoch, index = divmod(update, self.updates_per_epoch)
         samples, numbers = (share[index] for share in self.epoch(epoch))
         draws = {

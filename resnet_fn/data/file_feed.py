@@ -117,7 +117,8 @@ class FileFeed(Plan):
         with naming(self._split.undecodable, index):
             repeat = int(self.repeat_numbers[row])
             pixels = training_pixels(data, self.recipe, epoch, repeat, numbers[row])
-        planes, target = pixels.transpose(2, 0, 1)[None], images[row : row + 1]
+        planes = pixels.transpose(2, 0, 1)[None]
+        target = images[row : row + 1]
         if self._as_bytes:
             target[:] = planes
         else:

@@ -38,8 +38,17 @@ _OTHERS = (
 # Errors of the operating system that belong to a path. Others, such as EMFILE, ENOMEM, EIO or
 # ESTALE, come from a limit, the disk or the network, and can pass.
 _OF_A_PATH = (
-    *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
-    *(errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV, errno.EINVAL, errno.EFBIG),
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ENXIO,
+    errno.ENODEV,
+    errno.EINVAL,
+    errno.EFBIG,
 )
 
 

@@ -57,10 +57,14 @@ def draw_mixing(
         return Mixing(weight)
     # The box covers 1 − weight of the image. The image's border can cut the box, so the real area
     # gives the weight.
-    half_y, half_x = int(0.5 * np.sqrt(1 - weight) * height), int(0.5 * np.sqrt(1 - weight) * width)
-    y, x = int(rng.integers(height)), int(rng.integers(width))
-    top, bottom = max(y - half_y, 0), min(y + half_y, height)
-    left, right = max(x - half_x, 0), min(x + half_x, width)
+    half_y = int(0.5 * np.sqrt(1 - weight) * height)
+    half_x = int(0.5 * np.sqrt(1 - weight) * width)
+    y = int(rng.integers(height))
+    x = int(rng.integers(width))
+    top = max(y - half_y, 0)
+    bottom = min(y + half_y, height)
+    left = max(x - half_x, 0)
+    right = min(x + half_x, width)
     return Mixing(
         1 - (bottom - top) * (right - left) / (height * width), (top, bottom, left, right)
     )
@@ -113,10 +117,8 @@ def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarr
     for index in chosen:
         area = (0.02 + 0.31 * draws[index, 1]) * height * width
         ratio = np.exp(np.log(0.3) + (np.log(3.3) - np.log(0.3)) * draws[index, 2])
-        tall, wide = (
-            min(round(np.sqrt(area * ratio)), height),
-            min(round(np.sqrt(area / ratio)), width),
-        )
+        tall = min(round(np.sqrt(area * ratio)), height)
+        wide = min(round(np.sqrt(area / ratio)), width)
         top = int(draws[index, 3] * (height - tall + 1))
         left = int(draws[index, 4] * (width - wide + 1))
         images[index, :, top : top + tall, left : left + wide] = 0

@@ -64,7 +64,8 @@ class Plan:
     """
 
     def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:
-        samples, size = len(labels), recipe.batch_size
+        samples = len(labels)
+        size = recipe.batch_size
         self.recipe, self.labels, self.workers = recipe, labels, workers
         self.updates_per_epoch = samples // size  # batches of one size let the step compile once
         self.share = share = size // workers.size  # number of samples of each worker in an update
@@ -93,7 +94,8 @@ class Plan:
         """Return this worker's sample numbers and numbers that select augmentations, both int32
         [updates, share].
         """
-        recipe, samples = self.recipe, len(self.labels)
+        recipe = self.recipe
+        samples = len(self.labels)
         if recipe.sampling != BALANCED:
             order = self._share_of(epoch_order(recipe.seed, epoch, samples))
             return order, order
@@ -103,10 +105,8 @@ class Plan:
         return self._share_of(order), self._share_of(np.arange(samples, dtype=np.int32))
 
     def _share_of(self, order: np.ndarray) -> np.ndarray:
-        different, start = (
-            self.recipe.batch_size // self.recipe.repeats,
-            self.workers.rank * self.share,
-        )
+        different = self.recipe.batch_size // self.recipe.repeats
+        start = self.workers.rank * self.share
         unique = order[: self.updates_per_epoch * different].reshape(
             self.updates_per_epoch, different
         )

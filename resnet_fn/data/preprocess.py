@@ -86,13 +86,16 @@ def centre_pixels(
 
     resampling = Image.Resampling[interpolation.upper()]
     width, height = image.size
-    short, long = min(width, height), max(width, height)
+    short = min(width, height)
+    long = max(width, height)
     longer = int(resize * long / short)  # torchvision truncates
     new_width, new_height = (resize, longer) if width <= height else (longer, resize)
     # torchvision also rounds halves to even here.
-    left, top = round((new_width - crop) / 2), round((new_height - crop) / 2)
+    left = round((new_width - crop) / 2)
+    top = round((new_height - crop) / 2)
     if new_width * new_height > _MOST_RESIZED:
-        x, y = width / new_width, height / new_height
+        x = width / new_width
+        y = height / new_height
         box = (left * x, top * y, (left + crop) * x, (top + crop) * y)
         return np.asarray(image.resize((crop, crop), resampling, box=box))
     if (new_width, new_height) != (width, height):
@@ -123,7 +126,8 @@ def training_pixels(
     """
     from PIL import Image
 
-    image, size = open_upright(data), recipe.image_size
+    image = open_upright(data)
+    size = recipe.image_size
     rng = np.random.default_rng([recipe.seed, epoch, Streams.VIEW, repeat, number])
     box = draw_box(image.size[0], image.size[1], recipe.crop_scale, rng)
     mirrored = recipe.flip and rng.random() < 0.5
@@ -146,15 +150,20 @@ def draw_box(
     As in torchvision, the share of the image's area is from `smallest` to 1, and the aspect ratio
     from 3/4 to 4/3.
     """
-    lowest, highest = 3 / 4, 4 / 3
+    lowest = 3 / 4
+    highest = 4 / 3
     for _ in range(10):
         area = width * height * rng.uniform(smallest, 1.0)
         ratio = math.exp(rng.uniform(math.log(lowest), math.log(highest)))
-        wide, tall = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        wide = round(math.sqrt(area * ratio))
+        tall = round(math.sqrt(area / ratio))
         if 0 < wide <= width and 0 < tall <= height:
-            left, top = int(rng.integers(width - wide + 1)), int(rng.integers(height - tall + 1))
+            left = int(rng.integers(width - wide + 1))
+            top = int(rng.integers(height - tall + 1))
             return left, top, left + wide, top + tall
     # If ten draws do not fit into the image, the crop is the largest box in the centre.
-    wide, tall = min(width, round(height * highest)), min(height, round(width / lowest))
-    left, top = (width - wide) // 2, (height - tall) // 2
+    wide = min(width, round(height * highest))
+    tall = min(height, round(width / lowest))
+    left = (width - wide) // 2
+    top = (height - tall) // 2
     return left, top, left + wide, top + tall

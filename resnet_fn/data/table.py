@@ -108,7 +108,9 @@ def _rows(
     more: str,
     is_whole: Callable[[str], bool] | None,
 ) -> Iterator[Row]:
-    number, delimiters, first = 0, _DELIMITERS, ""
+    number = 0
+    delimiters = _DELIMITERS
+    first = ""
     for number, first in enumerate(lines, 1):  # noqa: B007 (both are used below)
         if match := _SEPARATOR.fullmatch(first):
             delimiters = match[1]
@@ -150,7 +152,8 @@ def _find(header: Sequence[str], column: Column) -> int:
 
 def _csv_rows(path: Path, begin: int, reader: Any, places: Sequence[int]) -> Iterator[Row]:
     """Yield the rows below the header, which begins at line `begin`."""
-    width, line = 0, begin
+    width = 0
+    line = begin
     while True:
         try:
             cells = next(reader, None)

@@ -102,7 +102,8 @@ def attempt(check: Check) -> Finding:
     try:
         ok, text = run()
     except Exception as error:
-        ok, text = False, words_of(error)
+        ok = False
+        text = words_of(error)
     return {"name": name, "ok": ok, "found": text, "means": means}
 
 
@@ -161,7 +162,8 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.json:
         with cli.usage_errors():
             check_output("--json", parsed.json, has_keys(("findings", "broken")))
-    began, out = time.perf_counter(), Path(parsed.out_dir or ".")
+    began = time.perf_counter()
+    out = Path(parsed.out_dir or ".")
     workers = process.start(parsed.device, parsed.threads)
     if parsed.net:
         from resnet_fn.doctor.port import changing_calls, resting_settings

@@ -45,7 +45,8 @@ def batchnorm() -> Answer:
 def nesterov() -> Answer:
     """Check two updates of SGD with Nesterov momentum and weight decay against float64."""
     rng = np.random.default_rng(0)
-    value, gradients = rng.normal(size=3), rng.normal(size=(2, 3))
+    value = rng.normal(size=3)
+    gradients = rng.normal(size=(2, 3))
     weight = Parameter(Tensor(value.astype(np.float32)), name="doctor.weight")
     optimizer = momentum_sgd([(weight, 0.01)], 0.9, nesterov=True)
     update, velocity = optimizer.update, np.zeros(3)
@@ -67,7 +68,8 @@ def nesterov() -> Answer:
 def convolution() -> Answer:
     """Check the precision of a 3x3 convolution, and on a CPU also the speed."""
     rng = np.random.default_rng(0)
-    x, cell = rng.normal(size=(2, 16, 8, 8)).astype(np.float32), conv(16, 16, 3)
+    x = rng.normal(size=(2, 16, 8, 8)).astype(np.float32)
+    cell = conv(16, 16, 3)
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.stack([padded[:, :, i : i + 8, j : j + 8] for i in range(3) for j in range(3)], 2)
     weights = cell.weight.numpy().astype(np.float64).reshape(16, 16, 9)
@@ -159,7 +161,8 @@ def overflow() -> Answer:
         squared = x * x
         return squared, no_overflow((squared,))
 
-    values, noticed = [], []
+    values = []
+    noticed = []
     for x in (300.0, 2.0):  # 90,000 is beyond float16's 65,504
         squared, fine = square(Tensor(np.array([x, 1.0], np.float16)))
         values.append(float(squared.numpy()[0]))
@@ -173,14 +176,17 @@ def overflow() -> Answer:
 
 def skip() -> Answer:
     """Check that a batch with NaN leaves the weights unchanged and halves the loss scale."""
-    net, scaler = Dense(4, 3), DynamicLossScaler(initial=1024.0)
+    net = Dense(4, 3)
+    scaler = DynamicLossScaler(initial=1024.0)
     weights = net.trainable_params()
     optimizer = momentum_sgd([(parameter, 0.0) for parameter in weights], 0.9)
     state = make_state(net, optimizer, scaler)
     step = make_train_step(
         net, make_loss(0.0), optimizer, state=state, plan=StepPlan(clip_norm=1.0)
     )
-    labels, moved, scales = Tensor(np.zeros(2, np.int32)), [], []
+    labels = Tensor(np.zeros(2, np.int32))
+    moved = []
+    scales = []
     for value in (np.nan, 1.0):
         before = [parameter.numpy().copy() for parameter in weights]
         step(Tensor(np.full((2, 4), value, np.float32)), labels, 0.1).loss.numpy()

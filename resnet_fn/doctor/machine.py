@@ -65,7 +65,8 @@ def lines_of_cpu(cpu: dict[str, Any]) -> list[str]:
     If the processor has AVX-512 of full width and is not in the table, a line has what to add.
     """
     kind = cpu["family"], cpu["model"]
-    faster, width = cpu["avx512_speedup"], "no AVX-512"
+    faster = cpu["avx512_speedup"]
+    width = "no AVX-512"
     is_whole = faster >= WHOLE
     if faster:
         width = (
@@ -89,7 +90,8 @@ def lines_of_cpu(cpu: dict[str, Any]) -> list[str]:
 
 def lines(machine: dict[str, Any]) -> list[str]:
     """Return the result of `describe_machine` as lines of text."""
-    packages, variables = machine["packages"], machine["variables"]
+    packages = machine["packages"]
+    variables = machine["variables"]
     absent = [name for name in EXTRAS if not packages[name]]
     threads = (
         f", {machine['threads']} threads on {machine['cpus']} CPUs" if machine["threads"] else ""

@@ -48,10 +48,8 @@ _FUNCTIONS = re.compile(
 def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
     """Return {argument: new default} for the defaults of a layer that a later MindSpore changes."""
     text = " ".join((layer.__doc__ or "").partition("Args:")[0].split())
-    changes, now = (
-        dict(_SILENT.get(layer.__name__, {})),
-        inspect.signature(layer.__init__).parameters,
-    )
+    changes = dict(_SILENT.get(layer.__name__, {}))
+    now = inspect.signature(layer.__init__).parameters
     if signature := re.search(rf"``(?:[\w.]*\.)?{layer.__name__}\((.*?)\)``", text):
         with contextlib.suppress(SyntaxError):
             arguments = ast.parse(f"def new({signature[1]}): pass").body[0].args  # type: ignore[attr-defined]
@@ -111,11 +109,9 @@ def resting_settings(location: str) -> list[str]:
     paths = {id(cell): path for path, cell in net.cells_and_names()}
     rows: dict[str, list[str]] = {}
     for key, (cell, layer, arguments) in recorded.items():
-        path, name, defaults = (
-            paths.get(key, type(cell).__name__),
-            layer.__name__,
-            inspect.signature(layer).parameters,
-        )
+        path = paths.get(key, type(cell).__name__)
+        name = layer.__name__
+        defaults = inspect.signature(layer).parameters
         for argument, new in layers[layer].items():
             if argument not in arguments:
                 old = defaults[argument].default
@@ -135,7 +131,8 @@ def resting_settings(location: str) -> list[str]:
 
 def changing_calls(file: Path) -> Iterator[str]:
     """Yield a line for each call in a file that a later MindSpore may compute differently."""
-    tree, names = ast.parse(file.read_text()), {}
+    tree = ast.parse(file.read_text())
+    names = {}
     for node in ast.walk(tree):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
             name = alias.name if alias.asname else alias.name.partition(".")[0]

@@ -53,8 +53,10 @@ def speedup(variable: str, limit: str) -> float:
 
 def _seconds(library: str) -> float:
     """Return the shortest time of a product by oneDNN's own function, which uses one thread."""
-    size, no = ctypes.c_int64(_SIZE), ctypes.c_char(b"N")
-    alpha, beta = ctypes.c_float(1.0), ctypes.c_float(0.0)
+    size = ctypes.c_int64(_SIZE)
+    no = ctypes.c_char(b"N")
+    alpha = ctypes.c_float(1.0)
+    beta = ctypes.c_float(0.0)
     a, b, c = ((ctypes.c_float * _SIZE**2)() for _ in range(3))
     product = ctypes.CDLL(library).dnnl_sgemm
     times = []

@@ -38,7 +38,9 @@ def describe_preprocessing(spec: InputSpec) -> dict[str, Any]:
 
 
 def _steps(spec: InputSpec) -> list[str]:
-    size, side, channels = spec.image_size, spec.eval_resize, spec.channels
+    size = spec.image_size
+    side = spec.eval_resize
+    channels = spec.channels
     grey = f"to grey, {_LUMA}" if channels == 1 else "to RGB, in this order"
     how = f"with the {spec.interpolation} filter"
     if spec.interpolation != "nearest":
@@ -84,9 +86,11 @@ def sample_picture(spec: InputSpec) -> bytes:
     side = 3 * max(spec.eval_resize, spec.image_size) // 2 + 1
     rows, columns = np.mgrid[0 : side + side // 3, 0:side]
     red = np.where(columns % 3 == 0, 255, 40) * (rows > side // 3)
-    green, blue = 255 * rows // (side + side // 3), 255 * columns // side
+    green = 255 * rows // (side + side // 3)
+    blue = 255 * columns // side
     pixels = np.stack((red, green, blue), -1).astype(np.uint8)
-    exif, file = Image.Exif(), io.BytesIO()
+    exif = Image.Exif()
+    file = io.BytesIO()
     exif[0x0112] = _ORIENTATION
     Image.fromarray(pixels).save(file, "PNG", exif=exif)
     return file.getvalue()

@@ -121,11 +121,10 @@ def _validation_images(trained: LoadedNet, data_dir: str) -> np.ndarray:
 
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
     """Return a description of the exported net as JSON types."""
-    spec, meaning = trained.input, task_of(trained.recipe.multi_label).output
-    shape, logits = (
-        [batch or None, spec.channels, spec.image_size, spec.image_size],
-        [batch or None, len(spec.classes)],
-    )
+    spec = trained.input
+    meaning = task_of(trained.recipe.multi_label).output
+    shape = [batch or None, spec.channels, spec.image_size, spec.image_size]
+    logits = [batch or None, len(spec.classes)]
     return {
         "format": kind,
         "model": trained.recipe.model,

@@ -112,7 +112,8 @@ def _decoded(source: Any, file: str) -> Iterator[str]:
         yield from (first + b"".join(blocks)).decode("utf-16", "replace").splitlines()
         return
     end, before = (b"\0", b"") if b"\0" in first else (b"\n", b"\r")
-    rest, empty = b"", 0
+    rest = b""
+    empty = 0
     for block in itertools.chain([first.removeprefix(codecs.BOM_UTF8)], blocks):
         *lines, rest = (rest + block).split(end)
         empty = 0 if any(lines) else empty + len(lines)

@@ -10,7 +10,8 @@ BINS = 15
 _POINTS = 101  # most points of a precision-recall curve
 _CURVES_UP_TO = 100  # most classes for which curves are computed
 # best (and worst) images of a class in a gallery; most classes in a gallery
-_SHOWN, _GALLERY_UP_TO = 3, 30
+_SHOWN = 3
+_GALLERY_UP_TO = 30
 SAID_FROM = 0.5  # multi-label: lowest probability of a predicted class
 
 
@@ -72,7 +73,8 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     exact = confidence.astype(np.float64)
     edges = np.linspace(0.0, 1.0, BINS + 1)
     bin_of = np.clip(np.searchsorted(edges, exact, side="left") - 1, 0, BINS - 1)
-    rows, error = [], 0.0
+    rows = []
+    error = 0.0
     for index in range(BINS):
         inside = bin_of == index
         row: dict[str, Any] = {

@@ -28,7 +28,8 @@ def open_picture(image: Any, mode: str) -> Any:
     """
     from PIL import UnidentifiedImageError
 
-    name, data = str(image), b""
+    name = str(image)
+    data = b""
     is_path = isinstance(image, str | Path)
     if not is_path:
         image = as_pil(image)

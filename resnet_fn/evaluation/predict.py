@@ -143,13 +143,15 @@ def _likeliest(trained: LoadedNet, images: Sequence[_Planes], limit: int) -> np.
 
     The first row of an image holds the numbers of the classes, the second their probabilities.
     """
-    count, task = len(images), task_of(trained.recipe.multi_label)
+    count = len(images)
+    task = task_of(trained.recipe.multi_label)
     readable = [
         (index, planes) for index, planes in enumerate(images) if not isinstance(planes, str)
     ]
     if not readable:
         return np.zeros((count, 2, 0), np.float32)
-    spec, rows = trained.input, SMALL_BLOCK if count <= SMALL_BLOCK else BLOCK
+    spec = trained.input
+    rows = SMALL_BLOCK if count <= SMALL_BLOCK else BLOCK
     batch = np.zeros((rows, spec.channels, spec.image_size, spec.image_size), np.float32)
     for index, planes in readable:  # the places do not depend on the images that cannot be read
         batch[index] = planes

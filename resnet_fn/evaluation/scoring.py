@@ -109,7 +109,8 @@ def score(
                 rows = rows if rows.size else np.zeros((len(split), scored.shape[1]), np.float32)
                 rows[places[real]] += scored[real[:count]]
 
-    steps, is_over = evaluate(), False
+    steps = evaluate()
+    is_over = False
     while not is_over:
         error = None
         try:
@@ -122,7 +123,8 @@ def score(
         raise RuntimeError(
             f"evaluation did not score samples {np.flatnonzero(rows[:, 3] != 1)[:5]} exactly once"
         )
-    prediction, rank = rows[:, 1].astype(np.int32), rows[:, 2].astype(np.int32)
+    prediction = rows[:, 1].astype(np.int32)
+    rank = rows[:, 2].astype(np.int32)
     likely, every = np.split(rows[:, 4:], [2 * min(TOP, len(dataset.classes))], 1)
     top = likely.reshape(len(split), 2, -1) if likely.size else None
     return task.complete(

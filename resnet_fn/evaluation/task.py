@@ -137,10 +137,8 @@ class Task:
 
         Entries that do not apply to the scores are empty or None.
         """
-        of_two, small = (
-            len(classes) == 2 and scores.probabilities is not None,
-            len(classes) <= _MATRIX_UP_TO,
-        )
+        of_two = len(classes) == 2 and scores.probabilities is not None
+        small = len(classes) <= _MATRIX_UP_TO
         pairs = metrics.confused_pairs(labels, scores.prediction)[: 20 if small else None]
         matrix = (
             metrics.confusion_matrix(labels, scores.prediction, len(classes)).tolist()
@@ -163,7 +161,8 @@ class Task:
 class _AnyClasses(Task):
     """Evaluates multi-label nets, which predict any number of classes for each image."""
 
-    metric, title = "map", "mAP"
+    metric = "map"
+    title = "mAP"
     needs_logits = every_class = True
     output = "logits; the sigmoid of a logit is the probability of the class"
     wrong_by = "wrong"
@@ -184,7 +183,8 @@ class _AnyClasses(Task):
         return {"map": metrics.mean_average_precision(scores.areas)}
 
     def by_class(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
-        there, predicted = labels > 0, scores.every >= metrics.SAID_FROM
+        there = labels > 0
+        predicted = scores.every >= metrics.SAID_FROM
         return metrics.class_scores((there & predicted).sum(0), there.sum(0), predicted.sum(0))
 
     def predicted(self, scores: Scores, index: int) -> np.ndarray:
@@ -202,7 +202,8 @@ class _AnyClasses(Task):
     ) -> list[tuple[int, int, float]]:
         # The loss, a mean over classes, is not finite if one logit is not; the confidence is then
         # 0.
-        finite, there = np.isfinite(scores.loss)[:, None], labels > 0
+        finite = np.isfinite(scores.loss)[:, None]
+        there = labels > 0
         confidence = np.where(there, 1 - scores.every, scores.every).astype(np.float64) * finite
         indices = metrics.confident_mistakes(
             confidence, there == (scores.every >= metrics.SAID_FROM), limit
@@ -215,7 +216,8 @@ class _AnyClasses(Task):
         return {"thresholds": [], "calibration": None, "confusion": None, "confused": []}
 
 
-ONE_CLASS, ANY_CLASSES = Task(), _AnyClasses()
+ONE_CLASS = Task()
+ANY_CLASSES = _AnyClasses()
 
 
 def task_of(multi_label: object) -> Task:

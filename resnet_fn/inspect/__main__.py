@@ -117,7 +117,8 @@ def _parser() -> cli.Parser:
 
 def _check(parsed: argparse.Namespace) -> dict[str, Any]:
     """Check the flags, and return the keyword arguments of `open_net`."""
-    runs, size = parsed.activations or parsed.gradients, parsed.batch_size
+    runs = parsed.activations or parsed.gradients
+    size = parsed.batch_size
     flags = [f"--{flag_name(name)}" for name in _OF_A_BATCH if getattr(parsed, name) is not None]
     changes = {
         name: getattr(parsed, name)
@@ -125,11 +126,9 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
         if getattr(parsed, name) is not None
     }
     folder = Path(parsed.checkpoint).is_dir()
-    folders, bare, of_file = (
-        folder or Path(f"{parsed.other}").is_dir(),
-        runs and not folder,
-        parsed.recipe or changes,
-    )
+    folders = folder or Path(f"{parsed.other}").is_dir()
+    bare = runs and not folder
+    of_file = parsed.recipe or changes
     message = "--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER"
     cli.raise_usage_errors(
         (
@@ -207,7 +206,8 @@ def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> di
     loaded, dataset = open_net(parsed.checkpoint, **how)
     if loaded.checkpoint:
         say(f"{loaded.checkpoint.path}: {loaded.recipe.model}")
-    limit, update = parsed.batch_size or 32, loaded.update
+    limit = parsed.batch_size or 32
+    update = loaded.update
     result: dict[str, Any] = {}
     if parsed.activations:
         count, rows = activations(loaded, dataset, limit, partial(write, update))
@@ -221,10 +221,8 @@ def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> di
         say(f"gradients after update {update}, training mode, {samples}")
         say(*statistics_table(measured.layers, "gradient at the output of"))
         say(*statistics_table(measured.parameters, "gradient of", relative=measured.relative))
-        total, clip = (
-            math.hypot(*(row.norm for row in measured.parameters)),
-            loaded.recipe.clip_norm,
-        )
+        total = math.hypot(*(row.norm for row in measured.parameters))
+        clip = loaded.recipe.clip_norm
         say(
             f"global norm {total:.4f}, "
             + (f"before clipping at {clip:g}" if clip else "not clipped")

@@ -64,7 +64,8 @@ def activations(
 
 def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -> Gradients:
     """Compute gradients on the first `limit` samples of the batch that training would use next."""
-    net, recipe = loaded.net, loaded.recipe
+    net = loaded.net
+    recipe = loaded.recipe
     if loaded.checkpoint:
         assign_checkpoint(net, loaded.checkpoint, ema=False)
     with contextlib.closing(make_feed(dataset, recipe)) as feed:
@@ -91,7 +92,8 @@ def gradients(loaded: LoadedNet, dataset: DataSet, limit: int, visit: Visitor) -
             lambda x, y: loss(net(x, *masks), y), None, trained
         )
         value, of_parameters = differentiate(Tensor(images), Tensor(labels))
-    parameters, relative = [], {}
+    parameters = []
+    relative = {}
     for parameter, gradient in zip(trained, of_parameters, strict=True):
         parameters.append(array_statistics(parameter.name, gradient.numpy()))
         visit("gradients", parameter.name, gradient.numpy())

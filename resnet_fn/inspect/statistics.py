@@ -40,7 +40,8 @@ def array_statistics(name: str, array: np.ndarray) -> ArrayStatistics:
         float, (some.mean(), some.std(), some.min(), some.max(), np.linalg.norm(some))
     )
     zeros = float((values == 0).mean()) if values.size else 0.0
-    rest, kind = values.size - finite.size, str(array.dtype)
+    rest = values.size - finite.size
+    kind = str(array.dtype)
     return ArrayStatistics(
         name, tuple(array.shape), kind, mean, std, least, most, size, zeros, rest
     )

@@ -387,7 +387,7 @@ def _source_of(reference: Trace, asked: Asked) -> Source:
 
 def _check_same_task(port: Trace, reference: Trace) -> None:
     nets = [_settings_of(trace.plan) for trace in (port, reference)]
-    pairs = {name: (nets[0][name], nets[1][name]) for name in nets[1]}
+    pairs = {name: (nets[0].get(name), nets[1][name]) for name in nets[1]}
     settings = [f"{name} {x!r} and {y!r}" for name, (x, y) in pairs.items() if x != y]
     if settings:
         raise ValueError(
@@ -398,12 +398,14 @@ def _check_same_task(port: Trace, reference: Trace) -> None:
 
 def _settings_of(plan: Plan) -> dict[str, Any]:
     """Return the settings of a plan by name, without what the stage of inputs compares."""
-    groups: dict[str, Any] = {"optimizer": plan.optimizer, "loss": plan.loss, "net": plan.net}
+    groups = ("optimizer", "loss", "net")
     settings = {
         f"{group}.{name}": value
-        for group, part in groups.items()
-        for name, value in dataclasses.asdict(part).items()
+        for group in groups
+        for name, value in vars(getattr(plan, group)).items()
     }
+    for name, value in settings.pop("optimizer.settings").items():
+        settings[f"optimizer.{name}"] = value
     left_out = (*groups, "batches", "seed")
     rest = {name: value for name, value in vars(plan).items() if name not in left_out}
     del settings["net.classes"]

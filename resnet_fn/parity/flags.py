@@ -7,6 +7,7 @@ from typing import Any
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
+from resnet_fn.config.optimizers import SETTINGS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.inputs.stored import line_of
@@ -15,44 +16,33 @@ from resnet_fn.parity.tasks import CHANNELS_AND_CLASSES, GENTLE, OTHER, OWN_NET,
 
 # The settings of a recipe that `add_fields` turns into flags.
 _STEP = (
-    *(
-        "momentum",
-        "nesterov",
-        "beta2",
-        "epsilon",
-        "weight_decay",
-        "decay_all",
-        "trust_coefficient",
-        "clip_norm",
-    ),
-    *(
-        "ema",
-        "ema_every",
-        "ema_start",
-        "label_smoothing",
-        "smoothing_over",
-        "label_threshold",
-        "precision",
-    ),
-    *(
-        "mixup",
-        "cutmix",
-        "mix_switch",
-        "repeats",
-        "stem",
-        "norm",
-        "initialisation",
-        "zero_init_residual",
-    ),
-    *(
-        "schedule",
-        "min_learning_rate",
-        "warmup_epochs",
-        "milestones",
-        "milestone_factor",
-        "epochs",
-        "loss_scale",
-    ),
+    *SETTINGS,
+    "momentum",
+    "weight_decay",
+    "decay_all",
+    "clip_norm",
+    "ema",
+    "ema_every",
+    "ema_start",
+    "label_smoothing",
+    "smoothing_over",
+    "label_threshold",
+    "precision",
+    "mixup",
+    "cutmix",
+    "mix_switch",
+    "repeats",
+    "stem",
+    "norm",
+    "initialisation",
+    "zero_init_residual",
+    "schedule",
+    "min_learning_rate",
+    "warmup_epochs",
+    "milestones",
+    "milestone_factor",
+    "epochs",
+    "loss_scale",
 )
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}

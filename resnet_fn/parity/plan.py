@@ -1,7 +1,9 @@
 """Turn a recipe into the plan of a comparison: the updates that both sides make."""
 
+import dataclasses
 from collections.abc import Sequence
 
+from resnet_fn.config.optimizers import SETTINGS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.trace.plan import (
     AveragePlan,
@@ -13,17 +15,6 @@ from resnet_fn.parity.trace.plan import (
 )
 from resnet_fn.parity.trace.tree import Batch
 from resnet_fn.update.schedule import make_schedule
-
-# Settings of a recipe that the reference ignores.
-_NOT_COMPARED = (
-    "class_weights",
-    "head_lr_factor",
-    "layer_decay",
-    "freeze",
-    "train_only",
-    "sync_batchnorm",
-    "multi_label",
-)
 
 
 def plan_of(
@@ -50,9 +41,14 @@ def plan_of(
     Raises:
         ValueError: batches are wrong, or the ladder does not compare one of the settings.
     """
-    given = [name for name in _NOT_COMPARED if getattr(recipe, name) != getattr(Recipe, name)]
-    if given:
-        got = ", ".join(f"{name} {getattr(recipe, name)!r}" for name in given)
+    changed = {
+        field.name: value
+        for field in dataclasses.fields(recipe)
+        if (value := getattr(recipe, field.name)) != field.default
+        and not field.metadata["compared"]
+    }
+    if changed:
+        got = ", ".join(f"{name} {value!r}" for name, value in changed.items())
         raise ValueError(
             f"recipe: the ladder does not compare {got}; omit these, or give another recipe"
         )
@@ -65,12 +61,9 @@ def plan_of(
         optimizer=OptimizerPlan(
             recipe.optimizer,
             recipe.momentum,
-            recipe.nesterov,
-            recipe.beta2,
-            recipe.epsilon,
             recipe.weight_decay,
             recipe.decay_all,
-            recipe.trust_coefficient,
+            {name: getattr(recipe, name) for name in SETTINGS},
             custom_optimizer,
         ),
         loss=LossPlan(recipe.loss, recipe.label_smoothing, recipe.smoothing_over, custom_loss),

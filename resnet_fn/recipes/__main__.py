@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
+from resnet_fn.config.draft import Value
 from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import Value
 from resnet_fn.runtime.console import wrapped
 
 _EXAMPLES = """examples:

@@ -53,7 +53,8 @@ _CURVES = (
 NO_CLASS = "no class"
 _TABLE_UP_TO = 100  # most classes for which the page shows the confusion matrix
 # most rows and columns of a table that a narrow window shows without scrolling
-_ROWS, _COLUMNS = 20, 11
+_ROWS = 20
+_COLUMNS = 11
 
 
 class Pictures(NamedTuple):
@@ -135,7 +136,9 @@ def _samples(report: dict[str, Any]) -> str:
 
 
 def _facts(report: dict[str, Any]) -> list[str]:
-    data, options, recipe = report["data"], report["options"], report["recipe"]
+    data = report["data"]
+    options = report["options"]
+    recipe = report["recipe"]
     trained = bool(data["training_images"] and data["validates"])  # not other images
     images = f"{data['training_images']:,} training {_samples(report)}, " * trained
     folder = f"; {data['folder']}" * bool(data["folder"])
@@ -340,7 +343,8 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
     """Return HTML with the images that the net is most sure and least sure of, grouped by class."""
     if report["gallery"] and not pictures.gallery:  # no images
         return []
-    shown, there = report["gallery"], sum(row["support"] > 0 for row in report["classes"])
+    shown = report["gallery"]
+    there = sum(row["support"] > 0 for row in report["classes"])
     which = "each class" if len(shown) == there else f"the {len(shown)} classes with the lowest F1"
     parts = [
         "<h2>Class by class</h2>",

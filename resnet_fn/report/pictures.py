@@ -16,7 +16,8 @@ from resnet_fn.data.image_file import open_image
 
 _PNG_UP_TO = 64  # largest width of a PNG in pixels; a photograph is five times smaller as a JPEG
 _AT_A_TIME = 8  # images in a batch
-_HEAT, _OPACITY = np.array([255.0, 40.0, 0.0]), 0.7
+_HEAT = np.array([255.0, 40.0, 0.0])
+_OPACITY = 0.7
 
 
 def sample_name(dataset: DataSet, index: int) -> str:
@@ -42,10 +43,8 @@ def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
             .astype(np.uint8)
             .transpose(1, 2, 0)
         )
-        image, file = (
-            Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels),
-            io.BytesIO(),
-        )
+        image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+        file = io.BytesIO()
         image.save(file, "PNG" if image.width <= _PNG_UP_TO else "JPEG", quality=90)
         pictures.append(file.getvalue())
     return pictures
@@ -83,7 +82,8 @@ def heat_picture(picture: bytes, heat: np.ndarray) -> bytes:
     from PIL import Image
 
     image = open_image(picture)
-    kind, pixels = image.format, np.asarray(image.convert("RGB"), np.float64)
+    kind = image.format
+    pixels = np.asarray(image.convert("RGB"), np.float64)
     large = np.asarray(
         Image.fromarray(heat).resize(image.size, Image.Resampling.BILINEAR), np.float64
     )

@@ -121,7 +121,8 @@ def plot_curves(report: dict[str, Any]) -> "Figure":
     axes = figure.add_subplot()
     for index, curve in enumerate(curves):
         style = {"color": colours[index]} if colours else {"color": _GREY, "alpha": 0.5}
-        recall, precision = [0.0, *curve["recall"]], [curve["precision"][0], *curve["precision"]]
+        recall = [0.0, *curve["recall"]]
+        precision = [curve["precision"][0], *curve["precision"]]
         axes.plot(recall, precision, drawstyle="steps-pre", lw=1.2, clip_on=False, **style)
     area = report["mean_average_precision"]
     axes.set(

@@ -98,11 +98,10 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
             f"{name}: the metric is {task.title}, but other runs have {other.title}; make two "
             "tables"
         )
-    metric, title = task.metric, task.title
-    rows, notes = (
-        [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")],
-        [],
-    )
+    metric = task.metric
+    title = task.title
+    rows = [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")]
+    notes = []
     for label, names in group_runs({name: run.recipe for name, run in runs.items()}).items():
         members = [runs[name] for name in names]
         last = [run.evaluations[-1] for run in members]

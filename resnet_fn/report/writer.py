@@ -71,7 +71,8 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
 
 
 def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
-    dataset, scores = evaluation.dataset, evaluation.scores
+    dataset = evaluation.dataset
+    scores = evaluation.scores
     assert evaluation.trained.checkpoint
     log = run_of(evaluation.trained.checkpoint.path) / "metrics.jsonl"
     curves = plots.draw_run(read_log(log), report["checkpoint"]["update"]) if log.is_file() else []
@@ -97,17 +98,18 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
 # Long: one entry for each part of report.json.
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
     """Return the contents of report.json, in which None replaces values that are not finite."""
-    scores, trained, task = evaluation.scores, evaluation.trained, evaluation.scores.task
-    classes, labels = (
-        [in_utf8(name) for name in trained.input.classes],
-        evaluation.dataset.test.labels,
-    )
+    scores = evaluation.scores
+    trained = evaluation.trained
+    task = evaluation.scores.task
+    classes = [in_utf8(name) for name in trained.input.classes]
+    labels = evaluation.dataset.test.labels
     by_class = task.by_class(scores, labels, len(classes))
     assert trained.checkpoint
     state = trained.checkpoint.state
     balance = state["class_balance"] or [{}] * len(classes)
     written = trained.checkpoint.path
-    curves, areas = [], np.full(len(classes), np.nan)
+    curves = []
+    areas = np.full(len(classes), np.nan)
     if scores.probabilities is not None:
         positive = task.positive(labels, len(classes))
         curves = metrics.precision_recall_curves(positive, scores.probabilities)
@@ -186,7 +188,8 @@ def _names(chosen: np.ndarray, classes: Sequence[str]) -> str:
 def _sample(
     evaluation: Evaluation, index: int, label: int, classes: Sequence[str]
 ) -> dict[str, Any]:
-    scores, task = evaluation.scores, evaluation.scores.task
+    scores = evaluation.scores
+    task = evaluation.scores.task
     probability, right = task.of_class(scores, index, label)
     return {
         "index": index,
@@ -199,8 +202,10 @@ def _sample(
 
 def predictions_csv(evaluation: Evaluation) -> str:
     """Return CSV text with a row for each validation sample, in the order of the data set."""
-    scores, classes = evaluation.scores, evaluation.trained.input.classes
-    top, task = scores.top, scores.task
+    scores = evaluation.scores
+    classes = evaluation.trained.input.classes
+    top = scores.top
+    task = scores.task
     assert top is not None
     text = io.StringIO()
     writer = table_writer(text)

@@ -11,9 +11,10 @@ from mindspore import nn, ops
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder, earlier_run
 from resnet_fn.checkpoint.writer import CheckpointWriter
+from resnet_fn.config.draft import draft_of
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable
-from resnet_fn.config.settings import draft_of, typed_in
+from resnet_fn.config.settings import typed_in
 from resnet_fn.data.agreement import check_settings, identify
 from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch
@@ -73,7 +74,8 @@ class Progress:
         """Record an evaluation as the best if its loss is finite and no earlier evaluation was
         better.
         """
-        value, best = metrics[monitor], None if self.best is None else self.best[monitor]
+        value = metrics[monitor]
+        best = None if self.best is None else self.best[monitor]
         self.without_gain += 1
         if not metrics["loss"] < math.inf:  # infinity or NaN
             return

@@ -30,7 +30,10 @@ def header(run: Run, start: Path | None) -> list[str]:
 
     `start` is the checkpoint from which the run resumes.
     """
-    recipe, dataset, options, progress = run.recipe, run.dataset, run.options, run.progress
+    recipe = run.recipe
+    dataset = run.dataset
+    options = run.options
+    progress = run.progress
     values = sum(math.prod(p.shape) for p in run.state.weights if not is_statistic(p.name))
     trained = sum(math.prod(p.shape) for p in run.state.weights if p.requires_grad)
     changes = ", ".join(
@@ -80,7 +83,9 @@ def header(run: Run, start: Path | None) -> list[str]:
 
 def _images(run: Run, what: str) -> str:
     """Return the numbers of training and validation images, and the folders or lists with files."""
-    train, test, options = run.dataset.train, run.dataset.test, run.options
+    train = run.dataset.train
+    test = run.dataset.test
+    options = run.options
     places = ("", "")
     if options.val_list:
         places = (options.train_list, options.val_list)
@@ -97,9 +102,12 @@ def epoch_lines(run: Run) -> list[str]:
     """Return the table row of the epoch that has ended, and clear its losses and times in
     `run.pace`. Above the first row are the titles.
     """
-    recipe, progress, pace = run.recipe, run.progress, run.pace
+    recipe = run.recipe
+    progress = run.progress
+    pace = run.pace
     scores = progress.last if progress.last and progress.is_evaluated else {}
-    seconds, left = time.perf_counter() - pace.began, run.total - progress.update
+    seconds = time.perf_counter() - pace.began
+    left = run.total - progress.update
     rate = recipe.batch_size * len(pace.seconds) / sum(pace.seconds) if pace.seconds else 0
     to_come = (seconds - pace.compiling) / len(pace.seconds) * left if pace.seconds and left else 0
     metrics = (recipe.monitor, task_of(recipe.multi_label).metric) if run.dataset.classes else ()

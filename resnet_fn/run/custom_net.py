@@ -33,7 +33,8 @@ def check_saveable(net: nn.Cell) -> None:
     if twice := [name for name, count in counts.items() if count > 1]:
         fault = f"several Parameters or buffers have the name {first_few(twice)}"
         raise ValueError(f"net: {fault}; give each its own name")
-    untrained, bad = {variable.name for variable in untrained_state(net)}, []
+    untrained = {variable.name for variable in untrained_state(net)}
+    bad = []
     for variable in state:
         array = variable.numpy()
         try:
@@ -64,12 +65,14 @@ def watch_first_update(
         nonlocal is_checked
         if is_checked:
             return step(*arguments)
-        before, others = _digests(net), _attributes(net)
+        before = _digests(net)
+        others = _attributes(net)
         result = step(*arguments)
         # if it is not applied, on all workers alike, the caller names the sample or the numbers
         if result.scaler.numpy()[2] or result.report.workers_without_samples.numpy():
             return result
-        is_checked, after = True, _digests(net)
+        is_checked = True
+        after = _digests(net)
         require_alike(
             {f"{name} after the first update": digest for name, digest in after.items()},
             workers,

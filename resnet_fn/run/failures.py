@@ -119,7 +119,9 @@ def stop_not_finite(
     not-finite-….npz. If there is no 1, every worker saves its batch. `write_error` is an error of
     the log or an earlier checkpoint.
     """
-    folder, workers, update = run.folder, run.workers, run.progress.update
+    folder = run.folder
+    workers = run.workers
+    update = run.progress.update
     indices = run.feed.indices(update - 1)
     suspects = np.flatnonzero(not_finite if not_finite.any() else np.ones_like(not_finite))
     samples = gather_texts(

@@ -132,7 +132,8 @@ def train(
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
-        base, chosen = load_recipe(recipe), typed_in(options)
+        base = load_recipe(recipe)
+        chosen = typed_in(options)
         file = base._replace(resumes=will_resume(base, chosen)).complete(**chosen)
         recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.notes
     # This comes before anything is written, because in msrun's scheduler process the call never
@@ -195,7 +196,8 @@ def run_epochs(run: Run) -> int:
 
     Returns the number of the signal that ended it early, or 0.
     """
-    progress, log = run.progress, run.telemetry
+    progress = run.progress
+    log = run.telemetry
     stopped = 0
     while not stopped:
         # This comes first because a resumed run may have stopped at the end of an epoch, before its
@@ -255,7 +257,8 @@ def train_epoch(run: Run) -> int:
 
     The docstring of update/step.py lists the order of an update, which `run.train_step` makes.
     """
-    progress, options = run.progress, run.options
+    progress = run.progress
+    options = run.options
     epoch = progress.update // run.feed.updates_per_epoch
     end = (epoch + 1) * run.feed.updates_per_epoch
     allowed_skips = options.max_skips if run.recipe.precision == "fp16" else 1
@@ -279,7 +282,8 @@ def train_epoch(run: Run) -> int:
         run.stop_request.install_handlers()
         done = fetch(result)
         # the report is the same on all workers
-        report, skipped_in_row = done.report, int(done.scaler[2])
+        report = done.report
+        skipped_in_row = int(done.scaler[2])
         if report.workers_without_samples:
             stop_without_batch(run, error)
         progress.update = update + 1
@@ -362,9 +366,11 @@ def evaluate_epoch(run: Run) -> int:
     Returns the number of a signal that ended the evaluation on all workers, or 0. After a signal, a
     resume repeats it.
     """
-    progress, dataset = run.progress, run.dataset
+    progress = run.progress
+    dataset = run.dataset
     run.stop_request.install_handlers()
-    size, flags = run.options.eval_batch_size, run.stop_request.stop_flags
+    size = run.options.eval_batch_size
+    flags = run.stop_request.stop_flags
     try:
         with averaged(run.state.average):
             scores = score(

@@ -60,12 +60,15 @@ class Prefetcher:
         self._thread.shutdown()
 
     def _prepare(self, update: int) -> Prepared:
-        began, error = time.perf_counter(), None
+        began = time.perf_counter()
+        error = None
         try:
             batch = self._feed.batch(update)
             tensors = self._tensors(batch)
         except Exception as raised:  # a bad sample, but also a lack of memory, threads, files …
-            batch, tensors, error = self._blank, self._blank_tensors, raised
+            batch = self._blank
+            tensors = self._blank_tensors
+            error = raised
         return Prepared(batch, tensors, time.perf_counter() - began, error)
 
     def _tensors(self, batch: Batch) -> tuple[Tensor, ...]:

@@ -47,7 +47,8 @@ def save(run: Run) -> None:
     run.saved = run.progress.update
     if not run.workers.is_main:
         return
-    progress, options = run.progress, run.options
+    progress = run.progress
+    options = run.options
     saved = {
         # The run's progress: the fields of `Progress` (run/build.py).
         **finite_or_null(dataclasses.asdict(progress)),
@@ -213,7 +214,8 @@ def check_same_recipe(
     """Raise ValueError if a field of the recipe, except `may_differ`, differs from the checkpoint's
     recipe.
     """
-    ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
+    ours = to_dict(recipe)
+    theirs = to_dict(recipe_from_dict(checkpoint.state["recipe"]))
     ours |= {name: theirs[name] for name in _kept_settings(recipe, checkpoint)}
     if recipe.weights:  # these settings come from the weights, unless the user chose them
         preparation = typed_preparation(recipe, chosen(recipe))
@@ -266,7 +268,8 @@ def resumed_recipe(recipe: Recipe, checkpoint: Checkpoint) -> tuple[Recipe, list
     began = recipe_from_dict(checkpoint.state["recipe"])
     notes = []
     for name, why in _kept_settings(recipe, checkpoint).items():
-        old, new = show_value(getattr(began, name)), show_value(getattr(recipe, name))
+        old = show_value(getattr(began, name))
+        new = show_value(getattr(recipe, name))
         if old != new:
             notes.append(f"{name} stays {old}, not {new}, {why}")
     return changed(began, name=recipe.name, epochs=recipe.epochs), notes
@@ -355,7 +358,8 @@ def data_notes(
     """Return notes about differences between the run's data and the data in `saved`, the state of a
     checkpoint.
     """
-    now, then = feed.reproducibility_key, saved["feed"]
+    now = feed.reproducibility_key
+    then = saved["feed"]
     changes = renamed(saved["dataset"]["classes"], classes)
     differences = _differences(then, now, [f"classes {changes}"] if changes else [])
     other_data = f"another training set than the checkpoint's ({', '.join(differences)})"
@@ -449,7 +453,8 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for name in (name for name in now if now[name] != then.get(name, now[name])):
         if name == REASON:  # changes no bits
             continue
-        setting, effect = f"{name} {now[name]}", "some bits of the results may differ"
+        setting = f"{name} {now[name]}"
+        effect = "some bits of the results may differ"
         if name == _BLOCK:
             setting = f"{now[name]} {name}"
             effect = "some bits of the evaluations may differ"

@@ -53,7 +53,9 @@ def check_loss(loss: Any) -> None:
 def in_float32(loss: Loss) -> Loss:
     """Return `loss` as a function that MindSpore compiles, whose result is a float32 scalar."""
     if isinstance(loss, functools.partial):
-        function, first, named = loss.func, loss.args, loss.keywords
+        function = loss.func
+        first = loss.args
+        named = loss.keywords
 
         def of_partial(outputs: Tensor, targets: Tensor) -> Tensor:
             return function(*first, outputs, targets, **named).astype(mindspore.float32)
@@ -72,7 +74,8 @@ def try_call(net: nn.Cell, loss: Loss | None, split: Arrays, compiled: bool) -> 
 
     Returns the class names, or () if the targets are no classes. `compiled`: not mode="pynative".
     """
-    inputs, targets = Tensor(split.images[:2]), Tensor(split.labels[:2])
+    inputs = Tensor(split.images[:2])
+    targets = Tensor(split.labels[:2])
     net.set_train(False)
     tried = "net"
     try:

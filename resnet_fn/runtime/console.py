@@ -60,7 +60,8 @@ def wrapped(text: str, indent: int) -> list[str]:
     text = printable(text)
     if not text or not sys.stdout.isatty():
         return [text]
-    width, later = shutil.get_terminal_size().columns, " " * indent
+    width = shutil.get_terminal_size().columns
+    later = " " * indent
     return textwrap.wrap(
         text, width, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
     )
@@ -95,7 +96,8 @@ def typed_command() -> list[str]:
         return [program, *sys.argv[1:]] if program else sys.orig_argv
     if LAUNCHED_BY in os.environ:
         return list(json.loads(os.environ[LAUNCHED_BY]))
-    words, count = msrun_command(), os.environ.get("MS_WORKER_NUM", "1")
+    words = msrun_command()
+    count = os.environ.get("MS_WORKER_NUM", "1")
     start = next((number for number, word in enumerate(words, 1) if Path(word).name == "msrun"), 0)
     flags = ["--worker_num", count, "--local_worker_num", count, "--join", "True"]
     return ["msrun", *(words[start:] if start else [*flags, *sys.orig_argv])]

@@ -73,7 +73,8 @@ def keep_to_one_cpu() -> None:
     """Bind this worker to its own CPU if all workers of this machine have the same CPUs, and as
     many as workers.
     """
-    cpus, workers = os.sched_getaffinity(0), local_workers()
+    cpus = os.sched_getaffinity(0)
+    workers = local_workers()
     cpu_of = {slot: {cpu} for slot, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
     # A process that may use two CPUs computes with at least two threads, which would disturb the
     # other workers. Workers that are bound already have one CPU. Other masks mean that somebody

@@ -91,11 +91,14 @@ def is_mount(path: Path) -> bool:
 
 def file_system(path: Path) -> str:
     """Describe the file system of `path`, such as "the file system fuse.gcsfuse at /mnt/bucket"."""
-    real, nearest, kind = Path(os.path.realpath(path)), Path(), ""
+    real = Path(os.path.realpath(path))
+    nearest = Path()
+    kind = ""
     for mount, its_kind in _mounts():
         # A later mount at the same place hides an earlier one.
         if real.is_relative_to(mount) and len(mount.parts) >= len(nearest.parts):
-            nearest, kind = mount, its_kind
+            nearest = mount
+            kind = its_kind
     return f"the file system {kind} at {nearest}" if kind else f"the file system of {path}"
 
 

@@ -142,7 +142,8 @@ def choice() -> Choice:
 
 def describe() -> str:
     """Return one line on what trainings choose on this machine, and why."""
-    cpu, typed = this_cpu(), typed_limit()
+    cpu = this_cpu()
+    typed = typed_limit()
     nets = sorted(FASTER_UNLIMITED.get(cpu[:2], ()))
     if typed or not needs_limit(cpu):
         return choose(cpu, "", typed).why

@@ -4,9 +4,14 @@ import ctypes
 import os
 
 # constants of glibc's malloc.h
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
+_M_TRIM_THRESHOLD = -1
+_M_TOP_PAD = -2
+_M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 # bytes; glibc refuses a higher mmap threshold
-_LARGEST, _LARGEST_MMAP, _AT_A_TIME = 2**31 - 1, 32 << 20, 256 << 20
+_LARGEST = 2**31 - 1
+_LARGEST_MMAP = 32 << 20
+_AT_A_TIME = 256 << 20
 
 
 def limit_arenas(limit: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from resnet_fn.config import cli
+from resnet_fn.config.hints import fix_for_write
 from resnet_fn.config.reading import read_json
 from resnet_fn.runtime.disk import is_mount, replace_file
 
@@ -82,12 +82,17 @@ def place_to_write(file: str | Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def replacing(file: str | Path) -> Iterator[TextIO]:
     """Open a text file, which replaces `file` as `place_to_write` describes."""
-    with (
-        cli.naming(str(file)),
-        place_to_write(file) as temporary,
-        open(temporary, "w", encoding="utf-8", newline="") as opened,
-    ):
-        yield opened
+    try:
+        with (
+            place_to_write(file) as temporary,
+            open(temporary, "w", encoding="utf-8", newline="") as opened,
+        ):
+            yield opened
+    except BrokenPipeError:  # of stdout
+        raise
+    except OSError as error:
+        fix = f"{fix_for_write(error)}, or give another file"
+        raise ValueError(f"{file}: cannot be written ({error.strerror}); {fix}") from None
 
 
 def write_output(file: str | Path, text: str) -> None:

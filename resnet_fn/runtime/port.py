@@ -48,7 +48,8 @@ def port_error(address: str, port: int, error: OSError, flag: str) -> ValueError
     `flag` chooses another port.
     """
     # If a job fails, msrun shows the scheduler's lines that contain the word Error.
-    cause, fix = f"{type(error).__name__}: {error.strerror}", f"give another {flag}"
+    cause = f"{type(error).__name__}: {error.strerror}"
+    fix = f"give another {flag}"
     if error.errno == errno.EADDRINUSE and (listener := _listener(port)):
         pid, user = listener
         cause = f"{cause} by {_describe(pid, user)}"

@@ -21,7 +21,8 @@ def threads_set_before() -> int:
     import numpy as np
     from mindspore._c_expression import RuntimeConf
 
-    settings, numbers = RuntimeConf.get_instance(), []
+    settings = RuntimeConf.get_instance()
+    numbers = []
     # a Python object of pybind11 begins with Python's header and a pointer to the C++ object
     address = ctypes.c_size_t.from_address(id(settings) + object.__basicsize__).value
     # a wrong address gives an OSError here, where reading through a pointer would end the process

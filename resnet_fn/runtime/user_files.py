@@ -34,7 +34,8 @@ def imports_beside(*locations: str | None) -> Iterator[None]:
         if location and ":" in location
     ]
     folders = list(dict.fromkeys(file.parent for file in files))
-    before, known = list(sys.path), dict(sys.modules)
+    before = list(sys.path)
+    known = dict(sys.modules)
     for folder in reversed(folders):
         sys.modules.update(_imported.setdefault(folder, {}))
         sys.path[:0] = _paths.setdefault(folder, [str(folder)])

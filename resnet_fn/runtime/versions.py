@@ -25,7 +25,8 @@ def at_least(major: int, minor: int, package: str = "mindspore") -> bool:
 
 def warnings() -> list[str]:
     """Return warnings about unsupported versions of MindSpore and Pillow."""
-    lines, version = [], installed("mindspore")
+    lines = []
+    version = installed("mindspore")
     if version not in RUN_ON:
         untried = f"was never tried with this package ({', '.join(RUN_ON)} were)"
         lines.append(f"warning: MindSpore {version} {untried}; run python -m resnet_fn.doctor")

@@ -48,7 +48,8 @@ _joined: Workers | None = None
 
 def _join(device: str) -> Workers:
     check_pod()
-    roles, role = ("MS_WORKER", "MS_SCHED"), os.environ["MS_ROLE"]
+    roles = ("MS_WORKER", "MS_SCHED")
+    role = os.environ["MS_ROLE"]
     if role not in roles:
         raise ValueError(f"MS_ROLE: {role!r} is unknown; {suggest_name(role, roles)}")
     from mindspore import communication

@@ -160,7 +160,8 @@ class Board:
             self._file.add(summary.text("config/first_batch", text), 0)
             # Large images would take a second to encode, and the digits' 8 pixels could not be
             # seen.
-            step, times = -(-images.shape[-1] // _SIDE), max(1, _SIDE // images.shape[-1])
+            step = -(-images.shape[-1] // _SIDE)
+            times = max(1, _SIDE // images.shape[-1])
             shown = images[:_SHOWN, :, ::step, ::step].repeat(times, axis=2).repeat(times, axis=3)
             # a fixed scale, so that a wrong normalisation shows: -2.5 is black
             grey = shown / 5.0 + 0.5
@@ -225,7 +226,8 @@ def _table(config: Recipe | RunOptions, base: Recipe | RunOptions, title: str) -
     """Return all settings as a Markdown table, in which settings that differ from `base` come
     first.
     """
-    changed, same = [], []
+    changed = []
+    same = []
     for name, value in vars(config).items():
         usual = getattr(base, name)
         if value == usual:

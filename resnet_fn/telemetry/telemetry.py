@@ -127,7 +127,8 @@ class Telemetry:
             self._write(event)
             self._board.norms(event.get("norms", {}), event["update"])
             position = f"epoch {epoch + 1}/{epochs}"
-            loss, rate = f"loss {event['loss']:.4f}", f"{event['images_per_second']:.0f} images/s"
+            loss = f"loss {event['loss']:.4f}"
+            rate = f"{event['images_per_second']:.0f} images/s"
             self._bar.set_description_str(f"{position} ", refresh=False)
             self._bar.set_postfix_str(f"{loss}, {rate}", refresh=False)
             if time.monotonic() > self._next_line:

@@ -12,8 +12,13 @@ from resnet_fn.models.parts import HEAD, group_of, layer_numbers
 
 _NORM_LAYERS = (
     *BATCHNORMS,
-    *(nn.LayerNorm, nn.GroupNorm, mint.nn.LayerNorm, mint.nn.GroupNorm),
-    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+    nn.LayerNorm,
+    nn.GroupNorm,
+    mint.nn.LayerNorm,
+    mint.nn.GroupNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
 )
 
 # Parameters in the order of the gradients. Each is alone or in a tuple: (parameter, weight decay[,

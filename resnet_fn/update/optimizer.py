@@ -2,14 +2,15 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import mindspore
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.config.optimizers import OPTIMIZERS
+from resnet_fn.config.optimizers import OPTIMIZERS, settings_of
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.update.adaptive import adam, adamw, lamb, lars, lion
+from resnet_fn.update import adaptive
 from resnet_fn.update.groups import Groups, parameter_groups, scaled, unzip_groups
 from resnet_fn.update.state import Optimizer, check_decays, make_buffers, zeros_like
 from resnet_fn.update.vectors import over_vectors
@@ -20,24 +21,21 @@ _MOST = 2**20
 
 def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -> Optimizer:
     """Make the optimizer that a recipe names. `groups` replaces `parameter_groups(recipe, net)`."""
-    settings = {name: getattr(recipe, name) for name in OPTIMIZERS[recipe.optimizer].settings}
-    return named_optimizer(
-        recipe.optimizer,
-        groups or parameter_groups(recipe, net),
-        momentum=recipe.momentum,
-        **settings,
-    )
+    groups = groups or parameter_groups(recipe, net)
+    return named_optimizer(recipe.optimizer, groups, recipe.momentum, vars(recipe))
 
 
-def named_optimizer(name: str, groups: Groups, *, momentum: float, **settings: float) -> Optimizer:
-    """Make the optimizer with this name. `momentum` is also Adam's and LAMB's β1.
+def named_optimizer(
+    name: str, groups: Groups, momentum: float, settings: Mapping[str, Any]
+) -> Optimizer:
+    """Make the optimizer with this name, by the function of adaptive.py that has its name.
 
-    Of `settings`, those in the optimizer's row of `OPTIMIZERS` are read. A 0 means what
-    the row's `zeros` have, if anything.
+    `momentum` is β1 of Adam and the like. Of `settings`, those in the optimizer's row of
+    `OPTIMIZERS` are read.
     """
-    traits = OPTIMIZERS[name]
-    values = [settings[key] or traits.zeros.get(key, settings[key]) for key in traits.settings]
-    return _MAKERS[name](groups, momentum, *values)
+    make = momentum_sgd if name == "sgd" else getattr(adaptive, name)
+    optimizer: Optimizer = make(groups, momentum, **settings_of(name, settings))
+    return optimizer
 
 
 def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
@@ -104,13 +102,3 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
             )
 
     return Optimizer(buffers, update)
-
-
-_MAKERS: dict[str, Callable[..., Optimizer]] = {
-    "sgd": momentum_sgd,
-    "adam": adam,
-    "adamw": adamw,
-    "lars": lars,
-    "lamb": lamb,
-    "lion": lion,
-}

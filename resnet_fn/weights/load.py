@@ -106,7 +106,8 @@ def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
     arrays = {**checkpoint.weights, **averages}
     state = checkpoint.state
     try:
-        model, classes = str(state["recipe"]["model"]), tuple(state["dataset"]["classes"])
+        model = str(state["recipe"]["model"])
+        classes = tuple(state["dataset"]["classes"])
         if not all(isinstance(name, str) for name in classes):
             raise TypeError
     except (KeyError, TypeError):
@@ -138,7 +139,8 @@ def _with_origin(source: WeightFile) -> WeightFile:
     except ValueError:
         net = {"name": "", "stem": ""}
     origin = find_origin(source.path, timm_name(net["name"], net["stem"]))
-    warning, useless = source.warning, source.useless
+    warning = source.warning
+    useless = source.useless
     if source.style == "torchvision" and not useless:
         twins = "" if origin.is_named else antialiased_nets(net["name"], net["stem"])
         unsure = f"these arrays also fit timm's {twins}, which compute something else"
@@ -414,7 +416,8 @@ def _other_function(net: nn.Cell, model: str) -> str:
     """Return a warning if only one of `net` and `model` (the model of the weights) is
     genet50_minus, else "".
     """
-    minus, plain = "genet50_minus", same_parameters("genet50_minus")[0]
+    minus = "genet50_minus"
+    plain = same_parameters("genet50_minus")[0]
     gates = (cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite))
     gated = any(not list(cell.get_parameters()) for cell in gates)
     if gated and model != minus:

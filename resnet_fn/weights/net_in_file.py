@@ -18,8 +18,10 @@ Names = dict[str, str]  # from names without what stands before them to names in
 _AVERAGE = re.compile(r"(?i)(?<![a-z])(ema|swa|avg|averaged?|polyak)(?![a-z])")
 _DINO = "dino_loss"  # an entry of DINO's files, in which the teacher is the student's average
 # Words before nets that learn together with another one: of BYOL, and of MoCo and others.
-_USED, _NOT_USED = re.compile("online"), re.compile("momentum|encoder_k|key_encoder")
-_FIRST_BLOCK, _STEMS = "layer1.0.conv1.weight", ("conv1.weight", "conv1.0.weight")
+_USED = re.compile("online")
+_NOT_USED = re.compile("momentum|encoder_k|key_encoder")
+_FIRST_BLOCK = "layer1.0.conv1.weight"
+_STEMS = ("conv1.weight", "conv1.0.weight")
 # The same of nn.Sequential(*net.children()), where numbers stand for names.
 _CHILDREN = {
     "0": "conv1",
@@ -30,7 +32,8 @@ _CHILDREN = {
     "7": "layer4",
     "9": "fc",
 }
-_NUMBERED_BLOCK, _NUMBERED_STEMS = "4.0.conv1.weight", ("0.weight", "0.0.weight")
+_NUMBERED_BLOCK = "4.0.conv1.weight"
+_NUMBERED_STEMS = ("0.weight", "0.0.weight")
 _SHORTCUT = re.compile(r"^(layer\d+\.\d+)\.shortcut\.")  # another name of `downsample`
 _HEADS = ("fc", "classifier", "linear", "head")  # names of a last layer, in the net or beside it
 
@@ -204,14 +207,16 @@ def _head(prefix: str, group: str, names: Names, shapes: Shapes) -> str:
 
 def _features(names: Names, shapes: Shapes) -> int:
     """Return the number of channels after the last convolution."""
-    last, features = (0, 0, 0), 0
+    last = (0, 0, 0)
+    features = 0
     for name, path in names.items():
         match = re.fullmatch(r"layer(\d+)\.(\d+)\.conv(\d)\.weight", name)
         if match is None or not shapes[path]:
             continue
         position = (int(match[1]), int(match[2]), int(match[3]))
         if position > last:
-            last, features = position, shapes[path][0]
+            last = position
+            features = shapes[path][0]
     return features
 
 
@@ -240,7 +245,8 @@ def _largest_dict(shapes: Shapes) -> Net:
     large = [group for group, names in groups.items() if 2 * len(names) >= most]
     averages = [group for group in large if _is_average(group, shapes)]
     group = max(averages or large, key=lambda group: len(groups[group]), default="")
-    names, before = groups.get(group, {}), ""
+    names = groups.get(group, {})
+    before = ""
     for wrapper in ("_orig_mod.", "module."):  # of torch.compile and DataParallel
         if all(name.startswith(wrapper) for name in names):
             names = {name.removeprefix(wrapper): path for name, path in names.items()}

@@ -92,7 +92,8 @@ def _named(name: str, preparation: Preparation | None, difference: str = "") -> 
 
 
 def _preparation(source: str, entries: Mapping[str, Any]) -> Preparation | None:
-    exported, of_net = entries.get("preprocessing"), entries.get("pretrained_cfg")
+    exported = entries.get("preprocessing")
+    of_net = entries.get("pretrained_cfg")
     if isinstance(exported, dict):
         return of_export(source, exported)
     return of_timm(source, of_net if isinstance(of_net, dict) else entries)
@@ -117,10 +118,12 @@ def _as_timm(arch: str, args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of timm's and torchvision's scripts, named as in `config.json`."""
     entries = {"architecture": arch or args.get("model"), "model_args": args.get("model_kwargs")}
     entries |= {name: args.get(name) for name in ("mean", "std", "interpolation")}
-    size, crop = args.get("img_size"), args.get("crop_pct")
+    size = args.get("img_size")
+    crop = args.get("crop_pct")
     crop_size, resize = args.get("val_crop_size"), args.get("val_resize_size")  # torchvision
     if crop_size and resize and isinstance(crop_size, int) and isinstance(resize, int):
-        size, crop = crop_size, crop_size / resize
+        size = crop_size
+        crop = crop_size / resize
     input_size = args.get("input_size") or (size and [3, size, size])
     entries |= {"input_size": input_size, "crop_pct": crop}
     return {name: value for name, value in entries.items() if value}

@@ -107,7 +107,8 @@ def _name(arrays: Mapping[str, np.ndarray], stem_channels: int) -> str:
         1 + max((number for stage, number in blocks if stage == wanted), default=-1)
         for wanted in stages
     )
-    basic, attention = is_basic(arrays), _attention(arrays)
+    basic = is_basic(arrays)
+    attention = _attention(arrays)
     planes = _array(arrays, "layer1.0.conv1.weight").shape[0]
     width, per_group = _array(arrays, "layer1.0.conv2.weight").shape[:2]
     for name, design in MODELS.items():

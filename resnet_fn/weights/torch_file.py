@@ -287,7 +287,8 @@ def _with_named_average(contents: Any) -> Any:
     for mark, name in _NAMES_OF_WEIGHTS.items():
         if {mark, name, "state_dict"} <= contents.keys():
             others = {key: value for key, value in contents.items() if key != mark}
-            average, weights = contents["state_dict"], others.pop(name)
+            average = contents["state_dict"]
+            weights = others.pop(name)
             return {**others, "state_dict": weights, "state_dict_ema": average}
     return contents
 

@@ -221,9 +221,11 @@ def reason(report):
 def page(result):
     """The report for a reader."""
     verdicts = {True: "ok", False: "BROKEN", None: "not tried"}
-    rows, details = [], []
+    rows = []
+    details = []
     for check in result["checks"]:
-        verdict, cell = verdicts[check["ok"]], check["found"].replace("|", "\\|")
+        verdict = verdicts[check["ok"]]
+        cell = check["found"].replace("|", "\\|")
         rows.append(f"| {check['name']} | {verdict} | {cell} | {check['seconds']:.0f} |")
         typed = "\n".join(f"    {command}" for command in check["commands"])
         details.append(

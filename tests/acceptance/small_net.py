@@ -15,7 +15,9 @@ from resnet_fn.models.convolution import use_products
 from resnet_fn.models.init import initialise
 from resnet_fn.models.resnet import Bottleneck, Design, ResNet
 
-_DEPTHS, _PLANES, _CLASSES = (1, 1), (4, 8), 10
+_DEPTHS = (1, 1)
+_PLANES = (4, 8)
+_CLASSES = 10
 
 
 def build() -> nn.Cell:

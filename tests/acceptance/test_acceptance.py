@@ -146,7 +146,8 @@ def on_one_and_several(check, *words):
     )
     check.run("train", *words, "--out-dir", "one")
     check.launch("train", *words, "--out-dir", "several")
-    one, several = check.events("one"), check.events("several")
+    one = check.events("one")
+    several = check.events("several")
     assert len(one) == len(several)
     first = max(apart(several[0][name], one[0][name]) for name in ("loss", "grad_norm"))
     worst = max(apart(a["loss"], b["loss"]) for a, b in zip(several, one, strict=True))
@@ -183,7 +184,8 @@ def test_overflow(check):
         "1",
     )
     check.run("train", *words, "--keep-last", "99", "--out-dir", "half", "--no-progress")
-    log, run = check.events("half"), RunFolder(check.folder / "half")
+    log = check.events("half")
+    run = RunFolder(check.folder / "half")
     total = [event["skipped"] for event in log]
     skipped = [after > before for before, after in itertools.pairwise([0, *total])]
     scales = [event["loss_scale"] for event in log]

@@ -234,7 +234,8 @@ def test_a_manifest_that_names_a_device_is_damaged(tmp_path, seal):
 
 def test_a_sealed_checkpoint_larger_than_memory_is_named(tmp_path, seal, raises_line):
     folder = write(tmp_path)
-    path, size = folder / "weights.safetensors", 10**13
+    path = folder / "weights.safetensors"
+    size = 10**13
     try:
         os.truncate(path, size)
     except OSError:

@@ -39,7 +39,8 @@ def test_unfinished_settings_of_a_killed_process_are_removed(lock):
 
 
 def test_a_changed_recipe_file_of_a_run_stays(lock):
-    run, path = RunFolder(Path("run")), Path("run/recipe.toml")
+    run = RunFolder(Path("run"))
+    path = Path("run/recipe.toml")
     run.create(lock)
     for text in ("seed = 1\n", "seed = 2\n"):
         assert run.write_config(Recipe(), RunOptions(), Workers(), text) == []

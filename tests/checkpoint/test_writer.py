@@ -42,7 +42,8 @@ def held_disk(monkeypatch):
 
 
 def test_training_during_a_slow_save_changes_no_file(tmp_path, state, held_disk):
-    folder, pruned = tmp_path / "step-00000003", []
+    folder = tmp_path / "step-00000003"
+    pruned = []
     with CheckpointWriter(state) as writer:
         writer.save(folder, STATE, lambda: pruned.append(folder.exists()))
         ops.assign(state.weights[0], Tensor(np.full((2, 3), 7, np.float32)))  # the next update
@@ -77,7 +78,8 @@ def inodes(folder):
 
 def test_an_equal_second_save_writes_only_the_state(tmp_path, state, monkeypatch):
     """As after an evaluation. What an evaluation has moved, or a disk without links: all anew."""
-    folder, found = tmp_path / "step-00000003", []
+    folder = tmp_path / "step-00000003"
+    found = []
     with CheckpointWriter(state) as writer:
         for loss in (0.5, 0.4):
             writer.save(folder, {**STATE, "last": {"loss": loss}}, lambda: None)

@@ -146,7 +146,8 @@ def test_a_dropped_setting_of_a_file_is_named():
 
 def test_each_value_has_its_line():
     write('# b = 1; a = 1; ; "b" = [;  2, 3]   # c = 4;   c-d = "x = 5"; \'e\' = 1e-3')
-    values, lines = {"a": 1, "b": [2, 3], "c-d": "x = 5", "e": 1e-3}, (2, 4, 6, 7)
+    values = {"a": 1, "b": [2, 3], "c-d": "x = 5", "e": 1e-3}
+    lines = (2, 4, 6, 7)
     expected = {
         word: (values[word], f"mine.toml line {line}")
         for word, line in zip(values, lines, strict=True)
@@ -183,10 +184,8 @@ def test_what_is_extended_must_be_whole():
 @pytest.mark.parametrize("name", RECIPES)
 def test_what_a_run_writes_is_the_same_recipe(name):
     odd = 'C:\\new "ü" \x7f\t\n#😀'  # a path may hold anything
-    recipe, options = (
-        RECIPES[name],
-        RunOptions(data_dir=odd, accumulate=2, out_dir="runs/one", resume="never"),
-    )
+    recipe = RECIPES[name]
+    options = RunOptions(data_dir=odd, accumulate=2, out_dir="runs/one", resume="never")
     Path("recipe.toml").write_text(recipe_text(recipe, options), encoding="utf-8")
     again = read_recipe_file(Path("recipe.toml"), RECIPES).complete()
     expected = recipe, RunOptions(data_dir=odd, accumulate=2), ()

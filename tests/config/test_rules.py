@@ -21,9 +21,11 @@ RECIPE = Recipe()  # of the fixture `checkpoint`
 
 def test_the_table_reads_from_top_to_bottom():
     """Its names are settings, and no rule reads what a rule below it leaves out or changes."""
-    names, below = {*Recipe.__dataclass_fields__, *RunOptions.__dataclass_fields__}, set()
+    names = {*Recipe.__dataclass_fields__, *RunOptions.__dataclass_fields__}
+    below = set()
     for rule in reversed(rules.RULES):
-        reads, fields = {*inspect.signature(rule.holds).parameters}, {*rule.fields.split()}
+        reads = {*inspect.signature(rule.holds).parameters}
+        fields = {*rule.fields.split()}
         assert names >= reads | fields, rule
         assert not (reads - fields) & below, rule
         below |= reads if rule.instead is not None else set() if rule.keep else fields

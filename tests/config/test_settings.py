@@ -34,7 +34,8 @@ def values(draft):
 
 def another(field):
     """A value of a setting that is not its default, and that its own bounds allow."""
-    default, choices = field.default, field.metadata["choices"]
+    default = field.default
+    choices = field.metadata["choices"]
     if choices:
         return next(choice for choice in choices if choice not in (default, "own"))
     if isinstance(default, tuple):

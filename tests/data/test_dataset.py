@@ -15,7 +15,8 @@ DIGITS = load_digits()
     [(1, 1, 1), (1, 360, 1), (7, 13, 1), (2, 1000, 1), (1, 192, 64), (3, 128, 64), (8, 64, 64)],
 )
 def test_evaluation_reads_every_sample_once_in_order(workers, batch_size, block):
-    seen, lengths = [], set()
+    seen = []
+    lengths = set()
     for rank in range(workers):
         batches = list(
             eval_batches(DIGITS.test, DIGITS.input, batch_size, Workers(rank, workers), block)

@@ -54,10 +54,8 @@ def test_two_threads_get_the_same_batches():
 )
 def test_workers_share_a_mixed_update_without_changing_it(fields):
     recipe = dataclasses.replace(AUGMENTED, **fields)
-    whole, shares = (
-        MemoryFeed(PICTURES, recipe),
-        [MemoryFeed(PICTURES, recipe, Workers(rank, 4)) for rank in range(4)],
-    )
+    whole = MemoryFeed(PICTURES, recipe)
+    shares = [MemoryFeed(PICTURES, recipe, Workers(rank, 4)) for rank in range(4)]
     for update in (0, 1, 5):
         images, labels = whole.batch(update)
         parts = [share.batch(update) for share in shares]
@@ -79,7 +77,8 @@ def test_augmentation_depends_on_seed_epoch_and_sample_alone():
             for index, image in zip(data.indices(update), data.batch(update)[0], strict=True)
         }
 
-    large_batches, small_batches = by_sample(recipe, 1), by_sample(small, 1)
+    large_batches = by_sample(recipe, 1)
+    small_batches = by_sample(small, 1)
     assert all(small_batches[index] == pixels for index, pixels in large_batches.items())
     assert sum(small_batches[i] == pixels for i, pixels in by_sample(small, 2).items()) < 8
 
@@ -97,7 +96,8 @@ def test_labels_stay_probabilities_when_mixing_ends():
 def test_bytes_are_what_the_other_feed_normalises(folder):
     recipe = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True)
     photographs = check_files(load_dataset(recipe, str(folder)), "error")
-    plain, as_bytes = make_feed(photographs, recipe), make_feed(photographs, recipe, dtype="uint8")
+    plain = make_feed(photographs, recipe)
+    as_bytes = make_feed(photographs, recipe, dtype="uint8")
     for update in range(7):
         images, labels = as_bytes.batch(update)
         assert images.dtype == np.uint8

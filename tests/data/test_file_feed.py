@@ -106,10 +106,8 @@ def test_erasing_draws_what_the_whole_epochs_numbers_say(photographs):
     recipe = dataclasses.replace(
         RECIPE, batch_size=6, repeats=3, erasing=1.0, flip=False, crop_scale=1.0
     )
-    feed, plain = (
-        make_feed(photographs, recipe),
-        make_feed(photographs, dataclasses.replace(recipe, erasing=0.0)),
-    )
+    feed = make_feed(photographs, recipe)
+    plain = make_feed(photographs, dataclasses.replace(recipe, erasing=0.0))
     draws = np.random.default_rng([recipe.seed, 1, 4]).random((3, 21, 5))
     for update in (3, 5):
         chosen = draws[[0, 0, 1, 1, 2, 2], feed.indices(update)]
@@ -175,7 +173,8 @@ def test_samples_of_another_update_are_rejected(photographs):
 
 def tiled(split: FileSplit, kind: type[FileSplit]) -> FileSplit:
     """Each sample 50 times."""
-    labels, sizes = np.tile(split.labels, 50), np.tile(split.sizes, 50)
+    labels = np.tile(split.labels, 50)
+    sizes = np.tile(split.sizes, 50)
     return as_kind(split, kind, names=tuple(split.names) * 50, labels=labels, sizes=sizes)
 
 
@@ -208,7 +207,8 @@ def test_a_slow_disk_does_not_limit_a_worker(photographs):
 
 
 def test_a_slow_disk_does_not_hold_up_evaluation(photographs):
-    slow, began = tiled(photographs.train, SlowSplit), time.perf_counter()
+    slow = tiled(photographs.train, SlowSplit)
+    began = time.perf_counter()
     assert sum(map(len, slow.eval_images(np.arange(900).reshape(9, 100), photographs.input))) == 900
     assert time.perf_counter() - began < 1.8
 
@@ -240,8 +240,10 @@ def photographs_of_8_mb(photographs):
     """Files of 8 MB that decode quickly: a JPEG may be followed by any bytes."""
     path = Path("large.jpg")
     path.write_bytes(Path(photographs.train.path(0)).read_bytes() + bytes(8 << 20))
-    count, size = 400, path.stat().st_size
-    labels, sizes = np.arange(count, dtype=np.int32) % 3, np.full(count, size)
+    count = 400
+    size = path.stat().st_size
+    labels = np.arange(count, dtype=np.int32) % 3
+    sizes = np.full(count, size)
     train = FileSplit("", (str(path.resolve()),) * count, labels, sizes, threads=2)
     return dataclasses.replace(photographs, train=train)
 

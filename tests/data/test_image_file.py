@@ -112,10 +112,8 @@ def test_text_is_no_fault_of_a_png(name, last, png, tmp_path):
 
 
 def test_a_png_cut_after_its_pixels_is_valid(png, tmp_path):
-    whole, file = (
-        png(chunk(b"iTXt", b"Comment\0\0\0\0\0" + b"text " * 1000), last=True),
-        tmp_path / "a.png",
-    )
+    whole = png(chunk(b"iTXt", b"Comment\0\0\0\0\0" + b"text " * 1000), last=True)
+    file = tmp_path / "a.png"
     for end in (13, 100, 5000):  # of 5 KB of text and IEND, which are last
         file.write_bytes(whole[:-end])
         assert examine(str(file))[1] == ""

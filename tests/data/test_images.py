@@ -29,10 +29,8 @@ def test_prepare_normalises_and_resizes():
 def test_normalisation_is_torchvisions_bit_for_bit():
     torch = pytest.importorskip("torch")
     planes = np.random.default_rng(0).integers(0, 256, (4, 3, 24, 24), dtype=np.uint8)
-    mean, std = (
-        np.array((0.485, 0.456, 0.406), np.float32),
-        np.array((0.229, 0.224, 0.225), np.float32),
-    )
+    mean = np.array((0.485, 0.456, 0.406), np.float32)
+    std = np.array((0.229, 0.224, 0.225), np.float32)
     spec = color_spec("", (), mean.tolist(), std.tolist())
     ours = normalise(planes, spec, np.empty(planes.shape, np.float32))
     theirs = torch.from_numpy(planes).float().div(255)

@@ -7,10 +7,8 @@ from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
 
 def test_mixup_is_the_papers_equation():
     rng = np.random.default_rng(0)
-    images, labels = (
-        rng.normal(size=(4, 3, 6, 6)).astype(np.float32),
-        np.array([0, 1, 2, 2], np.int32),
-    )
+    images = rng.normal(size=(4, 3, 6, 6)).astype(np.float32)
+    labels = np.array([0, 1, 2, 2], np.int32)
     mixed, soft = mix(images, labels, 3, Mixing(0.75))
     partner = [1, 0, 3, 2]
     np.testing.assert_allclose(mixed, 0.75 * images + 0.25 * images[partner], rtol=1e-6, atol=1e-7)

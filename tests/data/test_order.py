@@ -62,7 +62,8 @@ def test_no_two_random_streams_have_equal_seeds(monkeypatch):
     assert sorted(stream for stream, _ in streams) == sorted(ids)  # each was drawn from
     assert len(set(streams)) == len(ids)
     assert {words for _, words in streams} == {3, 5}
-    five, three = ([7, 3, 9, 0, 0], [7, 3, 9])
+    five = [7, 3, 9, 0, 0]
+    three = [7, 3, 9]
     assert default_rng(three).random() == default_rng([*three, 0]).random()
     assert default_rng(three).random() != default_rng(five).random()
 

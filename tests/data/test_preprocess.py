@@ -60,14 +60,12 @@ def test_extreme_shapes_are_cropped_before_resizing(encode):
 
 
 KINDS = [
-    *(
-        ("RGB", "JPEG"),
-        ("L", "JPEG"),
-        ("CMYK", "JPEG"),
-        ("RGB", "WEBP"),
-        ("RGBA", "WEBP"),
-        ("RGB", "TIFF"),
-    ),
+    ("RGB", "JPEG"),
+    ("L", "JPEG"),
+    ("CMYK", "JPEG"),
+    ("RGB", "WEBP"),
+    ("RGBA", "WEBP"),
+    ("RGB", "TIFF"),
     *((mode, "PNG") for mode in ("RGB", "L", "P", "RGBA", "LA", "1")),
 ]
 
@@ -88,7 +86,8 @@ def test_training_evaluation_prediction_see_the_same_upright_picture(
         reference = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
         assert (reference.shape == (50, 40, 3)) == (orientation > 4), name
         evaluation = eval_pixels(data, 40, 40)
-        top, left = (reference.shape[0] - 40) // 2, (reference.shape[1] - 40) // 2
+        top = (reference.shape[0] - 40) // 2
+        left = (reference.shape[1] - 40) // 2
         assert examine(str(tmp_path / name))[1] == ""
         assert open_upright(data).tobytes() == reference.tobytes(), name
         assert evaluation.tobytes() == reference[top : top + 40, left : left + 40].tobytes(), name
@@ -155,11 +154,14 @@ def drawn(kind, number=5):
 
 
 def test_crop_flip_and_colours_equal_torchvisions_pixels(make_photograph, encode, torchvision):
-    transforms, autoaugment = torchvision.transforms, torchvision.transforms.autoaugment
-    functional, nearest = transforms.functional, transforms.InterpolationMode.NEAREST
+    transforms = torchvision.transforms
+    autoaugment = torchvision.transforms.autoaugment
+    functional = transforms.functional
+    nearest = transforms.InterpolationMode.NEAREST
     for number in range(12):
         data = encode(make_photograph(number, 130 + 17 * number, 100), quality=90)
-        image, rng = Image.open(io.BytesIO(data)).convert("RGB"), drawn(8)
+        image = Image.open(io.BytesIO(data)).convert("RGB")
+        rng = drawn(8)
         left, top, right, bottom = draw_box(*image.size, RECIPE.crop_scale, rng)
         mirrored = rng.random() < 0.5
         expected = functional.resized_crop(
@@ -174,7 +176,8 @@ def test_crop_flip_and_colours_equal_torchvisions_pixels(make_photograph, encode
             for name, magnitude in choose(recipe, 48, drawn(10)):
                 image = autoaugment._apply_op(image, name, magnitude, nearest, None)
             assert training_pixels(data, recipe, 2, 1, 5).tobytes() == image.tobytes()
-        rng, image = drawn(9), expected
+        rng = drawn(9)
+        image = expected
         adjust = (
             functional.adjust_brightness,
             functional.adjust_contrast,
@@ -193,8 +196,10 @@ def test_random_crops_have_the_given_areas_and_ratios():
     assert left.min() == 0 <= top.min()
     assert right.max() <= 500
     assert bottom.max() <= 375
-    wide, tall = right - left, bottom - top
-    area, ratio = wide * tall / (500 * 375), wide / tall
+    wide = right - left
+    tall = bottom - top
+    area = wide * tall / (500 * 375)
+    ratio = wide / tall
     assert 0.29 < area.min() < 0.31
     assert area.max() < 1.01
     assert 0.74 < ratio.min() < 0.76

@@ -20,42 +20,38 @@ from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
 FLAGS = (
-    *(
-        "--dataset",
-        "imagefolder",
-        "--image-size",
-        "16",
-        "--model",
-        "resnet8",
-        "--batch-size",
-        "4",
-        "--epochs",
-        "4",
-    ),
-    *(
-        "--max-shift",
-        "0",
-        "--max-rotation",
-        "0",
-        "--max-zoom",
-        "0",
-        "--flip",
-        "--policy",
-        "trivialaugment",
-    ),
-    *(
-        "--cutmix",
-        "1",
-        "--erasing",
-        "0.3",
-        "--ema",
-        "0.8",
-        "--checkpoint-every",
-        "2",
-        "--keep-last",
-        "9",
-    ),
-    *("--data-threads", "1", "--no-progress"),
+    "--dataset",
+    "imagefolder",
+    "--image-size",
+    "16",
+    "--model",
+    "resnet8",
+    "--batch-size",
+    "4",
+    "--epochs",
+    "4",
+    "--max-shift",
+    "0",
+    "--max-rotation",
+    "0",
+    "--max-zoom",
+    "0",
+    "--flip",
+    "--policy",
+    "trivialaugment",
+    "--cutmix",
+    "1",
+    "--erasing",
+    "0.3",
+    "--ema",
+    "0.8",
+    "--checkpoint-every",
+    "2",
+    "--keep-last",
+    "9",
+    "--data-threads",
+    "1",
+    "--no-progress",
 )
 
 
@@ -98,7 +94,8 @@ def test_a_renamed_class_folder_is_rejected(folder, capsys, raises_line):
 def test_stored_data_threads_become_this_machines_cpus(folder, capsys, raises_line):
     words = [*FLAGS, "--epochs", "1", "--mode", "pynative", "--data-dir", str(folder)]
     train(*parse([*words, "--out-dir", "run"]))
-    path, cpus = Path("run/config.json"), cpu_count()
+    path = Path("run/config.json")
+    cpus = cpu_count()
     config = json.loads(path.read_text())
     config["options"]["data_threads"] = 999
     path.write_text(json.dumps(config))
@@ -125,8 +122,10 @@ def saved(feed, classes=()):
 
 def test_the_data_key_ignores_threads_and_workers(photographs):
     two = dataclasses.replace(photographs, train=dataclasses.replace(photographs.train, threads=2))
-    feed, other = make_feed(two, RECIPE, Workers(0, 2)), make_feed(photographs, RECIPE)
-    labels, names = photographs.train.labels, "\0".join(photographs.train.names).encode()
+    feed = make_feed(two, RECIPE, Workers(0, 2))
+    other = make_feed(photographs, RECIPE)
+    labels = photographs.train.labels
+    names = "\0".join(photographs.train.names).encode()
     assert feed.reproducibility_key == other.reproducibility_key
     # once a run: it hashes the names of all files
     assert feed.reproducibility_key is feed.reproducibility_key
@@ -143,7 +142,8 @@ def test_the_data_key_ignores_threads_and_workers(photographs):
 
 def test_resuming_on_other_data_is_rejected_or_noted(photographs, raises_line):
     feed = make_feed(photographs, RECIPE)
-    known, classes = feed.reproducibility_key, photographs.classes
+    known = feed.reproducibility_key
+    classes = photographs.classes
     for state, difference in (
         (saved({**known, "samples": 20}, classes), "samples 20 → 21"),
         (saved({**known, "files": "0"}, classes), "other file names or classes"),

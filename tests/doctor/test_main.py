@@ -13,8 +13,16 @@ from resnet_fn.runtime.versions import at_least
 from resnet_fn.runtime.workers import Workers
 
 NAMES = [
-    *("transfer", "batchnorm", "nesterov", "convolution", "clip", "overflow", "skip"),
-    *("checkpoint", "rename", "free space"),
+    "transfer",
+    "batchnorm",
+    "nesterov",
+    "convolution",
+    "clip",
+    "overflow",
+    "skip",
+    "checkpoint",
+    "rename",
+    "free space",
 ]
 
 

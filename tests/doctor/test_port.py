@@ -41,12 +41,11 @@ WRITTEN = {
 @pytest.mark.parametrize(
     ("layer", "argument", "new"),
     [
-        *(
-            (nn.BatchNorm2d, "momentum", "0.1"),
-            (nn.Conv2d, "has_bias", "True"),
-            (nn.LayerNorm, "epsilon", "1e-5"),
-        ),
-        *((nn.AvgPool2d, "stride", "kernel_size"), (nn.InstanceNorm2d, "affine", "False")),
+        (nn.BatchNorm2d, "momentum", "0.1"),
+        (nn.Conv2d, "has_bias", "True"),
+        (nn.LayerNorm, "epsilon", "1e-5"),
+        (nn.AvgPool2d, "stride", "kernel_size"),
+        (nn.InstanceNorm2d, "affine", "False"),
     ],
 )
 def test_docstrings_are_read(layer, argument, new):
@@ -57,14 +56,14 @@ def test_changing_defaults_are_named_with_a_fix(python, tmp_path):
     (tmp_path / "port.py").write_text(PORT.format(**RESTING))
     lines = python("-m", "resnet_fn.doctor", "port.py:Net", cwd=tmp_path).stdout.splitlines()
     for words in (
-        *(("Conv2d", "write pad_mode='same' (conv)"), ("Conv2d", "write has_bias=False (conv)")),
+        ("Conv2d", "write pad_mode='same' (conv)"),
+        ("Conv2d", "write has_bias=False (conv)"),
         ("BatchNorm2d", "write momentum=0.9; with a later MindSpore write 0.1,", "(norm)"),
-        *(("MaxPool2d", "write stride=1 (pool)"), ("LeakyReLU", "write alpha=0.2 (act)")),
-        *(
-            ("Dropout", "write p=0.1 (drop)"),
-            ("port.py:17", "ops.select may change"),
-            ("port.py:17", "n - 1"),
-        ),
+        ("MaxPool2d", "write stride=1 (pool)"),
+        ("LeakyReLU", "write alpha=0.2 (act)"),
+        ("Dropout", "write p=0.1 (drop)"),
+        ("port.py:17", "ops.select may change"),
+        ("port.py:17", "n - 1"),
     ):
         assert any(all(word in line for word in words) for line in lines), words
     assert len(lines) == 9

@@ -26,7 +26,8 @@ def write_run(folder, **settings):
 
     Its averaged weights are half the net's.
     """
-    recipe, dataset = Recipe(**settings), load_digits()
+    recipe = Recipe(**settings)
+    dataset = load_digits()
     net = build_net(recipe, dataset.input)
     averaged = [mindspore.Parameter(p * 0.5, name=f"ema.{p.name}") for p in net.trainable_params()]
     state = {"update": 5, "epoch": 0, "best": {"top1": 0.1, "update": 5}, "last": None}
@@ -75,7 +76,8 @@ def digits_png(run):
 @pytest.fixture(scope="session", params=list(KINDS))
 def trained_run(request, device, photographs, tmp_path_factory):
     """A run folder: two epochs on the photographs, as files or packed."""
-    folder, data = tmp_path_factory.mktemp("run") / "run", photographs
+    folder = tmp_path_factory.mktemp("run") / "run"
+    data = photographs
     if KINDS[request.param]["dataset"] == "mindrecord":
         data = folder.parent / "packed"
         assert pack.main([str(photographs), str(data), "--shards", "2", "--no-progress"]) == 0

@@ -76,12 +76,11 @@ def with_pillow(about, data):
     turn = turns.get(image.getexif().get(0x0112)) if about["exif_orientation"] else None
     image = image.transpose(turn) if turn is not None else image
     image = image.convert({"grey": "L", "RGB": "RGB"}[about["colour_order"]])
-    size, filter_name = (
-        about["image_size"],
-        getattr(Image.Resampling, about["interpolation"].upper()),
-    )
+    size = about["image_size"]
+    filter_name = getattr(Image.Resampling, about["interpolation"].upper())
     if about["resize"] == "shorter side":
-        short, long = min(image.size), max(image.size)
+        short = min(image.size)
+        long = max(image.size)
         longer = about["eval_resize"] * long // short
         wide = image.width > image.height
         new = (longer, about["eval_resize"])
@@ -118,7 +117,8 @@ KERNELS = {  # of a distance in pixels of the smaller picture: its reach, and it
 def weights(old, new, name):
     """How much of each old pixel is in each new pixel, [new, old]."""
     scale = old / new
-    centre, place = ((np.arange(new) + 0.5) * scale)[:, None], np.arange(old) + 0.5
+    centre = ((np.arange(new) + 0.5) * scale)[:, None]
+    place = np.arange(old) + 0.5
     if KERNELS[name] is None:
         return (np.arange(old) == np.floor(centre)).astype(float)
     reach, kernel = KERNELS[name]
@@ -184,7 +184,8 @@ def test_two_readers_get_the_nets_logits(read, name, exported, make_photograph, 
 
 def test_the_sample_reveals_any_omitted_preprocessing_step(exported):
     card = exported("bilinear")[1]
-    about, sample = card["preprocessing"], base64.b64decode(card["sample"]["png_base64"])
+    about = card["preprocessing"]
+    sample = base64.b64decode(card["sample"]["png_base64"])
     right = with_pillow(about, sample)
     wrong = {
         name: with_pillow({**about, name: value}, sample)

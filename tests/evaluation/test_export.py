@@ -34,7 +34,8 @@ def images(count=70, size=8):
 @pytest.mark.parametrize("kind", ["mindir", "onnx", "safetensors"])
 @pytest.mark.parametrize("batch", [0, 5])
 def test_exported_files_answer_as_the_net(run, kind, batch):
-    out, trained = Path("out", f"net.{kind}"), load_run(run)
+    out = Path("out", f"net.{kind}")
+    trained = load_run(run)
     places = {name: f"/secret/{name}" for name in ("data_dir", "train_list", "val_list")}
     trained = dataclasses.replace(trained, input=dataclasses.replace(trained.input, **places))
     card = export(trained, out, batch, images(12))
@@ -77,7 +78,8 @@ def test_documented_steps_of_an_export_equal_predict(run, digits_png, size):
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (31, 13, 3), np.uint8)).save(
         "other.png"
     )
-    noise, exif = np.random.default_rng(1).integers(0, 65536, (9, 13), np.uint16), Image.Exif()
+    noise = np.random.default_rng(1).integers(0, 65536, (9, 13), np.uint16)
+    exif = Image.Exif()
     exif[0x112] = 6
     Image.fromarray(noise).save("deep.png")
     Image.fromarray((noise >> 8).astype(np.uint8)).save("turned.jpg", exif=exif)

@@ -97,7 +97,8 @@ def test_flip_average_is_the_mean_of_both_views():
     def logits(step, images):
         return step(mindspore.Tensor(np.ascontiguousarray(images)), labels).logits.asnumpy()
 
-    plain, both = make_eval_step(net, True), make_eval_step(FlipAverage(net), True)
+    plain = make_eval_step(net, True)
+    both = make_eval_step(FlipAverage(net), True)
     expected = (logits(plain, images) + logits(plain, images[..., ::-1])) / 2
     np.testing.assert_allclose(logits(both, images), expected, rtol=1e-6, atol=1e-6)
 

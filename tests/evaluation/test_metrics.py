@@ -44,7 +44,8 @@ def test_class_scores_are_scikit_learns(guesses):
 
 def test_calibration_is_scikit_learns(guesses):
     labels, logits, predictions = guesses
-    confidence, right = softmax(logits, axis=1).max(1), predictions == labels
+    confidence = softmax(logits, axis=1).max(1)
+    right = predictions == labels
     ours = metrics.calibration(confidence, right)
     accuracy, mean = calibration_curve(right, confidence, n_bins=metrics.BINS, strategy="uniform")
     filled = [row for row in ours["bins"] if row["count"]]
@@ -56,10 +57,8 @@ def test_calibration_is_scikit_learns(guesses):
 
 
 def test_mistakes_and_confused_pairs_are_in_order():
-    confidence, right = (
-        np.array([0.5, 0.9, 0.9, 0.7, 0.9]),
-        np.array([False, False, True, False, False]),
-    )
+    confidence = np.array([0.5, 0.9, 0.9, 0.7, 0.9])
+    right = np.array([False, False, True, False, False])
     assert metrics.confident_mistakes(confidence, right, 3).tolist() == [1, 4, 3]
     labels = np.array([0, 0, 1, 1, 1, 1, 1, 1, 1, 2], np.int32)
     predictions = np.array([1, 1, 0, 0, 0, 0, 0, 2, 2, 2], np.int32)
@@ -69,7 +68,8 @@ def test_mistakes_and_confused_pairs_are_in_order():
 
 def test_memory_of_a_report_grows_linearly_with_classes():
     """Of 4,000 classes a matrix alone would be 128 MB, of 22,000, as ImageNet-21k has, 4 GB."""
-    rng, classes = np.random.default_rng(2), 4000
+    rng = np.random.default_rng(2)
+    classes = 4000
     labels, predictions = (rng.integers(0, classes, 6000, np.int32) for _ in range(2))
     top = np.stack((predictions, np.full(6000, 0.5)), 1)[:, :, None].astype(np.float32)
     scores = Scores(
@@ -85,7 +85,8 @@ def test_memory_of_a_report_grows_linearly_with_classes():
     assert report["confusion"] is None
     assert sum(row["count"] for row in report["confused"]) == (labels != predictions).sum()
     counts = {(row["label"], row["prediction"]): row["count"] for row in report["confused"]}
-    label, prediction = labels[0].item(), predictions[0].item()
+    label = labels[0].item()
+    prediction = predictions[0].item()
     assert (
         counts[str(label), str(prediction)]
         == ((labels == label) & (predictions == prediction)).sum()

@@ -41,7 +41,8 @@ def test_a_loaded_net_is_compiled_once(run, digits_png):
     """MindSpore keeps what it compiles until the process ends: 15 MB in each call, where each
     compiles.
     """
-    trained, files = load_run(run), find_images([digits_png])
+    trained = load_run(run)
+    files = find_images([digits_png])
     first = predict(trained, files)
     predict(trained, files)
 
@@ -118,7 +119,8 @@ def test_csv_lists_all_files_by_name_or_doubt(run, digits_png, capsys, main, row
         "70 predictions in by name.csv",
         "70 predictions in out.csv, the least certain first",
     ]
-    rows, doubted = rows_of("by name.csv"), rows_of("out.csv")
+    rows = rows_of("by name.csv")
+    doubted = rows_of("out.csv")
     for row, result in zip(rows, results, strict=True):
         if "error" not in result:
             assert row["file"] == result["file"]
@@ -224,7 +226,8 @@ def test_an_endless_iterator_is_predicted_as_it_comes(trained, digits_png):
 
 
 def test_memory_does_not_grow_with_more_images(trained, digits_png):
-    files, peaks = find_images([digits_png]), []
+    files = find_images([digits_png])
+    peaks = []
     for repeats in (2, 20):  # 140 and 1,400 images
         tracemalloc.start()
         found = predictions(trained, iter(files * repeats))

@@ -133,7 +133,8 @@ def test_a_bad_file_of_one_worker_ends_both(photographs, two_workers, last_state
     shutil.copytree(photographs, folder)
     for file in [*folder.rglob("*.JPEG")]:
         file.rename(file.with_name(os.fsdecode(os.fsencode(file.name[:3]) + b"\xff.JPEG")))
-    trained, scored = file_of(folder, 3), max((folder / "val").rglob("*.JPEG"))
+    trained = file_of(folder, 3)
+    scored = max((folder / "val").rglob("*.JPEG"))
     good = {path: path.read_bytes() for path in (trained, scored)}
     for path, content in good.items():
         path.write_bytes(bytes(len(content)))

@@ -10,27 +10,23 @@ import pytest
 from resnet_fn.runtime.process import EXACT_THREADS
 
 RUN = [
-    *(
-        "-m",
-        "resnet_fn.train",
-        "--dataset",
-        "synthetic",
-        "--synthetic-samples",
-        "384",
-        "--epochs",
-        "1",
-    ),
-    *(
-        "--batch-size",
-        "32",
-        "--image-size",
-        "32",
-        "--checkpoint-every",
-        "6",
-        "--keep-last",
-        "2",
-        "--no-progress",
-    ),
+    "-m",
+    "resnet_fn.train",
+    "--dataset",
+    "synthetic",
+    "--synthetic-samples",
+    "384",
+    "--epochs",
+    "1",
+    "--batch-size",
+    "32",
+    "--image-size",
+    "32",
+    "--checkpoint-every",
+    "6",
+    "--keep-last",
+    "2",
+    "--no-progress",
 ]
 
 
@@ -49,7 +45,8 @@ def test_several_processes_compute_the_same_bits(python, last_state, tmp_path, m
     runs = [tmp_path / str(number) for number in range(count)]
     for run in runs:
         python(*RUN, "--model", model, *threads, "--out-dir", run, seconds=300)
-    update, expected = last_state(runs[0])[0]["update"], last_state(runs[0])[1]
+    update = last_state(runs[0])[0]["update"]
+    expected = last_state(runs[0])[1]
     assert update == 12
     assert all(last_state(run)[1] == expected for run in runs)
     shutil.rmtree(runs[0] / "checkpoints" / "step-00000012")

@@ -51,7 +51,11 @@ def test_a_full_or_closed_console_stops_nothing(redirection):
     assert RunFolder(Path("run")).updates() == [5, 10]
     assert "error" not in done.stderr.lower()
     assert {path.name for path in Path("run").iterdir() if not path.name.startswith("events.")} == {
-        *("config.json", "recipe.toml", "metrics.jsonl", "checkpoints", "lock")
+        "config.json",
+        "recipe.toml",
+        "metrics.jsonl",
+        "checkpoints",
+        "lock",
     }
 
 

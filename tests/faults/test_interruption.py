@@ -92,7 +92,8 @@ def test_killed_at_random_moments_runs_keep_their_bits(
     (tmp_path / "weights.txt").write_text("".join(rows))
     flags += ["--monitor", "macro_f1", "--patience", "12", "--epochs", "12", "--mode", "pynative"]
     finish(tmp_path / "unbroken", flags)
-    run, rng = tmp_path / "killed", random.Random(0)
+    run = tmp_path / "killed"
+    rng = random.Random(0)
     for _ in range(5):
         child = start(run, flags)
         launcher.wait_for_update(run, child, max(RunFolder(run).updates(), default=0))
@@ -124,7 +125,10 @@ def test_stopped_anywhere_in_an_epoch_runs_keep_bits(curve, last_state, tmp_path
     flags += ["--checkpoint-every", "0", "--mode", "pynative"]
     recipe, options, _ = parse([*flags, "--out-dir", str(tmp_path / "run")])
     process.start("CPU", options.threads)
-    fetch, get, fsync, eval_batches = loop.fetch, Prefetcher.get, os.fsync, scoring.eval_batches
+    fetch = loop.fetch
+    get = Prefetcher.get
+    fsync = os.fsync
+    eval_batches = scoring.eval_batches
     sent = False
 
     def signal_in(where):
@@ -176,7 +180,8 @@ def test_stopped_anywhere_in_an_epoch_runs_keep_bits(curve, last_state, tmp_path
     ]
     for place, left, update in stops:  # noqa: B007 (read by the functions above)
         # of a SIGINT MindSpore may make one, where the command does not block it
-        sent, number = False, signal.SIGTERM
+        sent = False
+        number = signal.SIGTERM
         result = train(recipe, options)
         newest = RunFolder(result.run).newest().state
         assert (result.stopped, result.updates, newest["update"]) == (number, update, update)
@@ -320,7 +325,9 @@ def test_exit_codes_of_signals(launcher, finish, installed, all_cpus, last_state
 
     On all CPUs, as above. (Two workers: test_launcher.py.)
     """
-    folder, newest, uncompiled = tmp_path / "run", 0, ("--mode", "pynative")
+    folder = tmp_path / "run"
+    newest = 0
+    uncompiled = ("--mode", "pynative")
     module = ["-m", "resnet_fn.train"]
     forms = (module, [installed, "train"], ["-m", "resnet_fn", "train"], module, module)
     codes = ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129))

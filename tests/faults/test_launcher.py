@@ -246,7 +246,8 @@ def test_the_launcher_leaves_inherited_processes_alone(launcher, request, tmp_pa
     inside = [sys.executable, "-c", STARTER, starter]
     if starter == "as PID 1":
         inside = request.getfixturevalue("as_process_1")
-    command, code = ("python", "-c", DYING), 128 + signal.SIGSEGV
+    command = ("python", "-c", DYING)
+    code = 128 + signal.SIGSEGV
     output = launcher.finish(tmp_path / "run", *command, inside=inside, code=code, seconds=60)
     assert re.search(
         r"^launch: worker [01] ended with exit code 139 \(SIGSEGV\); its log ends:$", output, re.M

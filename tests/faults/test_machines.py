@@ -62,8 +62,16 @@ def launch_on(launcher, machines, run, logs):
             run,
             inside=["ip", "netns", "exec", name, "env", "MS_NODE_TIMEOUT=10"],  # in place of 30 s
             options=[
-                *("--nnodes", "2", "--node-rank", str(node), "--master-addr", "10.77.0.1"),
-                *("--master-port", "8118", "--log-dir", str(logs / f"logs{node}")),
+                "--nnodes",
+                "2",
+                "--node-rank",
+                str(node),
+                "--master-addr",
+                "10.77.0.1",
+                "--master-port",
+                "8118",
+                "--log-dir",
+                str(logs / f"logs{node}"),
             ],
         )
         for node, name in enumerate(machines)

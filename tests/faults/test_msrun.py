@@ -96,7 +96,8 @@ def test_without_local_worker_num_no_scheduler_stays(launcher, start_msrun, tmp_
 @pytest.mark.slow
 def test_a_failed_worker_ends_a_background_job(launcher, tmp_path):
     """Without --join True, msrun does not end the other worker."""
-    run, port = tmp_path / "run", claim_port("127.0.0.1", 0)
+    run = tmp_path / "run"
+    port = claim_port("127.0.0.1", 0)
     msrun = launcher.start_msrun(run, port, FAULTY, "error-after-update", "1", join=False)
     assert msrun.wait(timeout=60) == 0
     launcher.wait_until(lambda: "Input/output" in Path("logs/worker_1.log").read_text(), 200)

@@ -19,9 +19,15 @@ from resnet_fn.config import cli
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.trace.data import Drop, Run, Trace
-from resnet_fn.parity.trace.folder import hash_of_manifest, load_recording, save_recording
+from resnet_fn.parity.trace.folder import (
+    hash_of_manifest,
+    load_recording,
+    pack,
+    save_recording,
+    unpack,
+)
 from resnet_fn.parity.trace.layer import Layer
-from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.plan import OptimizerPlan, Plan
 from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import Arrays
 from resnet_fn.recipes import recipe
@@ -140,6 +146,14 @@ def test_everything_comes_back_to_the_bit(recording, written):
     loaded = load_recording(written)
     for field in dataclasses.fields(Trace):
         assert same(getattr(loaded, field.name), getattr(recording, field.name)), field.name
+
+
+def test_settings_of_optimizers_are_read_from_older_traces():
+    settings = {"nesterov": False, "beta2": 0.95, "epsilon": 1e-6, "trust_coefficient": 0.001}
+    plan = OptimizerPlan("lamb", 0.9, 0.01, True, settings)
+    fields = {"name": "lamb", "momentum": 0.9, "weight_decay": 0.01, "decay_all": True}
+    older = {"OptimizerPlan": {**fields, **settings, "custom": False}}
+    assert unpack(older, {}) == unpack(pack(plan, {}), {}) == plan
 
 
 def test_a_trace_has_only_data_in_its_fields():

@@ -18,7 +18,8 @@ from resnet_fn.runtime.workers import Workers
 @pytest.fixture(scope="session")
 def evaluation(device):
     """An untrained net on the digits: every metric is there, and mistakes aplenty."""
-    recipe, dataset = Recipe(model="resnet8", image_size=8), load_digits()
+    recipe = Recipe(model="resnet8", image_size=8)
+    dataset = load_digits()
     net = build_net(recipe, dataset.input)
     state = {"update": 3, "class_balance": [], "feed": {"samples": 1437}}
     checkpoint = Checkpoint(Path("runs/a<b/checkpoints/step-00000003"), {}, {}, state)

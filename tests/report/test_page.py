@@ -7,7 +7,9 @@ from resnet_fn.config.fields import to_dict
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.report.page import Pictures, gallery, mistakes, page
 
-PNG, JPEG, RED = b"\x89PNG one", b"\xff\xd8 two", b"\x89PNG red"
+PNG = b"\x89PNG one"
+JPEG = b"\xff\xd8 two"
+RED = b"\x89PNG red"
 PICTURES = Pictures([PNG, JPEG], [RED, RED])
 
 
@@ -88,13 +90,11 @@ def sources(text):
 def test_the_page_is_self_contained_and_escapes_names():
     text = page(make_report(), {}, PICTURES)
     assert re.findall("<h2>(.*?)</h2>", text) == [
-        *(
-            "Confusion matrix",
-            "Most often confused",
-            "Classes",
-            "Calibration",
-            "The 2 most confident mistakes",
-        ),
+        "Confusion matrix",
+        "Most often confused",
+        "Classes",
+        "Calibration",
+        "The 2 most confident mistakes",
         "Class by class",
     ]
     assert "run a&lt;b, update 3, 2026-11-23" in text

@@ -69,7 +69,8 @@ def test_maps_are_grad_cam_by_its_definition(model):
     def logit(activations, of):
         return net.fc(activations.mean((2, 3)))[:, of].sum()
 
-    found, shown = class_maps(net, images, classes), 0
+    found = class_maps(net, images, classes)
+    shown = 0
     for index, of in enumerate(classes):
         activations = features[index : index + 1]
         alpha = mindspore.grad(logit)(activations, of).asnumpy().mean((2, 3), keepdims=True)
@@ -80,7 +81,8 @@ def test_maps_are_grad_cam_by_its_definition(model):
 
 
 def test_a_map_reddens_pictures_where_it_is_1():
-    picture, heat = io.BytesIO(), np.zeros((4, 4), np.float32)
+    picture = io.BytesIO()
+    heat = np.zeros((4, 4), np.float32)
     Image.fromarray(np.full((16, 16), 100, np.uint8)).save(picture, "PNG")
     heat[:, 2:] = 1
     image = Image.open(io.BytesIO(heat_picture(picture.getvalue(), heat)))

@@ -23,7 +23,9 @@ def test_the_reliability_diagram_names_all_that_it_draws():
     figure = plots.plot_reliability(CALIBRATION)
     upper, lower = figure.axes
     assert {text.get_text() for text in figure.legends[0].get_texts()} == {
-        *("accuracy", "mean confidence and accuracy", "perfectly calibrated")
+        "accuracy",
+        "mean confidence and accuracy",
+        "perfectly calibrated",
     }
     dots, diagonal = upper.get_lines()
     assert list(zip(*dots.get_data(), strict=True)) == [(0.45, 0.25), (0.95, 0.875)]

@@ -43,7 +43,8 @@ def test_seeds_of_one_recipe_become_mean_and_deviation():
         "best top-1",
         "last loss",
     ]
-    mean, deviation = statistics.mean([96, 98, 97]), statistics.stdev([96, 98, 97])
+    mean = statistics.mean([96, 98, 97])
+    deviation = statistics.stdev([96, 98, 97])
     accuracy = f"{mean:.2f}% ± {deviation:.2f}"
     label = "digits, model resnet20, milestones none"
     assert cells(first) == [label, "3", "0,1,2", "20", accuracy, accuracy, "0.6000 ± 0.1000"]
@@ -61,10 +62,8 @@ def test_runs_on_different_data_get_separate_rows():
             json.dumps({"recipe": run(0, seed).recipe, "options": options})
         )
         runs[str(seed)] = read_run(Path(), run(0.5).evaluations)
-    rows, here = (
-        [cells(line)[:3] for line in run_table(runs)[0][1:]],
-        f"digits, data_dir {Path.cwd()}",
-    )
+    rows = [cells(line)[:3] for line in run_table(runs)[0][1:]]
+    here = f"digits, data_dir {Path.cwd()}"
     assert rows == [
         ["digits, data_dir none", "1", "0"],
         [f"{here}/here", "2", "1,2"],

@@ -128,10 +128,8 @@ def several(evaluation):
     labels = np.stack((digits % 2 == 0, digits > 4, digits > 9), 1).astype(np.float32)
     probabilities = np.random.default_rng(0).random(labels.shape).astype(np.float32)
     probabilities[0] = 0
-    loss, wrong = (
-        evaluation.scores.loss.copy(),
-        ((probabilities >= 0.5) != (labels > 0)).sum(1).astype(np.int32),
-    )
+    loss = evaluation.scores.loss.copy()
+    wrong = ((probabilities >= 0.5) != (labels > 0)).sum(1).astype(np.int32)
     loss[0], wrong[0] = np.nan, 3
     areas = average_precisions(labels, probabilities)
     scores = evaluation.scores._replace(

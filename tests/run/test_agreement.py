@@ -78,7 +78,8 @@ def test_differences_are_named_on_all_workers(folder, msrun, write_recipe):
     Path("b").rename("elsewhere/resumed")
     shutil.copytree("elsewhere/resumed", "b")
     files = {"base": FILES, "data_dir": str(folder)}
-    own, mode = {"log_every": 7, "norms_every": 3, "checkpoint_every": 2}, {"mode": "pynative"}
+    own = {"log_every": 7, "norms_every": 3, "checkpoint_every": 2}
+    mode = {"mode": "pynative"}
     cases = {
         "learning_rate 0.05, rank 0: 0.2": rank_1({"learning_rate": 0.05}),
         "label_smoothing 0.2, rank 0: 0.1; rank 1: smoothing_over others, rank 0: all": rank_1(

@@ -44,13 +44,17 @@ def names(parameters):
 def test_the_state_has_what_the_recipe_needs():
     run = build(ema=0.9, ema_every=3, precision="fp16", loss_scale=512.0)
     assert run.total == 3 * (1437 // 240) == 3 * run.feed.updates_per_epoch
-    state, weights = run.state, names(run.state.weights)
+    state = run.state
+    weights = names(run.state.weights)
     trained = [name for name in weights if "moving" not in name]
     assert names(state.trained) == trained
     assert names(state.statistics) == [name for name in weights if "moving" in name]
     assert names(state.training) == [
         *(f"momentum.{name}" for name in trained),
-        *("scaler.scale", "scaler.good_updates", "scaler.skipped", "scaler.skipped_in_row"),
+        "scaler.scale",
+        "scaler.good_updates",
+        "scaler.skipped",
+        "scaler.skipped_in_row",
         *(f"ema.{name}" for name in weights),
         "ema_updates",
     ]
@@ -138,7 +142,9 @@ def test_the_first_update_counts_as_compilation():
 
 def bests(monitor, values, losses=None):
     """After each evaluation: the update of the best, and how many came without a gain."""
-    progress, best, counts = Progress(), [], []
+    progress = Progress()
+    best = []
+    counts = []
     for progress.update, value in enumerate(values, 1):
         loss = losses[progress.update - 1] if losses else 1.0
         progress.update_best(monitor, {"top1": 0.5, "loss": loss, monitor: value})

@@ -176,7 +176,8 @@ class FromScratch(nn.Cell):
         self.moving_var = Parameter(Tensor(ones), name="moving_var", requires_grad=False)
 
     def construct(self, x):
-        mean, variance = self.moving_mean, self.moving_var
+        mean = self.moving_mean
+        variance = self.moving_var
         if self.training:
             mean = x.mean((0, 2, 3), keep_dims=True)
             variance = ops.square(x - mean).mean((0, 2, 3), keep_dims=True)

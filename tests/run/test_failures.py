@@ -30,7 +30,8 @@ UNCOMPILED = RunOptions(out_dir="run", mode="pynative", progress=False)
 
 @pytest.mark.parametrize("shape", [(1, 2, 2), (4,), ()])
 def test_samples_that_are_not_finite_are_named_alone(shape):
-    images, indices = np.zeros((3, *shape), np.float32), np.array([7, 1, 4])
+    images = np.zeros((3, *shape), np.float32)
+    indices = np.array([7, 1, 4])
     assert suspect_samples(images, indices) == "7 1 4"
     images.reshape(3, -1)[1, -1] = np.inf
     assert suspect_samples(images, indices) == "1"

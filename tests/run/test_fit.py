@@ -79,7 +79,8 @@ def finished(tmp_path_factory, device):
 
     Not to be changed.
     """
-    net, folder = make_net(), tmp_path_factory.mktemp("own") / "run"
+    net = make_net()
+    folder = tmp_path_factory.mktemp("own") / "run"
     settings = {
         **SETTINGS,
         "optimizer": "adamw",
@@ -276,7 +277,8 @@ def test_commands_reject_runs_of_fit(finished, raises_line, command, words):
 def of(**changes):
     """Arguments of `fit`: 8 samples [3] of 2 classes, changed."""
     rng = np.random.default_rng(0)
-    inputs, labels = rng.normal(size=(8, 3)), np.arange(8) % 2
+    inputs = rng.normal(size=(8, 3))
+    labels = np.arange(8) % 2
     usual = {
         "net": nn.Dense(3, 2),
         "train": (inputs, labels),
@@ -295,7 +297,8 @@ class TwoInputs(nn.Cell):
         return self.dense(a) + self.dense(b)
 
 
-X, Y = np.zeros((8, 3), np.float32), np.arange(8) % 2
+X = np.zeros((8, 3), np.float32)
+Y = np.arange(8) % 2
 NO_CLASSES = {"train": (X, X), "validation": (X, X), "loss": squared_error}
 NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
 
@@ -495,7 +498,8 @@ def test_a_partial_trains_like_the_function_written_out(events):
     def written_out(outputs, targets):
         return 2.0 * squared_error(outputs, targets) + 3.0
 
-    x, y = np.random.rand(8, 3), np.random.rand(8, 2)
+    x = np.random.rand(8, 3)
+    y = np.random.rand(8, 2)
     for name, loss in (("partial", partial(scaled, 2.0, plus=3.0)), ("def", written_out)):
         net = nn.Dense(3, 2, weight_init="ones", has_bias=False)
         fit(

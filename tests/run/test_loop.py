@@ -35,32 +35,34 @@ FREE = [
     "8",
 ]
 PHOTOGRAPHS = (
-    *(
-        "--dataset",
-        "imagefolder",
-        "--image-size",
-        "16",
-        "--model",
-        "resnet8",
-        "--batch-size",
-        "8",
-        "--epochs",
-        "2",
-    ),
-    *(
-        "--max-shift",
-        "0",
-        "--max-rotation",
-        "0",
-        "--max-zoom",
-        "0",
-        "--flip",
-        "--mixup",
-        "0.2",
-        "--ema",
-        "0.8",
-    ),
-    *("--on-bad-sample", "skip", "--no-progress", "--out-dir", "run", "--eval-batch-size", "4"),
+    "--dataset",
+    "imagefolder",
+    "--image-size",
+    "16",
+    "--model",
+    "resnet8",
+    "--batch-size",
+    "8",
+    "--epochs",
+    "2",
+    "--max-shift",
+    "0",
+    "--max-rotation",
+    "0",
+    "--max-zoom",
+    "0",
+    "--flip",
+    "--mixup",
+    "0.2",
+    "--ema",
+    "0.8",
+    "--on-bad-sample",
+    "skip",
+    "--no-progress",
+    "--out-dir",
+    "run",
+    "--eval-batch-size",
+    "4",
 )
 FINETUNE = {
     **{"freeze": "stem,layer1", "head_lr_factor": 5e-11, "layer_decay": 0.75, "ema": 0.9},
@@ -144,7 +146,8 @@ def write_lists(train, val):
     """Pictures of one colour, which every crop leaves as they are, and lists that say which of
     three are in it.
     """
-    rng, colours = np.random.default_rng(0), ("red", "green", "blue")
+    rng = np.random.default_rng(0)
+    colours = ("red", "green", "blue")
     Path("set").mkdir()
     for name, count in (("train", train), ("val", val)):
         lines = ["path,labels"]
@@ -358,7 +361,9 @@ def test_the_loop_never_waits_for_data(logged_updates):
     """
     # the step that a batch is prepared in: the update before its own; the run's first has none
     before = 0.0
-    overheads, waits, preparations = [], [], []
+    overheads = []
+    waits = []
+    preparations = []
     for epoch in logged_updates(
         "--model", "resnet20", "--epochs", "3", "--log-every", "1"
     ).values():

@@ -97,7 +97,9 @@ def test_buffers_are_reused_after_the_next_call():
     def total(x):
         return x.sum()
 
-    buffers, sums, places = Buffers((8, 3, 32, 32)), [], []
+    buffers = Buffers((8, 3, 32, 32))
+    sums = []
+    places = []
     for number in range(12):
         array = buffers.take()
         array[:] = number

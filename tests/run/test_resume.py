@@ -288,9 +288,24 @@ def test_more_epochs_continue_like_an_unbroken_run(schedule, capsys, events):
 
 
 SMALL = [
-    *("--model", "resnet8", "--image-size", "8", "--batch-size", "16", "--epochs", "2"),
-    *("--dataset", "synthetic", "--synthetic-samples", "64"),
-    *("--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0"),
+    "--model",
+    "resnet8",
+    "--image-size",
+    "8",
+    "--batch-size",
+    "16",
+    "--epochs",
+    "2",
+    "--dataset",
+    "synthetic",
+    "--synthetic-samples",
+    "64",
+    "--max-shift",
+    "0",
+    "--max-rotation",
+    "0",
+    "--max-zoom",
+    "0",
 ]
 
 
@@ -444,7 +459,8 @@ def test_epochs_without_evaluation_are_saved_shown_and_resumed(capsys, last_stat
     shown = epochs_shown(capsys.readouterr().out)
     assert shown == {"1/5": False, "2/5": True, "3/5": False, "4/5": True, "5/5": True}
     assert [event["update"] for event in events("run", "eval")] == [4, 8, 10]
-    run, ended = RunFolder(Path("run")), last_state("run")
+    run = RunFolder(Path("run"))
+    ended = last_state("run")
     assert run.updates() == [2, 4, 6, 8, 10]
     for update in (8, 10):  # stopped after an epoch without evaluation
         shutil.rmtree(run.checkpoint_path(update))

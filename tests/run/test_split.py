@@ -14,28 +14,24 @@ from resnet_fn.train import main as train_main
 pytestmark = pytest.mark.usefixtures("device")
 
 SMALL = (
-    *(
-        "--recipe",
-        "finetune",
-        "--model",
-        "resnet8",
-        "--image-size",
-        "16",
-        "--eval-resize",
-        "16",
-        "--no-flip",
-    ),
-    *(
-        "--batch-size",
-        "8",
-        "--epochs",
-        "1",
-        "--warmup-epochs",
-        "0",
-        "--mode",
-        "pynative",
-        "--no-progress",
-    ),
+    "--recipe",
+    "finetune",
+    "--model",
+    "resnet8",
+    "--image-size",
+    "16",
+    "--eval-resize",
+    "16",
+    "--no-flip",
+    "--batch-size",
+    "8",
+    "--epochs",
+    "1",
+    "--warmup-epochs",
+    "0",
+    "--mode",
+    "pynative",
+    "--no-progress",
 )
 
 
@@ -92,7 +88,8 @@ def test_fine_tuning_validates_on_no_trained_picture(chance, command):
     assert validating("second") >= validating("first")
     assert "validation images of first/validation.json validate again" in text
     text = command(train_main, *SMALL, *words, "third", "--split-seed", 7)
-    seen, count = len(validating("third") & trained), len(validating("third"))
+    seen = len(validating("third") & trained)
+    count = len(validating("third"))
     assert seen > 2
     assert f"warning: first was trained on {seen} of the {count} validation images" in text
 

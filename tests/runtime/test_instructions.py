@@ -5,8 +5,10 @@ import pytest
 from resnet_fn.runtime import instructions
 from resnet_fn.runtime.instructions import PRODUCTS, STANDARD, Choice, Cpu, choose
 
-ZEN_5, ZEN_4 = Cpu(26, 2, True), Cpu(25, 17, True)
-XEON, WITHOUT = Cpu(6, 167, True), Cpu(25, 1, False)
+ZEN_5 = Cpu(26, 2, True)
+ZEN_4 = Cpu(25, 17, True)
+XEON = Cpu(6, 167, True)
+WITHOUT = Cpu(25, 1, False)
 
 
 @pytest.fixture(autouse=True)

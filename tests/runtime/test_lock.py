@@ -25,7 +25,8 @@ sys.stdin.read()
 
 
 def test_a_lock_ends_with_its_holder_despite_children():
-    command, pipe = [sys.executable, "-c", HOLD], subprocess.PIPE
+    command = [sys.executable, "-c", HOLD]
+    pipe = subprocess.PIPE
     with (
         subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as holder,
         FolderLock() as lock,

@@ -33,7 +33,8 @@ def test_a_signal_ends_the_scheduler_after_its_workers(start, wait_until):
     """Workers save first, and MindSpore lets one that has lost its scheduler wait for it for 20
     s.
     """
-    scheduler, worker = start([sys.executable, "-c", JOIN]), start(WORKER, "MS_WORKER")
+    scheduler = start([sys.executable, "-c", JOIN])
+    worker = start(WORKER, "MS_WORKER")
     start(WORKER, "MS_WORKER", port=1)  # of another job
     start(["sleep", "100"], "MS_WORKER")  # as msrun's `tail` processes
     wait_until(lambda: listens(start.port))

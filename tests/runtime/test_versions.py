@@ -101,7 +101,8 @@ class TestTraps:
 
     def test_apply_momentum_ignores_nesterov(self):
         weight, velocity = (Parameter(Tensor(np.float32([x])), name=f"trap.{x}") for x in (1, 0))
-        apply, one = ops.ApplyMomentum(use_nesterov=True), Tensor(np.float32([1]))
+        apply = ops.ApplyMomentum(use_nesterov=True)
+        one = Tensor(np.float32([1]))
         for _ in range(2):
             apply(weight, velocity, Tensor(np.float32(0.1)), one, Tensor(np.float32(0.9)))
         # with Nesterov 1 - 0.19 - 0.271

@@ -198,14 +198,14 @@ class Mixed(nn.Cell):
         self.conv = nn.Conv2d(3, 4, 1, has_bias=True)
         self.norms = nn.CellList(
             [
-                *(
-                    nn.BatchNorm2d(4),
-                    nn.BatchNorm3d(4),
-                    nn.LayerNorm([4]),
-                    nn.GroupNorm(2, 4),
-                    nn.InstanceNorm2d(4),
-                ),
-                *(mint.nn.LayerNorm(4), mint.nn.GroupNorm(2, 4), mint.nn.BatchNorm2d(4)),
+                nn.BatchNorm2d(4),
+                nn.BatchNorm3d(4),
+                nn.LayerNorm([4]),
+                nn.GroupNorm(2, 4),
+                nn.InstanceNorm2d(4),
+                mint.nn.LayerNorm(4),
+                mint.nn.GroupNorm(2, 4),
+                mint.nn.BatchNorm2d(4),
             ]
         )
         self.gamma = Parameter(ops.ones(4), name="gamma")  # a layer scale's, as in ConvNeXt

@@ -149,7 +149,8 @@ def test_equal_weights_give_equal_files_readable_by_others(ending, python):
     )
     words = "{'fc.weight': np.ones((3, 2), float32), 'fc.bias': np.zeros(3, float32)}"
     python("-c", f"{code}write_arrays(sys.argv[1], {words})", f"other.{ending}")
-    first, other = Path(f"a.{ending}"), Path(f"other.{ending}")
+    first = Path(f"a.{ending}")
+    other = Path(f"other.{ending}")
     assert first.read_bytes() == other.read_bytes()
     umask = os.umask(0)
     os.umask(umask)

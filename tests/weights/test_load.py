@@ -252,7 +252,8 @@ def test_a_last_layer_of_several_parts_makes_room(written):
         arrays["fc.2.weight"], arrays["fc.2.bias"] = arrays.pop("fc.weight"), arrays.pop("fc.bias")
 
     ours = written("a.safetensors", "torchvision", change=several)
-    source, recipe = read_weights("a.safetensors"), Recipe(model="resnet8", weights="a.safetensors")
+    source = read_weights("a.safetensors")
+    recipe = Recipe(model="resnet8", weights="a.safetensors")
     for reset in (False, True):
         net = create_model("resnet8", num_classes=3)
         head = net.fc.weight.asnumpy().copy()

@@ -36,7 +36,8 @@ class Given:
 
     def numbered(self, prefix, factor=1):
         """As nn.Sequential(*net.children()) of torchvision's net has them."""
-        numbers, renamed = {"conv1": 0, "bn1": 1, "layer1": 4, "layer2": 5, "layer3": 6}, {}
+        numbers = {"conv1": 0, "bn1": 1, "layer1": 4, "layer2": 5, "layer3": 6}
+        renamed = {}
         for name, tensor in self.body.items():
             child, _, rest = name.partition(".")
             renamed[f"{prefix}{numbers[child]}.{rest}"] = tensor * factor

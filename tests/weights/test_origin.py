@@ -100,7 +100,8 @@ def test_a_training_checkpoint_names_its_net(written, raises_line):
 def test_timms_nets_with_equal_arrays_are_listed(torchvision):
     """All nets of timm's resnet.py. Of two that have the same arrays, one is the plain net."""
     timm = pytest.importorskip("timm", reason=TIMM)
-    listed, known = set(), {}
+    listed = set()
+    known = {}
     for name in timm.list_models(module="resnet"):
         arrays = timm.create_model(name, device="meta").state_dict()
         known[name] = [(key, array.shape) for key, array in arrays.items()]

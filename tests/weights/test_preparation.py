@@ -253,7 +253,8 @@ def test_training_scripts_settings_say_the_preparation(written):
         torch.save(saved, "b.pth")
         recipe, _ = start(recipes.finetune(weights="b.pth"))
         assert settings_of(recipe).items() >= wanted.items()
-    size, crop = {"img_size": 160}, {"crop_pct": 0.95, "mean": HALF}
+    size = {"img_size": 160}
+    crop = {"crop_pct": 0.95, "mean": HALF}
     for given, wanted, notes in ((size, (160, 182, ()), 1), (crop, (224, 0, HALF), 2)):
         args = argparse.Namespace(model="resnet8", **given)
         torch.save({"arch": "resnet8", "state_dict": state, "args": args}, "b.pth")

@@ -50,7 +50,8 @@ def test_the_caches_are_those_of_the_projects(monkeypatch):
     for name in ("TORCH_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/home/me")
-    torchs, mindcvs = PUBLISHED["torchvision:resnet18"], PUBLISHED["mindcv:resnet18"]
+    torchs = PUBLISHED["torchvision:resnet18"]
+    mindcvs = PUBLISHED["mindcv:resnet18"]
     name = "torch/hub/checkpoints/resnet18-f37072fd.pth"
     assert torchs.path == Path("/home/me/.cache", name)
     assert mindcvs.path == Path("/home/me/.mindspore/models/resnet18-1e65cd21.ckpt")

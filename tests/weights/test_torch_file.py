@@ -137,7 +137,8 @@ OUTSIDE = [(0, (9,), (1,)), (2, (2, 2), (1, 1)), (3, (3,), (-1,))]
 def test_a_tensor_beyond_its_storage_is_an_error(offset, shape, strides, tmp_path):
     class Outside:
         def __reduce__(self):
-            storage, hooks = torch.ones(4)._typed_storage(), collections.OrderedDict()
+            storage = torch.ones(4)._typed_storage()
+            hooks = collections.OrderedDict()
             return torch._utils._rebuild_tensor_v2, (storage, offset, shape, strides, False, hooks)
 
     torch.save({"a": Outside()}, tmp_path / "a.pth")

@@ -99,7 +99,8 @@ def test_timms_config_gives_timms_transforms(name, described_by, tmp_path, pictu
     timm = pytest.importorskip("timm", reason=TIMM)
 
     net = randomise(torch, timm.create_model(name, pretrained=False, num_classes=len(CLASSES)))
-    file, config = tmp_path / "hub" / "model.safetensors", tmp_path / "hub" / "config.json"
+    file = tmp_path / "hub" / "model.safetensors"
+    config = tmp_path / "hub" / "config.json"
     file.parent.mkdir()
     timm.models._hub.save_config_for_hf(net, config)
     metadata = {"format": "pt"}
@@ -137,11 +138,15 @@ def test_hashes_of_released_files_are_timms_and_torchvisions(torchvision):
                 *transform.crop_size,
                 transform.interpolation,
             )
-            mean, std = transform.mean, transform.std
+            mean = transform.mean
+            std = transform.std
         else:
-            resize, size = transform.transforms[0].size, transform.transforms[1].size[0]
-            filter_, normalise = transform.transforms[0].interpolation, transform.transforms[3]
-            mean, std = normalise.mean, normalise.std
+            resize = transform.transforms[0].size
+            size = transform.transforms[1].size[0]
+            filter_ = transform.transforms[0].interpolation
+            normalise = transform.transforms[3]
+            mean = normalise.mean
+            std = normalise.std
         assert (preparation.resize(size), preparation.eval_size) == (resize, size), name
         assert preparation.interpolation == filter_.value, name
         np.testing.assert_allclose(preparation.mean, mean, rtol=1e-6, err_msg=name)

@@ -18,7 +18,8 @@ def check_arrays(train: Any, validation: Any) -> tuple[Arrays, Arrays]:
     """Check two pairs (inputs, targets), and convert float64 to float32 and integer targets [N] to
     int32 classes.
     """
-    first, other = _split(train, "train"), _split(validation, "validation")
+    first = _split(train, "train")
+    other = _split(validation, "validation")
     for part, *both in (
         ("inputs", first.images, other.images),
         ("targets", first.labels, other.labels),
@@ -61,7 +62,8 @@ def _split(pair: Any, name: str) -> Arrays:
     if several := _number_of_inputs(*pair):
         fault = f"{name}: has {several} arrays of inputs, but fit gives the net one"
         raise ValueError(f"{fault}; {_JOIN}")
-    inputs, targets = _array(pair[0], f"{name}: inputs"), _array(pair[1], f"{name}: targets")
+    inputs = _array(pair[0], f"{name}: inputs")
+    targets = _array(pair[1], f"{name}: targets")
     if len(inputs) != len(targets):
         raise ValueError(
             f"{name}: has {len(inputs)} inputs and {len(targets)} targets; give one target for "

@@ -21,7 +21,8 @@ def load_digits() -> DataSet:
         resources.files("resnet_fn.data").joinpath("digits.npz").open("rb") as file,
         np.load(file) as arrays,
     ):
-        images, labels = arrays["images"][..., np.newaxis], arrays["labels"].astype(np.int32)
+        images = arrays["images"][..., np.newaxis]
+        labels = arrays["labels"].astype(np.int32)
     train = Split(images[:_DIGITS_TRAIN], labels[:_DIGITS_TRAIN])
     test = Split(images[_DIGITS_TRAIN:], labels[_DIGITS_TRAIN:])
     mean, std = (0.305386,), (0.375507,)  # of train.images / 16; a test recomputes them

@@ -120,12 +120,14 @@ def _read(path: Path, layout: _Layout) -> Split:
                 "again"
             )
         rows = data.reshape(-1, record)
-        pixels, labels = rows[:, layout.label_bytes :], rows[:, layout.label_bytes - 1]
+        pixels = rows[:, layout.label_bytes :]
+        labels = rows[:, layout.label_bytes - 1]
     else:
         content = _unpickle(path)
         key = b"labels" if layout.label_bytes == 1 else b"fine_labels"
         try:
-            pixels, labels = np.asarray(content[b"data"]), np.asarray(content[key])
+            pixels = np.asarray(content[b"data"])
+            labels = np.asarray(content[key])
             if (
                 pixels.dtype != np.uint8
                 or labels.ndim != 1

@@ -20,7 +20,8 @@ from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.names import Names
 from resnet_fn.runtime.disk import replace_text
 
-VALIDATION, CONTENTS = "validation.json", "contents.json"
+VALIDATION = "validation.json"
+CONTENTS = "contents.json"
 BAD_FILES = "bad_files.txt"  # the files that are left out, see scan.py
 _FORMAT = 1  # of contents.json
 _SAMPLED = 1024  # about as many bytes of a file are hashed
@@ -87,7 +88,8 @@ def write_split(run: Path, dataset: DataSet, is_new: bool) -> None:
             (run / name).unlink(missing_ok=True)
     if dataset.is_split and is_new:
         _write_json(run / VALIDATION, sorted(relative_names(cast(FileSplit, dataset.test))))
-    training, validation = _describe(dataset.train), _describe(dataset.test)
+    training = _describe(dataset.train)
+    validation = _describe(dataset.test)
     if not training:
         return
     before = read_split(run)

@@ -25,7 +25,8 @@ from resnet_fn.data.sources.decoder import Decoder
 from resnet_fn.data.sources.names import Names
 
 _FIX = "fix the file and go on, or begin another run with --on-bad-sample skip"
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 READERS = 16  # number of reading threads, which read 8,000 files a second at a latency of 2 ms
 _AHEAD = 4  # number of items per thread that are computed ahead
 MOST_WAITING = 32 << 20  # bytes of results that wait, if there is more than one
@@ -45,10 +46,21 @@ _CONVERTED_TO = {
 # hold thumbnails.
 _OF_SYSTEMS = (
     # Synology and QNAP
-    *("@eadir", "@tmp", "#recycle", "#snapshot", "@recycle", "@recently-snapshot"),
+    "@eadir",
+    "@tmp",
+    "#recycle",
+    "#snapshot",
+    "@recycle",
+    "@recently-snapshot",
     # Windows
-    *("$recycle.bin", "recycler", "system volume information", "thumbs.db", "desktop.ini"),
-    *("__macosx", "lost+found", "__pycache__"),
+    "$recycle.bin",
+    "recycler",
+    "system volume information",
+    "thumbs.db",
+    "desktop.ini",
+    "__macosx",
+    "lost+found",
+    "__pycache__",
 )
 
 Item = TypeVar("Item")
@@ -278,9 +290,11 @@ def read_ahead(
     """
     # If Python exits during an iteration, this generator is closed after all threads ended and
     # `sys` was emptied.
-    pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
+    pool = ThreadPoolExecutor(threads)
+    finalizing = sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()
-    source, held = iter(items), 0
+    source = iter(items)
+    held = 0
     following = list(islice(source, 1))
     try:
         while following or waiting:

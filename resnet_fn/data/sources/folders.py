@@ -39,7 +39,9 @@ def load_folder(
     """
     root = Path(data_dir)
     halves = find_halves(root, rule.classes)
-    train_folder, validation, classes = halves.train, halves.validation, halves.classes
+    train_folder = halves.train
+    validation = halves.validation
+    classes = halves.classes
     if rule.needs_folder and train_folder and not validation and root.is_dir():
         problem = f"the validation folder of the run {rule.run} is missing or empty in {root}"
         fix = "restore it, or evaluate the run on another folder with --data-dir FOLDER"
@@ -145,7 +147,8 @@ def _check_classes(folder: Path, classes: Sequence[str], files: FileSplit) -> No
     counts = np.bincount(files.labels, minlength=len(classes))
     layout = f"lay the images out as {folder}/CLASS/*.JPEG"
     if not folder.is_dir():
-        problem, fix = f"{folder} does not exist", near_path(folder, layout)
+        problem = f"{folder} does not exist"
+        fix = near_path(folder, layout)
     elif not classes and list_loose_images(folder):
         problem = f"{folder} holds images and no folders"
         parent = folder.parent
@@ -157,7 +160,8 @@ def _check_classes(folder: Path, classes: Sequence[str], files: FileSplit) -> No
             if len(alike) > 1:
                 fix = f"{fix}; if {first_few(alike)} are classes, rename these folders"
     elif not classes:
-        problem, fix = f"{folder} contains no class folders", layout
+        problem = f"{folder} contains no class folders"
+        fix = layout
     elif not counts.all():
         empty = folder / classes[int(np.argmin(counts))]
         problem = f"{empty} contains no images"

@@ -33,11 +33,14 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
         return names
     groups: Sequence[str]
     if files.groups is not None:
-        groups, lack = files.groups, f"cell {group_by!r}"
+        groups = files.groups
+        lack = f"cell {group_by!r}"
     elif group_by.isdecimal():
-        groups, lack = list(map(_level(int(group_by)), names)), f"folder level {group_by}"
+        groups = list(map(_level(int(group_by)), names))
+        lack = f"folder level {group_by}"
     else:
-        groups, lack = list(map(_pattern(group_by), names)), "match"
+        groups = list(map(_pattern(group_by), names))
+        lack = "match"
     without = [name for name, group in zip(names, groups, strict=True) if not group]
     if without:
         fault = f"{len(without)} of {len(names)} names have no {lack}: {first_few(without)}"

@@ -15,7 +15,8 @@ from resnet_fn.data.sources.files import (
     list_images,
 )
 
-_TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
+_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
+_META = "meta.mat"
 _FOLDERS = (  # where the development kit's files are, seen from the data set's folder
     "",
     "val",
@@ -44,7 +45,8 @@ def list_flat_val(
     if not names:
         fix = how_to_convert(left_out) or f"fill it with {folder.name}/CLASS/*.JPEG, or remove it"
         raise ValueError(f"{folder}: holds neither class folders nor images; {fix}")
-    truth, meta = _find_file(root, _TRUTH), _find_file(root, _META)
+    truth = _find_file(root, _TRUTH)
+    meta = _find_file(root, _META)
     if truth is None or meta is None:
         missing = _TRUTH if truth is None else _META
         kit = "ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download)"

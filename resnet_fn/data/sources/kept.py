@@ -100,7 +100,8 @@ def _compare(
 
         If path and size are the run's, the file is not read.
         """
-        recorded, path = known.get(names[index], ""), files.path(index)
+        recorded = known.get(names[index], "")
+        path = files.path(index)
         try:
             size = str(os.stat(path).st_size)
             if size not in sizes:
@@ -134,8 +135,11 @@ def describe_changes(files: FileSplit, run: Path) -> list[str]:
     contents = read_split(run)
     if contents is None or has_split(run):
         return []
-    names, before = set(relative_names(files)), contents.validation.keys()
-    missing, new, notes = sorted(before - names), sorted(names - before), []
+    names = set(relative_names(files))
+    before = contents.validation.keys()
+    missing = sorted(before - names)
+    new = sorted(names - before)
+    notes = []
     if missing:
         numbers = f"{len(missing)} of the {len(before)} validation images that {run} used"
         notes.append(f"warning: {numbers} are missing: {first_few(missing)}")
@@ -152,10 +156,12 @@ def describe_trained(dataset: DataSet, run: Path) -> list[str]:
     its validation files are in the data set, validation files that its validation.json lacks count,
     because all of them except new ones were in training.
     """
-    contents, files = read_split(run), dataset.test
+    contents = read_split(run)
+    files = dataset.test
     if contents is None or not isinstance(files, FileSplit):
         return []
-    names, how = relative_names(files), "was trained on"
+    names = relative_names(files)
+    how = "was trained on"
     seen: Sequence[str] = ()
     if contents.are_known:
         seen = _find_trained(files, names, contents)

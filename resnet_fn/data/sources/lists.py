@@ -163,10 +163,13 @@ def _read(
     must_exist: bool = True,
 ) -> ImageList:
     """Read and check a list. If `name` is "", return an empty list."""
-    file, fix = Path(name), "give a list of images"
+    file = Path(name)
+    fix = "give a list of images"
     is_whole = is_image if several else None
     table = read_table(option, file, (PATH, CLASS), fix, group_by, is_whole) if name else ()
-    paths, kind, lines = Names(), array("i"), array("I")
+    paths = Names()
+    kind = array("i")
+    lines = array("I")
     groups: list[str] = []
     classes: set[str] = set()
     kinds: dict[tuple[str, ...], int] = {}
@@ -246,7 +249,8 @@ def _check_contradictions(images: ImageList, several: bool) -> None:
     order = np.argsort(images.keys, kind="stable")
     keys = images.keys[order]
     repeats = np.flatnonzero(keys[1:] == keys[:-1]) + 1
-    later, first = order[repeats], order[np.searchsorted(keys, keys[repeats])]
+    later = order[repeats]
+    first = order[np.searchsorted(keys, keys[repeats])]
     differ = images.kind[later] != images.kind[first]
     for row, first_row in sorted(zip(later[differ].tolist(), first[differ].tolist(), strict=True)):
         path = images.paths[row]

@@ -85,7 +85,8 @@ def open_dataset(
         if unneeded and not Path(lists["train_list"]).is_file():
             lists["train_list"] = ""  # evaluation needs no training list
         options = unchecked(RunOptions, vars(options) | lists)
-    skip, check = recipe.on_bad_sample == "skip", options.check_files
+    skip = recipe.on_bad_sample == "skip"
+    check = options.check_files
     if skip and check == "no":
         fix = "give --on-bad-sample error, or leave out --no-check-files"
         raise ValueError(f"check_files: 'no' cannot be used with on_bad_sample 'skip'; {fix}")
@@ -128,10 +129,13 @@ def open_dataset(
                 counts = f"{len(missing)} of the {len(dataset.classes)} classes"
                 notes.append(f"the {title} has no images of {counts}: {first_few(missing, 5)}")
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
-        path, size, rate = dataset.train.path(0), recipe.image_size, recipe.learning_rate
+        path = dataset.train.path(0)
+        size = recipe.image_size
+        rate = recipe.learning_rate
         width, height = open_image(read_image(path)).size
         if min(width, height) >= 4 * size:
-            got, expected = f"{width} x {height}", f"{size} x {size}, with learning rate {rate}"
+            got = f"{width} x {height}"
+            expected = f"{size} x {size}, with learning rate {rate}"
             fix = "give --recipe finetune with --weights FILE or --model NAME"
             notes.append(
                 f"warning: {path} has {got} pixels, but the recipe digits trains on {expected}; "

@@ -27,11 +27,14 @@ _CHUNK = 256  # samples in memory at a time
 _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"type": "int32"}}
 
 
-_PLAN, _WRITING = "plan.json", ".writing"
+_PLAN = "plan.json"
+_WRITING = ".writing"
 # Files that `pack` writes beside the shards and the plan.
 _FILES = (
     *(pattern.format(name) for pattern in (LABELS, NAMES) for name in ("train", "val")),
-    *(INDEX, BAD_FILES, _WRITING),
+    INDEX,
+    BAD_FILES,
+    _WRITING,
 )
 
 
@@ -96,7 +99,8 @@ def pack(
     }
     written = 0
     for name, split in splits.items():
-        entries, count = [], min(shards, len(split))
+        entries = []
+        count = min(shards, len(split))
         for number, indices in enumerate(np.array_split(np.arange(len(split)), count)):
             shard = f"{name}-{number:05d}-of-{count:05d}.mindrecord"
             entry = _finished(out, shard)

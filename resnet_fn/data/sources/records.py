@@ -20,7 +20,8 @@ from resnet_fn.config.reading import is_refused, read_json, read_regular
 from resnet_fn.data.dataset import BadSampleError, DataSet
 from resnet_fn.data.sources.files import EncodedSplit, color_spec
 
-INDEX, FORMAT = "index.json", 2
+INDEX = "index.json"
+FORMAT = 2
 LABELS, NAMES = "{}-labels.npy", "{}-names.json"  # of the split "train" or "val"
 
 
@@ -59,12 +60,14 @@ class RecordSplit(EncodedSplit):
     def _read(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
         from mindspore import dataset as engine
 
-        rows, numbers = None, order.tolist()
+        rows = None
+        numbers = order.tolist()
         try:
             for index in numbers:
                 try:
                     if rows is None:
-                        files, sampler = list(self.files), engine.SubsetSampler(numbers)
+                        files = list(self.files)
+                        sampler = engine.SubsetSampler(numbers)
                         records = engine.MindDataset(
                             files, ["image", "index"], self.threads, sampler=sampler
                         )
@@ -115,7 +118,8 @@ def load_records(data_dir: str, threads: int) -> DataSet:
         raise _unreadable(root / INDEX, error) from None
     try:
         if index["format"] != FORMAT:
-            expected, got = FORMAT, index["format"]
+            expected = FORMAT
+            got = index["format"]
             raise ValueError(
                 f"{root / INDEX}: format must be {expected}, but it is {got}; pack the set again"
             )
@@ -165,7 +169,8 @@ def _open_split(root: Path, name: str, shards: list[dict[str, Any]], threads: in
                     f"{path}: {problem}; run python -m resnet_fn.pack again to write the file"
                 )
     samples = sum(shard["samples"] for shard in shards)
-    labels, names = _read_labels(root, name, samples), _read_names(root, name)
+    labels = _read_labels(root, name, samples)
+    names = _read_names(root, name)
     if len(labels) != samples or len(names) != samples:
         got = f"{len(labels)} labels and {len(names)} names"
         raise ValueError(

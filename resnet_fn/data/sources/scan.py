@@ -43,7 +43,8 @@ from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 # by default, files are decoded if both splits together have at most this many
 MOST_CHECKED = 20_000
 # no decoder needs more memory than this
-_BYTES_PER_PIXEL, _LEAST_MEMORY = 16, 128 << 20
+_BYTES_PER_PIXEL = 16
+_LEAST_MEMORY = 128 << 20
 _ONE_AT_A_TIME = threading.Lock()  # so that threads do not take each other's memory
 # a thread gets this many files at once, because handing over single files takes long
 _AT_A_TIME = 32
@@ -126,7 +127,8 @@ def scan_files(
     sample number.
     """
     local = range(workers.rank, len(split), workers.size)
-    sizes, faults = np.zeros(len(split), np.int64), dict[int, str]()
+    sizes = np.zeros(len(split), np.int64)
+    faults = dict[int, str]()
     prints = np.zeros((len(split) if decode else 0, 2), np.int64)
 
     def look_at(part: range) -> list[Examined]:
@@ -184,7 +186,10 @@ def check_files(
         skip or check == "yes" or (check == "auto" and count <= MOST_CHECKED)
     )
     known = {line.rpartition("\t")[0] for line in left_out or ()}
-    notes, lines, counts, all_faults = list(dataset.notes), list(left_out or ()), [], []
+    notes = list(dataset.notes)
+    lines = list(left_out or ())
+    counts = []
+    all_faults = []
     checked: dict[str, Any] = {}
     for half, split in files.items():
         if half not in splits:

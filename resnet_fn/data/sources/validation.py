@@ -92,7 +92,8 @@ def _keep(
 ) -> tuple[np.ndarray, list[str]]:
     """Return a mask of the validation files, bool [N], and lines about them, for `rule.run`."""
     assert rule.run
-    path, count = rule.run / VALIDATION, len(contents.validation)
+    path = rule.run / VALIDATION
+    count = len(contents.validation)
     kept = find_kept(files, contents, rule.exact)
     by_contents = rule.exact and not rule.same_folder
     there = kept.recognised if by_contents else count - len(kept.missing)

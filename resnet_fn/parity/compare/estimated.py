@@ -48,8 +48,15 @@ _NEVER = (
 
 # stages whose numbers a small trace holds
 _EXACT = {
-    *(stages.INPUTS, stages.WEIGHTS, stages.DROPOUT, stages.LOSS, stages.TRAINED, stages.NORM),
-    *(stages.RATE, stages.SETTINGS, stages.TRAJECTORY),
+    stages.INPUTS,
+    stages.WEIGHTS,
+    stages.DROPOUT,
+    stages.LOSS,
+    stages.TRAINED,
+    stages.NORM,
+    stages.RATE,
+    stages.SETTINGS,
+    stages.TRAJECTORY,
 }
 
 # the groups of what nets return

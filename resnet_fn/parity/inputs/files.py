@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.cli import write_text
 from resnet_fn.parity.inputs import table as text_table
 from resnet_fn.parity.inputs.causes import channels_of, mean_and_deviation
 from resnet_fn.parity.inputs.fitting import Preparation
@@ -14,6 +13,7 @@ from resnet_fn.parity.inputs.stored import FORMAT, VERSION
 from resnet_fn.parity.trace.difference import DIFFERS, OK, ROUNDING, UNDECIDED
 from resnet_fn.report.page import document, table, text
 from resnet_fn.runtime.disk import finite_or_null
+from resnet_fn.runtime.outputs import write_output
 
 _COLOURS = {OK: "#2e7d32", ROUNDING: "#2e7d32", UNDECIDED: "#b26a00", DIFFERS: "#c62828"}
 _STYLE = """
@@ -26,7 +26,7 @@ li, h1, td:last-child { overflow-wrap: anywhere; }
 def write_json(result: Result, path: str) -> None:
     """Write the comparison to a JSON file. A number that is not finite becomes null."""
     content = finite_or_null(_content(result))
-    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    write_output(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def _content(result: Result) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def write_page(result: Result, folder: str) -> Path:
     """Write the page as inputs.html in a folder, which is made, and return the file's path."""
     path = Path(folder, "inputs.html")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(str(path), page(result))
+    write_output(path, page(result))
     return path
 
 

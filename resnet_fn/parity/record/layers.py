@@ -16,8 +16,12 @@ from resnet_fn.parity.trace.tree import leaves
 
 # Classes that only hold other layers.
 _CONTAINERS = {
-    *("torch.Sequential", "torch.ModuleList", "torch.ModuleDict"),
-    *("mindspore.SequentialCell", "mindspore.CellList", "mindspore.CellDict"),
+    "torch.Sequential",
+    "torch.ModuleList",
+    "torch.ModuleDict",
+    "mindspore.SequentialCell",
+    "mindspore.CellList",
+    "mindspore.CellDict",
 }
 
 

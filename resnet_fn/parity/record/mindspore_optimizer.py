@@ -57,16 +57,7 @@ def plan_optimizer(net: nn.Cell, plan: OptimizerPlan, like: Like | None) -> tupl
         if moved
         else ""
     )
-    optimizer = named_optimizer(
-        plan.name,
-        groups,
-        momentum=plan.momentum,
-        nesterov=plan.nesterov,
-        beta2=plan.beta2,
-        epsilon=plan.epsilon,
-        trust_coefficient=plan.trust_coefficient,
-    )
-    return optimizer, note
+    return named_optimizer(plan.name, groups, plan.momentum, plan.settings), note
 
 
 def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[int, Arrays]:

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from resnet_fn.config.optimizers import settings_of
 from resnet_fn.parity.record.common import loss_of_logits, mean_size
 from resnet_fn.parity.trace.plan import MEAN_SIZE, AveragePlan, LossPlan, OptimizerPlan
 
@@ -116,18 +117,19 @@ def recipe_optimizer(plan: OptimizerPlan, module: torch.nn.Module) -> torch.opti
     """
     groups = decay_groups(module, plan.weight_decay, plan.decay_all)
     momentum = plan.momentum
+    settings = settings_of(plan.name, plan.settings)
     if plan.name == "sgd":
-        return torch.optim.SGD(groups, lr=1.0, momentum=momentum, nesterov=plan.nesterov)
+        return torch.optim.SGD(groups, lr=1.0, momentum=momentum, **settings)
     if plan.name == "lars":
-        return Lars(groups, momentum, plan.trust_coefficient)
-    betas = (momentum, plan.beta2)
+        return Lars(groups, momentum, **settings)
+    betas = (momentum, settings["beta2"])
     if plan.name == "lion":
         return Lion(groups, betas)
     if plan.name == "lamb":
-        return Lamb(groups, betas, plan.epsilon or 1e-6)
+        return Lamb(groups, betas, settings["epsilon"])
     adams = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     adam = adams[plan.name]
-    return adam(groups, lr=1.0, betas=betas, eps=plan.epsilon or 1e-8)
+    return adam(groups, lr=1.0, betas=betas, eps=settings["epsilon"])
 
 
 class Lars(torch.optim.Optimizer):

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-from resnet_fn.config.cli import write_text
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.probes import Finding
 from resnet_fn.parity.compare.result import Verdict
@@ -11,6 +10,7 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import Difference
 from resnet_fn.runtime.disk import finite_or_null
+from resnet_fn.runtime.outputs import write_output
 
 VERSION = 4  # of the JSON file; docs/parity.md describes it
 
@@ -52,7 +52,7 @@ def write_json(ladder: Verdict, path: str, inputs: str = "") -> None:
         "inputs": inputs or None,
         "small_trace": ladder.seen and ladder.seen._asdict(),
     }
-    write_text(path, json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
+    write_output(path, json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
 
 
 def content_of_stage(stage: Stage) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.cli import write_text
 from resnet_fn.parity.compare.coverage import NOT_COMPARED
 from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
@@ -21,6 +20,7 @@ from resnet_fn.parity.trace.difference import (
 )
 from resnet_fn.parity.trace.stages import GRADIENTS, RATE, TRAJECTORY
 from resnet_fn.report.page import document, table, text
+from resnet_fn.runtime.outputs import write_output
 
 PANELS = {
     "eval": "output, evaluation mode",
@@ -82,7 +82,7 @@ def write_page(ladder: Verdict, folder: str, title: str, inputs: str = "") -> Pa
     """
     path = Path(folder, "parity.html")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(str(path), ladder_page(ladder, title, inputs))
+    write_output(path, ladder_page(ladder, title, inputs))
     return path
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.config.optimizers import SETTINGS
 from resnet_fn.parity.trace.data import Drop, Outcomes, Probe, Probes, Run, Ties, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
@@ -29,13 +30,19 @@ FORMAT, VERSION = "resnet_fn parity trace", 4
 
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 
+
+def _optimizer(**fields: Any) -> OptimizerPlan:
+    """Make the optimizer of a stored plan. Older traces of version 4 have its settings apart."""
+    apart = {name: fields.pop(name) for name in SETTINGS if name in fields}
+    return OptimizerPlan(**{"settings": apart, **fields})
+
+
 # Name of a dataclass → the function that builds an object from the fields.
 _CLASSES: dict[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
         Trace,
         Plan,
-        OptimizerPlan,
         LossPlan,
         AveragePlan,
         NetPlan,
@@ -48,7 +55,7 @@ _CLASSES: dict[str, Callable[..., Any]] = {
         StageId,
         ArrayId,
     )
-}
+} | {"OptimizerPlan": _optimizer}
 
 MALFORMED = (
     KeyError,

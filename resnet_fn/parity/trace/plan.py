@@ -23,12 +23,10 @@ class OptimizerPlan:
 
     name: str  # "sgd", "adam", "adamw", "lars", "lamb" or "lion"
     momentum: float  # of SGD and LARS; β1 of the others
-    nesterov: bool
-    beta2: float
-    epsilon: float  # 0: the optimizer's own
     weight_decay: float
     decay_all: bool  # whether biases and norms are decayed, too
-    trust_coefficient: float  # of LARS
+    # All that one of the optimizers reads, such as beta2; see `settings_of`.
+    settings: Mapping[str, float]
     custom: bool = False  # whether a function of the user's makes the optimizer instead
 
     @property

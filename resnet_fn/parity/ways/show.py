@@ -5,7 +5,6 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from resnet_fn.config.cli import write_text
 from resnet_fn.config.hints import counted, first_few
 from resnet_fn.parity.compare.stage import SKIPPED
 from resnet_fn.parity.show.json_file import content_of_layer, content_of_stage
@@ -13,6 +12,7 @@ from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
 from resnet_fn.parity.ways.way import BY_PRECISION, WayResult
 from resnet_fn.runtime.disk import finite_or_null
+from resnet_fn.runtime.outputs import write_output
 
 VERSION = 1  # of the JSON file; docs/parity.md describes it
 _COLUMNS = ("way", "state", "expected", "compared", "relative", "verdict")
@@ -115,7 +115,7 @@ def write_json(results: Sequence[WayResult], net: str, framework: str, path: str
         "not_exercised": _names(results, SKIPPED),
         "ways": [_content(one) for one in results],
     }
-    write_text(path, json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
+    write_output(path, json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
 
 
 def _content(result: WayResult) -> dict[str, Any]:

@@ -21,7 +21,8 @@ def test_digits_are_the_documented_ones():
 
 def test_synthetic_data_are_reproducible():
     recipe = Recipe(dataset="synthetic", synthetic_samples=40, synthetic_classes=7, image_size=24)
-    one, two = load_dataset(recipe), load_dataset(recipe)
+    one = load_dataset(recipe)
+    two = load_dataset(recipe)
     assert one.train.images.shape == (40, 24, 24, 3)
     assert len(one.test) == 7
     assert one.train.images.tobytes() == two.train.images.tobytes()

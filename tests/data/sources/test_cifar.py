@@ -10,7 +10,8 @@ import pytest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.load import load_dataset, open_dataset
 
-TEN, HUNDRED = Recipe(dataset="cifar10", image_size=32), Recipe(dataset="cifar100", image_size=32)
+TEN = Recipe(dataset="cifar10", image_size=32)
+HUNDRED = Recipe(dataset="cifar100", image_size=32)
 
 
 @pytest.mark.parametrize("binary", [True, False])

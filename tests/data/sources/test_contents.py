@@ -110,7 +110,8 @@ def test_a_runs_weights_never_validate_on_trained_pictures(
 ):
     if not with_contents:  # a run of an older version
         (RUN / "contents.json").unlink()
-    trained, validated = bytes_of(run.train), bytes_of(run.test)
+    trained = bytes_of(run.train)
+    validated = bytes_of(run.test)
     same = again()
     assert (same.train.names, same.test.names) == (run.train.names, run.test.names)
     for k in range(20):
@@ -129,7 +130,8 @@ def test_a_runs_weights_never_validate_on_trained_pictures(
 
 
 def test_a_moved_or_relabelled_picture_is_recognised(run):
-    trained, validated = bytes_of(run.train), bytes_of(run.test)
+    trained = bytes_of(run.train)
+    validated = bytes_of(run.test)
     ants = [Path("zoo", name) for name in run.test.names if name.startswith("ant/")]
     ants[0].rename(ants[0].with_name("renamed.jpg"))
     ants[1].rename(Path("zoo/cat", "relabelled.jpg"))

@@ -310,7 +310,8 @@ def test_classes_in_both_unicode_forms_keep_their_labels(lay):
 
 
 def test_both_unicode_forms_of_accents_are_one_class(lay):
-    composed, decomposed = "\u00e9", "e\u0301"
+    composed = "\u00e9"
+    decomposed = "e\u0301"
     places = [*halves("train", classes=("a", composed)), f"val/{decomposed} 2"]
     dataset = load_dataset(RECIPE, lay(*places))
     assert dataset.test.labels.tolist() == [1, 1]

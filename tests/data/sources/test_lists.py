@@ -44,14 +44,13 @@ def test_lists_and_folders_give_the_same_bits(folder, form, same_batches):
     lists = (f"train.{form}", f"val.{form}")
     for half, name in zip(("train", "val"), lists, strict=True):
         Path(name).write_text(listed(folder, half, form), encoding="utf-8")
-    ours, theirs = (
-        open_dataset(RECIPE, str(folder), options=listing(*lists)),
-        open_dataset(RECIPE, str(folder)),
-    )
+    ours = open_dataset(RECIPE, str(folder), options=listing(*lists))
+    theirs = open_dataset(RECIPE, str(folder))
     assert ours.classes == theirs.classes == CLASSES
     assert ours.test.labels.tolist() == theirs.test.labels.tolist()
     assert ours.input.train_list == str(Path(lists[0]).resolve())
-    one, two = make_feed(ours, RECIPE), make_feed(theirs, RECIPE)
+    one = make_feed(ours, RECIPE)
+    two = make_feed(theirs, RECIPE)
     same_batches(one, two, (0, 3, 6))
     shared = dataclasses.replace(RECIPE, validation_share=0.2)
     note = open_dataset(shared, str(folder), options=listing(*lists)).notes[-1]

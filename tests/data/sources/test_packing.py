@@ -103,7 +103,8 @@ def test_packing_keeps_names_that_are_not_utf8(folder):
 
 
 def test_packing_splits_a_single_folder_as_training_does(folder, raises_line):
-    source, out = str(folder / "train"), "out"
+    source = str(folder / "train")
+    out = "out"
     with raises_line("--validation-share 0.2"):
         main([source, out, "--no-progress"])
     assert main([source, out, "--validation-share", "0.3", "--shards", "1", "--no-progress"]) == 0

@@ -48,7 +48,8 @@ def test_records_give_the_very_bits_of_the_folder(
 
 @pytest.mark.parametrize("fields", [{"repeats": 4}, {"sampling": "balanced"}])
 def test_repeated_samples_have_the_folders_bits_too(folder, pack, same_batches, fields):
-    files, records = check_files(load_dataset(FOLDER, str(folder)), "error"), pack(folder)
+    files = check_files(load_dataset(FOLDER, str(folder)), "error")
+    records = pack(folder)
     one = make_feed(files, dataclasses.replace(FOLDER, **fields))
     two = make_feed(records, dataclasses.replace(RECORDS, **fields))
     with ThreadPoolExecutor(1) as thread:  # as a run asks for them
@@ -103,7 +104,8 @@ def test_no_images_are_no_batches(folder, pack):
 
 
 def test_evaluation_is_the_folders_bit_for_bit(folder, pack):
-    files, records = load_dataset(FOLDER, str(folder)), pack(folder, "out", "--short-side", "16")
+    files = load_dataset(FOLDER, str(folder))
+    records = pack(folder, "out", "--short-side", "16")
     for rank in range(4):
         shard = Workers(rank, 4)
         pairs = zip(

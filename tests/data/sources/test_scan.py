@@ -125,7 +125,8 @@ def test_fifos_and_devices_are_named_never_opened(folder, raises_line):
 def test_a_resumed_run_leaves_out_the_same_files(zoo, tmp_path):
     """Also if a file was repaired and the data have moved; nothing is decoded again."""
     folder, _, _ = zoo
-    first, run = open_dataset(SKIP, str(folder)), tmp_path / "run"
+    first = open_dataset(SKIP, str(folder))
+    run = tmp_path / "run"
     run.mkdir()
     write_bad_files(run, first)
     lines = (run / "bad_files.txt").read_text().splitlines()

@@ -50,7 +50,8 @@ def test_the_smallest_hashes_of_seed_and_path_validate():
 
 
 def test_the_split_ignores_order_folders_and_other_classes():
-    one, both = listing(40), listing(40, 25)
+    one = listing(40)
+    both = listing(40, 25)
     assert held(one) == {name for name in held(both) if name.startswith("0/")}
     order = np.random.default_rng(0).permutation(len(both))
     names = tuple(np.array(both.names)[order])
@@ -69,7 +70,8 @@ def test_one_picture_changes_at_most_two_memberships(share):
         files = listing(count, 17)
         new = f"0/new-{number}.jpg"
         more = FileSplit("", (*files.names, new), np.append(files.labels, 0))
-        before, after = held(files, share), held(more, share)
+        before = held(files, share)
+        after = held(more, share)
         changed = before ^ after
         assert len(changed) <= 2
         assert all(name.startswith("0/") for name in changed)
@@ -80,7 +82,8 @@ def test_groups_are_never_divided():
     """Frames of one video in one class; patients with pictures of several classes."""
     rng = np.random.default_rng(1)
     for seed, spanning in itertools.product(range(10), (False, True)):
-        groups, labels = [], []
+        groups = []
+        labels = []
         for number in range(24):
             label = number % 3
             for _ in range(int(rng.integers(1, 10))):
@@ -103,7 +106,8 @@ def test_with_several_labels_each_class_keeps_training_pictures():
     labels = (rng.random((400, 12)) < np.linspace(0.01, 0.5, 12)).astype(np.float32)
     mask = hold_out([f"{k}.jpg" for k in range(400)], labels, 0.2, 0)
     for label in range(12):
-        count, validating = int(labels[:, label].sum()), int(labels[mask, label].sum())
+        count = int(labels[:, label].sum())
+        validating = int(labels[mask, label].sum())
         assert max(1, round(0.2 * count)) <= validating < count
     assert mask.mean() < 0.35
 

@@ -25,7 +25,9 @@ from resnet_fn.train import main
 
 FAULT, RANK, *FLAGS = sys.argv[1:]
 STARTED_BY = os.getppid()
-batch, rename, eval_batches = MemoryFeed.batch, checkpoint.Path.rename, scoring.eval_batches
+batch = MemoryFeed.batch
+rename = checkpoint.Path.rename
+eval_batches = scoring.eval_batches
 log_update = loop.log_update
 
 

@@ -90,7 +90,8 @@ def main(folder):
             assert code in (0, -signal.SIGKILL), code
             recover_interrupted_replace(run.checkpoints)
             loaded = run.newest()
-            value, update = loaded.state["value"], loaded.state["update"]
+            value = loaded.state["value"]
+            update = loaded.state["update"]
             new = (update, value) == (3, 30)
             assert new or (update, value) == ((3, 3) if replacing else (2, 2)), (
                 line,

@@ -30,13 +30,11 @@ def test_layers_of_a_cell_are_recorded_in_order(train):
     before = {name: parameter.asnumpy().copy() for name, parameter in net.parameters_and_names()}
     layers = record_cell(net, lambda: net(Tensor(IMAGES)), train)
     assert [(layer.title, layer.kind) for layer in layers] == [
-        *(
-            ("body.0", "conv"),
-            ("body.1", "norm"),
-            ("relu", "relu"),
-            ("relu (2)", "relu"),
-            ("fc", "dense"),
-        )
+        ("body.0", "conv"),
+        ("body.1", "norm"),
+        ("relu", "relu"),
+        ("relu (2)", "relu"),
+        ("fc", "dense"),
     ]
     conv, norm, first, second, fc = layers
     assert conv.input.tobytes() == IMAGES.astype(np.float64).tobytes()

@@ -19,8 +19,15 @@ CLASSES = 10
 
 # One of each kind: what differs from these in depth alone follows from the two tables.
 KINDS = (
-    *("resnet8", "resnet18", "resnet50", "resnext50_32x4d", "se_resnet18", "se_resnet50"),
-    *("genet50_minus", "genet50", "genet50_plus"),
+    "resnet8",
+    "resnet18",
+    "resnet50",
+    "resnext50_32x4d",
+    "se_resnet18",
+    "se_resnet50",
+    "genet50_minus",
+    "genet50",
+    "genet50_plus",
 )
 # The first seed to try: with those before it some pre-activation is within rounding of zero.
 FIRST_SEED = {"genet50_plus": 2}
@@ -91,7 +98,9 @@ def logits_error(net: nn.Cell, ref: "torch.nn.Module", images: np.ndarray) -> fl
 @pytest.mark.parametrize(
     ("name", "stem", "size"),
     [
-        *(("resnet18", "", 37), ("resnet8", "d", 33), ("genet50_plus", "", 37)),
+        ("resnet18", "", 37),
+        ("resnet8", "d", 33),
+        ("genet50_plus", "", 37),
         pytest.param("wide_resnet50_2", "", 33, marks=pytest.mark.slow),
     ],
 )
@@ -104,7 +113,9 @@ def test_eval_logits_at_odd_sizes(name: str, stem: str, size: int) -> None:
     ("name", "stem"),
     [
         *(pytest.param(name, "", marks=[pytest.mark.slow] * (name in LARGE)) for name in KINDS),
-        *(("resnet8", "d"), ("resnet50", "d"), ("resnet18", "cifar")),
+        ("resnet8", "d"),
+        ("resnet50", "d"),
+        ("resnet18", "cifar"),
     ],
 )
 def test_logits_and_every_gradient_equal_the_reference(name: str, stem: str) -> None:

@@ -174,13 +174,11 @@ def test_decay_goes_by_the_kind_of_layer(torch):
     names = {id(parameter): name for name, parameter in net.named_parameters()}
     decayed, spared = ([names[id(p)] for p in group["params"]] for group in decay_groups(net, 0.1))
     assert decayed == [
-        *(
-            "gamma",
-            "lstm.weight_ih_l0",
-            "lstm.weight_hh_l0",
-            "attention.in_proj_weight",
-            "attention.out_proj.weight",
-        )
+        "gamma",
+        "lstm.weight_ih_l0",
+        "lstm.weight_hh_l0",
+        "attention.in_proj_weight",
+        "attention.out_proj.weight",
     ]
     assert len(spared) == 3 * 2 + 2 + 2
     everything, nothing = decay_groups(net, 0.1, decay_all=True)

@@ -17,7 +17,8 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.run.loop import train
 from resnet_fn.runtime import process
 
-workers, home = process.start(), Path.cwd()
+workers = process.start()
+home = Path.cwd()
 errors = {}
 for name, ranks in json.loads(Path(sys.argv[1]).read_text()).items():
     os.chdir(home)
