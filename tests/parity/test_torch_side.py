@@ -24,6 +24,7 @@ from resnet_fn.recipes import recipe
 torch = pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
 from resnet_fn.parity.record.torch_layers import layers_of  # noqa: E402
 from resnet_fn.parity.record.torch_modes import in_mode  # noqa: E402
+from resnet_fn.parity.record.torch_module import not_given  # noqa: E402
 from resnet_fn.parity.record.torch_optimizer import optimizer_alone  # noqa: E402
 from resnet_fn.parity.record.torch_prepared import prepare_reference  # noqa: E402
 from resnet_fn.parity.record.torch_run import Training  # noqa: E402
@@ -452,3 +453,9 @@ def test_gradients_in_float64_are_copied_only_if_clipped(precision, clip_norm):
         gradients = stepper.update(0, 0.1).gradients
     owned = {one.flags.owndata for one in gradients.values()}
     assert owned == {precision == "float32" or clip_norm > 0}
+
+
+def test_a_forward_of_c_code_has_no_signature():
+    module = torch.nn.Identity()
+    module.forward = torch.tanh
+    assert not_given(module, (torch.ones(4, 8),)) == []
