@@ -160,7 +160,8 @@ def _set_defaults_of_optimizer(values: dict[str, Value]) -> None:
 def _drop_weaker(values: dict[str, Value], rule: Rule, name: str, reason: str) -> str | None:
     """Drop the weaker of two settings that break a rule: `name`, or one that the rule reads.
 
-    Returns the note ("" if nobody chose the value), or None if neither may be dropped.
+    Returns the note ("" if nobody chose the value and it is the usual one), or None if neither may
+    be dropped.
     """
     value = values[name]
     field = value.field

@@ -1,7 +1,7 @@
 """This module defines `RunOptions`: how a run is computed and recorded.
 
-They may change when a run is resumed, for example `RunOptions(accumulate=2, keep_last=5)`. What an
-update is, such as its samples and its learning rate, is in the `Recipe`.
+They may change when a run is resumed, for example `RunOptions(accumulate=2, keep_last=5)`. They
+never change the order of samples or the learning rate: what an update is stands in the `Recipe`.
 """
 
 import dataclasses

@@ -71,8 +71,8 @@ def watch_first_update(
         # if it is not applied, on all workers alike, the caller names the sample or the numbers
         if result.scaler.numpy()[2] or result.report.workers_without_samples.numpy():
             return result
-        is_checked = True
         after = _digests(net)
+        is_checked = True
         require_alike(
             {f"{name} after the first update": digest for name, digest in after.items()},
             workers,

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from resnet_fn.config.draft import draft_of
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import draft_of
 from resnet_fn.recipes import RECIPES
 
 FIELDS = [field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)]

@@ -20,6 +20,7 @@ from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.trace.data import Drop, Run, Trace
 from resnet_fn.parity.trace.folder import (
+    MALFORMED,
     hash_of_manifest,
     load_recording,
     pack,
@@ -154,6 +155,14 @@ def test_settings_of_optimizers_are_read_from_older_traces():
     fields = {"name": "lamb", "momentum": 0.9, "weight_decay": 0.01, "decay_all": True}
     older = {"OptimizerPlan": {**fields, **settings, "custom": False}}
     assert unpack(older, {}) == unpack(pack(plan, {}), {}) == plan
+
+
+@pytest.mark.parametrize("wrong", [{}, {"beta2": 0.9}, {"beta2": 0.9, "epsilon": "x"}, [0.9]])
+def test_an_optimizer_without_its_settings_is_malformed(wrong):
+    stored = pack(OptimizerPlan("lamb", 0.9, 0.01, True, {}), {})
+    stored["OptimizerPlan"]["settings"] = wrong
+    with pytest.raises(MALFORMED):
+        unpack(stored, {})
 
 
 def test_a_trace_has_only_data_in_its_fields():

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.config.optimizers import SETTINGS
+from resnet_fn.config.optimizers import OPTIMIZERS, SETTINGS
 from resnet_fn.parity.trace.data import Drop, Outcomes, Probe, Probes, Run, Ties, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
@@ -32,9 +32,15 @@ MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 
 
 def _optimizer(**fields: Any) -> OptimizerPlan:
-    """Make the optimizer of a stored plan. Older traces of version 4 have its settings apart."""
+    """Make the optimizer of a stored plan. Older traces of version 4 have its settings apart.
+
+    Raises one of `MALFORMED` if a setting that the optimizer reads is not there, or is no number.
+    """
     apart = {name: fields.pop(name) for name in SETTINGS if name in fields}
-    return OptimizerPlan(**{"settings": apart, **fields})
+    plan = OptimizerPlan(**{"settings": apart, **fields})
+    for name in OPTIMIZERS[plan.name].settings:
+        float(plan.settings[name])
+    return plan
 
 
 # Name of a dataclass → the function that builds an object from the fields.

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from resnet_fn.config.draft import unchecked
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import unchecked
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.lists import load_lists
 from resnet_fn.data.sources.load import load_dataset, open_dataset
