@@ -47,11 +47,16 @@ class Case(NamedTuple):
     only_rounding: bool  # whether the array's gradient is only rounding
 
     def compare(self, bound: Allowed) -> Difference:
-        """Return the difference; if it is only rounding and does not pass, as a part of the stage."""
-        item = bound.compare(self.id, self.port, self.reference)
+        """Return the difference with a bound."""
+        return bound.compare(self.id, self.port, self.reference)
+
+    def as_rounding(self, item: Difference) -> Difference | None:
+        """Return the difference as a part of the stage if the array is only rounding and does not
+        pass, else None.
+        """
         unclear = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
         if not (unclear and self.only_rounding):
-            return item
+            return None
         off = norm(self.port - self.reference)
         return part_of_stage(item, off, self.whole, self.roundings[reasons.MEDIAN])
 
@@ -126,7 +131,8 @@ class Parameters(RunRule):
 
     def difference(self, sides: Sides, case: Case) -> Difference:
         """Return the difference of one array."""
-        return case.compare(larger_bound(self.tolerance, case.roundings, case.large))
+        item = case.compare(larger_bound(self.tolerance, case.roundings, case.large))
+        return case.as_rounding(item) or item
 
     def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
         """Return whether an array is left out, because the reference does not change it."""
@@ -151,7 +157,7 @@ class Gradients(Parameters):
 
     def difference(self, sides: Sides, case: Case) -> Difference:
         """Return the difference. Where the reference's gradient is None, a small one counts as 0,
-        and of any other all is wrong.
+        and of any other all is wrong (no such array is in `Sides.only_rounding`).
         """
         none = sides.no_gradient.get(case.id.name)
         if none is None:

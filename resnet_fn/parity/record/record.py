@@ -38,8 +38,10 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     3. Without dropout: the layers in both modes; whether training draws random numbers.
     4. Dropout: where the net applies it, and the masks that both sides get.
     5. The optimizer: its settings.
-    6. The updates; with their outputs, the loss alone; with masks, the layers again.
-    7. Of the reference: how rounding changes the updates; probes; the optimizer alone.
+    6. The updates; with their outputs, the loss alone; with masks, the layers again: before the
+       updates of the reference, after those of the port.
+    7. Of the reference: how rounding changes the updates; the optimizer alone; if training draws
+       random numbers, the layers again; probes.
     8. Of the port: how inaccurate kernels change what it computes.
     9. Limits that no number has reached; the Trace; the initial values of further builds.
 
@@ -90,7 +92,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             run = side.updates(like)
             initial = shared(initial, run.start)
             losses = losses_alone(side, run, like)
-            if masks and of_port:  # a port's masks are ones until the last update has set them
+            if masks and of_port:  # a port's masks are ones until all updates are made
                 layers["dropout"] = side.layers("dropout")
         # 7. Of the reference: rounding first, for which the updates' decisions are in memory
         measured = side.measured()

@@ -89,7 +89,7 @@ class TorchSide:
         self.framework = FRAMEWORK
         self.notes: list[str] = []
         self.unread: set[str] = set()
-        self._module = uncompiled(module)  # as it was given; it is only copied
+        self._module = uncompiled(module)  # as it was given: it gets lazy sizes, else it is copied
         self._custom_loss, self._make_optimizer, self._build = loss, make_optimizer, build
         self._drawing = drawing
         # the precision in which rounding is measured
@@ -100,7 +100,6 @@ class TorchSide:
         # Set by `start`:
         self._initial: Arrays  # parameters and statistics as the module was built
         self._reference: torch.nn.Module  # the prepared copy, of which copies are trained
-        self._layers: dict[str, torch.nn.Module]  # of this copy, by path
         self._rates: Rates  # of dropout, as the module was built
         self._training: Training  # how the copies are trained and evaluated
         # Set by `masked` and `updates`:
@@ -117,18 +116,17 @@ class TorchSide:
         return self._built(self._module)
 
     def start(self, initial: Arrays, like: Like | None) -> None:
-        """Copy the module as it was built, prepare the copy, and choose the loss.
+        """Copy the module as it was built, choose the loss, and prepare the copy.
 
         A reference takes over nothing.
         """
         self._initial = initial
         self._reference = copied(self._module).float()
-        self._layers = dict(self._reference.named_modules())
-        self._rates = Rates(self._layers)
+        self._rates = Rates(self._layers())
         given = self._custom_loss, self._make_optimizer
         loss, self.plan, untrained = choose_loss(self._reference, self.plan, *given)
         self._training = Training(self.plan, loss, self._make_optimizer, self._rates_in)
-        with self._rates.off(self._layers):
+        with self._rates.off(self._layers()):
             changed = prepare_reference(self._reference, self.plan.batches[0][0], self.plan.seed)
         self.notes += filter(None, (untrained, changed))
         if self._make_optimizer:
@@ -139,6 +137,10 @@ class TorchSide:
             drawn = self._drawing.weights(arrays, roles["trainable"], roles["tied"])
             load(self._reference, drawn)
 
+    def _layers(self) -> dict[str, torch.nn.Module]:
+        """Return the prepared copy's layers by path. A forward pass may exchange some."""
+        return dict(self._reference.named_modules())
+
     def evaluate_as_built(self) -> None:
         """From now on, evaluate with the dropout rates of the module as it was built."""
         self._evaluates_as_built = True
@@ -146,7 +148,7 @@ class TorchSide:
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
         """From now on, run a copy without dropout."""
-        self._rates.switch_off(self._layers)
+        self._rates.switch_off(self._layers())
         yield self._rates.dropped
 
     def roles(self) -> dict[str, Any]:
@@ -178,7 +180,7 @@ class TorchSide:
         self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
     ) -> Callable[[], np.ndarray]:
         """Return a function that runs one layer in training mode, with the module's dropout."""
-        with self._rates.as_built(self._layers, only):
+        with self._rates.as_built(self._layers(), only):
             layer = copied(self._reference.get_submodule(name)).train()
         if inputs is None:
             given = inputs_of_layer(self._reference, name, self.plan.first[0])

@@ -64,7 +64,7 @@ class Rerun:
         return {**self._run.gradients(), LOSS.name: np.asarray([value])}
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False, repr=False)
 class TorchSource:
     """The live reference."""
 
