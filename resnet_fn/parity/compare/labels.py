@@ -6,13 +6,16 @@ import numpy as np
 
 from resnet_fn.config.hints import first_few
 from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.plan import MEAN_SIZE
 from resnet_fn.parity.trace.tree import named_leaves
 
 
 def lines_of_labels(reference: Trace) -> Iterator[str]:
     """Yield lines for labels that lack classes of the first output, that are constant, such as
-    weights of samples, or that are no fractions, so that a port may take the class alone.
+    weights of samples, or that are one-hot, so that a port may take the class alone.
     """
+    if reference.plan.loss.name == MEAN_SIZE:
+        return
     outputs = next(
         iter(reference.run.eval_outputs.values()),
         np.zeros(()),
@@ -30,12 +33,18 @@ def lines_of_labels(reference: Trace) -> Iterator[str]:
         if missing:
             words = first_few(list(map(str, sorted(missing))))
             yield f"{name}: of {classes} classes, no label is {words}"
-        if not first.ndim:
-            continue
-        if len(values) == 1:
+        elif len(values) == 1 and first.size > 1:
             yield f"{name}: always {values[0]}"
-        elif first.dtype.kind == "f" and values.tolist() == [0, 1]:
+        elif first.ndim > 1 and all(map(_are_one_hot, leaves)):
             yield f"{name}: only 0 and 1"
+
+
+def _are_one_hot(labels: np.ndarray) -> bool:
+    """Return whether labels are floats of which one in each row is 1, and all others are 0."""
+    if labels.dtype.kind != "f":
+        return False
+    ones = labels == 1
+    return bool((ones.sum(-1) == 1).all()) and not labels[~ones].any()
 
 
 def _classes(outputs: tuple[int, ...], labels: np.ndarray) -> int:

@@ -24,7 +24,7 @@ FRAMEWORK = f"MindSpore {mindspore.__version__}"
 
 _NO_KERNEL = re.compile(
     r"The kernel (\w+) unregistered|kernelmod for op (\w+) failed|Unsupported op \[(\w+)\]|Not "
-    r"found op (\w+) on device|Select \w+ operator\[(\w+)\] fail"
+    r"found op (\w+) on device"
     r"|'(\w+)' is not supported on this device|(\w+) only supports Ascend"
 )
 

@@ -96,11 +96,11 @@ class Call(NamedTuple):
         """Return the part of the result that is decided, or None if nothing is."""
         if self.name == "__deepcopy__":  # its memo has all tensors that were copied so far
             return None
-        part, operands = self._step_of(result), self._operands()
-        if part is None or any(map(is_inside_of_vmap, operands)):
+        part = self._step_of(result)
+        if part is None or is_in_vmap():
             return None
         # without rounding there is nothing to decide
-        return part if any(map(is_float, operands)) else None
+        return part if any(map(is_float, self._operands())) else None
 
     def _step_of(self, result: Any) -> Any:
         """Return the part of the result that changes by steps, or None if nothing does."""
@@ -162,10 +162,13 @@ def is_float(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
 
 
-def is_inside_of_vmap(leaf: Any) -> bool:
-    """Return whether a value is a tensor inside of `torch.vmap`, whose numbers cannot be read."""
-    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # there is no public function
-    return isinstance(leaf, torch.Tensor) and is_wrapped(leaf)
+def is_in_vmap() -> bool:
+    """Return whether a function of `torch.vmap` runs, in which numbers can be neither read nor
+    drawn.
+    """
+    functorch = torch._C._functorch  # there is no public function
+    levels = functorch.get_interpreter_stack() or []
+    return any(level.key() == functorch.TransformType.Vmap for level in levels)
 
 
 def _is_whole(leaf: Any) -> bool:

@@ -3,6 +3,7 @@ and one that notes unused limits and conditions."""
 
 import contextlib
 import functools
+import linecache
 import sys
 import traceback
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from typing import Any
 
 import torch
 
-from resnet_fn.config.hints import first_few, words_of
+from resnet_fn.config.hints import words_of
 from resnet_fn.parity.record import torch_decisions
+from resnet_fn.parity.record.common import is_of_user
 from resnet_fn.parity.record.torch_decisions import (
     PACKAGE,
     TORCH,
@@ -121,7 +123,7 @@ class Noise(torch.overrides.TorchFunctionMode):
     def _add(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype not in _WIDER:
             return leaf
-        if torch_decisions.is_inside_of_vmap(leaf):
+        if torch_decisions.is_in_vmap():
             return leaf
         whole = torch_decisions.whole_numbers(leaf.detach())
         noise = self._size * torch.randn(leaf.shape, generator=self.generator)
@@ -156,36 +158,36 @@ class Limits(torch.overrides.TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.reached: dict[str, bool] = {}
-        self._conditions: dict[str, set[bool]] = {}  # by place
+        self._conditions: dict[str, set[bool]] = {}  # the values of each, by place
 
     @property
     def lines(self) -> list[str]:
         """A line for each limit that changes no number except 0, such as "net.py:31, clamp: nothing
-        below 1e-12", and one for conditions of each value that have no other.
+        below 1e-12", and for each condition that has one value only.
         """
         lines = [line for line, reached in self.reached.items() if not reached]
-        for value in (True, False):
-            places = [place for place, values in self._conditions.items() if values == {value}]
-            if places:
-                words = f"conditions that are always {str(value).lower()}"
-                lines.append(f"{words}: {first_few(places)}")
+        for place, (value, *others) in self._conditions.items():
+            if not others:
+                lines.append(f"{place}: a condition is always {str(value).lower()}")
         return lines
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         call = Call(getattr(function, "__name__", ""), args, kwargs or {})
-        if args and not any(map(torch_decisions.is_inside_of_vmap, args)):
-            self._note(call)
+        if args and not torch_decisions.is_in_vmap():
+            with contextlib.suppress(Exception):  # of a tensor without numbers, for example
+                self._note(call, function)
         return function(*args, **call.kwargs)
 
-    def _note(self, call: Call) -> None:
+    def _note(self, call: Call, function: Any) -> None:
         if call.plain in _LIMITED:
             self._note_limits(call)
         elif call.plain in ("cross_entropy", "nll_loss"):
             self._note_ignored(call)
         elif call.plain in (*_CHOOSE, *_OF_NAN):
-            self._note_condition(call)
+            index = 1 if function is torch.Tensor.where else _CHOOSE.get(call.plain)
+            self._note_condition(call, index)
 
     def _note_limits(self, call: Call) -> None:
         x = call.args[0]
@@ -209,8 +211,11 @@ class Limits(torch.overrides.TorchFunctionMode):
             line = f"{place}, {call.plain}: no label is {ignored}, which it ignores"
             self._reach(line, bool((labels == ignored).any()))
 
-    def _note_condition(self, call: Call) -> None:
-        """Note a condition in a call that the user's code makes itself, or whether there is NaN."""
+    def _note_condition(self, call: Call, index: int | None) -> None:
+        """Note the condition in a call that the user's code makes itself, or whether there is NaN.
+
+        `index` is the place of the condition among the arguments.
+        """
         frame: FrameType | None = sys._getframe(3)
         while frame is not None and frame.f_code.co_name == "__torch_function__":  # other modes
             frame = frame.f_back
@@ -218,8 +223,10 @@ class Limits(torch.overrides.TorchFunctionMode):
         if call.plain in _OF_NAN and place:
             line = f"{place}, {call.plain}: every number is finite"
             self._reach(line, not bool(torch.isfinite(call.args[0]).all()))
-        elif len(call.args) > _CHOOSE.get(call.plain, 0) and place:
-            condition = call.args[_CHOOSE[call.plain]]
+        elif frame and place and index is not None and len(call.args) > index:
+            condition = call.args[index]
+            if not is_of_user(frame.f_code.co_filename) or _is_check(call, frame):
+                return
             if getattr(condition, "dtype", None) == torch.bool and condition.numel():
                 words = "" if call.plain == "__bool__" else f" ({call.plain})"
                 seen = self._conditions.setdefault(place + words, set())
@@ -227,6 +234,14 @@ class Limits(torch.overrides.TorchFunctionMode):
 
     def _reach(self, line: str, reached: bool) -> None:
         self.reached[line] = self.reached.get(line, False) or reached
+
+
+def _is_check(call: Call, frame: FrameType) -> bool:
+    """Return whether a condition is only checked: by `assert`, or by an `if` that raises."""
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    this, following = (linecache.getline(file, number).strip() for number in (line, line + 1))
+    is_checked = this.startswith("assert") or ": raise " in this or following.startswith("raise")
+    return call.plain == "__bool__" and is_checked
 
 
 def _if_of_user(frame: FrameType | None) -> str:

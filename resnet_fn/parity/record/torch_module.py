@@ -215,11 +215,14 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
 
 
 def not_given(module: torch.nn.Module, inputs: Tree) -> list[str]:
-    """Return the arguments of a module that are None, because the inputs do not give them."""
+    """Return the arguments of a module that are None, because the inputs do not give them; without
+    switches of nets of transformers, such as `return_dict`.
+    """
     try:
         taken = inspect.signature(module.forward).parameters
     except ValueError:  # C code has none
         return []
     given = inputs if isinstance(inputs, tuple) else (inputs,)
     named = inputs if isinstance(inputs, dict) else dict(zip(taken, given, strict=False))
-    return [name for name, one in taken.items() if one.default is None and named.get(name) is None]
+    left = [name for name, one in taken.items() if one.default is None and named.get(name) is None]
+    return [name for name in left if not name.startswith(("return_", "output_", "use_"))]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.config.hints import first_few
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import what_failed
 from resnet_fn.parity.record.drawing import Drawing
@@ -259,12 +258,12 @@ class TorchSide:
         return torch.from_numpy(array)
 
     def limits(self) -> list[str]:
-        """Return the arguments that are not given, the limits that no number of the updates and
-        probes has reached, and the constant arrays that have no random numbers in any run.
+        """Return the constant arrays that have no random numbers in any run, the limits that no
+        number of the updates and probes has reached, and the arguments that are not given.
         """
         left = not_given(self._reference, self.plan.first[0])
-        lines = [f"arguments that are not given: {first_few(left)}"] if left else []
-        return [*lines, *self._runs.constants, *self._limits.lines]
+        lines = [f"arguments that are not given: {', '.join(left)}"] if left else []
+        return [*self._runs.constants, *self._limits.lines, *lines]
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several modules."""

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 
 from resnet_fn.config.hints import words_of
@@ -85,6 +86,8 @@ class TorchStepper:
         self._optimizer.zero_grad()
         value, outputs, parts = run.backward(self._plan.batches[index])
         gradients = run.gradients(self._copies_gradients) if index == 0 else {}
+        if not all(np.isfinite(one).all() for one in gradients.values()):
+            gradients = run.gradients()  # of an infinite norm, clipping makes NaN of all
         norm = self._clip()
         none = run.no_gradient()
         clipped = gradients  # without a limit, and unless the norm is infinite, they are unchanged

@@ -36,7 +36,8 @@ from resnet_fn.parity.ways.updates import updates_of
 from resnet_fn.parity.ways.way import NotApplicableError
 from resnet_fn.runtime import process
 
-_OF_TYPES = re.compile(r"primitive\[(\w+)\]")  # in the error of an operation that rejects a type
+# in the error of an operation that rejects a type
+_OF_TYPES = re.compile(r"(?:Select \w+ operator|primitive)\[(\w+)\]")
 
 MakeOptimizer = Callable[[nn.Cell], CustomOptimizer]
 
