@@ -13,6 +13,7 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.parity.__main__ import main
+from resnet_fn.parity.compare.labels import lines_of_labels
 from resnet_fn.parity.compare.probes import compare_probes, judge_probes
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.pair.like import like_of
@@ -388,16 +389,37 @@ def test_a_label_that_no_batch_ignores_is_listed(ignored, lines):
 
 
 def test_decided_conditions_need_no_line():
-    """One condition is decided both ways, the others are the ladder's and PyTorch's own."""
+    """Conditions that are decided both ways, or checked, and the ladder's and PyTorch's own."""
 
     def forward(net: Any, x: Any) -> Any:
-        x = net.norm(torch.where(x > 0, x, 2 * x).masked_fill(x > 1, 0.5))
+        assert (x < 1e9).all()
+        if (x != x).any():
+            raise ValueError("NaN")
+        x = torch.where(x > 0, x, 2 * x).masked_fill(x > 1, 0.5)
+        x = net.norm(x.where(x < 0.2, x + 0.1))
         return net.head(x + net.attention(x[None], x[None], x[None])[0][0])
 
     attention = t.MultiheadAttention(8, 2, batch_first=True)
     reference = theirs(forward, norm=t.BatchNorm1d(8), attention=attention)
     trace = record_reference(reference, plan_of(SGD, [(draw(4, 8), np.int32([0, 1, 0, 1]))]))
     assert not [line for line in trace.limits if "condition" in line]
+
+
+@pytest.mark.parametrize(
+    ("labels", "lines"),
+    [
+        (np.int32([1, 1, 1, 1]), ["labels: of 3 classes, no label is 0, 2"]),
+        (np.float32([[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1]]), []),
+        (np.float32([[0.5]]), []),
+    ],
+)
+def test_ordinary_labels_cost_at_most_one_line(labels, lines):
+    trace = record_reference(
+        Theirs(t.ReLU()),
+        plan_of(SGD, [(draw(len(labels), 8), labels)], custom_loss=True),
+        lambda outputs, labels: outputs.square().mean(),
+    )
+    assert list(lines_of_labels(trace)) == lines
 
 
 @pytest.mark.parametrize("varied", [True, False])

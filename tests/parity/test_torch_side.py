@@ -455,6 +455,26 @@ def test_gradients_in_float64_are_copied_only_if_clipped(precision, clip_norm):
     assert owned == {precision == "float32" or clip_norm > 0}
 
 
+def test_infinite_gradients_in_float64_leave_others_as_they_are():
+    """Clipping multiplies all by 1 / ∞."""
+
+    def forward(net, x):
+        return net.head(x) + net.part.weight.sum() * torch.zeros(()).sqrt()
+
+    def loss(outputs, labels):
+        return t.functional.cross_entropy(outputs, labels) + torch.sqrt(0 * module.part.bias.sum())
+
+    module = theirs(forward, t.Linear(8, 8))
+    plan = plan_of(ADAMW, [(draw(4, 8), labels(4).astype(np.int64))])
+    training = Training(plan, loss, None, lambda module: contextlib.nullcontext())
+    with in_mode("float64"):
+        stepper = TorchStepper(module, training, "float64")
+        module = stepper._run.module
+        gradients = stepper.update(0, 0.1).gradients
+    assert not np.isfinite(gradients["part.bias"]).all()
+    assert np.isfinite(gradients["head.weight"]).all()
+
+
 def test_a_forward_of_c_code_has_no_signature():
     module = torch.nn.Identity()
     module.forward = torch.tanh

@@ -183,13 +183,13 @@ def test_counters_that_change_no_output_are_named(moved):
 def test_state_that_the_port_alone_moves_is_named():
     """A schedule may begin after a thousand updates."""
     names = NameMap("names", {name: whole_array(name) for name in ("net.w", "net.b")}, {}, ())
-    for moves in (0, 1):
-        states = [{**state, "step": np.array(moves * k)} for k, state in enumerate(three(1e-3), 1)]
+    for name, moves in (("step", 0), ("step", 1), ("norm.num_batches_tracked", 1)):
+        states = [{**state, name: np.array(moves * k)} for k, state in enumerate(three(1e-3), 1)]
         port, reference = trace(states), trace(three(1e-3))
-        port.run.start = {**START, "step": np.array(0)}
+        port.run.start = {**START, name: np.array(0)}
         lines = verdict(port, reference, names).coverage.not_exercised
-        named = [line for line in lines if line.startswith("step: updates move it in the port")]
-        assert len(named) == moves
+        named = [line for line in lines if f"{name}: updates move it in the port" in line]
+        assert len(named) == (moves if name == "step" else 0)
 
 
 @pytest.mark.parametrize(
