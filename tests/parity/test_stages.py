@@ -187,9 +187,7 @@ def test_an_attentions_key_bias_is_compared_by_rounding(noise, own, verdict):
         trace.gradients = trace.clipped = {w: np.ones(4), bias: gradient}
         steps = {w: np.full(4, 1e-3), bias: 1e-3 * gradient / (np.abs(gradient) + 1e-8)}
         trace.after = [{name: trace.start[name] - step for name, step in steps.items()}]
-    adam = dataclasses.replace(
-        TASK, optimizer=dataclasses.replace(TASK.optimizer, name="adam", nesterov=False)
-    )
+    adam = dataclasses.replace(TASK, optimizer=dataclasses.replace(TASK.optimizer, name="adam"))
     by_name = compared(ours, theirs, exact, plan=adam)
     assert by_name["gradients"].verdict == verdict
     if verdict == "ok":
