@@ -156,6 +156,7 @@ def test_undecided_mutants_are_a_column_of_their_own(script):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_mutants_that_differ_are_not_accepted(tmp_path):
     """The truth of these mutants was decided without the ladder, and is stored."""
     pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
