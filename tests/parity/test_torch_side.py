@@ -455,7 +455,7 @@ def test_gradients_in_float64_are_copied_only_if_clipped(precision, clip_norm):
     assert owned == {precision == "float32" or clip_norm > 0}
 
 
-def test_infinite_gradients_in_float64_leave_others_as_they_are():
+def test_infinite_gradients_leave_others_as_they_are():
     """Clipping multiplies all by 1 / ∞."""
 
     def forward(net, x):

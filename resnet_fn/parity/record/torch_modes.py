@@ -109,7 +109,8 @@ class Noise(torch.overrides.TorchFunctionMode):
         name, kwargs = getattr(function, "__name__", ""), kwargs or {}
         call = Call(name, args, kwargs)
         in_place = call.in_place or name.startswith(("__i", "__set"))
-        if name in self.exact or in_place or "out" in kwargs:
+        stays_exact = name in self.exact or in_place or "out" in kwargs
+        if stays_exact or torch_decisions.is_in_vmap():
             return self._decided(call, function(*args, **kwargs))
         noisy = functools.partial(torch.utils._pytree.tree_map, self._add)
         kept = 1 if name == "batch_norm" else len(args)  # writes into its further arguments
@@ -123,8 +124,6 @@ class Noise(torch.overrides.TorchFunctionMode):
     def _add(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype not in _WIDER:
             return leaf
-        if torch_decisions.is_in_vmap():
-            return leaf
         whole = torch_decisions.whole_numbers(leaf.detach())
         noise = self._size * torch.randn(leaf.shape, generator=self.generator)
         return leaf * (1 + noise.masked_fill_(whole, 0.0))
@@ -136,9 +135,8 @@ _LIMITED = {
     "clip": ("min", "max"),
     "clamp_min": ("min",),
     "clamp_max": ("max",),
+    "normalize": ("p", "dim", "eps"),
 }
-
-_LIMITED["normalize"] = ("p", "dim", "eps")
 
 
 # Functions that choose between numbers → the place of the condition among their arguments.
@@ -220,12 +218,16 @@ class Limits(torch.overrides.TorchFunctionMode):
         while frame is not None and frame.f_code.co_name == "__torch_function__":  # other modes
             frame = frame.f_back
         place = _if_of_user(frame)
-        if call.plain in _OF_NAN and place:
+        if not place or frame is None:
+            return
+        if call.plain in _OF_NAN:
             line = f"{place}, {call.plain}: every number is finite"
             self._reach(line, not bool(torch.isfinite(call.args[0]).all()))
-        elif frame and place and index is not None and len(call.args) > index:
+        elif index is not None and len(call.args) > index:
             condition = call.args[index]
-            if not is_of_user(frame.f_code.co_filename) or _is_check(call, frame):
+            if not is_of_user(frame.f_code.co_filename):
+                return
+            if _is_check(call, frame):
                 return
             if getattr(condition, "dtype", None) == torch.bool and condition.numel():
                 words = "" if call.plain == "__bool__" else f" ({call.plain})"

@@ -86,8 +86,10 @@ class TorchStepper:
         self._optimizer.zero_grad()
         value, outputs, parts = run.backward(self._plan.batches[index])
         gradients = run.gradients(self._copies_gradients) if index == 0 else {}
-        if not all(np.isfinite(one).all() for one in gradients.values()):
-            gradients = run.gradients()  # of an infinite norm, clipping makes NaN of all
+        if not self._copies_gradients:
+            are_finite = all(np.isfinite(one).all() for one in gradients.values())
+            # of an infinite norm, clipping makes NaN of all
+            gradients = gradients if are_finite else run.gradients()
         norm = self._clip()
         none = run.no_gradient()
         clipped = gradients  # without a limit, and unless the norm is infinite, they are unchanged

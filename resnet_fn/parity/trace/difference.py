@@ -177,8 +177,8 @@ def large_numbers(array: Any) -> np.ndarray | None:
     if not sizes.size or np.count_nonzero(sizes > sizes.max() / _APART) > sizes.size // 2:
         return None
     large = sizes > _APART * np.median(sizes)
-    usual = np.count_nonzero(sizes) - np.count_nonzero(large)
-    return large if 0 < np.count_nonzero(large) <= usual else None
+    count = np.count_nonzero(large)
+    return large if 0 < count <= np.count_nonzero(sizes) - count else None
 
 
 def without_large(array: np.ndarray) -> np.ndarray:
