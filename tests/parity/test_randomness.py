@@ -16,7 +16,7 @@ from resnet_fn.parity.record import dropouts
 from resnet_fn.parity.record.dropouts import drops_of
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.show.titles import doubt_of, title_of_stage
-from resnet_fn.parity.trace.data import Drop
+from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.stages import DROPOUT

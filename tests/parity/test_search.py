@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch", reason="the search changes a torch module: 
 from resnet_fn.parity.explain.calls import Calls  # noqa: E402
 from resnet_fn.parity.explain.changes import changes  # noqa: E402
 from resnet_fn.parity.explain.search import Searcher  # noqa: E402
-from resnet_fn.parity.trace.data import Wanted  # noqa: E402
+from resnet_fn.parity.explain.wanted import Wanted  # noqa: E402
 from resnet_fn.parity.trace.stages import EVAL_FORWARD, GRADIENTS, LOSS  # noqa: E402
 from small_nets import BATCHES, SGD, Theirs, ladder_of, ours, t, vector, write_net  # noqa: E402
 

@@ -18,7 +18,8 @@ import pytest
 from resnet_fn.config import cli
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.plan import plan_of
-from resnet_fn.parity.trace.data import Drop, Run, Trace
+from resnet_fn.parity.trace.data import Run, Trace
+from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.folder import (
     MALFORMED,
     hash_of_manifest,

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from resnet_fn.parity.trace.data import Drop
+from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.limits import REPEATS
 
 STANDARD_ERRORS = 6.0

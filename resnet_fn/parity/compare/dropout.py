@@ -17,8 +17,9 @@ from resnet_fn.parity.compare.outcomes import (
 from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage
-from resnet_fn.parity.trace.data import Drop, Trace
+from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
+from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.masks import pair_drops, takes_mask
 from resnet_fn.parity.trace.stages import DROPOUT, TRAIN_FORWARD, StageId
 

@@ -8,7 +8,7 @@ from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.trace import stages
-from resnet_fn.parity.trace.data import RATE
+from resnet_fn.parity.trace.data import RATE_SETTING
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.stages import ArrayId, StageId
 
@@ -30,10 +30,10 @@ class OptimizerSettings(Rule):
         port, reference = sides.port.optimizer_settings, sides.reference.optimizer_settings
         names, differences = sides.names, list[Difference]()
         groups: dict[str, list[str]] = defaultdict(list)
-        for name in names.parameters if RATE in port and RATE in reference else ():
+        for name in names.parameters if RATE_SETTING in port and RATE_SETTING in reference else ():
             here, there = (
-                name in port[RATE],
-                any(source in reference[RATE] for source in names.sources(name)),
+                name in port[RATE_SETTING],
+                any(source in reference[RATE_SETTING] for source in names.sources(name)),
             )
             if here != there:
                 item = within(EQUAL).compare(ArrayId(name, setting=UPDATED), here, there)

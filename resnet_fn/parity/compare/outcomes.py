@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from resnet_fn.parity.compare.draws import OUTCOMES, RARE_OUTCOMES
-from resnet_fn.parity.trace.data import Outcomes
+from resnet_fn.parity.trace.drop import Outcomes
 from resnet_fn.parity.trace.limits import ROUNDING_FACTOR
 
 _Counts = list[tuple[int, int]]  # how often each result comes in the port and in the reference

@@ -11,7 +11,7 @@ from resnet_fn.parity.compare.notes import (
 )
 from resnet_fn.parity.compare.outputs import buffers_without_counterpart
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.trace.data import RATE
+from resnet_fn.parity.trace.data import RATE_SETTING
 from resnet_fn.parity.trace.difference import DIFFERS
 from resnet_fn.parity.trace.environment import environment_notes
 
@@ -38,7 +38,7 @@ def changes(sides: Sides) -> list[str]:
     """Return what was changed or left out to make both sides comparable, one line each."""
     port, reference, names = sides.port, sides.reference, sides.names
     lines = list(dict.fromkeys([*reference.notes, *port.notes]))
-    if (RATE in port.optimizer_settings) != (RATE in reference.optimizer_settings):
+    if (RATE_SETTING in port.optimizer_settings) != (RATE_SETTING in reference.optimizer_settings):
         lines.append(
             "both optimizers get the recipe's learning rates; rates that only one has are not "
             "compared"

@@ -15,10 +15,11 @@ from resnet_fn.parity.compare.notes import attempt, attribute_names, sharing_not
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.explain.factors import words_of_factor
 from resnet_fn.parity.explain.optimizer_causes import optimizer_causes
+from resnet_fn.parity.explain.wanted import Wanted
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace import stages, tree
-from resnet_fn.parity.trace.data import Trace, Wanted
+from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.derived import MEASURED, flat
 from resnet_fn.parity.trace.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.trace.layout import layout

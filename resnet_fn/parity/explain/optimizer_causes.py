@@ -10,7 +10,7 @@ import numpy as np
 
 from resnet_fn.parity.pair.like import paired
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import DECAY, RATE, Trace
+from resnet_fn.parity.trace.data import DECAY_SETTING, RATE_SETTING, Trace
 from resnet_fn.parity.trace.difference import FITS
 from resnet_fn.parity.trace.made_up import KEPT, RATES, SCALES, made_up
 from resnet_fn.parity.trace.tree import Arrays
@@ -54,7 +54,7 @@ _USUAL: dict[str, Sequence[float]] = {
     "β2": _SQUARES,
     "α": _SQUARES,
     "eps": (1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1),
-    DECAY: (0.0, 1e-5, 1e-4, 5e-4, 1e-3, 1e-2, 0.05, 0.1),
+    DECAY_SETTING: (0.0, 1e-5, 1e-4, 5e-4, 1e-3, 1e-2, 0.05, 0.1),
 }
 
 
@@ -75,7 +75,7 @@ def _changes(
     of_m = way.get("β1")
     of_v = way.get("β2", way.get("α"))
     momentum = way.get("momentum", 0.0)
-    decay = way[DECAY]
+    decay = way[DECAY_SETTING]
     decoupled = way[_DECOUPLING]
     corrected = way[CORRECTED]
     updates = zip(SCALES, RATES, strict=True)
@@ -139,7 +139,7 @@ def _others(way: Way) -> Iterator[Other]:
         here = (on == 0,)
         there = (on != 0,)
         yield words, here, there, {word: 1 - on}
-    if way[DECAY].any():
+    if way[DECAY_SETTING].any():
         decoupled = way[_DECOUPLING]
         here = (np.where(decoupled == 0, _DECOUPLED, _COUPLED),)
         there = (np.where(decoupled == 1, _DECOUPLED, _COUPLED),)
@@ -217,7 +217,7 @@ def optimizer_causes(
     settings = {}
     for word, numbers in reference.optimizer_settings.items():
         settings[word] = paired(numbers, names)
-    decays = settings.get(DECAY, {})
+    decays = settings.get(DECAY_SETTING, {})
     rows = {}
     for name in differing:
         if name in decays:
@@ -229,7 +229,7 @@ def optimizer_causes(
         return []
     of_rows = list(rows)
     way = _reference_way(settings, of_rows)
-    rates = settings.get(RATE, {})
+    rates = settings.get(RATE_SETTING, {})
     largest = max(rates.values(), default=1.0) or 1.0
     relative_rates = _column(rates, rows, 1.0)
     shares = relative_rates / largest

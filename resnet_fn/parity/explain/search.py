@@ -21,8 +21,8 @@ from resnet_fn.parity.explain.constants import Constants
 from resnet_fn.parity.explain.factors import rounded
 from resnet_fn.parity.explain.gradient_changes import gradient_changes
 from resnet_fn.parity.explain.loss_changes import words_of_term
+from resnet_fn.parity.explain.wanted import Wanted
 from resnet_fn.parity.record.torch_decisions import is_float
-from resnet_fn.parity.trace.data import Wanted
 from resnet_fn.parity.trace.difference import norm
 from resnet_fn.parity.trace.layer import title_of
 from resnet_fn.parity.trace.stages import GRADIENTS, LOSS, TRAIN_FORWARD

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from resnet_fn.parity.pair.name_map import GRADIENTS, NameMap
 from resnet_fn.parity.trace.constants import changed_arrays
-from resnet_fn.parity.trace.data import DECAY, Run, Trace
+from resnet_fn.parity.trace.data import DECAY_SETTING, Run, Trace
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.small import SmallTrace
@@ -27,7 +27,7 @@ def like_of(reference: Trace, names: NameMap, optimizer: bool) -> Like:
         last=names.rename(last),
         weights=names.rename(weights),
         gradients=names.rename(gradients, GRADIENTS),
-        decays=paired(reference.optimizer_settings.get(DECAY, {}), names),
+        decays=paired(reference.optimizer_settings.get(DECAY_SETTING, {}), names),
         train_outputs=run.train_outputs[0],
         # a small trace has no inputs of layers, from which masks get their shapes
         dropping=((), ()) if isinstance(reference, SmallTrace) else reference.dropping,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import first_few, first_line, words_of
-from resnet_fn.parity.trace.data import STATISTICS
+from resnet_fn.parity.trace.data import STATISTICS_NAMES
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import is_array, named_outputs, plain, returned
 from resnet_fn.parity.trace.tree import Tree, named_leaves
@@ -34,7 +34,9 @@ def parameter_roles(
     return {
         "tied": [tuple(group) for group in groups if len(group) > 1],
         "trainable": trainable,
-        "constants": [name for name in untrained if name.rpartition(".")[2] not in STATISTICS],
+        "constants": [
+            name for name in untrained if name.rpartition(".")[2] not in STATISTICS_NAMES
+        ],
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.trace.data import STATISTICS
+from resnet_fn.parity.trace.data import STATISTICS_NAMES
 from resnet_fn.parity.trace.drawn import Range, draw, range_of
 from resnet_fn.parity.trace.small_file import inputs_title, weights_title
 from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, map_tree
@@ -17,7 +17,7 @@ def is_drawn(name: str, array: np.ndarray, trained: Collection[str]) -> bool:
     """
     if array.dtype != np.float32 or not array.size or not np.isfinite(array).all():
         return False
-    return name in trained or name.endswith(STATISTICS)
+    return name in trained or name.endswith(STATISTICS_NAMES)
 
 
 class Drawing:

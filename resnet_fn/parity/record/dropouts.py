@@ -11,7 +11,7 @@ from resnet_fn.parity.record.outcomes import RUNS_BEFORE, outcomes_of, repeat
 from resnet_fn.parity.record.repeated_runs import Runs, repeated
 from resnet_fn.parity.record.responses import measured_branch, response_of
 from resnet_fn.parity.record.side import Dropped, Only
-from resnet_fn.parity.trace.data import Drop
+from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.masks import takes_mask
 

@@ -53,7 +53,7 @@ from resnet_fn.parity.record.side import Dropped, Measured, Only
 from resnet_fn.parity.record.updates import record_run
 from resnet_fn.parity.trace.constants import draw_constants
 from resnet_fn.parity.trace.data import (
-    STATISTICS,
+    STATISTICS_NAMES,
     ParameterSettings,
     Probes,
     Run,
@@ -127,7 +127,7 @@ class MindSporeSide:
         MindSpore's generator is not put back.
         """
         parameters = parameters_by_path(self._net)
-        batchnorm = any(name.endswith(STATISTICS) for name in parameters)
+        batchnorm = any(name.endswith(STATISTICS_NAMES) for name in parameters)
         check_shares(self.plan, self.workers, batchnorm)
         integers = {
             name: one

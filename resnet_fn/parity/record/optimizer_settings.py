@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from resnet_fn.parity.trace.data import DECAY, RATE, ParameterSettings
+from resnet_fn.parity.trace.data import DECAY_SETTING, RATE_SETTING, ParameterSettings
 
 # The frameworks' names of settings → the names that both sides share. Torch's `betas` are read as
 # beta1 and beta2.
 _WORDS = {
-    "lr": RATE,
-    "weight_decay": DECAY,
+    "lr": RATE_SETTING,
+    "weight_decay": DECAY_SETTING,
     "beta1": "β1",
     "beta2": "β2",
     "alpha": "α",
@@ -70,11 +70,11 @@ def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> ParameterSet
             float(value.numpy().item() if hasattr(value, "numpy") else value) for value in spread
         )
 
-    values = {RATE: of_each(optimizer.learning_rate)}
+    values = {RATE_SETTING: of_each(optimizer.learning_rate)}
     if not optimizer.dynamic_weight_decay:
         # Without groups, MindSpore does not decay parameters named gamma and beta.
         pairs = zip(of_each(optimizer.weight_decay), optimizer.decay_flags, strict=True)
-        values[DECAY] = (decay if applies else 0.0 for decay, applies in pairs)
+        values[DECAY_SETTING] = (decay if applies else 0.0 for decay, applies in pairs)
     for key, word in _WORDS.items():
         if key not in ("lr", "weight_decay") and hasattr(optimizer, key):
             values[word] = of_each(getattr(optimizer, key))

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from resnet_fn.parity.record.responses import part_and_change
-from resnet_fn.parity.trace.data import Outcomes
 from resnet_fn.parity.trace.difference import norm
+from resnet_fn.parity.trace.drop import Outcomes
 
 RUNS_BEFORE = 32  # if all results of so many runs are different, no whole paths are dropped
 

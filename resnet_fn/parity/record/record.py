@@ -14,7 +14,8 @@ from resnet_fn.parity.record.kernel_errors import kernel_errors
 from resnet_fn.parity.record.passes import evaluated, only_output, trained
 from resnet_fn.parity.record.randomness import before_random, is_random
 from resnet_fn.parity.record.side import Side
-from resnet_fn.parity.trace.data import Drop, Probes, Trace
+from resnet_fn.parity.trace.data import Probes, Trace
+from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.masks import SharedMasks, shared_masks

@@ -11,7 +11,7 @@ from resnet_fn.parity.record.numbers import Place, numbers_of
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import call, dtype_of, outputs_of, tensors
-from resnet_fn.parity.trace.data import STATISTICS
+from resnet_fn.parity.trace.data import STATISTICS_NAMES
 from resnet_fn.parity.trace.tree import Arrays, Tree
 
 # So many updates later, the value of a counter may still change an output: by a schedule, a warm-up
@@ -31,7 +31,7 @@ def moving_state(module: torch.nn.Module) -> dict[str, Value]:
     values: dict[str, Value] = {**_numbers(module)}
     for name, buffer in module.named_buffers():
         leaf = name.rpartition(".")[2]
-        if leaf not in (*STATISTICS, "num_batches_tracked"):
+        if leaf not in (*STATISTICS_NAMES, "num_batches_tracked"):
             values[name] = buffer.clone()
     return values
 

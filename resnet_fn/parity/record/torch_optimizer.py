@@ -11,7 +11,7 @@ from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import array_of
 from resnet_fn.parity.record.torch_recipe import recipe_optimizer
 from resnet_fn.parity.record.torch_run import MakeOptimizer
-from resnet_fn.parity.trace.data import RATE, ParameterSettings
+from resnet_fn.parity.trace.data import RATE_SETTING, ParameterSettings
 from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.plan import OptimizerPlan
 from resnet_fn.parity.trace.returned import as_complex, shape_of
@@ -47,7 +47,7 @@ def settings_of_optimizer(
             names[id(one)] = name
     settings = torch_settings(optimizer.param_groups, names)
     if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
-        del settings[RATE]
+        del settings[RATE_SETTING]
     return settings
 
 

@@ -1,12 +1,17 @@
-"""The data that is recorded of one side of the comparison."""
+"""The data that is recorded of one side of the comparison.
+
+Read `Trace` first, which is everything, and then `Run`, which is the numbers of its updates. What
+was recorded of a layer is in layer.py, and of a dropout in drop.py.
+"""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from resnet_fn.parity.trace.drop import Drop, Dropping
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.stages import ArrayId, Key, StageId
@@ -18,41 +23,14 @@ Rounding = dict[StageId, dict[Any, float]]
 # masks of the elements of integers and booleans that rounding may change, by stage
 Changing = dict[StageId, dict[Key, np.ndarray]]
 
+# settings of an optimizer: name of the setting → name of the parameter → number
+ParameterSettings = dict[str, dict[str, float]]
 
-@dataclasses.dataclass(frozen=True)
-class Outcomes:
-    """The different results of a layer, or of its first sample, in several runs with a dropout."""
+# the names of two such settings; record/optimizer_settings.py has the others
+RATE_SETTING, DECAY_SETTING = "learning rate", "weight decay"
 
-    size: float  # the square without dropout, as a part of the whole output's
-    # (the result without dropout in this one, the square of the change, how many runs gave it); the
-    # first two as parts of the square without dropout
-    seen: tuple[tuple[float, float, int], ...]
-    shape: tuple[int, ...] = ()  # of the whole output
-
-
-@dataclasses.dataclass(frozen=True)
-class Drop:
-    """A place where a net applies dropout."""
-
-    title: str  # the title of a layer's execution
-    share: float  # the dropout probability
-    once: bool | None  # whether the layer drops once in each call; None if the layer did not run
-    scale: float = 0.0  # the factor of the numbers that are kept; 0 if no mask is used or known
-    shape: tuple[int, ...] = ()  # the mask's shape, 1 along axes on which the mask does not depend
-    is_branch: bool = False  # whether the mask multiplies what the layer adds to its input
-    # the part of several runs, compiled as trained, whose output is not the first one's; None: not
-    # measured
-    varies: float | None = None
-    further: int = 0  # how many runs followed the first one
-    # (number, standard error) of each of two numbers of the outputs of the layer `of`, which
-    # contains the dropout, under this dropout alone; (): not measured
-    response: tuple[tuple[float, float], ...] = ()
-    # the results of the same runs, of the whole output and of its first sample
-    outcomes: tuple[Outcomes, ...] = ()
-    of: str = ""
-    error: str = ""  # why the layer does not run compiled; empty if it does
-    # whether it drops in evaluation mode, too; None: not measured
-    in_evaluation: bool | None = None
+# how the names of BatchNorm's statistics end, in MindSpore and in PyTorch
+STATISTICS_NAMES = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
 
 @dataclasses.dataclass
@@ -68,18 +46,20 @@ class Probe:
 
 Probes = dict[str, dict[str, Probe]]  # layer's name ("" for the net) → probe's name → result
 
-# a net's dropouts; its executions in training mode without dropout
-Dropping = tuple[Sequence[Drop], Sequence[Layer]]
-
 
 @dataclasses.dataclass
 class Run:
-    """The numbers that one side of the comparison computes in the updates of a plan."""
+    """The numbers that one side of the comparison computes in the updates of a plan.
+
+    The order of the fields is that of the stored file.
+    """
+
+    # Before the updates, and of each update:
 
     eval_outputs: Arrays  # outputs on the first batch, in evaluation mode, before any update
     start: Arrays  # all parameters and statistics before the first update
     rates: list[float]  # the learning rate of each update
-    # parameters and statistics after each of LATER updates
+    # parameters and statistics after each of the first LATER updates
     after: list[Arrays] = field(default_factory=list)
     # on each update's last micro-batch, before the update
     train_outputs: list[Arrays] = field(default_factory=list)
@@ -87,7 +67,10 @@ class Run:
     losses: list[float] = field(default_factory=list)
     # global gradient norm before clipping, one for each update
     norms: list[float] = field(default_factory=list)
-    # in update 1, mean over micro-batches, before clipping
+
+    # Of update 1, except the moving average:
+
+    # mean over micro-batches, before clipping
     gradients: Arrays = field(default_factory=dict)
     clipped: Arrays = field(default_factory=dict)  # `gradients` after clipping
     # `gradients` of each micro-batch, if there are several
@@ -97,40 +80,33 @@ class Run:
     # the trained parameters of PyTorch whose gradient is None on this batch: no output of the loss
     # depends on these, and no optimizer touches them
     no_gradient: list[str] = field(default_factory=list)
+
+    # Further runs:
+
     # of each further batch, with the weights `start`
     later: list["Run"] = field(default_factory=list)
     # update 1 again, with masks, if a layer uses one
     dropped: list["Run"] = field(default_factory=list)
     # forward passes of the first batch again, with random numbers for constant arrays (in `start`)
     drawn: list["Run"] = field(default_factory=list)
-    # like `eval_outputs`, after the updates of `after`: with the reference's weights and this
+
+    # What the updates of `after` have changed beside parameters and statistics:
+
+    # like `eval_outputs`, after these updates: with the reference's weights and this
     # side's other state
     last_outputs: Arrays = field(default_factory=dict)
     # PyTorch's buffers (without statistics), and the attributes of layers that are numbers, if
     # these updates have changed them → the mode in which other values would change an output:
     # "evaluation", "training", or "" if neither
     moved: dict[str, str] = field(default_factory=dict)
-    # For one of several workers: the gradients that its all-reduce took and returned in update 1;
+
+    # Of one of several workers: the gradients that its all-reduce took and returned in update 1;
     # the statistics after its own part of that batch alone; the losses of this part, and in
     # evaluation mode of the batch and of all parts
     sent: Arrays = field(default_factory=dict)
     received: Arrays = field(default_factory=dict)
     own_statistics: Arrays = field(default_factory=dict)
     own_losses: list[float] = field(default_factory=list)
-
-
-Bounded = tuple[np.ndarray, float]  # an array, and the largest relative error of it
-
-
-class Wanted(NamedTuple):
-    """The port's arrays, which a search for causes tries to compute with the reference's module."""
-
-    stage: StageId  # the first stage that differs: a forward stage, loss or gradients
-    layers: dict[str, Bounded]  # outputs of layers, by the reference's titles
-    results: dict[str, Bounded]  # the net's outputs, or loss and gradients
-    convert: Callable[[Any], Arrays]  # what the reference's run returns → arrays named as `results`
-    # `Trace.attributes` of the port, by the reference's paths; None: not needed
-    attributes: Arrays | None = None
 
 
 @dataclasses.dataclass
@@ -148,8 +124,13 @@ class Ties:
 class Trace:
     """Everything that is recorded of one side of the comparison.
 
-    A trace folder contains one recording.
+    A trace folder contains one recording. The order of the fields is that of the stored file.
+
+    Only the reference (PyTorch) has `rounding`, `changing`, `flipped`, `ties`, `buffers` and
+    `limits`; only the port has `kernels`, `attributes`, `unmasked` and `workers`.
     """
+
+    # The task, and what the net computes in it:
 
     framework: str  # "PyTorch 2.13.0", "MindSpore 2.10.0"
     plan: Plan  # the updates that were made
@@ -157,6 +138,9 @@ class Trace:
     # by mode, "eval", "train", "dropout" (with masks); before any update
     layers: dict[str, list[Layer]]
     run: Run  # the numbers that were computed
+
+    # What rounding changes; and what is not read:
+
     # errors against float64 or under noise; {}: unknown
     rounding: Rounding = field(default_factory=dict)
     # of the port: how far inaccurate kernels move outputs and losses, by stage
@@ -168,6 +152,9 @@ class Trace:
     # width of a tie → the errors with flipped ties, and their number; {}: not stored
     flipped: dict[float, tuple[Rounding, int]] = field(default_factory=dict)
     ties: Ties | None = None  # of functions other than ReLU; None: there are none
+
+    # What each array is:
+
     # parameters that are one array, by name
     tied: list[tuple[str, ...]] = field(default_factory=list)
     # the parameters that an update changes, by name
@@ -179,10 +166,16 @@ class Trace:
     # tensors, NumPy arrays and numbers in attributes of the port's cells, by path; {} for a
     # reference
     attributes: Arrays = field(default_factory=dict)
+
+    # What the recording noted:
+
     # changes that made both sides comparable, a line each
     notes: list[str] = field(default_factory=list)
     # the environment of the process that recorded (`environment`); empty: unknown
     environment: dict[str, str] = field(default_factory=dict)
+
+    # Random numbers and dropout:
+
     # whether outputs in evaluation mode differ from call to call, before dropout is set to 0
     random_eval: bool = False
     # what draws random numbers in training mode, with dropout set to 0; empty if nothing does
@@ -190,6 +183,9 @@ class Trace:
     drops: list[Drop] | None = None  # the net's dropouts (`drops_of`); None: not recorded
     # the reference's dropouts whose masks this side could not use, by title
     unmasked: list[str] = field(default_factory=list)
+
+    # What is computed or known beside the updates:
+
     probes: Probes = field(default_factory=dict)  # results on other inputs; {}: not computed
     # what no run of the reference exercises, a line each: limits that no number reaches, constants
     # without random numbers, outputs on which its loss fails
@@ -202,7 +198,7 @@ class Trace:
     # the loss on other outputs, by number of samples and factor of the outputs
     losses_alone: dict[ArrayId, float] = field(default_factory=dict)
     # of the optimizer, by setting, then by parameter
-    optimizer_settings: dict[str, dict[str, float]] = field(default_factory=dict)
+    optimizer_settings: ParameterSettings = field(default_factory=dict)
     # the trace of each of several workers, in the order of ranks; rank 0 has `run`
     workers: list["Trace"] = field(default_factory=list)
 
@@ -232,11 +228,3 @@ def further_passes(*runs: Run) -> Iterator[tuple[dict[str, Any], tuple[Run, ...]
         yield {"masked": True}, passes
     for passes in drawn:
         yield {"drawn": True}, passes
-
-
-STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
-
-# name of the setting → name of the parameter → number
-ParameterSettings = dict[str, dict[str, float]]
-
-RATE, DECAY = "learning rate", "weight decay"

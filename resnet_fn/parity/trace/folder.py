@@ -18,7 +18,8 @@ import numpy as np
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.optimizers import OPTIMIZERS, SETTINGS
-from resnet_fn.parity.trace.data import Drop, Outcomes, Probe, Probes, Run, Ties, Trace
+from resnet_fn.parity.trace.data import Probe, Probes, Run, Ties, Trace
+from resnet_fn.parity.trace.drop import Drop, Outcomes
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
 from resnet_fn.parity.trace.ranks import merge

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from resnet_fn.parity.trace.data import Dropping
+from resnet_fn.parity.trace.drop import Dropping
 from resnet_fn.parity.trace.stages import ArrayId
 from resnet_fn.parity.trace.tree import Arrays
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.parity.trace.data import Drop, Dropping
 from resnet_fn.parity.trace.difference import FITS, norm, relative_error
+from resnet_fn.parity.trace.drop import Drop, Dropping
 from resnet_fn.parity.trace.layout import layout
 
 

@@ -11,8 +11,8 @@ from resnet_fn.parity.compare.dropout import dropout_stage
 from resnet_fn.parity.record.outcomes import outcomes_of, repeat
 from resnet_fn.parity.record.repeated_runs import repeated
 from resnet_fn.parity.record.responses import response_of
-from resnet_fn.parity.trace.data import Drop, Outcomes
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
+from resnet_fn.parity.trace.drop import Drop, Outcomes
 from resnet_fn.parity.trace.stages import TRAIN_FORWARD
 
 Y = np.array([[3.0, 1.0], [1.0, 2.0]])

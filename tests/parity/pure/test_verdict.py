@@ -18,9 +18,10 @@ from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
 from resnet_fn.parity.compare.verdict import Evidence, Request, decide, verdict
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
-from resnet_fn.parity.trace.data import Drop, Probe, Run, Trace
+from resnet_fn.parity.trace.data import Probe, Run, Trace
 from resnet_fn.parity.trace.derived import MEASURED
 from resnet_fn.parity.trace.difference import DIFFERS, Difference, difference
+from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.limits import ROUNDING_FACTOR
 from resnet_fn.parity.trace.source import ProbeAnswer, StoredSource
