@@ -1,6 +1,16 @@
-"""Rules for what updates change: by update 1, by all updates, and the moving average."""
+"""Rules for what updates change: by update 1, by all updates, and the moving average.
+
+Parameters                    one array for each parameter or statistic (parameters.py)
+└ Changes                     how far updates have moved it
+  ├ ChangeByFirstUpdate       each weight, by update 1
+  ├ StatisticsByFirstUpdate   each untrained array, by update 1
+  └ ChangesByTraining         by several updates, about which rounding may decide
+    ├ ChangeByAllUpdates      each array, by all recorded updates
+    └ ChangeOfAverage         the moving average, by all updates
+"""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -38,8 +48,8 @@ class Changes(Parameters):
 
     tolerance: float = allowed.CHANGES
     # The tolerance of an untrained array relative to its value, if that is less than `tolerance`.
-    # A change that rounding makes undecided is compared as a part of the value, too.
-    of_value: float = 0.0
+    # A change that rounding makes undecided is compared as a part of the value, too. 0: neither.
+    value_tolerance: float = 0.0
 
     def updates(self, sides: Sides) -> int:
         """Return the number of updates that have made the change."""
@@ -52,12 +62,7 @@ class Changes(Parameters):
     def compare(self, sides: Sides) -> Stage:
         """Compare the changes, without those that are too small for float32."""
         stage = super().compare(sides)
-        names = [item.name for item in stage.differences if item.why == reasons.TOO_SMALL]
-        if not names:
-            return stage
-        seen = [item for item in stage.differences if item.why != reasons.TOO_SMALL]
-        stage = dataclasses.replace(stage, differences=seen, too_small=names)
-        if seen:
+        if stage.differences or not stage.too_small:
             return stage
         # a line of what was not exercised names the arrays
         stage = dataclasses.replace(stage, absent=Absent.NOT_IN_TASK)
@@ -83,7 +88,7 @@ class Changes(Parameters):
         """Return which elements' gradients are only rounding."""
         return sides.unsure_on_any_batch
 
-    def difference(self, sides: Sides, case: Case) -> Difference:
+    def difference(self, sides: Sides, case: Case) -> Difference | None:
         """Return the difference, which may be as large as the last place of the array.
 
         What the reference keeps may move by rounding in the port. Where a change's own norm decides
@@ -95,30 +100,36 @@ class Changes(Parameters):
         if not reference.any() and norm(case.port) <= ROUNDING_FACTOR * unit:
             case = case._replace(port=reference)  # only rounding moves what the reference keeps
         sizes = Sizes(norm(without_large(reference)), value, unit)
-        of_value = None if case.id.name in sides.port.run.gradients else self.of_value
-        bound = of_change(sizes, self.tolerance, of_value, case.roundings, case.large)
+        trained = case.id.name in sides.port.run.gradients
+        value_tolerance = None if trained else self.value_tolerance
+        bound = of_change(sizes, self.tolerance, value_tolerance, case.roundings, case.large)
         item = case.compare(bound)
         return case.as_rounding(item) or self._by_another_measure(sides, case, sizes, item)
 
     def _by_another_measure(
         self, sides: Sides, case: Case, sizes: Sizes, item: Difference
-    ) -> Difference:
-        """Return the difference as it is, or by another measure if the change's own norm decides
-        nothing: as a part of all changes if the weight's last place hides it, or of the value.
+    ) -> Difference | None:
+        """Return the difference as it is or, if the change's own norm decides nothing, by another
+        measure:
+
+        1. The reference keeps the array, but the port moves it: all of the change is wrong.
+        2. The weight's last place may hide the change. If it hides even a part of all changes, the
+           array is left out (None). If the array is undecided, it is compared as such a part.
+        3. The array is undecided by its measured rounding: it is compared as a part of its value.
         """
         change, value, unit = sizes
         if not change and case.port.any():
             return zero_in_reference(item)
         hidden = item.verdict != DIFFERS and ROUNDING_FACTOR * unit > CEILING * change
         if hidden and self._too_small(sides, case, sizes):
-            return dataclasses.replace(item, why=reasons.TOO_SMALL)
+            return None
         if item.verdict != UNDECIDED:
             return item
         if hidden:
             return as_part(item, change / case.whole, 0.0, reasons.UNIT_OF_STAGE)
-        if not (value and self.of_value):
+        if not (value and self.value_tolerance):
             return item
-        return as_part(item, change / value, self.of_value, reasons.PART_OF_VALUE)
+        return as_part(item, change / value, self.value_tolerance, reasons.PART_OF_VALUE)
 
     def _too_small(self, sides: Sides, case: Case, sizes: Sizes) -> bool:
         """Return whether float32 hides a change, even as a part of all changes.
@@ -135,7 +146,7 @@ class Changes(Parameters):
 class ChangesByTraining(Changes):
     """Compares changes by several updates, about which rounding may decide."""
 
-    of_value: float = allowed.GRADIENTS
+    value_tolerance: float = allowed.GRADIENTS
 
     def as_far_as_decided(self, stage: Stage, sides: Sides) -> Stage:
         """Return the stage without undecided arrays if rounding decides about later updates."""
@@ -159,15 +170,19 @@ class ChangeByAllUpdates(ChangesByTraining):
         return len(sides.port.run.after)
 
     def stage(self, sides: Sides) -> Stage:
-        """Return the comparison, under the number of the last recorded update.
+        """Return the comparison, under the number of the last update that is compared."""
+        if self.updates(sides) == 1:
+            of_update = dataclasses.replace(self.id, update=2)
+            note = "one update does not show how much momentum is kept; give two or more updates"
+            return Stage(of_update, note=note, absent=Absent.TOO_SHORT)
+        return self.as_far_as_decided(self._last_decided(sides), sides)
 
-        If rounding decides the training, it is the last update after which an array differs or all
-        arrays are decided.
+    def _last_decided(self, sides: Sides) -> Stage:
+        """Return the comparison after the last recorded update or, if rounding decides the
+        training, after the last update after which an array differs or all arrays are decided.
         """
         updates = self.updates(sides)
-        note = "one update does not show how much momentum is kept; give two or more updates"
-        short = Stage(self.id, note=note, absent=Absent.TOO_SHORT)
-        stage = short if updates == 1 else self.compare(sides)
+        stage = self.compare(sides)
         of_update = dataclasses.replace(self.id, update=max(2, updates))
         for update in range(updates - 1, 1, -1):
             earlier = dataclasses.replace(self.id, update=update)
@@ -175,7 +190,7 @@ class ChangeByAllUpdates(ChangesByTraining):
                 break
             stage, of_update = self.compare(sides.until(update)), earlier
             stage = with_note(stage, Absent.CHAOTIC.value)
-        return dataclasses.replace(self.as_far_as_decided(stage, sides), id=of_update)
+        return dataclasses.replace(stage, id=of_update)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,7 +214,10 @@ class ChangeByFirstUpdate(Changes):
     """Compares how update 1 changes each weight."""
 
     id: StageId = CHANGE
-    which: str = "trained"
+
+    def names(self, sides: Sides) -> Sequence[str]:
+        """Return the arrays that have a gradient."""
+        return sides.arrays.trained
 
     def array_id(self, name: str) -> ArrayId:
         """Return the id of a weight: the title of the stage has the word "change"."""
@@ -215,8 +233,11 @@ class StatisticsByFirstUpdate(Changes):
     """Compares how update 1 changes BatchNorm's statistics and other untrained arrays."""
 
     id: StageId = STATISTICS
-    which: str = "rest"
-    of_value: float = allowed.OUTPUTS
+    value_tolerance: float = allowed.OUTPUTS
+
+    def names(self, sides: Sides) -> Sequence[str]:
+        """Return the arrays that have no gradient."""
+        return sides.arrays.rest
 
     def moved_by_chance(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
         """Return nothing: no optimizer changes these arrays."""

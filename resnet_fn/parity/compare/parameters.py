@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -65,17 +65,22 @@ class Case(NamedTuple):
 class Parameters(RunRule):
     """Compares arrays under the port's names.
 
-    `compare` goes through the arrays once, and calls `difference` for each one. Subclasses change
-    this, and which arrays or elements are left out: `is_idle`, `moved_by_chance`.
+    `compare` goes through the arrays once. Subclasses change these methods, which it calls in this
+    order:
+
+    1. `names`: the arrays that the stage has
+    2. `values`: the arrays of each side
+    3. `is_idle`: which arrays are left out
+    4. `moved_by_chance`: which elements count as equal
+    5. of each array: `array_id`, then `difference` (integers are compared by value)
     """
 
     tolerance: float = 0.0
-    which: str = "all"  # a field of `sides.Names`
     made_of: str = name_map.VALUES  # the kind of the arrays (`MadeOf.build`)
 
     def compare(self, sides: Sides) -> Stage:
         """Compare each array that both sides have."""
-        names = getattr(sides.arrays, self.which)
+        names = self.names(sides)
         if not names:
             return not_in_task(self.id, "there are none")
         port, given = self.values(sides.port.run), self.values(sides.reference.run)
@@ -88,32 +93,48 @@ class Parameters(RunRule):
             return Stage(self.id, note="one side keeps none" if sides.port.run.after else NOT_RUN)
         measured = self._measured(sides, given, {name: reference[name] for name in common})
         median = median_of_stage([*measured.values()])
-        of_large = sides.errors_of_large(self.id)
         # a counter of updates would be far larger than all weights
         trained = sides.port.run.gradients
         whole = math.hypot(*(norm(b) for name, b in reference.items() if name in trained))
         most, by_chance = self.moved_by_chance(sides, reference)
         changing = sides.names.rename(sides.changing(self.id))
-        differences = []
+        differences, too_small = [], []
         for name, rounding in measured.items():
             a, b = port[name], reference[name]
             if are_integers(b):
                 differences.append(exactly(self.array_id(name), a, b, changing.get(name)))
                 continue
             if name in by_chance:
-                a = np.where(by_chance[name] & (np.abs(a - b) <= most), b, a)
-            large = [of_large[one] for one in sides.names.sources(name) if one in of_large]
-            case = Case(
-                self.array_id(name),
-                a,
-                b,
-                {reasons.MEASURED: rounding, reasons.MEDIAN: median},
-                max(large, default=None),
-                whole,
-                name in sides.only_rounding,
-            )
-            differences.append(self.difference(sides, case))
-        return Stage(self.id, differences)
+                a = _without_chance(a, b, by_chance[name], most)
+            roundings = {reasons.MEASURED: rounding, reasons.MEDIAN: median}
+            item = self.difference(sides, self._case(sides, name, a, b, roundings, whole))
+            if item is None:
+                too_small.append(name)
+            else:
+                differences.append(item)
+        return Stage(self.id, differences, too_small=too_small)
+
+    def _case(
+        self,
+        sides: Sides,
+        name: str,
+        port: np.ndarray,
+        reference: np.ndarray,
+        roundings: Mapping[str, float],
+        whole: float,
+    ) -> Case:
+        """Return one array of both sides, with what is known of its rounding."""
+        errors = sides.errors_of_large(self.id)
+        large = [errors[source] for source in sides.names.sources(name) if source in errors]
+        return Case(
+            self.array_id(name),
+            port,
+            reference,
+            roundings,
+            max(large, default=None),
+            whole,
+            only_rounding=name in sides.only_rounding,
+        )
 
     def _measured(self, sides: Sides, given: Arrays, reference: Arrays) -> dict[str, float]:
         """Return the measured rounding of each array of `reference`, built from `given`."""
@@ -125,14 +146,9 @@ class Parameters(RunRule):
             roundings[name] = error
         return roundings
 
-    def array_id(self, name: str) -> ArrayId:
-        """Return the id of the compared array of a parameter."""
-        return ArrayId(name)
-
-    def difference(self, sides: Sides, case: Case) -> Difference:
-        """Return the difference of one array."""
-        item = case.compare(larger_bound(self.tolerance, case.roundings, case.large))
-        return case.as_rounding(item) or item
+    def names(self, sides: Sides) -> Sequence[str]:
+        """Return the port's arrays that the stage has, in the order of its rows."""
+        return sides.arrays.all
 
     def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
         """Return whether an array is left out, because the reference does not change it."""
@@ -144,6 +160,27 @@ class Parameters(RunRule):
         """
         return 0.0, {}
 
+    def array_id(self, name: str) -> ArrayId:
+        """Return the id of the compared array of a parameter."""
+        return ArrayId(name)
+
+    def difference(self, sides: Sides, case: Case) -> Difference | None:
+        """Return the difference of one array, or None if float32 cannot show it."""
+        item = case.compare(larger_bound(self.tolerance, case.roundings, case.large))
+        return case.as_rounding(item) or item
+
+
+def _without_chance(
+    port: np.ndarray, reference: np.ndarray, by_chance: np.ndarray, most: float
+) -> np.ndarray:
+    """Return the port's array with the reference's numbers where chance moves the two apart.
+
+    Adam moves a weight by up to the learning rate even if its gradient is only rounding, and then
+    rounding decides in which direction. So such elements (the mask `by_chance`) count as equal if
+    they are at most `most` apart.
+    """
+    return np.where(by_chance & (np.abs(port - reference) <= most), reference, port)
+
 
 @dataclasses.dataclass(frozen=True)
 class Gradients(Parameters):
@@ -152,10 +189,13 @@ class Gradients(Parameters):
     id: StageId = GRADIENTS
     names_beyond: bool = True
     tolerance: float = allowed.GRADIENTS
-    which: str = "backward"
     made_of: str = name_map.GRADIENTS
 
-    def difference(self, sides: Sides, case: Case) -> Difference:
+    def names(self, sides: Sides) -> Sequence[str]:
+        """Return the arrays that have a gradient on both sides."""
+        return sides.arrays.backward
+
+    def difference(self, sides: Sides, case: Case) -> Difference | None:
         """Return the difference. Where the reference's gradient is None, a small one counts as 0,
         and of any other all is wrong (no such array is in `Sides.only_rounding`).
         """
@@ -171,7 +211,8 @@ class Gradients(Parameters):
         )
         port = np.where(none & (np.abs(case.port) <= NO_GRADIENT * largest), 0, case.port)
         item = super().difference(sides, case._replace(port=port))
-        return zero_in_reference(item) if port.any() and not case.reference.any() else item
+        is_wrong = port.any() and not case.reference.any()
+        return zero_in_reference(item) if item and is_wrong else item
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, with a line for each gradient that only the port has."""

@@ -29,7 +29,6 @@ TIES = "ties"  # the array differs only where a tie is decided otherwise
 UNITS = "units in the last place"  # of a table's numbers
 STANDARD_ERRORS, CONSTANTS = "standard errors", "constants"  # of initial values
 
-# Nothing is allowed, or nothing is decided:
+# Nothing is allowed:
 ZERO = "zero in the reference"
 OTHER_SHAPE = "another shape"
-TOO_SMALL = "too small for float32"  # the last place of a weight hides its change
