@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.batches import make_batches
-from resnet_fn.parity.compare.allowed import tie_width, with_relu_ties
+from resnet_fn.parity.compare.allowed import rounding_with_relu_ties, tie_width
 from resnet_fn.parity.compare.comparing import compare_stages
 from resnet_fn.parity.compare.inputs import inputs_stage
 from resnet_fn.parity.compare.sides import sides_of
@@ -67,7 +67,7 @@ def compared(
     exact = others[:1]
     known = measured_rounding(theirs, *exact) if exact else {}
     for one in others[1:]:
-        known = with_relu_ties(known, measured_rounding(one, *exact))
+        known = rounding_with_relu_ties(known, measured_rounding(one, *exact))
     sides = [Trace("", plan, {}, {}, trace) for trace in (ours, theirs)]
     return by_title(compare_stages(sides_of(*sides, NAMES, known, order)))
 

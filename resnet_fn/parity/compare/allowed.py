@@ -4,14 +4,18 @@ An error passes if it is at most the tolerance, and differs if it is above both 
 times the rounding. In between it passes if the rounding is at most 1/16, else the array is
 undecided (`Difference.verdict` in trace/difference.py).
 
-First come the tolerances and the other constants. Then, by what they are for, functions of three
-kinds:
+First come the tolerances and the other constants. Then, by what they are for, functions whose names
+say what they return:
 
-- the rounding of an array, by one reason. Measured rounding is made in record/rounding.py, and is
-  in `Trace.rounding`
-- an `Allowed`: a tolerance and the largest rounding (`larger_bound`), with the reason that decided
-  (trace/reasons.py)
-- a `Difference`, by another measure, where such a bound decides nothing
+- …_rounding, rounding_…: the rounding of an array, by one reason. Measured rounding is made in
+  record/rounding.py, and is in `Trace.rounding`
+- …_bound, `within`: an `Allowed`, which is a tolerance and the largest rounding (`larger_bound`),
+  with the reason that decided (trace/reasons.py)
+- …_difference: a `Difference` of arrays that have no rounding of their own
+- as_…, `without_step_ties`: a `Difference` by another measure, where a bound decides nothing
+
+Numbers far above an array's median ("large", such as −1e4 in a mask) would hide all others in a
+norm. They are compared apart, with a rounding of their own (`difference.large_numbers`).
 
 docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are the
 limits that the recorder needs too (trace/limits.py, with CEILING, the most rounding that decides,
@@ -113,12 +117,20 @@ class Allowed(NamedTuple):
     tolerance: float  # a relative error that passes whatever the rounding
     rounding: float = 0.0  # the reference's relative rounding; a multiple of it passes
     why: str = ""  # the reason for the larger bound (trace/reasons.py)
-    # the rounding of the numbers that are compared apart, if it is another
+    # the rounding of the large numbers, which are compared apart, if it is another
     large: float | None = None
 
     def compare(self, array: ArrayId | str, port: object, reference: object) -> Difference:
         """Compare two arrays of one shape with this bound."""
-        return difference(array, port, reference, *self)
+        return difference(
+            array,
+            port,
+            reference,
+            tolerance=self.tolerance,
+            rounding=self.rounding,
+            why=self.why,
+            large_rounding=self.large,
+        )
 
 
 def within(tolerance: float) -> Allowed:
@@ -190,7 +202,7 @@ def growing_rounding(errors: Mapping[Key, float], outputs: Mapping[Key, float]) 
     return dict(zip(errors, itertools.accumulate(each, max), strict=True))
 
 
-def by_kernels(error: float) -> float:
+def kernel_rounding(error: float) -> float:
     """Return the rounding that lets an array pass which the port's kernels move by `error`.
 
     The array may be apart by twice that: by the kernels' error and what is left of the tolerance.
@@ -201,10 +213,11 @@ def by_kernels(error: float) -> float:
 # Ties: where rounding decides on which side of a step a number is.
 
 
-def with_relu_ties(measured: Rounding, flipped: Rounding) -> Rounding:
+def rounding_with_relu_ties(measured: Rounding, flipped: Rounding) -> Rounding:
     """Return the larger rounding of each array: as measured, or with flipped ties.
 
-    A missing one counts as infinity.
+    An array that is missing in `flipped` gets infinity: its change by ties is not known, so beyond
+    its tolerance it is undecided.
     """
     return {
         stage: {
@@ -226,11 +239,11 @@ def tie_width(outputs: Collection[Difference]) -> float:
     return max([1.0, *errors])
 
 
-def with_step_ties(measured: Rounding, ties: Rounding, forward_differs: bool) -> Rounding:
+def rounding_with_step_ties(measured: Rounding, ties: Rounding, forward_differs: bool) -> Rounding:
     """Return the larger rounding of each array: as measured, or what allows the change by ties of
     functions.
 
-    Outputs are compared element by element instead (`apart_from_step_ties`). Losses count only if
+    Outputs are compared element by element instead (`without_step_ties`). Losses count only if
     outputs differ: with equal outputs, both sides have decided alike.
     """
     of_outputs = {stages.LOSS.name, stages.OUTPUTS.name, stages.TRAJECTORY.name}
@@ -247,7 +260,7 @@ def with_step_ties(measured: Rounding, ties: Rounding, forward_differs: bool) ->
     }
 
 
-def apart_from_step_ties(
+def without_step_ties(
     bound: Allowed, item: Difference, port: np.ndarray, reference: np.ndarray, flipped: np.ndarray
 ) -> Difference:
     """Return the difference of outputs without what ties explain.
@@ -277,7 +290,7 @@ class Sizes(NamedTuple):
     unit: float  # of what rounding to the array's last place adds up to
 
 
-def random_walk(updates: int, size: float) -> float:
+def random_walk_norm(updates: int, size: float) -> float:
     """Return the norm of the rounding of weights of norm `size`.
 
     Each update rounds a weight by up to half a unit in the last place; these add up as in a random
@@ -286,7 +299,7 @@ def random_walk(updates: int, size: float) -> float:
     return float(updates) ** 0.5 * HALF_A_UNIT * size
 
 
-def of_change(
+def change_bound(
     sizes: Sizes,
     tolerance: float,
     of_value: float | None,
@@ -321,14 +334,15 @@ def as_part(item: Difference, part: float, tolerance: float, why: str) -> Differ
     )
 
 
-def zero_in_reference(item: Difference) -> Difference:
+def as_zero_in_reference(item: Difference) -> Difference:
     """Return the difference of an array that should be zero: all of it is wrong, however small."""
     return dataclasses.replace(item, relative=1.0, rounding=0.0, tolerance=0.0, why=reasons.ZERO)
 
 
-def by_random_walk(updates: int, weights: np.ndarray, change: np.ndarray) -> Allowed:
+def random_walk_bound(updates: int, weights: np.ndarray, change: np.ndarray) -> Allowed:
     """Return the bound of a change by the optimizer alone."""
-    error = random_walk(updates, norm(weights)) / (norm(without_large(change)) or 1.0)
+    error = random_walk_norm(updates, norm(weights)) / (norm(without_large(change)) or 1.0)
+    # this estimate may allow much, but never makes an array undecided
     return larger_bound(CHANGES, {reasons.RANDOM_WALK: min(error, CEILING)})
 
 
@@ -345,7 +359,7 @@ def unsure_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool
     return small | (np.abs(port - reference) > UNSURE_SHARE * size) | only_rounding
 
 
-def part_of_stage(item: Difference, off: float, whole: float, rounding: float) -> Difference:
+def as_part_of_stage(item: Difference, off: float, whole: float, rounding: float) -> Difference:
     """Return the difference of an array that is only rounding, as a part of the whole stage.
 
     Such an array only needs to be small. `off` is the norm of the error, and `whole` the norm of
@@ -357,16 +371,17 @@ def part_of_stage(item: Difference, off: float, whole: float, rounding: float) -
     )
 
 
-def by_cancellation(largest: float, factor: float, loss: float, kernels: float) -> Allowed:
+def cancellation_bound(largest: float, factor: float, loss: float, kernels: float) -> Allowed:
     """Return the bound of a loss alone of outputs up to `largest` · `factor`, of which the port's
     kernels move the loss by the relative error `kernels`.
 
     Where large numbers cancel, the small result keeps the rounding of the large ones.
     """
     error = CANCELLATION * largest * factor / (abs(loss) or 1.0)
+    # the first estimate may allow much, but never makes a loss undecided; kernels may
     roundings = {
         reasons.CANCELLATION: min(error, CEILING),
-        reasons.KERNELS: by_kernels(kernels),
+        reasons.KERNELS: kernel_rounding(kernels),
     }
     return larger_bound(OUTPUTS, roundings)
 
@@ -374,7 +389,7 @@ def by_cancellation(largest: float, factor: float, loss: float, kernels: float) 
 # What has no rounding of its own.
 
 
-def exactly(
+def integer_difference(
     array: ArrayId | str, port: np.ndarray, reference: np.ndarray, changing: np.ndarray | None
 ) -> Difference:
     """Compare integers or booleans by value, whatever their width.
@@ -397,7 +412,7 @@ def exactly(
     return dataclasses.replace(item, why=words)
 
 
-def by_units_in_the_last_place(
+def as_units_in_the_last_place(
     item: Difference, port: np.ndarray, reference: np.ndarray
 ) -> Difference:
     """Return the difference of two tables, with a tolerance if they are few units apart."""
@@ -406,14 +421,23 @@ def by_units_in_the_last_place(
     return dataclasses.replace(item, tolerance=item.relative, why=reasons.UNITS)
 
 
-def of_other_shape(
+def other_shape_difference(
     array: ArrayId, port: np.ndarray, reference: np.ndarray, rounding: float
 ) -> Difference:
     """Return the difference of two outputs whose shapes differ: nothing is allowed.
 
     It is undecided if the reference's shape depends on rounding, which is infinite then.
     """
-    sizes = float(port.size), float(reference.size)
-    unsure = "its shape depends on rounding" if math.isinf(rounding) else ""
-    given = (*sizes, (), rounding, OUTPUTS, reasons.OTHER_SHAPE, unsure)
-    return Difference(array, math.inf, math.inf, 0.0, *given)
+    return Difference(
+        array,
+        max_abs=math.inf,
+        relative=math.inf,
+        cosine=0.0,
+        port=float(port.size),
+        reference=float(reference.size),
+        place=(),
+        rounding=rounding,
+        tolerance=OUTPUTS,
+        why=reasons.OTHER_SHAPE,
+        unsure="its shape depends on rounding" if math.isinf(rounding) else "",
+    )

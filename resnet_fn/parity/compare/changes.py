@@ -18,9 +18,9 @@ from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
     Sizes,
     as_part,
-    of_change,
-    random_walk,
-    zero_in_reference,
+    as_zero_in_reference,
+    change_bound,
+    random_walk_norm,
 )
 from resnet_fn.parity.compare.parameters import Case, Parameters
 from resnet_fn.parity.compare.sides import Sides
@@ -96,13 +96,13 @@ class Changes(Parameters):
         """
         start, reference = sides.port.run.start[case.id.name], case.reference
         value = norm(start + reference)
-        unit = random_walk(self.updates(sides), max(norm(start), value))
+        unit = random_walk_norm(self.updates(sides), max(norm(start), value))
         if not reference.any() and norm(case.port) <= ROUNDING_FACTOR * unit:
             case = case._replace(port=reference)  # only rounding moves what the reference keeps
         sizes = Sizes(norm(without_large(reference)), value, unit)
         trained = case.id.name in sides.port.run.gradients
         value_tolerance = None if trained else self.value_tolerance
-        bound = of_change(sizes, self.tolerance, value_tolerance, case.roundings, case.large)
+        bound = change_bound(sizes, self.tolerance, value_tolerance, case.roundings, case.large)
         item = case.compare(bound)
         return case.as_rounding(item) or self._by_another_measure(sides, case, sizes, item)
 
@@ -119,7 +119,7 @@ class Changes(Parameters):
         """
         change, value, unit = sizes
         if not change and case.port.any():
-            return zero_in_reference(item)
+            return as_zero_in_reference(item)
         hidden = item.verdict != DIFFERS and ROUNDING_FACTOR * unit > CEILING * change
         if hidden and self._too_small(sides, case, sizes):
             return None

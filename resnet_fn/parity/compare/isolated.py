@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from resnet_fn.config.hints import first_few
-from resnet_fn.parity.compare.allowed import by_cancellation, by_random_walk
+from resnet_fn.parity.compare.allowed import cancellation_bound, random_walk_bound
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
@@ -40,7 +40,7 @@ class OptimizerAlone(Rule):
             own = port[update]
             for name, b in names.rename(changes).items():
                 if name in own and not names.parameters[name].added:
-                    bound = by_random_walk(update, renamed[name], b)
+                    bound = random_walk_bound(update, renamed[name], b)
                     array = ArrayId(name, alone=update)
                     differences.append(bound.compare(array, own[name], b))
         return Stage(self.id, differences)
@@ -68,7 +68,7 @@ class LossAlone(Rule):
             if case not in port:
                 failed.append(words_of_case(case))
                 continue
-            bound = by_cancellation(largest, case.factor, b, kernels.get(case, 0.0))
+            bound = cancellation_bound(largest, case.factor, b, kernels.get(case, 0.0))
             differences.append(bound.compare(case, port[case], b))
         words = f"it fails on {first_few(failed)} in the port" if failed else ""
         stage = Stage(self.id, differences, failed=words)

@@ -9,9 +9,9 @@ import numpy as np
 
 from resnet_fn.parity.compare.allowed import (
     OUTPUTS,
-    by_kernels,
+    kernel_rounding,
     larger_bound,
-    of_other_shape,
+    other_shape_difference,
 )
 from resnet_fn.parity.compare.notes import attempt, settings_differences
 from resnet_fn.parity.trace import reasons
@@ -180,7 +180,7 @@ def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float, kernels: float) -> Difference:
     if a.shape == b.shape:
-        roundings = {reasons.FLOAT64: rounding, reasons.KERNELS: by_kernels(kernels)}
+        roundings = {reasons.FLOAT64: rounding, reasons.KERNELS: kernel_rounding(kernels)}
         return larger_bound(OUTPUTS, roundings).compare(name, a, b)
     unsure = rounding if math.isinf(rounding) else 0.0
-    return of_other_shape(ArrayId(name), a, b, unsure)
+    return other_shape_difference(ArrayId(name), a, b, unsure)

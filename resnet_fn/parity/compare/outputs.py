@@ -9,11 +9,11 @@ import numpy as np
 
 from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
-    apart_from_step_ties,
-    by_kernels,
-    exactly,
     growing_rounding,
+    integer_difference,
+    kernel_rounding,
     larger_bound,
+    without_step_ties,
 )
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
@@ -113,17 +113,17 @@ class Outputs(RunRule):
             a, array = port[own], array_id(name)
             if are_integers(b):
                 changed = _changed(changing.get(name), flipped.get(name), b)
-                differences.append(exactly(array, a, b, changed))
+                differences.append(integer_difference(array, a, b, changed))
                 continue
             roundings = {
                 reasons.MEASURED: errors.get(name, 0.0),
                 self.floor: at_least.get(name, 0.0),
-                reasons.KERNELS: by_kernels(kernels.get(padded.get(own, own), 0.0)),
+                reasons.KERNELS: kernel_rounding(kernels.get(padded.get(own, own), 0.0)),
             }
             bound = larger_bound(self.tolerance, roundings, large=of_large.get(name))
             item = bound.compare(array, a, b)
             if item.verdict == DIFFERS and name in flipped:
-                item = apart_from_step_ties(bound, item, a, b, flipped[name])
+                item = without_step_ties(bound, item, a, b, flipped[name])
             differences.append(item)
         return Stage(self.id, differences, "; ".join(_unpaired(port, reference, names)))
 

@@ -11,13 +11,13 @@ from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
     NO_GRADIENT,
     Allowed,
+    as_part_of_stage,
+    as_zero_in_reference,
     capped_rounding,
-    exactly,
+    integer_difference,
     larger_bound,
     median_of_stage,
-    part_of_stage,
     rounding_of,
-    zero_in_reference,
 )
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
@@ -58,7 +58,7 @@ class Case(NamedTuple):
         if not (unclear and self.only_rounding):
             return None
         off = norm(self.port - self.reference)
-        return part_of_stage(item, off, self.whole, self.roundings[reasons.MEDIAN])
+        return as_part_of_stage(item, off, self.whole, self.roundings[reasons.MEDIAN])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +102,9 @@ class Parameters(RunRule):
         for name, rounding in measured.items():
             a, b = port[name], reference[name]
             if are_integers(b):
-                differences.append(exactly(self.array_id(name), a, b, changing.get(name)))
+                differences.append(
+                    integer_difference(self.array_id(name), a, b, changing.get(name))
+                )
                 continue
             if name in by_chance:
                 a = _without_chance(a, b, by_chance[name], most)
@@ -212,7 +214,7 @@ class Gradients(Parameters):
         port = np.where(none & (np.abs(case.port) <= NO_GRADIENT * largest), 0, case.port)
         item = super().difference(sides, case._replace(port=port))
         is_wrong = port.any() and not case.reference.any()
-        return zero_in_reference(item) if item and is_wrong else item
+        return as_zero_in_reference(item) if item and is_wrong else item
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, with a line for each gradient that only the port has."""

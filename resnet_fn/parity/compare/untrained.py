@@ -5,7 +5,7 @@ import dataclasses
 from resnet_fn.parity.compare.allowed import (
     EQUAL,
     UNITS_OF_TABLE,
-    by_units_in_the_last_place,
+    as_units_in_the_last_place,
     within,
 )
 from resnet_fn.parity.compare.rule import TraceRule
@@ -44,7 +44,7 @@ class Untrained(TraceRule):
             item = within(EQUAL).compare(name, a, b)
             if item.verdict == DIFFERS and a.dtype.kind == "f":
                 # a table that one side computed in float64
-                item = by_units_in_the_last_place(item, a, b)
+                item = as_units_in_the_last_place(item, a, b)
                 if item.verdict != DIFFERS:
                     words = f"at most {UNITS_OF_TABLE} units in the last place apart"
                     stage = with_note(stage, f"{name}: {words}")

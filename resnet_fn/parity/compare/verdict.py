@@ -133,7 +133,7 @@ def _apart_from_step_ties(result: Verdict, sides: Sides) -> Verdict:
         return result
     differs = [stage.id for stage in result.stages if stage.verdict == DIFFERS]
     forward = any((one.name, one.mode) == (TRAIN_FORWARD.name, "train") for one in differs)
-    rounding = allowed.with_step_ties(sides.rounding, ties.rounding, forward)
+    rounding = allowed.rounding_with_step_ties(sides.rounding, ties.rounding, forward)
     stages = compare_stages(dataclasses.replace(sides, rounding=rounding, otherwise=ties.run))
     # weights may have been compared after an earlier update
     again = [one for one in stages if one.id.of_any_update == first.id.of_any_update]
@@ -161,7 +161,7 @@ def _with_relu_ties(result: Verdict, sides: Sides, evidence: Evidence) -> Verdic
     if evidence.flipped is None:
         return result
     flipped, count = evidence.flipped
-    rounding = allowed.with_relu_ties(result.rounding, flipped)
+    rounding = allowed.rounding_with_relu_ties(result.rounding, flipped)
     ties = sides.reference.ties
     otherwise = ties.run if ties and result.tied else None
     # stages that do not depend on the rounding are not compared again

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pure.test_verdict import NAMES, trace
-from resnet_fn.parity.compare.allowed import exactly
+from resnet_fn.parity.compare.allowed import integer_difference
 from resnet_fn.parity.compare.layers import compare_layers
 from resnet_fn.parity.compare.notes import first_found
 from resnet_fn.parity.compare.other_runs import OtherRuns
@@ -160,15 +160,18 @@ def test_outputs_without_numbers_do_not_agree():
 def test_integers_are_compared_by_value_whatever_the_width():
     large = 2**60
     ids = np.array([large, 7], np.int64)
-    assert exactly("ids", ids.astype(np.uint64), ids, None).verdict == "ok"
+    assert integer_difference("ids", ids.astype(np.uint64), ids, None).verdict == "ok"
     next_id = np.array([large + 1, 7], np.int64)
-    assert exactly("ids", ids, next_id, None).verdict == "DIFFERS"
+    assert integer_difference("ids", ids, next_id, None).verdict == "DIFFERS"
     assert relative_error(ids, next_id) > 0
     small = np.array([100_000, 100_001])
-    assert exactly("ids", small.astype(np.int32), small, None).verdict == "ok"
-    assert exactly("ids", small + 1, small, None).verdict == "DIFFERS"
+    assert integer_difference("ids", small.astype(np.int32), small, None).verdict == "ok"
+    assert integer_difference("ids", small + 1, small, None).verdict == "DIFFERS"
     assert (
-        exactly("mask", np.array([0, 1], np.uint8), np.array([False, True]), None).verdict == "ok"
+        integer_difference(
+            "mask", np.array([0, 1], np.uint8), np.array([False, True]), None
+        ).verdict
+        == "ok"
     )
 
 
@@ -178,13 +181,13 @@ def test_integers_that_rounding_changes_are_excused_and_counted():
     changing[:2] = True
     port = reference.copy()
     port[0] += 1
-    found = exactly("ids", port, reference, changing)
+    found = integer_difference("ids", port, reference, changing)
     assert (found.verdict, found.why) == (
         "ok",
         "1 of 200 integers excused, which change by rounding",
     )
     port[5] += 1
-    assert exactly("ids", port, reference, changing).verdict == "DIFFERS"
+    assert integer_difference("ids", port, reference, changing).verdict == "DIFFERS"
 
 
 def test_more_integers_that_change_decide_nothing():
@@ -192,11 +195,11 @@ def test_more_integers_that_change_decide_nothing():
     changing = np.zeros(200, bool)
     changing[:3] = True
     port = reference.copy()
-    assert exactly("ids", port, reference, changing).verdict == "ok"
+    assert integer_difference("ids", port, reference, changing).verdict == "ok"
     port[0] += 1
-    found = exactly("ids", port, reference, changing)
+    found = integer_difference("ids", port, reference, changing)
     assert (found.verdict, found.doubt[:18]) == ("undecided", "3 of 200 integers ")
-    assert exactly("ids", port + 1, reference, changing).verdict == "DIFFERS"
+    assert integer_difference("ids", port + 1, reference, changing).verdict == "DIFFERS"
 
 
 def test_numbers_beyond_float32_count_as_its_largest():
