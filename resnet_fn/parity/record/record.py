@@ -53,34 +53,28 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     """
     of_port = not side.is_reference
     probed: Probes = {}
-    random_train = ""
     with side.session():
         # 1. The weights
         initial = side.state()
         side.start(initial, like)
         # 2. Evaluation mode, with dropout as built
         random_eval = is_random(partial(evaluated, side))
-        dropping = side.layers("eval") if random_eval else []
+        dropping_in_evaluation = side.layers("eval") if random_eval else []
         if not random_eval:
             side.evaluate_as_built()
         with_probes = probes and side.plan.precision == "fp32" and not random_eval
         # 3. Without dropout
         with side.without_dropout() as dropped:
-            # What a net that draws in evaluation mode records depends on how often it ran before:
-            # the reference is tried before its layers are recorded, the port afterwards.
-            if not of_port:
-                draws = _draws(side)
-            layers = {mode: side.layers(mode) for mode in ("eval", "train")}
+            layers, draws = _layers_and_draws(side)
             executions = layers["train"]  # dropout is looked for in those after a random one, too
             if of_port:
-                draws = _draws(side)
-                if draws:
-                    layers["train"], random_train = before_random(executions, side.layers_again)
+                layers["train"], random_train = _cut_before_random(side, executions, draws)
             output = only_output(side) if any(not name for name, *_ in dropped) else None
             if with_probes and of_port:
                 probed = _probes(side, layers["eval"])
         # 4. Dropout
-        drops = in_evaluation(drops_of(dropped, executions, side.dropping_layer, output), dropping)
+        drops = drops_of(dropped, executions, side.dropping_layer, output)
+        drops = in_evaluation(drops, dropping_in_evaluation)
         masks, unmasked = _masks(side, drops, executions, like)
         del executions  # during the updates, random ones would fill the memory
         # 5. The optimizer
@@ -99,15 +93,16 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         measured = side.measured()
         if not of_port:
             alone = side.optimizer_alone(like)
-            if draws:
-                layers["train"], random_train = before_random(layers["train"], side.layers_again)
+            layers["train"], random_train = _cut_before_random(side, layers["train"], draws)
             if with_probes:
                 probed = _probes(side, layers["eval"])
-        # 8. Of the port, which the updates have compiled: kernels, in runs that are not compiled
+        # 8. Of the port, which the updates have compiled: kernels, in runs that are not compiled.
+        # This also sets the rounding of each of `layers`.
         kernels = {} if draws or random_eval else kernel_errors(side, run, like, layers)
         # 9. Limits, which updates and probes may have reached
         limits = side.limits()
-        # the plan's loss is not compared alone, and failing cases of a port are named by that stage
+        # The plan's loss is not compared alone. Where a port's loss fails, that stage names the
+        # cases.
         if losses.limit and side.plan.loss.custom and not like:
             limits.append(f"loss alone: {losses.limit}")
         trace = Trace(
@@ -129,16 +124,33 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             optimizer_alone=alone,
             losses_alone=losses.losses,
             optimizer_settings=settings,
-            **vars(measured),
-            **side.roles(),
+            rounding=measured.rounding,
+            ties=measured.ties,
+            changing=measured.changing,
+            **side.roles(),  # tied, trainable, constants; buffers or attributes
         )
         trace.builds = _builds(side, trace.notes)  # last, because it seeds all generators
         return Recorded(trace, side.source(trace))
 
 
-def _draws(side: Side) -> bool:
-    """Return whether the net draws random numbers in training mode, without dropout."""
-    return is_random(partial(trained, side))
+def _layers_and_draws(side: Side) -> tuple[dict[str, list[Layer]], bool]:
+    """Return the executions of layers in both modes, and whether the net draws random numbers in
+    training mode, without dropout.
+
+    What a net that draws in evaluation mode records depends on how often it ran before: the
+    reference is tried before its layers are recorded, the port afterwards.
+    """
+    training = partial(trained, side)
+    draws = is_random(training) if side.is_reference else None
+    layers = {mode: side.layers(mode) for mode in ("eval", "train")}
+    return layers, is_random(training) if draws is None else draws
+
+
+def _cut_before_random(side: Side, executions: list[Layer], draws: bool) -> tuple[list[Layer], str]:
+    """Return the executions before the first that draws random numbers, and what draws them; if
+    training draws none, all executions and "".
+    """
+    return before_random(executions, side.layers_again) if draws else (executions, "")
 
 
 def _probes(side: Side, executions: Sequence[Layer]) -> Probes:
