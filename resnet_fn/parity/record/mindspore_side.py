@@ -74,7 +74,7 @@ from resnet_fn.update.step import make_train_step
 
 
 class MindSporeSide:
-    """A MindSpore net, which is trained itself, and put back.
+    """A MindSpore net, which is trained itself, and put back: it implements `side.Side`.
 
     `record` calls the methods about in this order.
 
@@ -109,11 +109,11 @@ class MindSporeSide:
         self.unread = set[str]()
         self._net, self._custom_loss, self._optimizer = net, loss, optimizer
         self._schedule, self._make_step = schedule, make_step
-        self._build, self._workers = build, workers
+        self._build, self._group = build, workers
         self._integers = list[Parameter]()  # trained ones, which a session freezes
         self._masks: Masks | None = None  # those inside `masked`
-        # evaluates with the dropout rates as built; None: as in training, without dropout
-        self._evaluate: Evaluate | None = None
+        self._evaluates_as_built = False  # whether evaluation has dropout, which else is off
+        self._evaluate: Evaluate | None = None  # evaluates so, compiled if the step is
         # Set by `start`:
         self._start: Arrays  # the net's state before the first update
         self._rates: Rates  # of dropout, as the net was built
@@ -156,6 +156,7 @@ class MindSporeSide:
         """Compile the evaluation before dropout is turned off, and evaluate so from now on."""
         net, inputs = self._net, self.plan.batches[0][0]
         evaluate = evaluation(net, inputs, first_call(net, inputs))
+        self._evaluates_as_built = True  # `_rates_in` reads it in the first call below
 
         def as_built(inputs: Tree) -> Arrays:
             with self._rates_in(False):  # compiled code has the rates of its first call
@@ -163,7 +164,7 @@ class MindSporeSide:
 
         self._evaluate = as_built
         with as_before(net):
-            as_built(inputs)
+            as_built(inputs)  # compiles it
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
@@ -246,7 +247,11 @@ class MindSporeSide:
 
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
-        """Turn dropout off, and let cells multiply by masks in the further update with dropout."""
+        """Turn dropout off, and let cells multiply by masks in the further update with dropout.
+
+        `masks` has one mask for each call, by the cell's path. The cells have ones instead until
+        that update sets the masks (`mindspore_step`).
+        """
         with self._rates.off(self._cells), masked(self._net, masks) as values:
             self._masks = values if masks else None
             try:
@@ -290,9 +295,7 @@ class MindSporeSide:
             return outputs
         whole, merged = self.plan.accumulate % self.workers > 0, {}
         for name, array in outputs.items():
-            rows = np.zeros((self.workers, *array.shape), np.float32)
-            rows[self._workers.rank] = array
-            rows = sum_over_ranks(rows, self._workers).astype(array.dtype)
+            rows = self._gathered(array)
             merged[name] = np.concatenate(rows) if whole and array.ndim else rows[-1]
         return merged
 
@@ -328,7 +331,7 @@ class MindSporeSide:
         """Return what the trace itself answers; `MindSporeSource` can run a port again."""
         return StoredSource(trace)
 
-    # Methods that are not of the protocol, first those that others call.
+    # Methods beside the protocol that others call: the port's source, and `parity self`.
 
     def uncompiled(self, like: Like | None) -> Run:
         """Make the updates again without dropout masks, not compiled. The net is as after
@@ -358,10 +361,18 @@ class MindSporeSide:
             outputs=self._outputs,
             evaluate=self._evaluate,
             masks=self._masks,
-            workers=self._workers,
+            workers=self._group,
             start=self._start,
         )
         return stepper, decays
+
+    # Methods that only this class calls.
+
+    def _gathered(self, array: np.ndarray) -> np.ndarray:
+        """Return the arrays of all workers, in the order of ranks: each adds its row to zeros."""
+        rows = np.zeros((self.workers, *array.shape), np.float32)
+        rows[self._group.rank] = array
+        return sum_over_ranks(rows, self._group).astype(array.dtype)
 
     def _record_run(
         self, stepper: MindSporeStepper, like: Like | None, put_back: Callable[[], None]
@@ -400,11 +411,6 @@ class MindSporeSide:
     @cached_property
     def _cells(self) -> dict[str, nn.Cell]:
         return dict(self._net.cells_and_names())
-
-    @property
-    def _evaluates_as_built(self) -> bool:
-        """Whether dropout is in evaluation as the net was built, and not off."""
-        return self._evaluate is not None
 
     @contextlib.contextmanager
     def _rates_in(self, train: bool) -> Iterator[None]:
