@@ -8,7 +8,7 @@ import pytest
 
 from resnet_fn.parity.pair.map_file import read_map
 from resnet_fn.parity.pair.matching import Outline, match
-from resnet_fn.parity.pair.name_map import GRADIENTS, MadeOf, NameMap, Part, joined, whole_array
+from resnet_fn.parity.pair.name_map import GRADIENT_KIND, MadeOf, NameMap, Part, joined, whole_array
 
 FUSED = np.arange(24.0).reshape(6, 4)
 THIRDS = [Part("fused", share=(index, 3)) for index in range(3)]
@@ -137,7 +137,7 @@ def test_a_sum_and_signs(entry, expected, words):
     # of the sum; so of a part, with its sign
     gradient = np.array([[3, -5]], np.float32).reshape(expected.shape)
     of_parts = {part.name: part.sign * np.ravel(gradient) for part in source.parts}
-    np.testing.assert_array_equal(names.rename(of_parts, GRADIENTS)["x"], gradient)
+    np.testing.assert_array_equal(names.rename(of_parts, GRADIENT_KIND)["x"], gradient)
 
 
 @pytest.mark.parametrize("text", ["a +", "+", "", "a b", "a + + b", "a * b", "a +b"])

@@ -47,21 +47,21 @@ from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
 from resnet_fn.parity.trace.stages import ArrayId, Key
 from resnet_fn.parity.trace.tree import Arrays
 
-EQUAL = 0.0
+NO_TOLERANCE = 0.0
 """Copies are equal bit for bit. docs/parity.md#tolerances"""
 
-OUTPUTS = 1e-5
+OUTPUTS_TOLERANCE = 1e-5
 """The tolerance of outputs, losses, norms and moving statistics. docs/parity.md#tolerances"""
 
-GRADIENTS = 1e-4
+GRADIENTS_TOLERANCE = 1e-4
 """The tolerance of gradients, and of weights after several updates. docs/parity.md#tolerances"""
 
-CHANGES = 1e-3
+CHANGES_TOLERANCE = 1e-3
 """The tolerance of a weight's change, also if the weight begins at zero, and of the losses of a
 training. docs/parity.md#tolerances
 """
 
-SETTINGS = 1e-6
+SETTINGS_TOLERANCE = 1e-6
 """The tolerance of settings, which MindSpore keeps in float32. docs/parity.md#tolerances"""
 
 MASK_SCALE = 1e-4
@@ -88,7 +88,7 @@ otherwise: some ties alone may change it more than all. docs/parity.md#ties
 HALF_A_UNIT = 2.0**-24
 """Half a unit in the last place of float32, as a fraction of the number. docs/parity.md#units"""
 
-CANCELLATION = 2.0**-22
+CANCELLATION_UNIT = 2.0**-22
 """The rounding of a loss alone, as a fraction of the largest output. docs/parity.md#units"""
 
 UNITS_OF_TABLE = 4
@@ -101,7 +101,7 @@ CHANGING_SHARE = 0.01
 docs/parity.md#integers
 """
 
-KERNELS, UNSEEN_KERNELS = 1e-3, 5e-5
+KERNELS_TOLERANCE, UNSEEN_KERNELS_TOLERANCE = 1e-3, 5e-5
 """Up to these relative errors on changed inputs, MindSpore's kernels of tanh and elu may be the
 cause: in a layer with such a kernel, or where such a function may run outside of layers.
 docs/parity.md#what-the-batches-do-not-show
@@ -246,7 +246,7 @@ def rounding_with_step_ties(measured: Rounding, ties: Rounding, forward_differs:
     Outputs are compared element by element instead (`without_step_ties`). Losses count only if
     outputs differ: with equal outputs, both sides have decided alike.
     """
-    of_outputs = {stages.LOSS.name, stages.OUTPUTS.name, stages.TRAJECTORY.name}
+    of_outputs = {stages.LOSS.name, stages.ALL_OUTPUTS.name, stages.TRAJECTORY.name}
     kept = {stages.EVAL_FORWARD.name} | (set() if forward_differs else of_outputs)
     factor = TIE_FACTOR / ROUNDING_FACTOR
     return {
@@ -343,7 +343,7 @@ def random_walk_bound(updates: int, weights: np.ndarray, change: np.ndarray) -> 
     """Return the bound of a change by the optimizer alone."""
     error = random_walk_norm(updates, norm(weights)) / (norm(without_large(change)) or 1.0)
     # this estimate may allow much, but never makes an array undecided
-    return larger_bound(CHANGES, {reasons.RANDOM_WALK: min(error, CEILING)})
+    return larger_bound(CHANGES_TOLERANCE, {reasons.RANDOM_WALK: min(error, CEILING)})
 
 
 # Numbers without a correct digit.
@@ -377,13 +377,13 @@ def cancellation_bound(largest: float, factor: float, loss: float, kernels: floa
 
     Where large numbers cancel, the small result keeps the rounding of the large ones.
     """
-    error = CANCELLATION * largest * factor / (abs(loss) or 1.0)
+    error = CANCELLATION_UNIT * largest * factor / (abs(loss) or 1.0)
     # the first estimate may allow much, but never makes a loss undecided; kernels may
     roundings = {
         reasons.CANCELLATION: min(error, CEILING),
         reasons.KERNELS: kernel_rounding(kernels),
     }
-    return larger_bound(OUTPUTS, roundings)
+    return larger_bound(OUTPUTS_TOLERANCE, roundings)
 
 
 # What has no rounding of its own.
@@ -397,7 +397,7 @@ def integer_difference(
     `changing` marks the elements that change by the reference's own rounding. They are excused,
     unless there are too many to decide anything.
     """
-    equal = within(EQUAL).compare(array, port, reference)
+    equal = within(NO_TOLERANCE).compare(array, port, reference)
     if changing is None or equal.verdict != DIFFERS:
         return equal
     count = int(changing.sum())
@@ -407,7 +407,7 @@ def integer_difference(
         unsure = words if apart <= ROUNDING_FACTOR * count else ""
         return dataclasses.replace(equal, unsure=unsure)
     excused = int((changing & (port != reference)).sum())
-    item = within(EQUAL).compare(array, np.where(changing, reference, port), reference)
+    item = within(NO_TOLERANCE).compare(array, np.where(changing, reference, port), reference)
     words = f"{excused} of {changing.size} integers excused, which change by rounding"
     return dataclasses.replace(item, why=words)
 
@@ -437,7 +437,7 @@ def other_shape_difference(
         reference=float(reference.size),
         place=(),
         rounding=rounding,
-        tolerance=OUTPUTS,
+        tolerance=OUTPUTS_TOLERANCE,
         why=reasons.OTHER_SHAPE,
         unsure="its shape depends on rounding" if math.isinf(rounding) else "",
     )

@@ -46,7 +46,7 @@ class Changes(Parameters):
     A value would hide its change: a moving average of weights moves by a millionth of them.
     """
 
-    tolerance: float = allowed.CHANGES
+    tolerance: float = allowed.CHANGES_TOLERANCE
     # The tolerance of an untrained array relative to its value, if that is less than `tolerance`.
     # A change that rounding makes undecided is compared as a part of the value, too. 0: neither.
     value_tolerance: float = 0.0
@@ -146,7 +146,7 @@ class Changes(Parameters):
 class ChangesByTraining(Changes):
     """Compares changes by several updates, about which rounding may decide."""
 
-    value_tolerance: float = allowed.GRADIENTS
+    value_tolerance: float = allowed.GRADIENTS_TOLERANCE
 
     def as_far_as_decided(self, stage: Stage, sides: Sides) -> Stage:
         """Return the stage without undecided arrays if rounding decides about later updates."""
@@ -233,7 +233,7 @@ class StatisticsByFirstUpdate(Changes):
     """Compares how update 1 changes BatchNorm's statistics and other untrained arrays."""
 
     id: StageId = STATISTICS
-    value_tolerance: float = allowed.OUTPUTS
+    value_tolerance: float = allowed.OUTPUTS_TOLERANCE
 
     def names(self, sides: Sides) -> Sequence[str]:
         """Return the arrays that have no gradient."""

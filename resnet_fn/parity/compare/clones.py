@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from resnet_fn.config.hints import first_few
-from resnet_fn.parity.compare.allowed import EQUAL, within
+from resnet_fn.parity.compare.allowed import NO_TOLERANCE, within
 from resnet_fn.parity.trace.constants import is_constant
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.layer import fingerprint
@@ -29,7 +29,7 @@ def compare_clones(
         if first is None or any({name, first} <= group for group in groups):
             continue
         array = ArrayId(name, moment="clone")
-        item = within(EQUAL).compare(array, here is not None, there is not None)
+        item = within(NO_TOLERANCE).compare(array, here is not None, there is not None)
         differences.append(item)
         if item.verdict == DIFFERS:
             side = "in the port and not in the reference" if here else "in the reference only"

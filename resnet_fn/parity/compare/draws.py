@@ -11,12 +11,12 @@ import numpy as np
 from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.limits import REPEATS
 
-STANDARD_ERRORS = 6.0
+MOST_STANDARD_ERRORS = 6.0
 """The moments of initial values may differ by so many standard errors: 500 comparisons fail by
 chance once in a million runs. docs/parity.md#initial-values
 """
 
-CONSTANTS = 1e-6
+CONSTANTS_TOLERANCE = 1e-6
 """The mean of numbers that are all equal may differ by this. docs/parity.md#initial-values"""
 
 CHANCE = 1e-5
@@ -33,7 +33,7 @@ ORTHOGONAL = 1e-4
 
 LEAST_RESPONSE = 0.03
 """Means of outputs under dropout differ if they are apart by this part of the larger one, and by
-`STANDARD_ERRORS`. docs/parity.md#what-is-random
+`MOST_STANDARD_ERRORS`. docs/parity.md#what-is-random
 """
 
 OUTCOMES = 1e-3
@@ -71,18 +71,18 @@ def are_apart(port: tuple[float, float], reference: tuple[float, float]) -> bool
     apart = abs(port[0] - reference[0])
     error = math.hypot(port[1], reference[1])
     largest = max(abs(port[0]), abs(reference[0]))
-    return apart > max(STANDARD_ERRORS * error, LEAST_RESPONSE * largest)
+    return apart > max(MOST_STANDARD_ERRORS * error, LEAST_RESPONSE * largest)
 
 
 def would_be_apart(port: tuple[float, float], reference: tuple[float, float]) -> bool:
     """Return whether a difference of half the larger of two means would be more than chance."""
     error = math.hypot(port[1], reference[1])
-    return STANDARD_ERRORS * error <= max(port[0], reference[0]) / 2
+    return MOST_STANDARD_ERRORS * error <= max(port[0], reference[0]) / 2
 
 
 def mean_of_draws(count: int) -> float:
     """Return the allowed difference of the means of two draws, in standard deviations."""
-    return STANDARD_ERRORS * math.sqrt(2 / count)
+    return MOST_STANDARD_ERRORS * math.sqrt(2 / count)
 
 
 def deviation_of_draws(count: int) -> float:
@@ -92,12 +92,12 @@ def deviation_of_draws(count: int) -> float:
 
 def kurtosis_of_draws(count: int) -> float:
     """Return the allowed difference of the kurtosis of two draws."""
-    return STANDARD_ERRORS * math.sqrt(48 / count)
+    return MOST_STANDARD_ERRORS * math.sqrt(48 / count)
 
 
 def has_heavy_tails(count: int, kurtosis: float) -> bool:
     """Return whether a draw's kurtosis is too large for a normal distribution."""
-    return kurtosis > 3 + STANDARD_ERRORS * math.sqrt(24 / count)
+    return kurtosis > 3 + MOST_STANDARD_ERRORS * math.sqrt(24 / count)
 
 
 def moments_of_heavy_tails(*draws: np.ndarray) -> tuple[float, float]:
@@ -114,15 +114,15 @@ def moments_of_heavy_tails(*draws: np.ndarray) -> tuple[float, float]:
         # how much each number changes the kurtosis
         part = squares * squares - 2 * fourth * squares - 4 * float((squares * z).mean()) * z
         kurtosis += float(part.var()) / z.size
-    return STANDARD_ERRORS * math.sqrt(deviation), STANDARD_ERRORS * math.sqrt(kurtosis)
+    return MOST_STANDARD_ERRORS * math.sqrt(deviation), MOST_STANDARD_ERRORS * math.sqrt(kurtosis)
 
 
 def without_tails(draw: np.ndarray) -> np.ndarray:
     """Return a draw without its numbers furthest from the median.
 
-    As many large numbers as `STANDARD_ERRORS` squared may be in one draw and not in the other.
+    As many large numbers as `MOST_STANDARD_ERRORS` squared may be in one draw and not in the other.
     """
-    count = min(int(STANDARD_ERRORS**2), draw.size // 10)
+    count = min(int(MOST_STANDARD_ERRORS**2), draw.size // 10)
     places = np.argpartition(np.abs(draw - np.median(draw)), draw.size - count - 1)
     return draw[places[: draw.size - count]]
 
@@ -130,6 +130,6 @@ def without_tails(draw: np.ndarray) -> np.ndarray:
 def distribution_of_draws(count: int) -> float:
     """Return the allowed largest difference of the distribution functions of two draws.
 
-    By Kolmogorov and Smirnov, as probable as `STANDARD_ERRORS` of a normal distribution.
+    By Kolmogorov and Smirnov, as probable as `MOST_STANDARD_ERRORS` of a normal distribution.
     """
-    return math.sqrt(-math.log(math.erfc(STANDARD_ERRORS / 2**0.5) / 2) / count)
+    return math.sqrt(-math.log(math.erfc(MOST_STANDARD_ERRORS / 2**0.5) / 2) / count)

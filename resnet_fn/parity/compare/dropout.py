@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from resnet_fn.config.hints import first_few
-from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS, within
+from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS_TOLERANCE, within
 from resnet_fn.parity.compare.draws import are_apart, never_varies, would_be_apart
 from resnet_fn.parity.compare.outcomes import (
     Comparable,
@@ -65,7 +65,7 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
             if left[share]:
                 left[share] -= 1
                 a = b = larger
-        item = within(SETTINGS).compare(title, a, b)
+        item = within(SETTINGS_TOLERANCE).compare(title, a, b)
         differences.append(item)
         if item.verdict == DIFFERS:
             shares.append(f"{title}: {_difference_of_shares(a, b)}")

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.parity.compare.allowed import EQUAL, within
+from resnet_fn.parity.compare.allowed import NO_TOLERANCE, within
 from resnet_fn.parity.compare.clones import compare_clones
 from resnet_fn.parity.compare.draws import (
     CHANCE,
-    CONSTANTS,
+    CONSTANTS_TOLERANCE,
     MOST_BY_CHANCE,
     ORTHOGONAL,
     deviation_of_draws,
@@ -173,7 +173,7 @@ def _compare_constants(
     largest = float(np.abs(y).max(initial=0.0))
     unit = 2.0**-23 * largest
     same = np.where(np.abs(x - y) <= unit, y, x)
-    return within(EQUAL).compare(ArrayId(name, moment="each build"), same, y)
+    return within(NO_TOLERANCE).compare(ArrayId(name, moment="each build"), same, y)
 
 
 def _compare_rows(part: _Rows, several: bool) -> tuple[list[Difference], list[str]]:
@@ -183,7 +183,7 @@ def _compare_rows(part: _Rows, several: bool) -> tuple[list[Difference], list[st
     if several:
         array = dataclasses.replace(part.id, moment="orthogonal")
         orthogonal = _is_orthogonal(part.port), _is_orthogonal(part.reference)
-        item = within(EQUAL).compare(array, *orthogonal)
+        item = within(NO_TOLERANCE).compare(array, *orthogonal)
         differences.append(item)
         if item.verdict == DIFFERS:
             where = "in the port and not in the reference" if item.port else "in the reference only"
@@ -315,7 +315,7 @@ def _moments(part: _Rows) -> list[Difference]:
     if spread_a == 0 or spread_b == 0:
         scale = spread_b or 1.0
         return [
-            compared("mean", mean_a, mean_b, 1.0, CONSTANTS),
+            compared("mean", mean_a, mean_b, 1.0, CONSTANTS_TOLERANCE),
             compared("std", spread_a, spread_b, scale, 0.0),
         ]
     if count < _FEW:

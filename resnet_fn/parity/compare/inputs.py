@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from resnet_fn.parity.compare.allowed import EQUAL, within
+from resnet_fn.parity.compare.allowed import NO_TOLERANCE, within
 from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage
@@ -24,7 +24,7 @@ class Inputs(TraceRule):
 
 def inputs_stage(port: Sequence[Batch], reference: Sequence[Batch]) -> Stage:
     """Compare the inputs and labels of both sides bit for bit."""
-    bound = within(EQUAL)
+    bound = within(NO_TOLERANCE)
     differences = []
     pairs = zip(port, reference, strict=True)
     for update, (port_batch, reference_batch) in enumerate(pairs, 1):

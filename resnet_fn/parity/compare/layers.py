@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.compare.allowed import (
-    OUTPUTS,
+    OUTPUTS_TOLERANCE,
     kernel_rounding,
     larger_bound,
     other_shape_difference,
@@ -181,6 +181,6 @@ def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float, kernels: float) -> Difference:
     if a.shape == b.shape:
         roundings = {reasons.FLOAT64: rounding, reasons.KERNELS: kernel_rounding(kernels)}
-        return larger_bound(OUTPUTS, roundings).compare(name, a, b)
+        return larger_bound(OUTPUTS_TOLERANCE, roundings).compare(name, a, b)
     unsure = rounding if math.isinf(rounding) else 0.0
     return other_shape_difference(ArrayId(name), a, b, unsure)

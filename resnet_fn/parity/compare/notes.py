@@ -11,7 +11,7 @@ from resnet_fn.config.hints import words_of
 from resnet_fn.parity.compare.padding import kind_of_padding
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.difference import DIFFERS, difference
-from resnet_fn.parity.trace.layer import TOLERANCE, Layer, Pads
+from resnet_fn.parity.trace.layer import LAYER_TOLERANCE, Layer, Pads
 from resnet_fn.parity.trace.tree import Arrays
 
 # Settings that are compared by special rules. All other settings are compared for equality.
@@ -219,7 +219,7 @@ def _not_shown(port: Layer, reference: Layer) -> Sequence[str]:
 
 def _agree(port: Any, reference: Any, rounding: float) -> bool:
     arrays = port is not None and reference is not None and port.shape == reference.shape
-    return arrays and difference("", port, reference, TOLERANCE, rounding).verdict != DIFFERS
+    return arrays and difference("", port, reference, LAYER_TOLERANCE, rounding).verdict != DIFFERS
 
 
 def _equal(port: Any, reference: Any) -> bool:
@@ -299,7 +299,7 @@ def constant_notes(port: Arrays, reference: Arrays, names: NameMap) -> list[str]
         a = port[name]
         if b is None or source in names.paired or a.shape != b.shape:
             continue
-        item = difference(name, a, b, TOLERANCE)
+        item = difference(name, a, b, LAYER_TOLERANCE)
         if item.verdict == DIFFERS:
             notes.append(f"{name}: a constant, {item.values()}")
     return notes

@@ -3,7 +3,7 @@
 import dataclasses
 from collections import defaultdict
 
-from resnet_fn.parity.compare.allowed import EQUAL, SETTINGS, within
+from resnet_fn.parity.compare.allowed import NO_TOLERANCE, SETTINGS_TOLERANCE, within
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
@@ -36,7 +36,7 @@ class OptimizerSettings(Rule):
                 any(source in reference[RATE_SETTING] for source in names.sources(name)),
             )
             if here != there:
-                item = within(EQUAL).compare(ArrayId(name, setting=UPDATED), here, there)
+                item = within(NO_TOLERANCE).compare(ArrayId(name, setting=UPDATED), here, there)
                 differences.append(item)
                 side = "in the port" if here else "in the reference"
                 groups[f"updated by the optimizer {side} only"].append(name)
@@ -46,7 +46,9 @@ class OptimizerSettings(Rule):
                     reference[word][one] for one in names.sources(name) if one in reference[word]
                 ]
                 for other in {*known}:
-                    item = within(SETTINGS).compare(ArrayId(name, setting=word), value, other)
+                    item = within(SETTINGS_TOLERANCE).compare(
+                        ArrayId(name, setting=word), value, other
+                    )
                     differences.append(item)
                     if item.verdict == DIFFERS:
                         line = f"{word}: {value:.6g} in the port, {other:.6g} in the reference"

@@ -31,11 +31,11 @@ from resnet_fn.parity.trace.difference import DIFFERS, are_integers
 from resnet_fn.parity.trace.packed import packed_outputs, padded_names
 from resnet_fn.parity.trace.stages import (
     ALL_GRADIENTS,
+    ALL_OUTPUTS,
     CHANGED_BUFFERS,
     EVAL_FORWARD,
     LOSS,
     NORM,
-    OUTPUTS,
     RATE,
     TRAIN_FORWARD,
     TRAJECTORY,
@@ -140,7 +140,7 @@ class NetOutputs(Outputs):
 
     id: StageId = TRAIN_FORWARD
     names_beyond: bool = True
-    tolerance: float = allowed.OUTPUTS
+    tolerance: float = allowed.OUTPUTS_TOLERANCE
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, which is undecided if an output is not read."""
@@ -191,13 +191,13 @@ class Loss(Outputs):
 
     id: StageId = LOSS
     names_beyond: bool = True
-    tolerance: float = allowed.OUTPUTS
+    tolerance: float = allowed.OUTPUTS_TOLERANCE
 
-    floor: ClassVar = reasons.OUTPUTS
+    floor: ClassVar = reasons.FROM_OUTPUTS
 
     def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return the rounding of the outputs of update 1."""
-        return {self.id.name: sides.errors(OUTPUTS).get(1, 0.0)}
+        return {self.id.name: sides.errors(ALL_OUTPUTS).get(1, 0.0)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,9 +205,9 @@ class GradientNorm(Outputs):
     """Compares the global norm, which gets at least the rounding of all gradients together."""
 
     id: StageId = NORM
-    tolerance: float = allowed.OUTPUTS
+    tolerance: float = allowed.OUTPUTS_TOLERANCE
 
-    floor: ClassVar = reasons.ALL_GRADIENTS
+    floor: ClassVar = reasons.FROM_GRADIENTS
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if no side trains anything."""
@@ -225,7 +225,7 @@ class Rates(Outputs):
 
     id: StageId = RATE
     trains: bool = False
-    tolerance: float = allowed.SETTINGS
+    tolerance: float = allowed.SETTINGS_TOLERANCE
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if both sides use the recipe's rates."""
@@ -240,9 +240,9 @@ class Losses(Outputs):
     """Compares the loss of every update, as far as the reference's rounding allows."""
 
     id: StageId = TRAJECTORY
-    tolerance: float = allowed.CHANGES
+    tolerance: float = allowed.CHANGES_TOLERANCE
 
-    floor: ClassVar = reasons.EARLIER
+    floor: ClassVar = reasons.FROM_EARLIER
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison without later losses that rounding makes undecided."""
@@ -257,7 +257,7 @@ class Losses(Outputs):
 
     def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return for each loss the rounding of its outputs and of all losses before."""
-        return growing_rounding(sides.errors(self.id), sides.errors(OUTPUTS))
+        return growing_rounding(sides.errors(self.id), sides.errors(ALL_OUTPUTS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,9 +265,9 @@ class ChangedBuffers(Outputs):
     """Compares the outputs after the updates, which show differences in statistics and buffers."""
 
     id: StageId = CHANGED_BUFFERS
-    tolerance: float = allowed.GRADIENTS
+    tolerance: float = allowed.GRADIENTS_TOLERANCE
 
-    floor: ClassVar = reasons.OUTPUTS
+    floor: ClassVar = reasons.FROM_OUTPUTS
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison."""
@@ -286,7 +286,7 @@ class ChangedBuffers(Outputs):
 
     def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return the largest rounding of any update's outputs."""
-        largest = max(sides.errors(OUTPUTS).values(), default=0.0)
+        largest = max(sides.errors(ALL_OUTPUTS).values(), default=0.0)
         return dict.fromkeys(sides.reference.run.last_outputs, largest)
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from resnet_fn.parity.trace.difference import relative_error
-from resnet_fn.parity.trace.layer import TOLERANCE, Layer, Pads
+from resnet_fn.parity.trace.layer import LAYER_TOLERANCE, Layer, Pads
 
 # NumPy's kinds of padding by torch's names
 _KINDS: Mapping[str, str] = {
@@ -25,7 +25,7 @@ def kind_of_padding(port: Layer, reference: Layer) -> str | None:
     a, b = _padded(port), _padded(reference)
     if a is None or b is None or a.shape != b.shape:
         return None
-    if relative_error(a, b) <= TOLERANCE:
+    if relative_error(a, b) <= LAYER_TOLERANCE:
         return ""
     pads_more = max(port, reference, key=_amount)
     own = _kind(pads_more, a)
@@ -63,7 +63,7 @@ def _kind(layer: Layer, padded: np.ndarray) -> str:
         made = _pad(layer.input, pads, kind)
         if made is None:
             continue
-        if made.shape == padded.shape and relative_error(made, padded) <= TOLERANCE:
+        if made.shape == padded.shape and relative_error(made, padded) <= LAYER_TOLERANCE:
             return word
     return ""
 

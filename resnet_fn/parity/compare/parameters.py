@@ -76,7 +76,7 @@ class Parameters(RunRule):
     """
 
     tolerance: float = 0.0
-    made_of: str = name_map.VALUES  # the kind of the arrays (`MadeOf.build`)
+    made_of: str = name_map.VALUE_KIND  # the kind of the arrays (`MadeOf.build`)
 
     def compare(self, sides: Sides) -> Stage:
         """Compare each array that both sides have."""
@@ -190,8 +190,8 @@ class Gradients(Parameters):
 
     id: StageId = GRADIENTS
     names_beyond: bool = True
-    tolerance: float = allowed.GRADIENTS
-    made_of: str = name_map.GRADIENTS
+    tolerance: float = allowed.GRADIENTS_TOLERANCE
+    made_of: str = name_map.GRADIENT_KIND
 
     def names(self, sides: Sides) -> Sequence[str]:
         """Return the arrays that have a gradient on both sides."""
@@ -242,4 +242,4 @@ class Weights(Parameters):
 
     id: StageId = WEIGHTS
     trains: bool = False
-    tolerance: float = allowed.EQUAL
+    tolerance: float = allowed.NO_TOLERANCE

@@ -9,7 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.config.hints import first_few
-from resnet_fn.parity.compare.allowed import KERNELS, OUTPUTS, UNSEEN_KERNELS, within
+from resnet_fn.parity.compare.allowed import (
+    KERNELS_TOLERANCE,
+    OUTPUTS_TOLERANCE,
+    UNSEEN_KERNELS_TOLERANCE,
+    within,
+)
 from resnet_fn.parity.compare.layers import compare_layer
 from resnet_fn.parity.compare.notes import attempt, settings_differences
 from resnet_fn.parity.trace.data import Probe, Trace
@@ -139,7 +144,7 @@ def compare_probes(
     windows = [one for one in with_hints if a[one.name].kind in _WITH_WINDOWS]
     lines = dict.fromkeys(f"{one.name}: {one.hints}" for one in windows)
     of_layers = first_few(list(lines))
-    kernels = KERNELS if known else UNSEEN_KERNELS
+    kernels = KERNELS_TOLERANCE if known else UNSEEN_KERNELS_TOLERANCE
     titles = dict.fromkeys([*here, *there])
     for title in titles if forward != DIFFERS else ():
         if forward not in AGREES:
@@ -192,9 +197,9 @@ def _of_layer(
     assert other.input is not None
     settings = attempt(settings_differences, mine, other, True) if mine.leaf and other.leaf else []
     prefix = f"{mine.name}."
-    kernels = UNSEEN_KERNELS if mine.is_own else 0.0
+    kernels = UNSEEN_KERNELS_TOLERANCE if mine.is_own else 0.0
     if any(f"{one}.".startswith(prefix) for one in known):
-        kernels = KERNELS
+        kernels = KERNELS_TOLERANCE
     hints = "; ".join(settings)
     have_one_shape = mine.input.shape == other.input.shape
     answers = port.probes[mine.name]
@@ -253,9 +258,11 @@ def _difference(name: str, port: np.ndarray, reference: np.ndarray) -> Differenc
     If the arrays agree, only the relative error is computed.
     """
     error = relative_error(port, reference)
-    bound = within(OUTPUTS)
-    if error <= OUTPUTS:
-        return Difference(ArrayId(name), 0.0, error, 1.0, 0.0, 0.0, (), 0.0, OUTPUTS, bound.why)
+    bound = within(OUTPUTS_TOLERANCE)
+    if error <= OUTPUTS_TOLERANCE:
+        return Difference(
+            ArrayId(name), 0.0, error, 1.0, 0.0, 0.0, (), 0.0, OUTPUTS_TOLERANCE, bound.why
+        )
     return bound.compare(name, port, reference)
 
 
@@ -312,4 +319,4 @@ def _scales(pair: ComparedProbe) -> bool:
     """Return whether a kernel may be blamed: one that may be outside of layers, only if the probe
     scales numbers.
     """
-    return pair.kernels > UNSEEN_KERNELS or pair.title in FACTORS
+    return pair.kernels > UNSEEN_KERNELS_TOLERANCE or pair.title in FACTORS

@@ -8,7 +8,7 @@ from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.data import Run
-from resnet_fn.parity.trace.derived import ARRAYS
+from resnet_fn.parity.trace.derived import COMPARED_ARRAYS
 from resnet_fn.parity.trace.stages import StageId
 
 
@@ -49,7 +49,7 @@ class TraceRule(Rule):
 
 @dataclasses.dataclass(frozen=True)
 class RunRule(Rule):
-    """How a stage is compared whose arrays a run has (`trace.derived.ARRAYS`).
+    """How a stage is compared whose arrays a run has (`trace.derived.COMPARED_ARRAYS`).
 
     Other runs repeat `compare`: those on later batches, with dropout masks, or with random numbers
     for constant arrays. A rule overrides `stage` with what holds for the updates themselves only.
@@ -57,7 +57,7 @@ class RunRule(Rule):
 
     def values(self, run: Run) -> dict[Any, Any]:
         """Return the arrays of one side."""
-        return dict(ARRAYS[self.id](run))
+        return dict(COMPARED_ARRAYS[self.id](run))
 
     @abc.abstractmethod
     def compare(self, sides: Sides) -> Stage:

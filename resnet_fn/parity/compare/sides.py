@@ -14,7 +14,7 @@ from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding, Run, Trace
-from resnet_fn.parity.trace.derived import MEASURED
+from resnet_fn.parity.trace.derived import MEASURED_ARRAYS
 from resnet_fn.parity.trace.difference import norm
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING, SMALL_GRADIENT
 from resnet_fn.parity.trace.stages import FIRST, GRADIENTS, LAST, StageId
@@ -72,7 +72,7 @@ class Sides:
 
     def flipped(self, stage: StageId) -> Mapping[Any, np.ndarray]:
         """Return the reference's arrays of a stage, with ties decided otherwise."""
-        return MEASURED[stage](self.otherwise) if self.otherwise else {}
+        return MEASURED_ARRAYS[stage](self.otherwise) if self.otherwise else {}
 
     def changing(self, stage: StageId) -> Mapping[Any, np.ndarray]:
         """Return the masks of integers that the reference's rounding changes (`Trace.changing`)."""
@@ -94,7 +94,7 @@ class Sides:
     @functools.cached_property
     def gradients(self) -> Arrays:
         """The reference's gradients under the port's names."""
-        return self.names.rename(self.reference.run.gradients, name_map.GRADIENTS)
+        return self.names.rename(self.reference.run.gradients, name_map.GRADIENT_KIND)
 
     @functools.cached_property
     def only_rounding(self) -> set[str]:
@@ -127,7 +127,7 @@ class Sides:
             is_none = name in run.no_gradient
             marks[name] = np.full(gradient.shape, float(is_none))
         masks = {}
-        for name, mark in self.names.rename(marks, name_map.GRADIENTS).items():
+        for name, mark in self.names.rename(marks, name_map.GRADIENT_KIND).items():
             # a part of an array, or a term of a sum
             mask = np.abs(mark) == 1
             if mask.any():
@@ -161,7 +161,7 @@ class Sides:
         return decayed
 
     def _unsure(self, port: Arrays, given: Arrays) -> Arrays:
-        reference = self.names.rename(given, name_map.GRADIENTS)
+        reference = self.names.rename(given, name_map.GRADIENT_KIND)
         return {
             name: allowed.unsure_elements(port[name], b, name in self.only_rounding)
             & ~self.no_gradient.get(name, np.False_)

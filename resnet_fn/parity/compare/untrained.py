@@ -3,7 +3,7 @@
 import dataclasses
 
 from resnet_fn.parity.compare.allowed import (
-    EQUAL,
+    NO_TOLERANCE,
     UNITS_OF_TABLE,
     as_units_in_the_last_place,
     within,
@@ -41,7 +41,7 @@ class Untrained(TraceRule):
             a = port.initial[name]
             b = given[name]
             b = b.astype(a.dtype) if a.dtype.kind == b.dtype.kind == "f" else b
-            item = within(EQUAL).compare(name, a, b)
+            item = within(NO_TOLERANCE).compare(name, a, b)
             if item.verdict == DIFFERS and a.dtype.kind == "f":
                 # a table that one side computed in float64
                 item = as_units_in_the_last_place(item, a, b)

@@ -20,7 +20,7 @@ from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace import stages, tree
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.derived import MEASURED, flat
+from resnet_fn.parity.trace.derived import MEASURED_ARRAYS, flat
 from resnet_fn.parity.trace.difference import DIFFERS, FITS, relative_error
 from resnet_fn.parity.trace.layout import layout
 from resnet_fn.parity.trace.packed import packed_outputs
@@ -144,7 +144,7 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
     results = {}
     roundings = reference.rounding.get(stage, {})
     if reference.plan.accumulate == 1:
-        mine, others = (dict(MEASURED[stage](run)) for run in (port, reference.run))
+        mine, others = (dict(MEASURED_ARRAYS[stage](run)) for run in (port, reference.run))
         mine = packed_outputs(mine, others)
         paired = tree.paired_outputs(mine, others) or {}
         for name, own in paired.items():
@@ -164,7 +164,7 @@ def _wanted_gradients(case: StageCase, stage: StageId) -> Wanted:
     names = case.names
     loss = stages.LOSS.name
     raw = reference.run.gradients
-    known = names.rename(raw, name_map.GRADIENTS)
+    known = names.rename(raw, name_map.GRADIENT_KIND)
     of_loss = reference.rounding[stages.LOSS].get(loss, 0.0)
     results = {loss: (np.asarray(port.losses[:1]), of_loss)}
     errors = reference.rounding.get(stages.GRADIENTS, {})
@@ -176,7 +176,7 @@ def _wanted_gradients(case: StageCase, stage: StageId) -> Wanted:
             results[name] = gradient, rounding
 
     def renamed(values: Arrays) -> Arrays:
-        return {**names.rename(values, name_map.GRADIENTS), loss: values[loss]}
+        return {**names.rename(values, name_map.GRADIENT_KIND), loss: values[loss]}
 
     return Wanted(stage, {}, results, renamed)
 
@@ -214,7 +214,7 @@ def _multiple(
 
 def _gradients(case: StageCase) -> list[str]:
     port = case.port.run.gradients
-    reference = case.names.rename(case.reference.run.gradients, name_map.GRADIENTS)
+    reference = case.names.rename(case.reference.run.gradients, name_map.GRADIENT_KIND)
     names = [name for name in port if name in reference]
     parts = case.reference.plan.accumulate
     known = {f"the sum over {parts} micro-batches instead of their mean": parts}
@@ -259,7 +259,7 @@ def _loss(case: StageCase) -> list[str]:
     """Return a line if the loss and all gradients are the reference's times one factor."""
     port = case.port.run
     reference = case.reference.run
-    gradients = case.names.rename(reference.gradients, name_map.GRADIENTS)
+    gradients = case.names.rename(reference.gradients, name_map.GRADIENT_KIND)
     names = [name for name in port.gradients if name in gradients]
     own = flat(port.gradients, names)
     other = flat(gradients, names)
@@ -282,7 +282,7 @@ def _clipping(case: StageCase) -> list[str]:
     run = case.reference.run
     parts = []
     for gradients in run.parts or [run.gradients]:
-        parts.append(case.names.rename(gradients, name_map.GRADIENTS))
+        parts.append(case.names.rename(gradients, name_map.GRADIENT_KIND))
     return another_clipping(case.port.run.clipped, parts, limit)
 
 

@@ -7,12 +7,12 @@ from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.derived import MEASURED
+from resnet_fn.parity.trace.derived import MEASURED_ARRAYS
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
 from resnet_fn.parity.trace.source import PortSource
 from resnet_fn.parity.trace.stages import StageId
 
-# The stages of an update (`MEASURED`) whose numbers come from nothing that is compiled.
+# The stages of an update (`MEASURED_ARRAYS`) whose numbers come from nothing that is compiled.
 _NOT_COMPILED = (stages.RATE, stages.CHANGED_BUFFERS)
 
 
@@ -53,7 +53,7 @@ def _of_kernels(result: Verdict) -> Stage | None:
     if stage is None or result.first_layer:
         return None
     plain = _without_update(stage.id)
-    return stage if plain in MEASURED and plain not in _NOT_COMPILED else None
+    return stage if plain in MEASURED_ARRAYS and plain not in _NOT_COMPILED else None
 
 
 def _without_update(stage: StageId) -> StageId:

@@ -52,7 +52,7 @@ def _gradients(case: StageCase) -> list[str]:
     repeated = f"{count} times the reference's: counted once for each worker"
     groups: dict[str, list[str]] = defaultdict(list)
     given = case.reference.run.gradients
-    reference = case.names.rename(given, name_map.GRADIENTS)
+    reference = case.names.rename(given, name_map.GRADIENT_KIND)
     for name in case.differing():
         each = [one.gradients[name] for one in runs]
         first = each[0]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from resnet_fn.parity.pair.name_map import GRADIENTS, NameMap
+from resnet_fn.parity.pair.name_map import GRADIENT_KIND, NameMap
 from resnet_fn.parity.trace.constants import changed_arrays
 from resnet_fn.parity.trace.data import DECAY_SETTING, Run, Trace
 from resnet_fn.parity.trace.like import Like
@@ -26,7 +26,7 @@ def like_of(reference: Trace, names: NameMap, optimizer: bool) -> Like:
         drawn=_drawn(run, names),
         last=names.rename(last),
         weights=names.rename(weights),
-        gradients=names.rename(gradients, GRADIENTS),
+        gradients=names.rename(gradients, GRADIENT_KIND),
         decays=paired(reference.optimizer_settings.get(DECAY_SETTING, {}), names),
         train_outputs=run.train_outputs[0],
         # a small trace has no inputs of layers, from which masks get their shapes

@@ -21,9 +21,9 @@ _PROJECTION = re.compile(
     re.IGNORECASE,
 )
 
-VALUES = "values"
+VALUE_KIND = "values"
 
-GRADIENTS = "gradients"
+GRADIENT_KIND = "gradients"
 
 
 def leaf_name(leaf: str) -> str:
@@ -121,13 +121,13 @@ class MadeOf:
         return tuple(dict.fromkeys(part.name for part in self.parts))
 
     def build(
-        self, find: Callable[[str], np.ndarray | None], what: str = VALUES
+        self, find: Callable[[str], np.ndarray | None], what: str = VALUE_KIND
     ) -> np.ndarray | None:
         """Build the port's array from the reference's arrays, which `find` returns by name.
 
         Returns None if `find` returns None for a part. Raises ValueError if the parts do not fit
-        together. If parts are added, the result is their sum if `what` is VALUES, and their mean if
-        `what` is GRADIENTS.
+        together. If parts are added, the result is their sum if `what` is VALUE_KIND, and their mean if
+        `what` is GRADIENT_KIND.
         """
         taken = []
         for part in self.parts:
@@ -138,7 +138,7 @@ class MadeOf:
             taken.append(-piece if part.sign < 0 else piece)
         if self.added:  # each part's gradient is the gradient of the sum
             stacked = np.stack(taken)
-            array = stacked.sum(0) if what == VALUES else stacked.mean(0)
+            array = stacked.sum(0) if what == VALUE_KIND else stacked.mean(0)
         elif len(taken) == 1:
             array = taken[0]
         else:
@@ -220,7 +220,7 @@ class NameMap:
         return {one for name in self.parameters for one in self.sources(name)}
 
     def rename(
-        self, reference: Mapping[str, np.ndarray], what: str = VALUES
+        self, reference: Mapping[str, np.ndarray], what: str = VALUE_KIND
     ) -> dict[str, np.ndarray]:
         """Return the reference's arrays under the port's names and in the port's shapes.
 

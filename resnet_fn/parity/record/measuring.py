@@ -9,7 +9,7 @@ import numpy as np
 from resnet_fn.parity.record.rounding import of_update, rounding
 from resnet_fn.parity.record.updates import Watch
 from resnet_fn.parity.trace.data import Rounding, Run
-from resnet_fn.parity.trace.derived import MEASURED
+from resnet_fn.parity.trace.derived import MEASURED_ARRAYS
 from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.stages import (
     CHANGE,
@@ -31,7 +31,7 @@ _FIRST = (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS, NORM, CLIPPED)
 _CHANGE = (CHANGE, STATISTICS)
 
 # the stages that all updates together complete: the others
-_WHOLE = tuple(stage for stage in MEASURED if stage not in (*_FIRST, *_CHANGE, LAST))
+_WHOLE = tuple(stage for stage in MEASURED_ARRAYS if stage not in (*_FIRST, *_CHANGE, LAST))
 
 
 class Measuring(Watch):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.trace.data import Changing, Rounding, Run, further_passes
-from resnet_fn.parity.trace.derived import MEASURED
+from resnet_fn.parity.trace.derived import MEASURED_ARRAYS
 from resnet_fn.parity.trace.difference import (
     ROUNDING_FACTOR,
     are_integers,
@@ -16,7 +16,7 @@ from resnet_fn.parity.trace.difference import (
     in_range,
     norm,
 )
-from resnet_fn.parity.trace.limits import CHAOTIC, MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
+from resnet_fn.parity.trace.limits import CHAOTIC_ERROR, MOST_BY_NOISE, ONLY_ROUNDING, SPREADS
 from resnet_fn.parity.trace.plan import OptimizerPlan
 from resnet_fn.parity.trace.stages import (
     ALL_GRADIENTS,
@@ -34,19 +34,19 @@ from resnet_fn.parity.trace.tree import Arrays
 
 
 def rounding(
-    run: Run, exact: Run, like: Run | None = None, *, stages: Collection[StageId] = MEASURED
+    run: Run, exact: Run, like: Run | None = None, *, stages: Collection[StageId] = MEASURED_ARRAYS
 ) -> Rounding:
     """Return the relative errors of a run's arrays against the same run in float64, by stage, and
     those of further passes.
 
     The arrays of `like`, which are `run`'s by default, decide which numbers are large: their errors
     are those of a stage of their own. An array of another shape has an infinite error. `stages` are
-    the stages of `MEASURED` that are wanted.
+    the stages of `MEASURED_ARRAYS` that are wanted.
     """
     roundings: Rounding = {}
     like = run if like is None else like
     for stage in stages:
-        values = MEASURED[stage]
+        values = MEASURED_ARRAYS[stage]
         exactly, compared = values(exact), values(like)
         errors, of_large = dict[Key, float](), dict[Key, float]()
         for name, value in values(run).items():
@@ -98,7 +98,7 @@ def changing(run: Run, others: Sequence[Run]) -> Changing:
     An array that has another size in one of them changes everywhere.
     """
     masks: Changing = {}
-    for stage, values in MEASURED.items():
+    for stage, values in MEASURED_ARRAYS.items():
         for name, value in values(run).items():
             if not are_integers(value):
                 continue
@@ -130,17 +130,17 @@ def without_scaled(changes: Rounding, optimizer: OptimizerPlan) -> Rounding:
 
 
 def is_chaotic(measured: Rounding, run: Run) -> bool:
-    """Return whether float32 and float64 are clearly apart after the updates (`CHAOTIC`).
+    """Return whether float32 and float64 are clearly apart after the updates (`CHAOTIC_ERROR`).
 
     Weights whose gradients are only rounding do not count: they drift in any training.
     """
-    if max(measured.get(TRAJECTORY, {}).values(), default=0.0) > CHAOTIC:
+    if max(measured.get(TRAJECTORY, {}).values(), default=0.0) > CHAOTIC_ERROR:
         return True
-    drifting, changes = _only_rounding(measured), MEASURED[LAST](run)
+    drifting, changes = _only_rounding(measured), MEASURED_ARRAYS[LAST](run)
     for name, error in measured.get(LAST, {}).items():
         if name in drifting or name not in changes:
             continue
-        if error * norm(changes[name]) > CHAOTIC * norm(run.after[-1][name]):
+        if error * norm(changes[name]) > CHAOTIC_ERROR * norm(run.after[-1][name]):
             return True
     return False
 

@@ -11,6 +11,7 @@ import numpy as np
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.stages import (
+    ALL_OUTPUTS,
     AVERAGE,
     CHANGE,
     CHANGED_BUFFERS,
@@ -20,7 +21,6 @@ from resnet_fn.parity.trace.stages import (
     LAST,
     LOSS,
     NORM,
-    OUTPUTS,
     RATE,
     STATISTICS,
     TRAIN_FORWARD,
@@ -117,7 +117,7 @@ def last_change_of(run: Run) -> Mapping[Any, np.ndarray]:
 
 
 # In the order of a training step. After update 1, later arrays depend on the earlier ones.
-MEASURED: dict[StageId, OfRun] = {
+MEASURED_ARRAYS: dict[StageId, OfRun] = {
     EVAL_FORWARD: lambda run: run.eval_outputs,
     TRAIN_FORWARD: lambda run: run.train_outputs[0] if run.train_outputs else {},
     LOSS: lambda run: {LOSS.name: np.asarray(run.losses[:1])},
@@ -131,7 +131,7 @@ MEASURED: dict[StageId, OfRun] = {
     LAST: last_change_of,
     CHANGED_BUFFERS: lambda run: run.last_outputs,
     AVERAGE: lambda run: changes(run, run.average),
-    OUTPUTS: lambda run: by_update(flat(floats(one)) for one in run.train_outputs),
+    ALL_OUTPUTS: lambda run: by_update(flat(floats(one)) for one in run.train_outputs),
 }
 
-ARRAYS: dict[StageId, OfRun] = {WEIGHTS: lambda run: run.start, **MEASURED}
+COMPARED_ARRAYS: dict[StageId, OfRun] = {WEIGHTS: lambda run: run.start, **MEASURED_ARRAYS}

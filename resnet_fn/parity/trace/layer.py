@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-TOLERANCE = 1e-5  # relative error of a layer's output or input that passes
+LAYER_TOLERANCE = 1e-5  # relative error of a layer's output or input that passes
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 

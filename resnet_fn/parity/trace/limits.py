@@ -44,7 +44,7 @@ MOST_BY_NOISE = 0.05
 EXACT = 1e-5
 """The relative error of two sums of the same float32 numbers. docs/parity.md#tolerances"""
 
-CHAOTIC = 1e-5
+CHAOTIC_ERROR = 1e-5
 """If float32 and float64 are further apart after the updates, a second run under noise measures how
 far float32 follows the training. docs/parity.md#drift
 """

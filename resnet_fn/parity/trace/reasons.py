@@ -13,9 +13,9 @@ FLOAT64 = "float64"  # the error of a layer's output against float64
 MEDIAN = "median"  # of the stage's arrays
 
 # The rounding of what a number is computed from:
-OUTPUTS = "outputs"
-ALL_GRADIENTS = "all gradients"
-EARLIER = "earlier losses or outputs"
+FROM_OUTPUTS = "outputs"
+FROM_GRADIENTS = "all gradients"
+FROM_EARLIER = "earlier losses or outputs"
 CANCELLATION = "cancellation of outputs"
 UNIT = "unit of the weight"  # its last place, to which each update rounds
 RANDOM_WALK = "random walk of weights"  # such units of several updates

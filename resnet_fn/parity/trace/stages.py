@@ -112,4 +112,4 @@ TRAJECTORY, LAST, AVERAGE = StageId("loss trajectory"), StageId("last weights"),
 CHANGED_BUFFERS = StageId("changed buffers", "eval")
 
 # Only their rounding is measured: norms and losses are computed from these arrays.
-ALL_GRADIENTS, OUTPUTS = StageId("all gradients"), StageId("outputs of each update")
+ALL_GRADIENTS, ALL_OUTPUTS = StageId("all gradients"), StageId("outputs of each update")

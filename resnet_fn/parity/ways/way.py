@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from resnet_fn.parity.compare.allowed import EQUAL, within
+from resnet_fn.parity.compare.allowed import NO_TOLERANCE, within
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.rules import RULES
 from resnet_fn.parity.compare.sides import both_sides
@@ -110,7 +110,7 @@ def compared(
         if is_further and not reference.run.later:
             continue
         if exact:
-            rule = dataclasses.replace(rule, tolerance=EQUAL)  # type: ignore[call-arg]
+            rule = dataclasses.replace(rule, tolerance=NO_TOLERANCE)  # type: ignore[call-arg]
         if stage := rule.stage(sides):
             results.append(stage)
     return WayResult(way, results, sides.layers, notes=notes)
@@ -132,7 +132,7 @@ def _bit_by_bit(port: Trace, reference: Trace) -> list[LayerDifference]:
             other = others.get(layer.title)
             if layer.output is None or other is None or layer.output.shape != other.shape:
                 continue
-            output = within(EQUAL).compare(layer.title, layer.output, other)
+            output = within(NO_TOLERANCE).compare(layer.title, layer.output, other)
             compared.append(LayerDifference(mode, layer.title, layer.title, output, None, ()))
     return compared
 

@@ -19,7 +19,7 @@ from resnet_fn.parity.compare.verdict import Evidence, Request, decide, verdict
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.trace.data import Probe, Run, Trace
-from resnet_fn.parity.trace.derived import MEASURED
+from resnet_fn.parity.trace.derived import MEASURED_ARRAYS
 from resnet_fn.parity.trace.difference import DIFFERS, Difference, difference
 from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.layer import Layer
@@ -106,12 +106,12 @@ def trace(seed: int, optimizer: str = "sgd") -> Trace:
 
 
 def known_rounding(one: Run) -> dict[StageId, dict[Any, float]]:
-    known = {stage: dict.fromkeys(values(one), WHOLE) for stage, values in MEASURED.items()}
+    known = {stage: dict.fromkeys(values(one), WHOLE) for stage, values in MEASURED_ARRAYS.items()}
     for index, later in enumerate(one.later):
-        for stage, values in MEASURED.items():
+        for stage, values in MEASURED_ARRAYS.items():
             known[dataclasses.replace(stage, batch=index + 2)] = dict.fromkeys(values(later), WHOLE)
     for dropped in one.dropped:
-        for stage, values in MEASURED.items():
+        for stage, values in MEASURED_ARRAYS.items():
             known[dataclasses.replace(stage, masked=True)] = dict.fromkeys(values(dropped), WHOLE)
     return known
 
