@@ -215,9 +215,9 @@ class ChangeByFirstUpdate(Changes):
 
     id: StageId = CHANGE
 
-    def names(self, sides: Sides) -> Sequence[str]:
+    def compared(self, sides: Sides) -> Sequence[str]:
         """Return the arrays that have a gradient."""
-        return sides.arrays.trained
+        return sides.compared.trained
 
     def array_id(self, name: str) -> ArrayId:
         """Return the id of a weight: the title of the stage has the word "change"."""
@@ -235,9 +235,9 @@ class StatisticsByFirstUpdate(Changes):
     id: StageId = STATISTICS
     value_tolerance: float = allowed.OUTPUTS_TOLERANCE
 
-    def names(self, sides: Sides) -> Sequence[str]:
+    def compared(self, sides: Sides) -> Sequence[str]:
         """Return the arrays that have no gradient."""
-        return sides.arrays.rest
+        return sides.compared.rest
 
     def moved_by_chance(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
         """Return nothing: no optimizer changes these arrays."""

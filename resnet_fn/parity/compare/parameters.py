@@ -68,7 +68,7 @@ class Parameters(RunRule):
     `compare` goes through the arrays once. Subclasses change these methods, which it calls in this
     order:
 
-    1. `names`: the arrays that the stage has
+    1. `compared`: the names of the arrays that the stage has
     2. `values`: the arrays of each side
     3. `is_idle`: which arrays are left out
     4. `moved_by_chance`: which elements count as equal
@@ -80,7 +80,7 @@ class Parameters(RunRule):
 
     def compare(self, sides: Sides) -> Stage:
         """Compare each array that both sides have."""
-        names = self.names(sides)
+        names = self.compared(sides)
         if not names:
             return not_in_task(self.id, "there are none")
         port, given = self.values(sides.port.run), self.values(sides.reference.run)
@@ -148,9 +148,9 @@ class Parameters(RunRule):
             roundings[name] = error
         return roundings
 
-    def names(self, sides: Sides) -> Sequence[str]:
+    def compared(self, sides: Sides) -> Sequence[str]:
         """Return the port's arrays that the stage has, in the order of its rows."""
-        return sides.arrays.all
+        return sides.compared.all
 
     def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
         """Return whether an array is left out, because the reference does not change it."""
@@ -193,9 +193,9 @@ class Gradients(Parameters):
     tolerance: float = allowed.GRADIENTS_TOLERANCE
     made_of: str = name_map.GRADIENT_KIND
 
-    def names(self, sides: Sides) -> Sequence[str]:
+    def compared(self, sides: Sides) -> Sequence[str]:
         """Return the arrays that have a gradient on both sides."""
-        return sides.arrays.backward
+        return sides.compared.backward
 
     def difference(self, sides: Sides, case: Case) -> Difference | None:
         """Return the difference. Where the reference's gradient is None, a small one counts as 0,

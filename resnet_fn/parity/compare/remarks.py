@@ -53,7 +53,7 @@ def changes(sides: Sides) -> list[str]:
         if source.added:
             lines.append(f"{name}: {source} in the reference, {terms}")
     decayed = []
-    for name in sides.arrays.all:
+    for name in sides.compared.all:
         if not port.run.after or name not in sides.at_most_decayed:
             continue
         if (port.run.after[0][name] != port.run.start[name]).any():

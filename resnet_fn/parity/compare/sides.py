@@ -21,8 +21,8 @@ from resnet_fn.parity.trace.stages import FIRST, GRADIENTS, LAST, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
 
-class Names(NamedTuple):
-    """Names of the port's arrays, in the order of execution."""
+class ComparedNames(NamedTuple):
+    """Names of the port's arrays that stages compare, in the order of execution."""
 
     all: Sequence[str]  # parameters and statistics
     trained: Sequence[str]  # those with a gradient
@@ -44,9 +44,9 @@ class Sides:
 
     port: Trace
     reference: Trace
-    names: NameMap
+    names: NameMap  # the port's names → what they are made of in the reference
     rounding: Rounding
-    arrays: Names
+    compared: ComparedNames
     layers: Sequence[LayerDifference] = ()
     initialisation: bool = True  # whether initial values are compared
     batch: int = FIRST  # which batch the runs of both sides are of
@@ -251,7 +251,7 @@ class Sides:
         return dataclasses.replace(
             self,
             port=worker,
-            arrays=compared_names(worker, self.reference, self.names, self.arrays.all),
+            compared=compared_names(worker, self.reference, self.names, self.compared.all),
         )
 
 
@@ -264,13 +264,15 @@ def order_of(port: Trace, names: NameMap) -> list[str]:
     return list(dict.fromkeys([*used, *names.parameters]))
 
 
-def compared_names(port: Trace, reference: Trace, names: NameMap, order: Sequence[str]) -> Names:
+def compared_names(
+    port: Trace, reference: Trace, names: NameMap, order: Sequence[str]
+) -> ComparedNames:
     """Return which of the port's arrays, given in the order of execution, stages compare."""
     gradients = reference.run.gradients
     trained = [name for name in order if name in port.run.gradients]
     on_both = [name for name in trained if all(one in gradients for one in names.sources(name))]
     rest = [name for name in order if name not in port.run.gradients]
-    return Names(order, trained, on_both[::-1], rest)
+    return ComparedNames(order, trained, on_both[::-1], rest)
 
 
 def sides_of(
@@ -283,8 +285,8 @@ def sides_of(
     initialisation: bool = True,
 ) -> Sides:
     """Return both sides with the names of the arrays that are compared."""
-    arrays = compared_names(port, reference, names, list(order))
-    return Sides(port, reference, names, rounding, arrays, layers, initialisation)
+    compared = compared_names(port, reference, names, list(order))
+    return Sides(port, reference, names, rounding, compared, layers, initialisation)
 
 
 def both_sides(port: Trace, reference: Trace, names: NameMap, initialisation: bool) -> Sides:
