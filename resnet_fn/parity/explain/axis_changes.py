@@ -98,9 +98,9 @@ def axes_changes(c: Call) -> Changes:
 def _reshaped(x: torch.Tensor, shape: list[int]) -> Changes:
     """Yield other ways to reshape an array, or to order axes before or after it."""
     for i, j in pairs(x.ndim):
-        words = f"axes {i} and {j} exchanged before it is reshaped"
+        title = f"axes {i} and {j} exchanged before it is reshaped"
         yield (
-            words,
+            title,
             lambda: x.transpose(i, j).reshape(shape),
         )
     for i, j in pairs(len(shape)):
@@ -110,9 +110,9 @@ def _reshaped(x: torch.Tensor, shape: list[int]) -> Changes:
             title,
             lambda: x.reshape(other),
         )
-        words = f"reshaped to {other}, then axes {i} and {j} exchanged"
+        title = f"reshaped to {other}, then axes {i} and {j} exchanged"
         yield (
-            words,
+            title,
             lambda: x.reshape(other).transpose(i, j),
         )
     for order in _orders(x):

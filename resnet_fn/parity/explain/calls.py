@@ -24,7 +24,7 @@ from resnet_fn.parity.record.torch_decisions import is_float
 
 Chosen = dict[int, str]  # the number of a call → the description of its change
 
-# (description, a function that computes the changed result)
+# (title: what the port may do, a function that computes the changed result)
 Changes = Iterator[tuple[str, Callable[[], Any]]]
 
 # (the number of a call, the description of a change) → the changed result, for changes that depend

@@ -1,4 +1,18 @@
-"""Change a torch call in ways that imitate common mistakes in ports."""
+"""Change a torch call in ways that imitate common mistakes in ports.
+
+The table `_FAMILIES`, at the end, has a family of changes for each kind of call (`Call.kind`). A
+family yields pairs of a title and a function that computes the changed result, likely changes
+first. The title says what the port may do, and for what: `own` is what the call does now. A family
+for `torch.roll` would be:
+
+    def _roll(c: Call) -> Changes:
+        own = c.bound["shifts"]
+        title = f"rolled by {-own} for {own}"
+        yield title, lambda: c.again(shifts=-own)
+
+Its row of `_FAMILIES` is `"roll": _roll`. `torch.roll` has no Python signature, so the names of its
+arguments need a row in `_ARGUMENTS` of calls.py, too: `"roll": "input shifts dims"`.
+"""
 # ruff: noqa: B023 (each function is called before its loop continues)
 
 import functools
@@ -19,8 +33,8 @@ from resnet_fn.parity.trace.layer import same_pads
 
 Function = Callable[..., Any]
 
-# part of the description of a change that replaces an argument by another array
-OTHER = " as argument"
+# part of the title of a change that replaces an argument by another array
+AS_ARGUMENT = " as argument"
 
 _EPS = (1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3, 1e-2)
 
@@ -65,17 +79,17 @@ def changes(c: Call) -> Changes:
     for place, given in enumerate(c.args[:count]):
         if not is_float(given) or given.ndim < 2:
             continue
-        for words, other in c.others:
+        for source, other in c.others:
             if other.shape == given.shape and other is not given:
-                title = f"{words}{OTHER} {place + 1} of {c.name}"
+                title = f"{source}{AS_ARGUMENT} {place + 1} of {c.name}"
                 yield title, lambda: c.with_argument(place, other)
 
 
 def _activated(c: Call) -> Changes:
     """Yield a change for each usual activation: it comes before the call."""
-    for words in ("relu", "silu", "gelu"):
-        title = f"{words} before it"
-        yield title, lambda: c.again(input=_ACTIVATIONS[words](c.x))
+    for name in ("relu", "silu", "gelu"):
+        title = f"{name} before it"
+        yield title, lambda: c.again(input=_ACTIVATIONS[name](c.x))
 
 
 def _norm(c: Call) -> Changes:
@@ -163,16 +177,16 @@ def _conv(c: Call) -> Changes:
     same = _same(x, weight.shape[2:], stride, dilation)
     padding = 0 if isinstance(given, str) else given
     each = _each_side(as_tuple(padding, n))
-    for words, pads in {
+    for padded, pads in {
         "padding of pad_mode same": same,
         "no padding": [0] * 2 * n,
         "one less of padding": [one - 1 for one in each],
     }.items():
-        title = f"{words} instead of {given}"
+        title = f"{padded} instead of {given}"
         yield title, lambda: c.again(input=F.pad(x, pads), padding=0)
     for mode in ("reflect", "replicate"):
-        words = f"padding by {mode} instead of zeros"
-        yield words, lambda: c.again(input=F.pad(x, each, mode=mode), padding=0)
+        title = f"padding by {mode} instead of zeros"
+        yield title, lambda: c.again(input=F.pad(x, each, mode=mode), padding=0)
     yield from _activated(c)
 
 
@@ -232,11 +246,11 @@ def _pool(c: Call) -> Changes:
     inside = b.get("count_include_pad", True)
     ones = F.pad(torch.ones_like(x), same)
     whole = average(F.pad(x, same), kernel, stride)
-    words = f"count_include_pad {not inside} for {inside}"
-    yield words, lambda: c.again(count_include_pad=not inside)
+    title = f"count_include_pad {not inside} for {inside}"
+    yield title, lambda: c.again(count_include_pad=not inside)
     yield "a maximum for the average", lambda: largest(x, kernel, stride, padding, ceil_mode=ceil)
-    words = f"padding of pad_mode same, not counted, instead of {padding}"
-    yield words, lambda: whole / average(ones, kernel, stride)
+    title = f"padding of pad_mode same, not counted, instead of {padding}"
+    yield title, lambda: whole / average(ones, kernel, stride)
 
 
 def _matrix(c: Call) -> Changes:
@@ -269,8 +283,8 @@ def _matrix(c: Call) -> Changes:
         for i, j in pairs(len(right)):
             indices = "".join(exchanged(right, i, j))
             other = f"{left}->{indices}"
-            words = f"einsum {other}, reshaped, for {equation}"
-            yield words, lambda: torch.einsum(other, *operands).reshape(c.out.shape)
+            title = f"einsum {other}, reshaped, for {equation}"
+            yield title, lambda: torch.einsum(other, *operands).reshape(c.out.shape)
 
 
 def _pointwise(c: Call) -> Changes:
@@ -280,9 +294,9 @@ def _pointwise(c: Call) -> Changes:
     if c.kwargs.get("approximate") == "tanh":
         own = "tanh GELU"
     if c.name not in ("clamp", "hardtanh"):
-        for words, function in _ACTIVATIONS.items():
-            if words != own:
-                yield f"{words} for {own}", lambda: function(x)
+        for name, function in _ACTIVATIONS.items():
+            if name != own:
+                yield f"{name} for {own}", lambda: function(x)
     if c.name in ("relu6", "clamp", "hardtanh"):
         least = b.get("min", b.get("min_val", 0.0))
         most = b.get("max", b.get("max_val", 6.0))
@@ -297,35 +311,34 @@ def _product(c: Call) -> Changes:
         yield "the second factor left out", lambda: a.expand_as(c.out) + 0
         yield "the first factor left out", lambda: b.expand_as(c.out) + 0
         if a.shape == b.shape:
-            for words in ("gelu", "tanh GELU", "silu", "quick GELU", "relu"):
-                title = f"{words} of the first factor instead of the product"
-                yield title, lambda: _ACTIVATIONS[words](a)
+            for name in ("gelu", "tanh GELU", "silu", "quick GELU", "relu"):
+                title = f"{name} of the first factor instead of the product"
+                yield title, lambda: _ACTIVATIONS[name](a)
         return
     scalar = scalars[0]
     other = a if scalar is b else b
     number = float(scalar.detach() if isinstance(scalar, torch.Tensor) else scalar)
     value = f"{number:.4g}"
     verb = "multiplied" if c.name == "mul" else "divided"
-    verb_of_call = verb
     own = f"{verb} by {value}"
     yield f"not {own}", lambda: other + 0
     for p in (-1, -0.5, 0.5, 1, 2, -2):
-        verb = "multiplied" if p > 0 else "divided"
+        other_verb = "multiplied" if p > 0 else "divided"
         exponent = "" if abs(p) == 1 else f"^{abs(p):g}"
-        title = f"{verb} by {value}{exponent} for {own}"
+        title = f"{other_verb} by {value}{exponent} for {own}"
         yield title, lambda: other * scalar**p
     yield "the other sign", lambda: -c.out
     if 0 < number < 1 and c.name == "mul":
         yield f"multiplied by {1 - number:.4g} for {own}", lambda: other * (1 - number)
     if number.is_integer():
         for near in (number - 1, number + 1):
-            title = f"{verb_of_call} by {near:g} for {own}"
+            title = f"{verb} by {near:g} for {own}"
             yield title, lambda: c.with_argument(1 if scalar is b else 0, near)
     if c.name != "mul" and scalar is not b:
         return
     for size in sorted({size for _, array in c.others for size in array.shape} - {0, 1}):
-        for title, p in {f"multiplied by {size}^-0.5": -0.5, f"divided by {size}": -1.0}.items():
-            yield f"{title} for {own}", lambda: other * size**p
+        for factor, p in {f"multiplied by {size}^-0.5": -0.5, f"divided by {size}": -1.0}.items():
+            yield f"{factor} for {own}", lambda: other * size**p
 
 
 def _power(c: Call) -> Changes:
@@ -373,8 +386,8 @@ def _item(c: Call) -> Changes:
                 yield f"[{other}] of {own}", lambda: at(other)
             earlier = [before for before in index[:place] if isinstance(before, int)]
             axis = place - len(earlier)
-            for words, reduce in _REDUCTIONS.items():
-                title = f"{words} over {own}"
+            for name, reduce in _REDUCTIONS.items():
+                title = f"{name} over {own}"
                 yield title, lambda: reduce(at(slice(None)), axis)
         elif one.start or one.stop:
             count = len(range(*one.indices(size)))
@@ -411,20 +424,20 @@ def _reduced(c: Call) -> Changes:
         function = getattr(torch, c.name)
         divided_by_n = function(x, dims, correction=0, keepdim=keep)
         by_n = torch.equal(divided_by_n, c.out)
-        words = "divided by n − 1 instead of n" if by_n else "divided by n instead of n − 1"
-        yield words, lambda: function(x, dims, correction=int(by_n), keepdim=keep)
+        title = "divided by n − 1 instead of n" if by_n else "divided by n instead of n − 1"
+        yield title, lambda: function(x, dims, correction=int(by_n), keepdim=keep)
     elif c.name == "logsumexp":
         yield "log(sum(exp)), which overflows,", lambda: x.exp().sum(dims, keepdim=keep).log()
     if c.name not in ("softmax", "log_softmax", "normalize"):
-        for words, reduce in _REDUCTIONS.items():
-            title = f"{words} for {c.name}"
+        for name, reduce in _REDUCTIONS.items():
+            title = f"{name} for {c.name}"
             yield title, lambda: reduce(x, dims, keepdim=keep)
     own = ", ".join(map(str, dims))
     for axes in itertools.combinations(range(x.ndim), len(dims)):
         others = ", ".join(map(str, axes))
-        words = f"{c.name} over axis {others} for {own}"
+        title = f"{c.name} over axis {others} for {own}"
         dim = axes if len(axes) > 1 else axes[0]
-        yield words, lambda: c.again(dim=dim)
+        yield title, lambda: c.again(dim=dim)
 
 
 def _rows(c: Call) -> Changes:
@@ -436,8 +449,8 @@ def _rows(c: Call) -> Changes:
         yield "the next row", lambda: F.embedding((x + 1) % len(weight), weight)
     elif c.name == "repeat_interleave":
         dim = c.bound.get("dim")
-        words = "repeat for repeat_interleave"
-        yield words, lambda: torch.cat([x] * int(c.args[1]), dim)
+        title = "repeat for repeat_interleave"
+        yield title, lambda: torch.cat([x] * int(c.args[1]), dim)
     else:
         counts = c.args[1:]
         if len(counts) == 1:

@@ -43,9 +43,9 @@ def gradient_changes(c: Call) -> Changes:
         )
     for place, given in enumerate(c.args):
         if _has_gradient(given):
-            words = f"no gradient to argument {place + 1} of {c.name}"
+            title = f"no gradient to argument {place + 1} of {c.name}"
             yield (
-                words,
+                title,
                 lambda: c.with_argument(place, given.detach()),
             )
         elif isinstance(given, list | tuple):
@@ -62,9 +62,9 @@ def _into_parts(c: Call, place: int, parts: Sequence[Any]) -> Changes:
         if _has_gradient(part):
             others = [*parts]
             others[index] = part.detach()
-            words = f"no gradient to part {index + 1} of {c.name}"
+            title = f"no gradient to part {index + 1} of {c.name}"
             yield (
-                words,
+                title,
                 lambda: c.with_argument(place, others),
             )
 
@@ -94,8 +94,8 @@ def _on_the_other(c: Call) -> Changes:
             arguments[place] = original
             arguments[other] = given.detach()
             detached = f"argument {other + 1} of {c.name}"
-            words = f"detach on {detached} for argument {place + 1}"
+            title = f"detach on {detached} for argument {place + 1}"
             yield (
-                words,
+                title,
                 lambda: c.function(*arguments, **c.kwargs),
             )

@@ -81,12 +81,12 @@ def _of_distances(c: Call) -> Changes:
             f"Huber, not divided by its delta {value:.4g}, for {c.name}",
             lambda: F.huber_loss(*given, delta=value, **reduction),
         )
-    for words, other_loss in {
+    for name, other_loss in {
         "an L1 loss": F.l1_loss,
         "a squared error": F.mse_loss,
         "a smooth L1 loss": F.smooth_l1_loss,
     }.items():
-        title = f"{words} for {c.name}"
+        title = f"{name} for {c.name}"
         yield (
             title,
             lambda: other_loss(*given, **reduction),

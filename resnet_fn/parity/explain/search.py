@@ -16,7 +16,7 @@ import torch
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.explain.axis_changes import PERMUTED
 from resnet_fn.parity.explain.calls import Call, Calls, Chosen, Solved
-from resnet_fn.parity.explain.changes import OTHER, changes
+from resnet_fn.parity.explain.changes import AS_ARGUMENT, changes
 from resnet_fn.parity.explain.constants import Constants
 from resnet_fn.parity.explain.factors import rounded
 from resnet_fn.parity.explain.gradient_changes import gradient_changes
@@ -441,7 +441,7 @@ def _reshapes_permuted(run: Calls, number: int) -> bool:
 
 def _is_late(words: str) -> bool:
     """Return whether a change is of a kind with many changes, which are tried last."""
-    return OTHER in words or words.startswith(PERMUTED)
+    return AS_ARGUMENT in words or words.startswith(PERMUTED)
 
 
 def _shapes(run: Calls) -> list[torch.Size]:
