@@ -56,7 +56,7 @@ from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
 
 class TorchSide:
-    """A torch module, copies of which are trained.
+    """A torch module, copies of which are trained: it implements `side.Side`.
 
     The copies have no dropout, and `prepare_reference` randomises their initial statistics and
     parameters. `record` calls the methods about in this order; what runs the updates and measures
@@ -146,12 +146,16 @@ class TorchSide:
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
-        """From now on, run a copy without dropout."""
+        """From now on, run a copy without dropout. The context puts nothing back."""
         self._rates.switch_off(self._layers())
         yield self._rates.dropped
 
     def roles(self) -> dict[str, Any]:
-        """Return which parameters are shared, trained or constant."""
+        """Return which parameters are shared, trained or constant.
+
+        All are as in the given module, except what is trained: an optimizer may have frozen
+        parameters of the copy (`freeze_as_optimizer`).
+        """
         return roles_of(self._module) | {"trainable": roles_of(self._reference)["trainable"]}
 
     def forward(self, inputs: Tree, train: bool) -> Any:
@@ -218,7 +222,10 @@ class TorchSide:
 
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
-        """Let a copy multiply by masks in the further update with dropout."""
+        """From now on, let a copy multiply by masks in the further update with dropout.
+
+        The context puts nothing back: the source may run this update again (`_with_fewer_masks`).
+        """
         self._given_masks = masks
         self._masked_copy = with_masks(self._reference, masks) if masks else None
         yield
