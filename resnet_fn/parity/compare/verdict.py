@@ -1,8 +1,8 @@
 """Decide whether two traces of the same task agree.
 
 `decide` is a function of data, and is read from top to bottom. Where both traces are not enough, it
-yields a request. `verdict` asks the reference's source, and sends the
-answer back. What undecided arrays do to a stage is in `stage`; what undecided stages do to the
+yields a request. `verdict` asks the reference's source, and sends the answer back. `decide` is a
+generator so that it calls no reference: a test can answer the requests without a module. What undecided arrays do to a stage is in `stage`; what undecided stages do to the
 verdict is in `result`.
 """
 
@@ -136,8 +136,8 @@ def _apart_from_step_ties(result: Verdict, sides: Sides) -> Verdict:
     rounding = allowed.rounding_with_step_ties(sides.rounding, ties.rounding, forward)
     stages = compare_stages(dataclasses.replace(sides, rounding=rounding, otherwise=ties.run))
     # weights may have been compared after an earlier update
-    again = [one for one in stages if one.id.of_any_update == first.id.of_any_update]
-    if any(stage.verdict == DIFFERS for stage in again):
+    of_first = [one for one in stages if one.id.of_any_update == first.id.of_any_update]
+    if any(stage.verdict == DIFFERS for stage in of_first):
         return result  # ties are not the reason
     return dataclasses.replace(result, stages=stages, rounding=rounding, tied=ties.lines)
 
@@ -166,8 +166,8 @@ def _with_relu_ties(result: Verdict, sides: Sides, evidence: Evidence) -> Verdic
     otherwise = ties.run if ties and result.tied else None
     # stages that do not depend on the rounding are not compared again
     unchanged = None if otherwise else {stage.id: stage for stage in result.stages}
-    again = dataclasses.replace(sides, rounding=rounding, otherwise=otherwise)
-    stages = compare_stages(again, unchanged)
+    sides = dataclasses.replace(sides, rounding=rounding, otherwise=otherwise)
+    stages = compare_stages(sides, unchanged)
     return dataclasses.replace(result, stages=stages, ties=count, rounding=rounding)
 
 
