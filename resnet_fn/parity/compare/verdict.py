@@ -2,8 +2,9 @@
 
 `decide` is a function of data, and is read from top to bottom. Where both traces are not enough, it
 yields a request. `verdict` asks the reference's source, and sends the answer back. `decide` is a
-generator so that it calls no reference: a test can answer the requests without a module. What undecided arrays do to a stage is in `stage`; what undecided stages do to the
-verdict is in `result`.
+generator so that it calls no reference: a test can answer the requests without a module. What
+undecided arrays do to a stage is in `stage`; what undecided stages do to the verdict is in
+`result`.
 """
 
 import dataclasses
