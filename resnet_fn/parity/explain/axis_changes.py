@@ -30,9 +30,8 @@ def parts_changes(c: Call) -> Changes:
         return
     count = len(c.out)
     for i, j in pairs(count):
-        title = f"parts {i} and {j} exchanged"
         yield (
-            title,
+            f"parts {i} and {j} exchanged",
             lambda: tuple(exchanged(c.out, i, j)),
         )
     size = x.shape[dim]
@@ -81,16 +80,14 @@ def axes_changes(c: Call) -> Changes:
     own = _own_order(c)
     for i, j in pairs(x.ndim):
         order = tuple(exchanged(own, i, j))
-        title = f"axes {i} and {j} exchanged, {PERMUTED}{order} for {own}"
         yield (
-            title,
+            f"axes {i} and {j} exchanged, {PERMUTED}{order} for {own}",
             lambda: x.permute(order),
         )
     for order in _orders(x):
         if sum(a != b for a, b in zip(order, own, strict=True)) > 2:
-            title = f"{PERMUTED}{order} for {own}"
             yield (
-                title,
+                f"{PERMUTED}{order} for {own}",
                 lambda: x.permute(order),
             )
 
@@ -98,27 +95,23 @@ def axes_changes(c: Call) -> Changes:
 def _reshaped(x: torch.Tensor, shape: list[int]) -> Changes:
     """Yield other ways to reshape an array, or to order axes before or after it."""
     for i, j in pairs(x.ndim):
-        title = f"axes {i} and {j} exchanged before it is reshaped"
         yield (
-            title,
+            f"axes {i} and {j} exchanged before it is reshaped",
             lambda: x.transpose(i, j).reshape(shape),
         )
     for i, j in pairs(len(shape)):
         other = exchanged(shape, i, j)
-        title = f"reshaped to {other} for {shape}"
         yield (
-            title,
+            f"reshaped to {other} for {shape}",
             lambda: x.reshape(other),
         )
-        title = f"reshaped to {other}, then axes {i} and {j} exchanged"
         yield (
-            title,
+            f"reshaped to {other}, then axes {i} and {j} exchanged",
             lambda: x.reshape(other).transpose(i, j),
         )
     for order in _orders(x):
-        title = f"{PERMUTED}{order} before it is reshaped"
         yield (
-            title,
+            f"{PERMUTED}{order} before it is reshaped",
             lambda: x.permute(order).reshape(shape),
         )
 

@@ -2,7 +2,7 @@
 
 The table `_FAMILIES`, at the end, has a family of changes for each kind of call (`Call.kind`). A
 family yields pairs of a title and a function that computes the changed result, likely changes
-first. The title says what the port may do, and for what: `own` is what the call does now. A family
+first. A title is what the port may do, and for what: `own` is what the call does now. A family
 for `torch.roll` would be:
 
     def _roll(c: Call) -> Changes:

@@ -30,22 +30,19 @@ def gradient_changes(c: Call) -> Changes:
     padding = c.bound.get("padding_idx")
     if c.name == "embedding" and (padding or 0) >= 0:
         weight = c.bound["weight"]
-        title = f"its padding row {padding} trained"
         yield (
-            title,
+            f"its padding row {padding} trained",
             lambda: F.embedding(c.x, weight),
         )
     if keeps_shape(c) and not c.name.endswith("norm"):
-        title = "the gradient passed through as it is"
         yield (
-            title,
+            "the gradient passed through as it is",
             lambda: c.x + (c.out - c.x).detach(),
         )
     for place, given in enumerate(c.args):
         if _has_gradient(given):
-            title = f"no gradient to argument {place + 1} of {c.name}"
             yield (
-                title,
+                f"no gradient to argument {place + 1} of {c.name}",
                 lambda: c.with_argument(place, given.detach()),
             )
         elif isinstance(given, list | tuple):
@@ -62,9 +59,8 @@ def _into_parts(c: Call, place: int, parts: Sequence[Any]) -> Changes:
         if _has_gradient(part):
             others = [*parts]
             others[index] = part.detach()
-            title = f"no gradient to part {index + 1} of {c.name}"
             yield (
-                title,
+                f"no gradient to part {index + 1} of {c.name}",
                 lambda: c.with_argument(place, others),
             )
 
@@ -77,9 +73,8 @@ def _of_parts(c: Call) -> Changes:
         if _has_gradient(part):
             parts = [*c.out]
             parts[index] = part.detach()
-            title = f"no gradient from part {index + 1} of {c.name}"
             yield (
-                title,
+                f"no gradient from part {index + 1} of {c.name}",
                 lambda: tuple(parts),
             )
 
@@ -94,8 +89,7 @@ def _on_the_other(c: Call) -> Changes:
             arguments[place] = original
             arguments[other] = given.detach()
             detached = f"argument {other + 1} of {c.name}"
-            title = f"detach on {detached} for argument {place + 1}"
             yield (
-                title,
+                f"detach on {detached} for argument {place + 1}",
                 lambda: c.function(*arguments, **c.kwargs),
             )
