@@ -129,12 +129,12 @@ class Parameters(RunRule):
         errors = sides.errors_of_large(self.id)
         large = [errors[source] for source in sides.names.sources(name) if source in errors]
         return Case(
-            self.array_id(name),
-            port,
-            reference,
-            roundings,
-            max(large, default=None),
-            whole,
+            id=self.array_id(name),
+            port=port,
+            reference=reference,
+            roundings=roundings,
+            large=max(large, default=None),
+            whole=whole,
             only_rounding=name in sides.only_rounding,
         )
 
