@@ -109,7 +109,8 @@ class MindSporeSide:
         self.unread = set[str]()
         self._net, self._custom_loss, self._optimizer = net, loss, optimizer
         self._schedule, self._make_step = schedule, make_step
-        self._build, self._group = build, workers
+        self._build = build
+        self._group = workers  # those of which `self.workers` is the number
         self._integers = list[Parameter]()  # trained ones, which a session freezes
         self._masks: Masks | None = None  # those inside `masked`
         self._evaluates_as_built = False  # whether evaluation has dropout, which else is off
