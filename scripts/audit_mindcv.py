@@ -247,7 +247,7 @@ def forward_ladder(net, reference, images, corrections):
     from resnet_fn.parity.record.torch_module import state
     from resnet_fn.parity.record.torch_prepared import prepare_reference
     from resnet_fn.parity.trace.difference import difference, relative_error
-    from resnet_fn.parity.trace.layer import TOLERANCE
+    from resnet_fn.parity.trace.layer import LAYER_TOLERANCE
     from resnet_fn.parity.trace.stages import WEIGHTS, StageId
 
     drawn, drawn_there = mindspore_cell.state(net), state(reference)
@@ -291,7 +291,9 @@ def forward_ladder(net, reference, images, corrections):
                 ]
             found = np.asarray(net(mindspore.Tensor(images)).asnumpy(), np.float64)
             rounding = relative_error(logits[0], logits[1])
-            one = difference("logits", found, logits[0], tolerance=TOLERANCE, rounding=rounding)
+            one = difference(
+                "logits", found, logits[0], tolerance=LAYER_TOLERANCE, rounding=rounding
+            )
             stages.append(Stage(StageId("forward", mode), [one]))
     return Ladder(stages, layers, names, settings_notes(ours["eval"], theirs["eval"], names.layers))
 

@@ -201,3 +201,41 @@ def test_tests_import_public_names():
         and any(re.match("_[^_]", part) for part in word.split("."))
     ]
     assert not wrong
+
+
+def defined(module: str) -> set[str]:
+    """What can be imported from a module: names that its code binds, and its submodules. ""
+    is the package itself.
+    """
+    waiting: list[ast.AST] = [*MODULES[module or "__init__"].body]
+    names = set() if module else {*resnet_fn.__all__}
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Name):
+            names.add(node.id)
+        else:
+            waiting += ast.iter_child_nodes(node)
+    parents = {other: other.rpartition(".")[0] for other in MODULES}
+    return names | {other.rpartition(".")[2] for other in MODULES if parents[other] == module}
+
+
+def test_scripts_import_names_that_exist():
+    """Type checks leave most scripts out."""
+    root = TESTS.parent
+    places = (root / "scripts", root / "docs", TESTS / "acceptance")
+    nodes = [
+        (path, node)
+        for place in places
+        for path in place.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and re.match(r"resnet_fn\b", node.module or "")
+    ]
+    assert len(nodes) > 50
+    for path, node in nodes:
+        names = {alias.name for alias in node.names}
+        module = node.module.removeprefix("resnet_fn").removeprefix(".")
+        assert names <= defined(module), (path, node.module, names - defined(module))

@@ -48,7 +48,8 @@ class Changes(Parameters):
 
     tolerance: float = allowed.CHANGES_TOLERANCE
     # The tolerance of an untrained array relative to its value, if that is less than `tolerance`.
-    # A change that rounding makes undecided is compared as a part of the value, too. 0: neither.
+    # A change that rounding makes undecided is compared as a part of the value, too. 0 if no array
+    # is compared so.
     value_tolerance: float = 0.0
 
     def updates(self, sides: Sides) -> int:
@@ -115,7 +116,8 @@ class Changes(Parameters):
         1. The reference keeps the array, but the port moves it: all of the change is wrong.
         2. The weight's last place may hide the change. If it hides even a part of all changes, the
            array is left out (None). If the array is undecided, it is compared as such a part.
-        3. The array is undecided by its measured rounding: it is compared as a part of its value.
+        3. The array is undecided by its measured rounding: if there is a `value_tolerance`, it is
+           compared as a part of its value.
         """
         change, value, unit = sizes
         if not change and case.port.any():

@@ -126,8 +126,8 @@ class MadeOf:
         """Build the port's array from the reference's arrays, which `find` returns by name.
 
         Returns None if `find` returns None for a part. Raises ValueError if the parts do not fit
-        together. If parts are added, the result is their sum if `what` is VALUE_KIND, and their mean if
-        `what` is GRADIENT_KIND.
+        together. If parts are added, the result is their sum if `what` is VALUE_KIND, and their
+        mean if `what` is GRADIENT_KIND.
         """
         taken = []
         for part in self.parts:

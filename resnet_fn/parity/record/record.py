@@ -97,7 +97,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             if with_probes:
                 probed = _probes(side, layers["eval"])
         # 8. Of the port, which the updates have compiled: kernels, in runs that are not compiled.
-        # This also sets the rounding of each of `layers`.
+        # This also sets the rounding of outputs of `layers` whose kernels are inaccurate.
         kernels = {} if draws or random_eval else kernel_errors(side, run, like, layers)
         # 9. Limits, which updates and probes may have reached
         limits = side.limits()

@@ -126,8 +126,8 @@ class Trace:
 
     A trace folder contains one recording. The order of the fields is that of the stored file.
 
-    Only the reference (PyTorch) has `rounding`, `changing`, `flipped`, `ties`, `buffers` and
-    `limits`; only the port has `kernels`, `attributes`, `unmasked` and `workers`.
+    PyTorch's side alone fills `rounding`, `changing`, `flipped`, `ties` and `buffers`; MindSpore's
+    side alone `kernels`, `attributes`, `unmasked` and `workers`.
     """
 
     # The task, and what the net computes in it:
