@@ -67,7 +67,7 @@ def run() -> NoReturn:
     program = installed_program()
     # Workers inherit this variable, so that they print commands in the form that the user typed.
     os.environ.setdefault(
-        cli.FORM, f"{shlex.quote(program) if program else 'python -m resnet_fn'} "
+        cli.TYPED_PREFIX, f"{shlex.quote(program) if program else 'python -m resnet_fn'} "
     )
     if name not in COMMANDS:
         cli.run("resnet_fn", list_commands, arguments)

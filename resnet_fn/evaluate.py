@@ -118,7 +118,7 @@ def main(arguments: Sequence[str]) -> int:
             f"--image-size: {size} needs RUN; with --weights give --eval-size {size}",
         ),
     )
-    with cli.usage_errors():
+    with cli.as_usage_error():
         if parsed.json:
             check_output("--json", parsed.json, has_keys(("loss", "count")))
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.runtime.workers import join
 
     if parsed.report:
-        with cli.usage_errors():
+        with cli.as_usage_error():
             check_report("--report", Path(parsed.report))
     how = {
         name: getattr(parsed, name)

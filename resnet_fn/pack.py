@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
     threads = data_threads(parsed.threads)
     out = Path(parsed.out)
     settings = {"validation_share": parsed.validation_share, "on_bad_sample": parsed.on_bad_sample}
-    with cli.usage_errors():
+    with cli.as_usage_error():
         recipe = Recipe(dataset="imagefolder", **settings)
     options = RunOptions(data_threads=threads, check_files="yes", progress=not parsed.no_progress)
     dataset = open_dataset(recipe, parsed.source, options=options)

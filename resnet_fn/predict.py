@@ -119,7 +119,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         (parsed.csv and parsed.json, "--csv cannot be used with --json; give one of them"),
     )
     if parsed.csv:
-        with cli.usage_errors():
+        with cli.as_usage_error():
             check_output("--csv", parsed.csv, begins_with("file,class,probability"))
     return parsed
 

@@ -54,7 +54,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     if not early.recipe and early.resume not in ("", "auto", "never"):
         base = draft_of_run(settings_of(early.resume))
     else:
-        with cli.usage_errors():
+        with cli.as_usage_error():
             base = load_recipe(early.recipe or "digits")
     recipe = base.make(Recipe)
     parser.description = (
@@ -68,7 +68,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     if name not in _DATASETS and os.path.isdir(name):
         fix = f"give --dataset imagefolder --data-dir {name}"
         raise cli.UsageError(f"--dataset: {name!r} is a folder; {fix}")
-    with cli.usage_errors():
+    with cli.as_usage_error():
         file = base._replace(resumes=will_resume(base, given)).complete(**given)
     return file.make(Recipe), file.make(RunOptions), file.notes
 

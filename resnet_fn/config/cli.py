@@ -41,7 +41,9 @@ from resnet_fn.config.packages import how_to_install, versions_line
 from resnet_fn.config.printing import say
 
 _YES_NO = ("true", "false", "yes", "no", "on", "off")
-FORM = "RESNET_FN_FORM"  # environment variable with what the user types before a command's name
+TYPED_PREFIX = (
+    "RESNET_FN_FORM"  # environment variable with what the user types before a command's name
+)
 # Arguments of `add_argument` for flags of several commands.
 WHICH: dict[str, Any] = {
     "choices": ("last", "best"),
@@ -57,7 +59,9 @@ ALLOW_NON_FINITE: dict[str, Any] = {
 def as_typed(text: str) -> str:
     """Replace `python -m resnet_fn.` in `text` by what the user typed, for example `resnet_fn `."""
     return re.sub(
-        r"python -m resnet_fn\.(?=\w)", lambda _: os.environ.get(FORM, "python -m resnet_fn."), text
+        r"python -m resnet_fn\.(?=\w)",
+        lambda _: os.environ.get(TYPED_PREFIX, "python -m resnet_fn."),
+        text,
     )
 
 
@@ -72,7 +76,7 @@ def raise_usage_errors(*faults: tuple[object, str]) -> None:
 
 
 @contextlib.contextmanager
-def usage_errors() -> Iterator[None]:
+def as_usage_error() -> Iterator[None]:
     """Turn a ValueError into a UsageError inside a `with` block."""
     try:
         yield

@@ -152,7 +152,7 @@ def _set_defaults_of_optimizer(values: dict[str, Value]) -> None:
     optimizer = values.get("optimizer")
     if optimizer is None or optimizer.value not in [*OPTIMIZERS]:
         return
-    for name, default in OPTIMIZERS[optimizer.value].defaults.items():
+    for name, default in OPTIMIZERS[optimizer.value].unless_chosen.items():
         if values[name].source < optimizer.source:
             values[name] = values[name]._replace(value=default)
 

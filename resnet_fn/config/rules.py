@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from resnet_fn.config.fields import BALANCED, CUSTOM
-from resnet_fn.config.optimizers import OPTIMIZERS, SETTINGS, users
+from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS, users
 
 
 class Rule(NamedTuple):
@@ -252,7 +252,7 @@ RULES = (
         f"is for {users('nesterov')}, not for {{optimizer}}; give --no-nesterov",
     ),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
-    *(_of_optimizers(setting) for setting in SETTINGS if setting != "nesterov"),
+    *(_of_optimizers(setting) for setting in OPTIMIZER_SETTINGS if setting != "nesterov"),
     Rule(
         "trust_coefficient",
         lambda weight_decay: weight_decay > 0,

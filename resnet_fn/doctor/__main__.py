@@ -160,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
         (alone, "net: with FILE:NAME no tests run; leave out --json and --out-dir")
     )
     if parsed.json:
-        with cli.usage_errors():
+        with cli.as_usage_error():
             check_output("--json", parsed.json, has_keys(("findings", "broken")))
     began = time.perf_counter()
     out = Path(parsed.out_dir or ".")

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     parsed = _parser().parse(arguments)
     how = _check(parsed)
     if parsed.json:
-        with cli.usage_errors():
+        with cli.as_usage_error():
             check_output("--json", parsed.json, has_keys(*_RESULTS))
     process.prepare(parsed.device, parsed.threads)
     from resnet_fn.telemetry.board import EventFile
@@ -152,7 +152,7 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
     )
     if not bare:
         return {"which": parsed.which, "data_dir": parsed.data_dir or ""}
-    with cli.usage_errors():
+    with cli.as_usage_error():
         file = load_recipe(parsed.recipe).complete(**changes)
     return {
         "recipe": file.make(Recipe),

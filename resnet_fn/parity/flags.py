@@ -7,7 +7,7 @@ from typing import Any
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.optimizers import SETTINGS
+from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.inputs.stored import line_of
@@ -16,7 +16,7 @@ from resnet_fn.parity.tasks import CHANNELS_AND_CLASSES, GENTLE, OTHER, OWN_NET,
 
 # The settings of a recipe that `add_fields` turns into flags.
 _STEP = (
-    *SETTINGS,
+    *OPTIMIZER_SETTINGS,
     "momentum",
     "weight_decay",
     "decay_all",
@@ -203,7 +203,7 @@ def asked_in(parsed: argparse.Namespace) -> Asked:
         for name, value in cli.settings_in(parsed, Recipe).items()
         if name in allowed and value is not None
     }
-    with cli.usage_errors():
+    with cli.as_usage_error():
         corrections = read_map(parsed.map) if getattr(parsed, "map", None) else None
         prepared = getattr(parsed, "inputs_verdict", None)
         inputs_verdict = line_of(prepared) if prepared else None

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from resnet_fn.config.optimizers import SETTINGS
+from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.trace.plan import (
     AveragePlan,
@@ -63,7 +63,7 @@ def plan_of(
             recipe.momentum,
             recipe.weight_decay,
             recipe.decay_all,
-            {name: getattr(recipe, name) for name in SETTINGS},
+            {name: getattr(recipe, name) for name in OPTIMIZER_SETTINGS},
             custom_optimizer,
         ),
         loss=LossPlan(recipe.loss, recipe.label_smoothing, recipe.smoothing_over, custom_loss),

@@ -65,7 +65,7 @@ def plan_asked_for(asked: Asked) -> Plan:
         raise cli.UsageError(
             f"--{flag_name(name)}: --inputs already defines the batches; leave out one of the flags"
         )
-    with cli.usage_errors():
+    with cli.as_usage_error():
         named = recipes.load_recipe(asked.recipe or RECIPE).complete().make(Recipe)
         size, settings = asked.batch_size or 4, dict(asked.settings)
         recipe = ladder_recipe(named, size, asked.learning_rate, settings)

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         "name", nargs="?", metavar="NAME", help="the recipe to show, or a recipe file"
     )
     parsed = flags.parse(arguments)
-    with cli.usage_errors():
+    with cli.as_usage_error():
         if parsed.name:
             for line in details(parsed.name).splitlines():
                 say(*wrapped(line, indent=_MEANING if line.startswith(" ") else 0))

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from resnet_fn.config import cli
-from resnet_fn.config.foreign_flags import ADVICES, advice_on_value, flags_in
+from resnet_fn.config.foreign_flags import ADVICE_BY_WORD, advice_on_value, flags_in
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import create_model
@@ -60,7 +60,7 @@ def module(command: str) -> ModuleType:
 
 def test_every_flag_in_an_advice_exists(flags_of):
     of_commands = {command: flags_of(command) for command in COMMANDS}
-    every = ((word, advice) for word, several in ADVICES.items() for advice in several)
+    every = ((word, advice) for word, several in ADVICE_BY_WORD.items() for advice in several)
     for word, advice in every:
         assert any(set(flags_in(advice)) <= flags for flags in of_commands.values()), advice
         for name, rest in re.findall(r"python -m resnet_fn\.(\w+)(.*)", advice):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.config.optimizers import OPTIMIZERS, SETTINGS
+from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS
 from resnet_fn.parity.trace.data import Drop, Outcomes, Probe, Probes, Run, Ties, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
@@ -36,7 +36,7 @@ def _optimizer(**fields: Any) -> OptimizerPlan:
 
     Raises one of `MALFORMED` if a setting that the optimizer reads is not there, or is no number.
     """
-    apart = {name: fields.pop(name) for name in SETTINGS if name in fields}
+    apart = {name: fields.pop(name) for name in OPTIMIZER_SETTINGS if name in fields}
     plan = OptimizerPlan(**{"settings": apart, **fields})
     for name in OPTIMIZERS[plan.name].settings:
         float(plan.settings[name])
