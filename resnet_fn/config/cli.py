@@ -15,7 +15,6 @@
 
 import argparse
 import contextlib
-import dataclasses
 import io
 import os
 import re
@@ -28,7 +27,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from resnet_fn.config.fields import YES_NO_AUTO, expand_home, explain, flag_name
+from resnet_fn.config.fields import (
+    YES_NO_AUTO,
+    declaration,
+    expand_home,
+    explain,
+    fields_of,
+    flag_name,
+)
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
 from resnet_fn.config.hints import (
     closest_flag,
@@ -259,33 +265,28 @@ def add_fields(
     namespace.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
-    fields = [
-        (config, field)
-        for config in configs
-        for field in dataclasses.fields(config)
-        if field.name not in skip
-    ]
+    fields = {name: field for name, field in fields_of(*configs).items() if name not in skip}
+    defaults = {name: value for config in configs for name, value in vars(config).items()}
     order = {name: index for index, name in enumerate(first)}
-    fields.sort(key=lambda pair: order.get(pair[1].name, len(order)))
-    for config, field in fields:
-        name = field.name
-        title = heading or ("most used" if name in first else field.metadata["group"])
+    for name in sorted(fields, key=lambda name: order.get(name, len(order))):
+        field = fields[name]
+        title = heading or ("most used" if name in first else declaration(field).group)
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         text = argparse.SUPPRESS
         if not shown or name in shown:
             # ArgumentParser replaces %(default)s and the like
-            text = explain(field, getattr(config, name)).replace("%", "%%")
+            text = explain(field, defaults[name]).replace("%", "%%")
         options = _options_of(field)
         groups[title].add_argument(f"--{flag_name(name)}", **options, help=text)
-        for alias in field.metadata["aliases"]:
+        for alias in declaration(field).aliases:
             parser.add_argument(f"--{alias}", **options, help=argparse.SUPPRESS)
 
 
 def _options_of(field: Any) -> dict[str, Any]:
     """Return the arguments of `add_argument` that follow from a setting's type."""
     options = {"default": argparse.SUPPRESS, "dest": field.name}
-    if isinstance(field.default, bool) or field.metadata["choices"] == YES_NO_AUTO:
+    if isinstance(field.default, bool) or declaration(field).choices == YES_NO_AUTO:
         return {**options, "action": argparse.BooleanOptionalAction}
     kind = type(field.default)
     metavar = {int: "N", float: "X", tuple: "X,X"}.get(kind, "NAME")
@@ -304,8 +305,8 @@ def _convert(wanted: type, text: str) -> Any:
 
 def settings_in(parsed: argparse.Namespace, *settings_classes: Any) -> dict[str, Any]:
     """Return the parsed values whose names are fields of `settings_classes`."""
-    names = {name for settings in settings_classes for name in settings.__dataclass_fields__}
-    return {name: value for name, value in vars(parsed).items() if name in names}
+    fields = fields_of(*settings_classes)
+    return {name: value for name, value in vars(parsed).items() if name in fields}
 
 
 def file_to_write(text: str) -> str:

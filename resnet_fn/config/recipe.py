@@ -229,7 +229,7 @@ class Recipe(Settings):
     epsilon: float = _optimizer(
         0.0, f"eps of {users('epsilon')}; 0: 1e-8 (LAMB: 1e-6)", at_least=0, aliases="eps"
     )
-    nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)", off=False)
+    nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)", dropped_to=False)
     weight_decay: float = _optimizer(
         5e-4, "weight decay, except on norm layers and biases", at_least=0, aliases="wd"
     )
@@ -254,7 +254,7 @@ class Recipe(Settings):
         0.0, "start of averaging; before it, the weights are copied", "epochs", at_least=0
     )
     ema_warmup: bool = _average(
-        True, "lower the decay of the average's move n to (1 + n) / (10 + n)", absent=False
+        True, "lower the decay of the average's move n to (1 + n) / (10 + n)", if_not_stored=False
     )
 
     eval_size: int = _evaluation(

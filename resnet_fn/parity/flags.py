@@ -6,7 +6,7 @@ from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.fields import flag_name
+from resnet_fn.config.fields import declaration, flag_name
 from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.asked import Asked
@@ -155,13 +155,13 @@ def add_task_flags(parser: cli.Parser) -> None:
         "another --optimizer NAME"
     )
     group.add_argument("--learning-rate", type=float, metavar="X", help=rate)
-    fields = {field.name: field.metadata for field in dataclasses.fields(Recipe)}
+    fields = Recipe.__dataclass_fields__
     functions = {
         "optimizer": "takes the torch module and returns an optimizer",
         "loss": "takes (outputs, labels)",
     }
     for name, meaning in functions.items():
-        choices = f"{', '.join(fields[name]['choices'])}, or FILE:FUNCTION that {meaning}"
+        choices = f"{', '.join(declaration(fields[name]).choices)}, or FILE:FUNCTION that {meaning}"
         group.add_argument(
             f"--{name}", metavar="NAME", help=f"{choices}; default {getattr(recipe, name)}"
         )

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+from resnet_fn.config.fields import declaration
 from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.trace.plan import (
@@ -45,7 +46,7 @@ def plan_of(
         field.name: value
         for field in dataclasses.fields(recipe)
         if (value := getattr(recipe, field.name)) != field.default
-        and not field.metadata["compared"]
+        and not declaration(field).compared
     }
     if changed:
         got = ", ".join(f"{name} {value!r}" for name, value in changed.items())

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import as_declared, fault, show_value
+from resnet_fn.config.fields import as_declared, fault, fields_of, show_value
 from resnet_fn.config.recipe import PREPARATION, Recipe
 from resnet_fn.config.settings import changed
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD
@@ -205,7 +205,7 @@ def _checked(source: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ValueError if a value is not allowed for the setting.
     """
-    fields = {field.name: field for field in dataclasses.fields(Recipe)}
+    fields = fields_of(Recipe)
     stated = {name: value for name, value in values.items() if value is not None}
     checked = {name: as_declared(fields[name], value) for name, value in stated.items()}
     for name, value in checked.items():

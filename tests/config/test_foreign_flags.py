@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from resnet_fn.config import cli
+from resnet_fn.config.fields import declaration
 from resnet_fn.config.foreign_flags import ADVICE_BY_WORD, advice_on_value, flags_in
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -190,7 +191,7 @@ def test_every_advised_value_is_valid_for_its_setting():
         "monitor": "acc",
     }.items():
         advice = advice_on_value(setting, value)
-        assert any(choice in advice for choice in fields[setting].metadata["choices"]), advice
+        assert any(choice in advice for choice in declaration(fields[setting]).choices), advice
 
 
 def test_a_folder_may_have_a_data_sets_name(tmp_path):

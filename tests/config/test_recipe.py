@@ -10,7 +10,7 @@ import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import fields as declarations
-from resnet_fn.config.fields import setting, stored, to_dict
+from resnet_fn.config.fields import declaration, setting, stored, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import draft_of_run
@@ -127,8 +127,8 @@ def test_the_docstring_explains_each_field():
     )
     for config in (Recipe, RunOptions):
         for field in dataclasses.fields(config):
-            assert field.metadata["meaning"], field.name
-            assert f" {field.name}: {field.metadata['meaning']}" in config.__doc__
+            assert declaration(field).meaning, field.name
+            assert f" {field.name}: {declaration(field).meaning}" in config.__doc__
 
 
 def test_milestones_that_are_never_reached_are_warned_of(says):
@@ -197,13 +197,15 @@ def test_every_recipe_survives_json():
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NewerSettings(Settings):
     kept: int = setting("group", 1, "a setting of all versions")
-    added: int = setting("group", 2, "a newer setting, whose default changes results", absent=7)
+    added: int = setting(
+        "group", 2, "a newer setting, whose default changes results", if_not_stored=7
+    )
     points: tuple[float, ...] = setting(
         "group", (3.0,), "a newer setting, whose default is the old behaviour"
     )
 
 
-def test_a_missing_stored_setting_means_its_absent_value():
+def test_a_setting_that_is_not_stored_has_its_declared_value():
     assert stored(NewerSettings, {"kept": 5}) == {"kept": 5, "added": 7, "points": [3.0]}
     assert stored(NewerSettings, {"kept": 5, "added": 6, "points": []}) == {
         "kept": 5,

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from resnet_fn.config.draft import draft_of
+from resnet_fn.config.fields import declaration
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import RECIPES
@@ -35,7 +36,7 @@ def values(draft):
 def another(field):
     """A value of a setting that is not its default, and that its own bounds allow."""
     default = field.default
-    choices = field.metadata["choices"]
+    choices = declaration(field).choices
     if choices:
         return next(choice for choice in choices if choice not in (default, "own"))
     if isinstance(default, tuple):
