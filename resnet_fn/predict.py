@@ -11,8 +11,8 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import counted
 from resnet_fn.config.printing import printable, say, shell_words
+from resnet_fn.config.wording import counted
 from resnet_fn.data.cells import table_writer
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.task import TOP

@@ -36,15 +36,10 @@ from resnet_fn.config.fields import (
     flag_name,
 )
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
-from resnet_fn.config.hints import (
-    closest_flag,
-    first_line,
-    one_side,
-    suggest_name,
-    words_of,
-)
+from resnet_fn.config.hints import closest_flag, one_side, suggest_name
 from resnet_fn.config.packages import how_to_install, versions_line
 from resnet_fn.config.printing import say
+from resnet_fn.config.wording import first_line, words_of
 
 _YES_NO = ("true", "false", "yes", "no", "on", "off")
 TYPED_PREFIX = (

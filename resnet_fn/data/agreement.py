@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.fields import declaration, fields_of, show_value
-from resnet_fn.config.hints import first_few
 from resnet_fn.config.packages import installed
+from resnet_fn.config.wording import first_few
 from resnet_fn.data.dataset import DataSet, Samples, Split
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import words_of
 from resnet_fn.config.printing import say
+from resnet_fn.config.wording import words_of
 from resnet_fn.doctor import machine
 from resnet_fn.runtime import process
 from resnet_fn.runtime.outputs import check_output, has_keys, write_output

@@ -16,10 +16,11 @@ import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.hints import counted, fix_for_write
+from resnet_fn.config.hints import fix_for_write
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, warn
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.wording import counted
 from resnet_fn.inspect.statistics import (
     array_statistics,
     compare_arrays,

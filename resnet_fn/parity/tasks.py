@@ -7,9 +7,9 @@ from typing import Any
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.hints import words_of
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.batches import make_batches, recipe_batches
 from resnet_fn.parity.plan import plan_of

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.allowed import KERNELS, OUTPUTS, UNSEEN_KERNELS, within
 from resnet_fn.parity.compare.layers import compare_layer
 from resnet_fn.parity.compare.notes import attempt, settings_differences

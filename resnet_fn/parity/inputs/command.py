@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import counted, near_path
+from resnet_fn.config.hints import near_path
+from resnet_fn.config.wording import counted
 from resnet_fn.parity.inputs import files, law, table
 from resnet_fn.parity.inputs.comparing import InputsVerdict, Stage, compare_pictures
 from resnet_fn.parity.inputs.labels import words_of_order

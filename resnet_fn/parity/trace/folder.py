@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
 from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS
+from resnet_fn.config.wording import first_line
 from resnet_fn.parity.trace.data import Drop, Outcomes, Probe, Probes, Run, Ties, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import AveragePlan, LossPlan, NetPlan, OptimizerPlan, Plan
