@@ -12,6 +12,7 @@ from pathlib import Path
 
 from resnet_fn.checkpoint.run_folder import settings_of, will_resume
 from resnet_fn.config import cli
+from resnet_fn.config.command import run_command
 from resnet_fn.config.fields import declaration, fields_of
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
@@ -112,4 +113,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    cli.run("train", main)
+    run_command("train", main)

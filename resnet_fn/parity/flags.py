@@ -8,6 +8,7 @@ from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import declaration, flag_name
 from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
+from resnet_fn.config.output_paths import file_to_write, folder_to_write
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.inputs.stored import line_of
@@ -46,9 +47,9 @@ _STEP = (
 )
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}
-_FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
+_FOLDER = {"metavar": "DIR", "type": folder_to_write}
 _NEW = {"metavar": "FOLDER"}
-_JSON = {"metavar": "FILE", "type": cli.file_to_write}
+_JSON = {"metavar": "FILE", "type": file_to_write}
 _LAYERS = {"choices": ("all", "none"), "default": "all"}
 _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "model": ("NAME", "a net of this package"),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
+from resnet_fn.config.command import run_command
 from resnet_fn.config.draft import SourcedValue
 from resnet_fn.config.fields import declaration, fields_of, flag_name, show_value
 from resnet_fn.config.options import RunOptions
@@ -75,4 +76,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    cli.run("recipes", main)
+    run_command("recipes", main)
