@@ -13,7 +13,6 @@ from pathlib import Path
 from resnet_fn.checkpoint.run_folder import settings_of, will_resume
 from resnet_fn.config import cli
 from resnet_fn.config.command import run_command
-from resnet_fn.config.fields import declaration, fields_of
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
@@ -26,7 +25,7 @@ _FIRST = "dataset data_dir model weights epochs batch_size learning_rate seed ou
 _SHOWN = f"""{_FIRST} image_size validation_share group_by multi_label flip policy mixup freeze precision schedule
     warmup_epochs loss label_smoothing class_weights optimizer momentum weight_decay ema clip_norm monitor patience
     eval_every data_threads accumulate device threads checkpoint_every"""
-_DATASETS = declaration(fields_of(Recipe)["dataset"]).choices
+_DATASETS = Recipe.declarations["dataset"].choices
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      train on digits, on one worker
   python -m resnet_fn.train --epochs 5 --out-dir runs/short      change settings of the recipe

@@ -24,10 +24,9 @@ from typing import Any, NoReturn
 
 from resnet_fn.config.fields import (
     YES_NO_AUTO,
-    declaration,
+    Declaration,
     expand_home,
     explain,
-    fields_of,
     flag_name,
 )
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
@@ -254,30 +253,35 @@ def add_fields(
     namespace.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
-    fields = {name: field for name, field in fields_of(*configs).items() if name not in skip}
-    defaults = {name: value for config in configs for name, value in vars(config).items()}
+    settings = [
+        (declared, getattr(config, name))
+        for config in configs
+        for name, declared in config.declarations.items()
+        if name not in skip
+    ]
     order = {name: index for index, name in enumerate(first)}
-    for name in sorted(fields, key=lambda name: order.get(name, len(order))):
-        field = fields[name]
-        title = heading or ("most used" if name in first else declaration(field).group)
+    settings.sort(key=lambda pair: order.get(pair[0].name, len(order)))
+    for declared, value in settings:
+        name = declared.name
+        title = heading or ("most used" if name in first else declared.group)
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         text = argparse.SUPPRESS
         if not shown or name in shown:
             # ArgumentParser replaces %(default)s and the like
-            text = explain(field, defaults[name]).replace("%", "%%")
-        options = _options_of(field)
+            text = explain(declared, value).replace("%", "%%")
+        options = _options_of(declared)
         groups[title].add_argument(f"--{flag_name(name)}", **options, help=text)
-        for alias in declaration(field).aliases:
+        for alias in declared.aliases:
             parser.add_argument(f"--{alias}", **options, help=argparse.SUPPRESS)
 
 
-def _options_of(field: Any) -> dict[str, Any]:
+def _options_of(declared: Declaration) -> dict[str, Any]:
     """Return the arguments of `add_argument` that follow from a setting's type."""
-    options = {"default": argparse.SUPPRESS, "dest": field.name}
-    if isinstance(field.default, bool) or declaration(field).choices == YES_NO_AUTO:
+    options = {"default": argparse.SUPPRESS, "dest": declared.name}
+    if isinstance(declared.default, bool) or declared.choices == YES_NO_AUTO:
         return {**options, "action": argparse.BooleanOptionalAction}
-    kind = type(field.default)
+    kind = type(declared.default)
     metavar = {int: "N", float: "X", tuple: "X,X"}.get(kind, "NAME")
     return {**options, "type": partial(_convert, kind), "metavar": metavar}
 
@@ -293,6 +297,6 @@ def _convert(wanted: type, text: str) -> Any:
 
 
 def settings_in(parsed: argparse.Namespace, *settings_classes: Any) -> dict[str, Any]:
-    """Return the parsed values whose names are fields of `settings_classes`."""
-    fields = fields_of(*settings_classes)
-    return {name: value for name, value in vars(parsed).items() if name in fields}
+    """Return the parsed values of the settings of `settings_classes`."""
+    names = {name for settings_class in settings_classes for name in settings_class.declarations}
+    return {name: value for name, value in vars(parsed).items() if name in names}

@@ -18,11 +18,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from resnet_fn.config.fields import (
+    Declaration,
     as_declared,
-    declaration,
     expand_home,
     fault,
-    fields_of,
     show_value,
 )
 from resnet_fn.config.optimizers import OPTIMIZERS
@@ -43,7 +42,7 @@ class Source(enum.IntEnum):
 class SourcedValue(NamedTuple):
     """The value of one setting, and where it comes from."""
 
-    field: Any  # the setting's dataclass field, from `fields.setting`
+    declared: Declaration
     value: Any  # can have a wrong type before the checks
     source: Source = Source.RECIPE
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
@@ -64,12 +63,12 @@ class SourcedValue(NamedTuple):
         if self.is_dropped:
             return False
         is_typed = self.is_chosen and self.value
-        return bool(is_typed or self.value != declaration(self.field).dropped_to)
+        return bool(is_typed or self.value != self.declared.dropped_to)
 
     def as_declared(self) -> "SourcedValue":
-        """Return this value with the type of its field. In the user's paths, ~ is replaced."""
-        value = as_declared(self.field, self.value)
-        if self.is_chosen and isinstance(value, str) and self.field.name != "name":
+        """Return this value with its setting's type. In the user's paths, ~ is replaced."""
+        value = as_declared(self.declared, self.value)
+        if self.is_chosen and isinstance(value, str) and self.declared.name != "name":
             value = expand_home(value)
         return self._replace(value=value)
 
@@ -93,7 +92,7 @@ class Draft(NamedTuple):
         faults = [
             (name, text)
             for name, value in values.items()
-            if (text := fault(value.field, value.value))
+            if (text := fault(value.declared, value.value))
         ]
         valid = {name: values[name].value for name in values.keys() - dict(faults)}
         notes = [*self.notes]
@@ -109,8 +108,8 @@ class Draft(NamedTuple):
                     faults.append((name, f"{name}: {valid[name]!r} {text}"))
                     continue
                 weaker, note = change
-                values[weaker.field.name] = weaker
-                valid[weaker.field.name] = weaker.value
+                values[weaker.declared.name] = weaker
+                valid[weaker.declared.name] = weaker.value
                 notes += [note] if note else []
         located = (
             (name, ": ".join(filter(None, (values[name].line, text)))) for name, text in faults
@@ -120,7 +119,7 @@ class Draft(NamedTuple):
     def _under(self, given: Mapping[str, Any]) -> dict[str, SourcedValue]:
         """Return the values with the flags `given` over them, in the types of their settings."""
         flags = {
-            name: SourcedValue(self.values[name].field, value, Source.FLAG)
+            name: SourcedValue(self.values[name].declared, value, Source.FLAG)
             for name, value in given.items()
         }
         values = {name: value.as_declared() for name, value in {**self.values, **flags}.items()}
@@ -177,19 +176,19 @@ def _change_weaker(
     others = (values[other] for other in rule.reads if other != name)
     strongest = max(others, key=lambda other: other.source)
     if isinstance(rule.on_break, Replace) and strongest.source < value.source:
-        needed = SourcedValue(strongest.field, rule.on_break.value, value.source)
+        needed = SourcedValue(strongest.declared, rule.on_break.value, value.source)
         return needed, _left_out(strongest, f"{name} {reason}")
     if rule.on_break == "drop" and value.source < max(strongest.source, Source.FILE):
-        declared = declaration(value.field)
-        is_usual = value.value in (value.field.default, declared.if_not_stored)
-        dropped = SourcedValue(value.field, declared.dropped_to, strongest.source, is_dropped=True)
+        declared = value.declared
+        is_usual = value.value in (declared.default, declared.if_not_stored)
+        dropped = SourcedValue(declared, declared.dropped_to, strongest.source, is_dropped=True)
         silent = is_usual and not value.is_chosen
         return dropped, "" if silent else _left_out(value, f"it {reason}")
     return None
 
 
 def _left_out(value: SourcedValue, reason: str) -> str:
-    return f"{value.field.name} {show_value(value.value)} is left out: {reason}"
+    return f"{value.declared.name} {show_value(value.value)} is left out: {reason}"
 
 
 def unchecked(settings_class: Any, values: Mapping[str, Any]) -> Any:
@@ -198,8 +197,8 @@ def unchecked(settings_class: Any, values: Mapping[str, Any]) -> Any:
     Missing fields get their defaults, and unknown names are ignored.
     """
     new = settings_class.__new__(settings_class)
-    for name, field in fields_of(settings_class).items():
-        vars(new)[name] = values.get(name, field.default)
+    for name, declared in settings_class.declarations.items():
+        vars(new)[name] = values.get(name, declared.default)
     return new
 
 
@@ -207,8 +206,8 @@ def draft_of(*configs: Any) -> Draft:
     """Make a draft of a recipe, options or both. The source of all values is a recipe."""
     return Draft(
         {
-            name: SourcedValue(field, getattr(config, name))
+            name: SourcedValue(declared, getattr(config, name))
             for config in configs
-            for name, field in fields_of(config).items()
+            for name, declared in config.declarations.items()
         }
     )

@@ -27,8 +27,10 @@ CUSTOM = "own"
 
 
 class Declaration(NamedTuple):
-    """What `setting` declares of a setting besides its name and its default."""
+    """What `setting` declares. `Recipe.declarations` and `RunOptions.declarations` contain it."""
 
+    name: str
+    default: Any
     group: str  # the title above its flag in --help
     meaning: str
     unit: str
@@ -41,12 +43,6 @@ class Declaration(NamedTuple):
     compared: bool
     dropped_to: Any
     if_not_stored: Any
-
-
-def declaration(field: Any) -> Declaration:
-    """Return what `setting` has declared of a field of `Recipe` or `RunOptions`."""
-    declared: Declaration = field.metadata["declaration"]
-    return declared
 
 
 def setting(
@@ -84,6 +80,8 @@ def setting(
             version wrote it. None: the default. See `stored`.
     """
     declared = Declaration(
+        "",  # `Settings` sets the name
+        default,
         group,
         meaning,
         unit,
@@ -100,24 +98,17 @@ def setting(
     return dataclasses.field(default=default, metadata={"declaration": declared})
 
 
-def fields_of(*configs: Any) -> dict[str, Any]:
-    """Map the names of settings to their dataclass fields, of `Recipe`, `RunOptions` or instances
-    of these.
-    """
-    return {field.name: field for config in configs for field in dataclasses.fields(config)}
-
-
-def as_declared(field: Any, value: Any) -> Any:
-    """Convert a value to its field's type, for example an int to a float.
+def as_declared(declared: Declaration, value: Any) -> Any:
+    """Convert a value to its setting's type, for example an int to a float.
 
     Other values stay unchanged.
     """
-    wanted = type(field.default)
+    wanted = type(declared.default)
     if wanted is float and type(value) is int:
         return _as_float(value)
     if wanted is tuple and isinstance(value, list | tuple):
         return tuple(_as_float(number) if type(number) is int else number for number in value)
-    if declaration(field).choices == YES_NO_AUTO and isinstance(value, bool):
+    if declared.choices == YES_NO_AUTO and isinstance(value, bool):
         return "yes" if value else "no"
     return value
 
@@ -137,17 +128,17 @@ def _as_float(number: int) -> float:
         return math.inf if number > 0 else -math.inf
 
 
-def fault(field: Any, value: Any) -> str:
+def fault(declared: Declaration, value: Any) -> str:
     """Return a value's error message, such as "learning_rate: -1.0 must be above 0", or "" if the
     value is valid.
     """
-    check = _wrong_text if isinstance(field.default, str) else _wrong_number
-    wrong = _wrong_type(field, value) or check(field, value)
-    return f"{field.name}: {value!r} {wrong}" if wrong else ""
+    check = _wrong_text if isinstance(declared.default, str) else _wrong_number
+    wrong = _wrong_type(declared, value) or check(declared, value)
+    return f"{declared.name}: {value!r} {wrong}" if wrong else ""
 
 
-def _wrong_type(field: Any, value: Any) -> str:
-    wanted = type(field.default)
+def _wrong_type(declared: Declaration, value: Any) -> str:
+    wanted = type(declared.default)
     # `isinstance` would accept True as a whole number, because `bool` is a subclass of `int`.
     if type(value) is wanted and (
         wanted is not tuple or all(type(number) is float for number in value)
@@ -155,17 +146,16 @@ def _wrong_type(field: Any, value: Any) -> str:
         return ""
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     wrong = f"is not {names.get(wanted, 'a list of numbers')}"
-    declared = declaration(field)
     hint = one_side(value) if declared.unit == "pixels" else ""
     if declared.choices:
         hint = suggest_name("", _shown(declared.choices))
     return f"{wrong}; {hint}" if hint else wrong
 
 
-def _wrong_text(field: Any, value: str) -> str:
-    choices = declaration(field).choices
-    if choices and value not in (*choices, field.default):
-        hint = advice_on_value(field.name, value) or suggest_name(value, _shown(choices))
+def _wrong_text(declared: Declaration, value: str) -> str:
+    choices = declared.choices
+    if choices and value not in (*choices, declared.default):
+        hint = advice_on_value(declared.name, value) or suggest_name(value, _shown(choices))
         return f"is unknown; {hint}"
     # Python's surrogates stand for bad bytes
     is_utf8 = value == value.encode(errors="ignore").decode()
@@ -176,9 +166,8 @@ def _shown(choices: Sequence[str]) -> list[str]:
     return [choice for choice in choices if choice != CUSTOM]
 
 
-def _wrong_number(field: Any, value: Any) -> str:
+def _wrong_number(declared: Declaration, value: Any) -> str:
     """Return what is wrong with a number, or with the first wrong number of a tuple."""
-    declared = declaration(field)
     least, above, within = declared.at_least, declared.above, declared.within
     for number in value if isinstance(value, tuple) else (value,):
         if not math.isfinite(number):
@@ -196,28 +185,28 @@ def _wrong_number(field: Any, value: Any) -> str:
     return ""
 
 
-def check_value(settings_class: type, name: str, value: Any) -> None:
+def check_value(settings_class: Any, name: str, value: Any) -> None:
     """Raise a ValueError if `value` is not allowed for the setting `name`."""
-    field = fields_of(settings_class)[name]
-    if wrong := fault(field, as_declared(field, value)):
+    declared = settings_class.declarations[name]
+    if wrong := fault(declared, as_declared(declared, value)):
         raise ValueError(wrong)
 
 
-def stored(settings_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
+def stored(settings_class: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that a run or a trace has stored, as JSON types.
 
     Missing settings get the values that `if_not_stored` declares.
     """
     missing = {
-        name: _as_json(declaration(field).if_not_stored)
-        for name, field in fields_of(settings_class).items()
+        name: _as_json(declared.if_not_stored)
+        for name, declared in settings_class.declarations.items()
     }
     return {**missing, **values}
 
 
 def check_names(
     names: Iterable[str],
-    *settings_classes: type,
+    *settings_classes: Any,
     what: str = "",
     useless: Collection[str] = (),
 ) -> None:
@@ -240,34 +229,34 @@ def hint_for_setting(word: str, known: Mapping[str, str]) -> str:
     return advice_on_setting(word, known) or suggest_name(word, sorted(set(known.values())))
 
 
-def all_names(*settings_classes: type) -> dict[str, str]:
+def all_names(*settings_classes: Any) -> dict[str, str]:
     """Map each name and alias of a setting to the setting's name, for example "lr" to
     "learning_rate".
     """
-    fields = fields_of(*settings_classes)
-    names = {name: name for name in fields}
-    for name, field in fields.items():
-        for alias in declaration(field).aliases:
-            names[alias.replace("-", "_")] = name
+    names = {}
+    for settings_class in settings_classes:
+        for name, declared in settings_class.declarations.items():
+            names[name] = name
+            for alias in declared.aliases:
+                names[alias.replace("-", "_")] = name
     return names
 
 
-def explain(field: Any, value: Any) -> str:
+def explain(declared: Declaration, value: Any) -> str:
     """Return the help of a setting, such as "peak learning rate, not scaled by workers; default
     0.1*; also --lr".
 
-    The help shows `value` as the default. A * marks a value that differs from the field's own
+    The help shows `value` as the default. A * marks a value that differs from the setting's own
     default.
     """
-    declared = declaration(field)
     shown = show_value(value)
     text = declared.meaning
     if declared.choices and declared.choices != YES_NO_AUTO:
         text += f" ({', '.join(_shown(declared.choices))})"
     if declared.unit:
         text += f" [{declared.unit}]"
-    if shown or value != field.default:
-        text += f"; default {shown or 'none'}{'*' if value != field.default else ''}"
+    if shown or value != declared.default:
+        text += f"; default {shown or 'none'}{'*' if value != declared.default else ''}"
     if declared.aliases:
         text += f"; also --{', --'.join(declared.aliases)}"
     return text

@@ -17,8 +17,6 @@ from resnet_fn.config.draft import Draft, Source, SourcedValue, draft_of, unchec
 from resnet_fn.config.fields import (
     all_names,
     check_names,
-    declaration,
-    fields_of,
     hint_for_setting,
     stored,
     to_dict,
@@ -31,7 +29,7 @@ from resnet_fn.config.recipe import Recipe, stored_recipe
 ENDING = ".toml"
 FORMAT = 1  # the file's format, in the line `format`
 _LARGEST = 1 << 20  # bytes of a recipe file
-_FIELDS = fields_of(Recipe, RunOptions)
+_DECLARED = Recipe.declarations | RunOptions.declarations
 _NAMES = all_names(Recipe, RunOptions)
 # left out of a run's own recipe file
 _NOT_STORED = ("out_dir", "resume", "allow_other_data", "progress")
@@ -70,7 +68,7 @@ def read_recipe_file(
             base = _extended(path, str(extends), named, (*above, path.resolve()))
         except ValueError as error:
             raise ValueError(f"{line}: extends: {error}") from None
-    values = {**base.values, "name": SourcedValue(_FIELDS["name"], path.stem, Source.FILE)}
+    values = {**base.values, "name": SourcedValue(_DECLARED["name"], path.stem, Source.FILE)}
     written_as: dict[str, str] = {}  # setting → its name in this file, for example an alias
     for written, (value, line) in entries.items():
         name = _NAMES.get(written.replace("-", "_"))
@@ -83,7 +81,7 @@ def read_recipe_file(
                 "keep one line"
             )
         written_as[name] = written
-        values[name] = SourcedValue(_FIELDS[name], value, Source.FILE, line)
+        values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line)
     return Draft(values, base.notes)
 
 
@@ -149,11 +147,11 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     values = {name: value for name, value in to_dict(recipe).items() if name not in useless}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _NOT_STORED}
-    groups = {declaration(_FIELDS[name]).group: "" for name in values}
+    groups = {_DECLARED[name].group: "" for name in values}
     # JSON's values are valid TOML, except DEL, which must be escaped
     for name, value in values.items():
         line = f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
-        groups[declaration(_FIELDS[name]).group] += line
+        groups[_DECLARED[name].group] += line
     parts = (f"\n# {title}\n{lines}" for title, lines in groups.items())
     return f"format = {FORMAT}\n{''.join(parts)}".replace("\x7f", "\\u007f")
 

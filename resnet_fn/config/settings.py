@@ -15,10 +15,10 @@ constructor, which would check the values again.
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from resnet_fn.config.draft import Source, draft_of, unchecked
-from resnet_fn.config.fields import check_names, explain, fields_of
+from resnet_fn.config.fields import Declaration, check_names, explain
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,14 +29,19 @@ class Settings:
     # recipe file, and keywords of the constructor. As a slot, it is no field, and `vars` does not
     # have it.
     __slots__ = ("chosen",)
+    declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
 
     def __init_subclass__(cls) -> None:
-        """Add the help of all fields to the class's docstring."""
+        """Set `declarations`, and add their help to the class's docstring."""
+        cls.declarations = {
+            name: field.metadata["declaration"]._replace(name=name)
+            for name, field in vars(cls).items()
+            if isinstance(field, dataclasses.Field)
+        }
         text = (cls.__doc__ or "").rstrip()
         text += "\n\n    Attributes:\n"
-        for name, field in vars(cls).items():
-            if isinstance(field, dataclasses.Field):
-                text += f"        {name}: {explain(field, field.default)}\n"
+        for name, declared in cls.declarations.items():
+            text += f"        {name}: {explain(declared, declared.default)}\n"
         cls.__doc__ = text
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
@@ -44,7 +49,7 @@ class Settings:
         check_names(given, cls)
         new = super().__new__(cls)
         # `dataclasses.replace` passes all settings, and nobody knows which of them the user chose.
-        is_replace = len(given) == len(fields_of(cls))
+        is_replace = len(given) == len(cls.declarations)
         _remember_chosen(new, {}, () if is_replace else given)
         return new
 
@@ -60,11 +65,10 @@ class Settings:
 
 def typed_in(config: Any) -> dict[str, Any]:
     """Return the settings that were passed to the constructor or differ from their defaults."""
-    fields = fields_of(config)
     return {
         name: value
         for name, value in vars(config).items()
-        if value != fields[name].default or name in config.chosen
+        if value != config.declarations[name].default or name in config.chosen
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.fields import declaration, fields_of, show_value
+from resnet_fn.config.fields import show_value
 from resnet_fn.config.packages import installed
 from resnet_fn.config.wording import first_few
 from resnet_fn.data.dataset import DataSet, Samples, Split
@@ -64,8 +64,8 @@ def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
     for config in configs:
         values |= {
             name: getattr(config, name)
-            for name, field in fields_of(config).items()
-            if not declaration(field).per_worker
+            for name, declared in config.declarations.items()
+            if not declared.per_worker
         }
     require_alike(
         values | more, workers, "start all workers with the same settings, code and versions"

@@ -6,7 +6,7 @@ from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.fields import declaration, flag_name
+from resnet_fn.config.fields import flag_name
 from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
 from resnet_fn.config.output_paths import file_to_write, folder_to_write
 from resnet_fn.config.recipe import Recipe
@@ -156,17 +156,17 @@ def add_task_flags(parser: cli.Parser) -> None:
         "another --optimizer NAME"
     )
     group.add_argument("--learning-rate", type=float, metavar="X", help=rate)
-    fields = Recipe.__dataclass_fields__
+    declared = Recipe.declarations
     functions = {
         "optimizer": "takes the torch module and returns an optimizer",
         "loss": "takes (outputs, labels)",
     }
     for name, meaning in functions.items():
-        choices = f"{', '.join(declaration(fields[name]).choices)}, or FILE:FUNCTION that {meaning}"
+        choices = f"{', '.join(declared[name].choices)}, or FILE:FUNCTION that {meaning}"
         group.add_argument(
             f"--{name}", metavar="NAME", help=f"{choices}; default {getattr(recipe, name)}"
         )
-    cli.add_fields(parser, recipe, skip=[name for name in fields if name not in _STEP])
+    cli.add_fields(parser, recipe, skip=[name for name in declared if name not in _STEP])
 
 
 def task_flags_in(parsed: argparse.Namespace) -> list[str]:

@@ -1,9 +1,7 @@
 """Turn a recipe into the plan of a comparison: the updates that both sides make."""
 
-import dataclasses
 from collections.abc import Sequence
 
-from resnet_fn.config.fields import declaration
 from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.trace.plan import (
@@ -43,10 +41,9 @@ def plan_of(
         ValueError: batches are wrong, or the ladder does not compare one of the settings.
     """
     changed = {
-        field.name: value
-        for field in dataclasses.fields(recipe)
-        if (value := getattr(recipe, field.name)) != field.default
-        and not declaration(field).compared
+        name: value
+        for name, declared in recipe.declarations.items()
+        if (value := getattr(recipe, name)) != declared.default and not declared.compared
     }
     if changed:
         got = ", ".join(f"{name} {value!r}" for name, value in changed.items())

@@ -7,7 +7,7 @@ from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.command import run_command
 from resnet_fn.config.draft import SourcedValue
-from resnet_fn.config.fields import declaration, fields_of, flag_name, show_value
+from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
@@ -35,8 +35,8 @@ def details(name: str) -> str:
     file = recipes.load_recipe(name).complete()
     title = [file.values["name"].value] if name not in recipes.RECIPES else [name, about(name)]
     lines = [*title, "", "settings (* differs from the setting's default):"]
-    lines += [_line(file.values[name]) for name in fields_of(Recipe) if name != "name"]
-    if options := [file.values[name] for name in fields_of(RunOptions) if file.values[name].line]:
+    lines += [_line(file.values[name]) for name in Recipe.declarations if name != "name"]
+    if options := [file.values[name] for name in RunOptions.declarations if file.values[name].line]:
         lines += ["", "how it is run:", *map(_line, options)]
     lines += ["", *file.notes] if file.notes else []
     lines += ["", cli.as_typed(f"python -m resnet_fn.train --recipe {shell_words(name)}")]
@@ -44,11 +44,11 @@ def details(name: str) -> str:
 
 
 def _line(setting: SourcedValue) -> str:
-    declared = declaration(setting.field)
-    mark = "*" if setting.value != setting.field.default else " "
+    declared = setting.declared
+    mark = "*" if setting.value != declared.default else " "
     unit = f" [{declared.unit}]" if declared.unit else ""
     line = f" ({setting.line})" if setting.line else ""
-    start = f" {mark} --{flag_name(setting.field.name):22} {show_value(setting.value) or '-':12} "
+    start = f" {mark} --{flag_name(declared.name):22} {show_value(setting.value) or '-':12} "
     return f"{start:{_MEANING}}{declared.meaning}{unit}{line}"
 
 

@@ -149,9 +149,7 @@ def _read_settings(
         "dataset": CUSTOM,
         "loss": loss if isinstance(loss, str) else CUSTOM,
     }
-    options = {
-        name: chosen.pop(name) for name in [*chosen] if name in RunOptions.__dataclass_fields__
-    }
+    options = {name: chosen.pop(name) for name in [*chosen] if name in RunOptions.declarations}
     return Recipe(**chosen), RunOptions(**options)
 
 

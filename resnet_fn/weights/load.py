@@ -279,7 +279,7 @@ def start_from(
     if it is in `chosen`, the user's flags, and is a line otherwise.
     """
     other = other_classes(source, classes)
-    is_usual = recipe.initialisation == Recipe.__dataclass_fields__["initialisation"].default
+    is_usual = recipe.initialisation == Recipe.declarations["initialisation"].default
     useless = ""
     if not (is_usual or other or recipe.reset_head):
         useless = "has no effect, because the weights replace all parameters"

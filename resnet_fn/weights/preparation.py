@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import as_declared, fault, fields_of, show_value
+from resnet_fn.config.fields import as_declared, fault, show_value
 from resnet_fn.config.recipe import PREPARATION, Recipe
 from resnet_fn.config.settings import changed
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD
@@ -205,11 +205,11 @@ def _checked(source: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ValueError if a value is not allowed for the setting.
     """
-    fields = fields_of(Recipe)
+    declarations = Recipe.declarations
     stated = {name: value for name, value in values.items() if value is not None}
-    checked = {name: as_declared(fields[name], value) for name, value in stated.items()}
+    checked = {name: as_declared(declarations[name], value) for name, value in stated.items()}
     for name, value in checked.items():
-        if wrong := fault(fields[name], value):
+        if wrong := fault(declarations[name], value):
             raise ValueError(f"{source}: {wrong}")
     return checked
 

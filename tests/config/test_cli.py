@@ -59,9 +59,7 @@ def test_any_error_is_printed_with_exit_code_1(error, text, capsys):
 
 def test_help_lists_common_settings_and_help_all_everything(capsys):
     every = [
-        name.replace("_", "-")
-        for config in (Recipe, RunOptions)
-        for name in config.__dataclass_fields__
+        name.replace("_", "-") for config in (Recipe, RunOptions) for name in config.declarations
     ]
     listed = {}
     for flag in ("--help", "--help-all"):

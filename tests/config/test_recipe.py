@@ -10,7 +10,7 @@ import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import fields as declarations
-from resnet_fn.config.fields import declaration, setting, stored, to_dict
+from resnet_fn.config.fields import setting, stored, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import draft_of_run
@@ -43,7 +43,7 @@ def test_the_usual_aliases_are_accepted(flags, fields):
 
 def test_the_worked_example_is_true(says):
     about = " ".join(declarations.__doc__.split())
-    line = declarations.explain(Recipe.__dataclass_fields__["learning_rate"], 0.2)
+    line = declarations.explain(Recipe.declarations["learning_rate"], 0.2)
     assert f'"{line.replace(", not scaled by workers", "")}"' in about
     with pytest.raises(ValueError) as caught:
         Recipe(learning_rate=-1)
@@ -126,9 +126,9 @@ def test_the_docstring_explains_each_field():
         in inspect.getdoc(Recipe)
     )
     for config in (Recipe, RunOptions):
-        for field in dataclasses.fields(config):
-            assert declaration(field).meaning, field.name
-            assert f" {field.name}: {declaration(field).meaning}" in config.__doc__
+        for name, declared in config.declarations.items():
+            assert declared.meaning, name
+            assert f" {name}: {declared.meaning}" in config.__doc__
 
 
 def test_milestones_that_are_never_reached_are_warned_of(says):

@@ -22,7 +22,7 @@ RECIPE = Recipe()  # of the fixture `checkpoint`
 
 def test_the_table_reads_from_top_to_bottom():
     """Its names are settings, and no rule reads what a rule below it leaves out or changes."""
-    names = {*Recipe.__dataclass_fields__, *RunOptions.__dataclass_fields__}
+    names = {*Recipe.declarations, *RunOptions.declarations}
     below = set()
     for rule in reversed(rules.RULES):
         reads = {*inspect.signature(rule.holds).parameters}
