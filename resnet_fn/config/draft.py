@@ -194,7 +194,7 @@ def _left_out(value: SourcedValue, reason: str) -> str:
 def unchecked(settings_class: Any, values: Mapping[str, Any]) -> Any:
     """Make a `Recipe` or `RunOptions` without checks.
 
-    Missing fields get their defaults, and unknown names are ignored.
+    Missing settings get their defaults, and unknown names are ignored.
     """
     new = settings_class.__new__(settings_class)
     for name, declared in settings_class.declarations.items():

@@ -1,4 +1,4 @@
-"""`Settings` is the base class of `Recipe` and `RunOptions`. Their fields are the settings.
+"""`Settings` is the base class of `Recipe` and `RunOptions`, whose attributes are the settings.
 
 The constructor checks keywords as `train` checks flags, and leaves out what has no effect:
 
@@ -60,7 +60,7 @@ class Settings:
         vars(self).update(vars(checked))  # not by attributes, because the class is frozen
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self)  # without `chosen`, so that no field of a copy counts as chosen
+        return vars(self)  # without `chosen`, so that no setting of a copy counts as chosen
 
 
 def typed_in(config: Any) -> dict[str, Any]:

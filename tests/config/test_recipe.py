@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from resnet_fn import recipes
 from resnet_fn.config import fields as declarations
 from resnet_fn.config.fields import setting, stored, to_dict
+from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import draft_of_run
@@ -129,6 +131,13 @@ def test_the_docstring_explains_each_field():
         for name, declared in config.declarations.items():
             assert declared.meaning, name
             assert f" {name}: {declared.meaning}" in config.__doc__
+
+
+def test_epsilons_help_has_the_optimizers_values():
+    usual, of_lamb = re.findall(r"1e-\d", Recipe.declarations["epsilon"].meaning)
+    for name, row in OPTIMIZERS.items():
+        if "epsilon" in row.settings:
+            assert row.for_zero == {"epsilon": float(of_lamb if name == "lamb" else usual)}
 
 
 def test_milestones_that_are_never_reached_are_warned_of(says):
