@@ -8,7 +8,7 @@ needs --ema".
 
     Rule("val_list", lambda train_list: train_list, "needs --train-list, too", on_break="error")
 
-`val_list` is never dropped: a recipe's is an error, too.
+`val_list` is never dropped: in a recipe file it is an error, too.
 
     Rule(
         "multi_label",
@@ -31,7 +31,7 @@ from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS, users
 
 
 class Replace(NamedTuple):
-    """What a setting that a condition reads gets, so that the rule holds."""
+    """A broken rule gives this value to the setting that its condition reads."""
 
     value: Any
 

@@ -48,7 +48,7 @@ class Settings:
         """Make an instance, and remember which keywords were given."""
         check_names(given, cls)
         new = super().__new__(cls)
-        # `dataclasses.replace` passes all settings, and nobody knows which of them the user chose.
+        # `dataclasses.replace` passes all settings, those that the user chose and all others.
         is_replace = len(given) == len(cls.declarations)
         _remember_chosen(new, {}, () if is_replace else given)
         return new

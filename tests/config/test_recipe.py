@@ -214,7 +214,7 @@ class NewerSettings(Settings):
     )
 
 
-def test_a_setting_that_is_not_stored_has_its_declared_value():
+def test_a_missing_stored_setting_has_its_declared_value():
     assert stored(NewerSettings, {"kept": 5}) == {"kept": 5, "added": 7, "points": [3.0]}
     assert stored(NewerSettings, {"kept": 5, "added": 6, "points": []}) == {
         "kept": 5,
