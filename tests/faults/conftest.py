@@ -128,7 +128,7 @@ class Launcher:
         """Until the run has saved an update after `beyond`."""
         self.wait_until(lambda: max(RunFolder(folder).updates(), default=0) > beyond, 200, process)
 
-    def wait_for_nobody(self, folder, seconds=15):
+    def wait_for_nobody(self, folder, seconds=60):
         """Until no process of a run is left; what stays is killed, and the test fails."""
         try:
             self.wait_until(lambda: not self.processes(folder), seconds)

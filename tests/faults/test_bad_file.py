@@ -121,6 +121,7 @@ def two_workers(python):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_bad_file_of_one_worker_ends_both(photographs, two_workers, last_state):
     """With one code, in training and in evaluation, of whose blocks of 64 files rank 1 has the
     second.

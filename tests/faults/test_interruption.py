@@ -65,6 +65,7 @@ def curve(events):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_killed_at_random_moments_runs_keep_their_bits(
     launcher, finish, curve, last_state, tmp_path
 ):
@@ -207,7 +208,7 @@ def end_at_once(process, number, code):
     sent = time.monotonic()
     output, _ = process.communicate(timeout=60)
     assert process.returncode == code, output
-    assert time.monotonic() - sent < 5
+    assert time.monotonic() - sent < 15
     return output
 
 
@@ -259,7 +260,7 @@ def test_process_1_ends_at_signals_while_it_compiles(wait_until, as_process_1, t
     sent = time.monotonic()
     output, _ = outer.communicate(timeout=60)
     assert outer.returncode == 143, output
-    assert time.monotonic() - sent < 10
+    assert time.monotonic() - sent < 30
     assert RunFolder(tmp_path / "run").updates() == []
 
 

@@ -34,7 +34,7 @@ def stop_before_the_first_update(launcher, run):
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 143, output
-    assert time.monotonic() - sent < 10
+    assert time.monotonic() - sent < 30
     assert RunFolder(run).updates() == []
 
 
@@ -119,7 +119,7 @@ def die_in_all_reduce(launcher, run):
     launcher.wait_until(lambda: pid not in launcher.processes(run), 200)
     died = time.monotonic()
     output, _ = process.communicate(timeout=60)
-    assert time.monotonic() - died < 10
+    assert time.monotonic() - died < 30
     assert process.returncode == 128 + signal.SIGKILL, output
     assert "launch: worker 1 ended with exit code 137 (SIGKILL); its log ends:" in output
 
@@ -172,7 +172,7 @@ def test_a_taken_port_is_named_at_once(launcher, tmp_path, says):
         port = taken.getsockname()[1]
         began = time.monotonic()
         output = launcher.finish(tmp_path / "run", options=["--master-port", str(port)], code=1)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
     says(
         output,
         f"launch: error: master port {port} at 127.0.0.1 cannot be used",
@@ -212,7 +212,7 @@ def test_workers_end_after_their_launcher_was_killed(launcher, tmp_path):
     launcher.wait_for_update(run, process)
     process.kill()
     process.communicate()
-    launcher.wait_for_nobody(run, seconds=40)
+    launcher.wait_for_nobody(run, seconds=120)
     logs = [Path(f"logs/worker_{rank}.log").read_text() for rank in range(2)]
     assert "train: error: " in logs[0]
     assert "worker 0 has failed" in logs[1]

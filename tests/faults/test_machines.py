@@ -89,6 +89,7 @@ def kill_machine(name):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.alone
 def test_two_machines_resume_after_either_dies(
     launcher, unbroken_pair, two_machines, tmp_path, last_state
@@ -121,6 +122,7 @@ def test_two_machines_resume_after_either_dies(
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.alone
 def test_a_machine_may_start_two_minutes_later(launcher, two_machines, tmp_path):
     """The scheduler that msrun has left on the first machine waits, because a worker runs there."""

@@ -35,6 +35,7 @@ def test_workers_save_and_end_when_msrun_dies(launcher, unbroken_pair, tmp_path,
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_no_process_survives_msruns_death_before_joining(launcher, tmp_path):
     """Nobody tells the scheduler then that they have left; the `tail` processes look like
     workers.
@@ -56,7 +57,7 @@ def test_no_process_survives_msruns_death_before_joining(launcher, tmp_path):
     msrun.wait()
     try:
         # the scheduler stays for 10 s
-        launcher.wait_for_nobody(run, seconds=30)
+        launcher.wait_for_nobody(run, seconds=90)
     finally:
         end_tails()
     assert not RunFolder(run).updates()
@@ -80,6 +81,7 @@ def test_a_taken_port_is_shown_on_the_screen(launcher, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_without_local_worker_num_no_scheduler_stays(launcher, start_msrun, tmp_path):
     """msrun fails after it has started the scheduler, which used the port for 600 s."""
     port = claim_port("127.0.0.1", 0)

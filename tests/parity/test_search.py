@@ -289,7 +289,7 @@ def test_a_search_ends_at_its_time_limit():
     began = time.perf_counter()
     (line,) = found(KINDS["sum for mean"][0], lambda n, x: n.w, seconds=0.0)
     assert "0 s" in line
-    assert time.perf_counter() - began < 5
+    assert time.perf_counter() - began < 15
 
 
 def attends(net, x):

@@ -289,7 +289,7 @@ def test_collecting_tests_imports_no_framework():
     ("flags", "most"),
     [
         (["--model", "resnet20"], 20_000),
-        (
+        pytest.param(
             [
                 "--model",
                 "resnet50",
@@ -301,6 +301,7 @@ def test_collecting_tests_imports_no_framework():
                 "64",
             ],
             120_000,
+            marks=pytest.mark.release,
         ),
     ],
     ids=["resnet20", "resnet50"],

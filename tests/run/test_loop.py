@@ -161,6 +161,7 @@ def write_lists(train, val):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_multi_label_workers_compute_the_same(
     msrun, python, compare_runs, events, device, write_recipe
 ):
@@ -300,6 +301,7 @@ def test_ranks_stay_alike_to_the_bit(msrun):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_two_workers_skip_alike_and_score_each_file(folder, msrun, events):
     (folder / "train" / "bee" / "00 ü.JPEG").write_bytes(b"\xff\xd8 cut")
     (folder / "val" / "bee" / "01 ü.JPEG").write_bytes(b"")
@@ -331,6 +333,7 @@ def logged_updates(python, events):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_memory_does_not_grow_over_twenty_epochs(folder, logged_updates):
     flags = (
         "--dataset",

@@ -45,7 +45,7 @@ def test_a_signal_ends_the_scheduler_after_its_workers(start, wait_until):
     assert listens(start.port)
     worker.kill()
     worker.wait()
-    assert scheduler.wait(timeout=20) == 128 + signal.SIGTERM
+    assert scheduler.wait(timeout=60) == 128 + signal.SIGTERM
     wait_until(lambda: not listens(start.port))
 
 
@@ -55,7 +55,7 @@ def test_ctrl_c_ends_a_scheduler_without_workers(start, wait_until):
     scheduler = start([sys.executable, "-c", block + JOIN])
     wait_until(lambda: listens(start.port))
     scheduler.send_signal(signal.SIGINT)
-    assert scheduler.wait(timeout=20) == 128 + signal.SIGINT
+    assert scheduler.wait(timeout=60) == 128 + signal.SIGINT
 
 
 def test_it_ends_when_it_is_killed(start, wait_until):

@@ -147,6 +147,7 @@ FIRST = "import mindspore; (mindspore.Tensor([1.0]) + 1).asnumpy()\n"
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_vectors_compute_equal_updates_without_blocking_runs(python, last_state):
     """`--device CPU` on a card's host, a user's own 0, and an operation before this package is
     imported; resumed.

@@ -71,6 +71,7 @@ def test_duplicates_compare_all_classes_of_an_image(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_fingerprints_are_equal_on_all_workers(folder, msrun, tmp_path):
     program = """
 import sys, numpy as np
