@@ -35,9 +35,8 @@ from resnet_fn.config.packages import versions_line
 from resnet_fn.config.printing import say
 
 _YES_NO = ("true", "false", "yes", "no", "on", "off")
-TYPED_PREFIX = (
-    "RESNET_FN_FORM"  # environment variable with what the user types before a command's name
-)
+# The environment variable with what the user types before a command's name.
+TYPED_PREFIX = "RESNET_FN_FORM"
 # Arguments of `add_argument` for flags of several commands.
 WHICH: dict[str, Any] = {
     "choices": ("last", "best"),
