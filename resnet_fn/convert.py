@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from resnet_fn.config import cli
+from resnet_fn.config.command import run_command
 from resnet_fn.config.printing import say, warn
 from resnet_fn.weights.names import STYLES
 
@@ -52,4 +53,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    cli.run("convert", main)
+    run_command("convert", main)

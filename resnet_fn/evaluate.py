@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
+from resnet_fn.config.command import run_command
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.output_paths import file_to_write, folder_to_write
 from resnet_fn.config.packages import how_to_install
 from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe
@@ -78,12 +80,12 @@ def main(arguments: Sequence[str]) -> int:
     group = flags.add_argument_group("output")
     group.add_argument(
         "--json",
-        type=cli.file_to_write,
+        type=file_to_write,
         metavar="FILE",
         help="write the metrics as JSON to this file",
     )
     files = "write report.html, report.json and predictions.csv to this folder"
-    group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=files)
+    group.add_argument("--report", type=folder_to_write, metavar="DIR", help=files)
     parsed = flags.parse(arguments)
     weights = parsed.weights
     trained = cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
@@ -118,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
             f"--image-size: {size} needs RUN; with --weights give --eval-size {size}",
         ),
     )
-    with cli.usage_errors():
+    with cli.as_usage_error():
         if parsed.json:
             check_output("--json", parsed.json, has_keys(("loss", "count")))
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None
@@ -129,7 +131,7 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.runtime.workers import join
 
     if parsed.report:
-        with cli.usage_errors():
+        with cli.as_usage_error():
             check_report("--report", Path(parsed.report))
     how = {
         name: getattr(parsed, name)
@@ -162,4 +164,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    cli.run("evaluate", main)
+    run_command("evaluate", main)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
+from resnet_fn.config.command import run_command
 from resnet_fn.config.printing import say
 
 _EXAMPLES = """examples:
@@ -98,4 +99,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    cli.run("export", main)
+    run_command("export", main)

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config import cli
+from resnet_fn.config.command import run_command
 from resnet_fn.config.foreign_flags import advice_on_flag
+from resnet_fn.config.output_paths import folder_to_write
 from resnet_fn.config.printing import say
 from resnet_fn.runtime import console
 from resnet_fn.runtime.msrun import WorkerProcesses, claim_port, describe_exit
@@ -80,7 +82,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     workers_help = "total number of workers on all machines; default %(default)s"
     parser.add_argument("--workers", type=int, metavar="N", help=workers_help)
     logs = "folder for the workers' output; default: a temporary folder"
-    parser.add_argument("--log-dir", type=cli.folder_to_write, metavar="DIR", help=logs)
+    parser.add_argument("--log-dir", type=folder_to_write, metavar="DIR", help=logs)
     group = parser.add_argument_group(
         "several machines (run the same command on each, with its own --node-rank)"
     )
@@ -228,4 +230,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    cli.run("launch", main)
+    run_command("launch", main)

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
+from resnet_fn.config.command import run_command
 from resnet_fn.config.fields import flag_name
+from resnet_fn.config.output_paths import folder_to_write
 from resnet_fn.config.printing import say, shell_words
 
 _EXAMPLES = """examples:
@@ -26,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         "source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG"
     )
     parser.add_argument(
-        "out", type=cli.folder_to_write, metavar="OUT", help="folder for the MindRecord files"
+        "out", type=folder_to_write, metavar="OUT", help="folder for the MindRecord files"
     )
     share = "fraction of each class to hold out if no folder validates, as in training; default 0"
     parser.add_argument("--validation-share", type=float, default=0.0, metavar="F", help=share)
@@ -86,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     threads = data_threads(parsed.threads)
     out = Path(parsed.out)
     settings = {"validation_share": parsed.validation_share, "on_bad_sample": parsed.on_bad_sample}
-    with cli.usage_errors():
+    with cli.as_usage_error():
         recipe = Recipe(dataset="imagefolder", **settings)
     options = RunOptions(data_threads=threads, check_files="yes", progress=not parsed.no_progress)
     dataset = open_dataset(recipe, parsed.source, options=options)
@@ -109,4 +111,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    cli.run("pack", main)
+    run_command("pack", main)

@@ -8,8 +8,10 @@ from textwrap import fill
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import first_few, near_run
+from resnet_fn.config.command import run_command
+from resnet_fn.config.hints import near_run
 from resnet_fn.config.printing import say
+from resnet_fn.config.wording import first_few
 from resnet_fn.report.fonts import font_families, with_codes
 from resnet_fn.report.plots import PANELS, Events, draw_panel
 from resnet_fn.report.run_table import different_updates, group_runs, read_run, run_table
@@ -129,4 +131,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    cli.run("plot", main)
+    run_command("plot", main)

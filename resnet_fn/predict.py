@@ -11,8 +11,10 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import counted
+from resnet_fn.config.command import run_command
+from resnet_fn.config.output_paths import file_to_write
 from resnet_fn.config.printing import printable, say, shell_words
+from resnet_fn.config.wording import counted
 from resnet_fn.data.cells import table_writer
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.task import TOP
@@ -103,7 +105,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     group.add_argument("--threshold", type=float, metavar="P", help=threshold)
     group.add_argument("--json", action="store_true", help="print one line of JSON for each image")
     table = "write the predictions as CSV to this file"
-    group.add_argument("--csv", type=cli.file_to_write, metavar="FILE", help=table)
+    group.add_argument("--csv", type=file_to_write, metavar="FILE", help=table)
     sort = "doubt: least certain predictions first; default name"
     group.add_argument("--sort", choices=("name", "doubt"), default="name", help=sort)
     cli.add_device_flags(flags)
@@ -119,7 +121,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         (parsed.csv and parsed.json, "--csv cannot be used with --json; give one of them"),
     )
     if parsed.csv:
-        with cli.usage_errors():
+        with cli.as_usage_error():
             check_output("--csv", parsed.csv, begins_with("file,class,probability"))
     return parsed
 
@@ -184,4 +186,4 @@ def _print(line: str, stream: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    cli.run("predict", main)
+    run_command("predict", main)

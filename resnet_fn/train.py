@@ -12,6 +12,7 @@ from pathlib import Path
 
 from resnet_fn.checkpoint.run_folder import settings_of, will_resume
 from resnet_fn.config import cli
+from resnet_fn.config.command import run_command
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
@@ -24,7 +25,7 @@ _FIRST = "dataset data_dir model weights epochs batch_size learning_rate seed ou
 _SHOWN = f"""{_FIRST} image_size validation_share group_by multi_label flip policy mixup freeze precision schedule
     warmup_epochs loss label_smoothing class_weights optimizer momentum weight_decay ema clip_norm monitor patience
     eval_every data_threads accumulate device threads checkpoint_every"""
-_DATASETS = Recipe.__dataclass_fields__["dataset"].metadata["choices"]
+_DATASETS = Recipe.declarations["dataset"].choices
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      train on digits, on one worker
   python -m resnet_fn.train --epochs 5 --out-dir runs/short      change settings of the recipe
@@ -54,7 +55,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     if not early.recipe and early.resume not in ("", "auto", "never"):
         base = draft_of_run(settings_of(early.resume))
     else:
-        with cli.usage_errors():
+        with cli.as_usage_error():
             base = load_recipe(early.recipe or "digits")
     recipe = base.make(Recipe)
     parser.description = (
@@ -68,7 +69,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     if name not in _DATASETS and os.path.isdir(name):
         fix = f"give --dataset imagefolder --data-dir {name}"
         raise cli.UsageError(f"--dataset: {name!r} is a folder; {fix}")
-    with cli.usage_errors():
+    with cli.as_usage_error():
         file = base._replace(resumes=will_resume(base, given)).complete(**given)
     return file.make(Recipe), file.make(RunOptions), file.notes
 
@@ -111,4 +112,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    cli.run("train", main)
+    run_command("train", main)

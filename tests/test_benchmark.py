@@ -87,7 +87,7 @@ def test_an_evaluation_counts_once_its_line_is_whole():
     assert (accuracy.reached(log, 0.98), accuracy.reached(log, 0.981)) == (True, False)
 
 
-def test_pytorchs_accuracy_is_of_every_validation_image_once():
+def test_pytorch_accuracy_counts_each_validation_image_once():
     """Of a net that always answers three: the proportion of threes."""
     torch = pytest.importorskip("torch")
     digits = open_dataset(recipe("digits"))

@@ -103,7 +103,7 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("inspect a.pth --gradients --recipe digit", "recipe: 'digit'|digits?"),
     ],
 )
-def test_wrong_usage_is_an_error_before_any_work(command, parts, raises_line):
+def test_wrong_usage_is_rejected_with_a_fix(command, parts, raises_line):
     name, *words = command.split()
     module = importlib.import_module(
         f"resnet_fn.{name}.__main__" if name == "inspect" else f"resnet_fn.{name}"

@@ -8,7 +8,7 @@ import numpy as np
 from resnet_fn.checkpoint.folder import Arrays, Checkpoint
 from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.tensor_file import bad_values
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 
 if TYPE_CHECKING:
     from mindspore import Parameter

@@ -1,4 +1,4 @@
-"""The parser, the flags, the one-line errors and the exit codes that all commands share.
+"""The parser, the flags and the errors of usage that all commands share.
 
     def main(arguments: Sequence[str]) -> int:
         parser = Parser("count", "Count the files of a folder.", usage="FOLDER")
@@ -8,40 +8,35 @@
         say(len(os.listdir(parsed.folder)))
         return 0
 
-    run("count", main)  # exits with 0 for done, 1 for an error, 2 for a UsageError
+    run_command("count", main)  # exits with 0 for done, 1 for an error, 2 for a UsageError
 
 `add_fields` makes flags of settings, and `settings_in` returns their values.
 """
 
 import argparse
 import contextlib
-import dataclasses
-import io
 import os
 import re
-import signal
 import sys
-import traceback
-import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
-from resnet_fn.config.fields import YES_NO_AUTO, expand_home, explain, flag_name
-from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
-from resnet_fn.config.hints import (
-    closest_flag,
-    first_line,
-    one_side,
-    suggest_name,
-    words_of,
+from resnet_fn.config.fields import (
+    YES_NO_AUTO,
+    Declaration,
+    expand_home,
+    explain,
+    flag_name,
 )
-from resnet_fn.config.packages import how_to_install, versions_line
+from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
+from resnet_fn.config.hints import closest_flag, one_side, suggest_name
+from resnet_fn.config.packages import versions_line
 from resnet_fn.config.printing import say
 
 _YES_NO = ("true", "false", "yes", "no", "on", "off")
-FORM = "RESNET_FN_FORM"  # environment variable with what the user types before a command's name
+# The environment variable with what the user types before a command's name.
+TYPED_PREFIX = "RESNET_FN_FORM"
 # Arguments of `add_argument` for flags of several commands.
 WHICH: dict[str, Any] = {
     "choices": ("last", "best"),
@@ -57,7 +52,9 @@ ALLOW_NON_FINITE: dict[str, Any] = {
 def as_typed(text: str) -> str:
     """Replace `python -m resnet_fn.` in `text` by what the user typed, for example `resnet_fn `."""
     return re.sub(
-        r"python -m resnet_fn\.(?=\w)", lambda _: os.environ.get(FORM, "python -m resnet_fn."), text
+        r"python -m resnet_fn\.(?=\w)",
+        lambda _: os.environ.get(TYPED_PREFIX, "python -m resnet_fn."),
+        text,
     )
 
 
@@ -72,7 +69,7 @@ def raise_usage_errors(*faults: tuple[object, str]) -> None:
 
 
 @contextlib.contextmanager
-def usage_errors() -> Iterator[None]:
+def as_usage_error() -> Iterator[None]:
     """Turn a ValueError into a UsageError inside a `with` block."""
     try:
         yield
@@ -255,35 +252,35 @@ def add_fields(
     namespace.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
-    fields = [
-        (config, field)
+    settings = [
+        (declared, getattr(config, name))
         for config in configs
-        for field in dataclasses.fields(config)
-        if field.name not in skip
+        for name, declared in config.declarations.items()
+        if name not in skip
     ]
     order = {name: index for index, name in enumerate(first)}
-    fields.sort(key=lambda pair: order.get(pair[1].name, len(order)))
-    for config, field in fields:
-        name = field.name
-        title = heading or ("most used" if name in first else field.metadata["group"])
+    settings.sort(key=lambda pair: order.get(pair[0].name, len(order)))
+    for declared, value in settings:
+        name = declared.name
+        title = heading or ("most used" if name in first else declared.group)
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         text = argparse.SUPPRESS
         if not shown or name in shown:
             # ArgumentParser replaces %(default)s and the like
-            text = explain(field, getattr(config, name)).replace("%", "%%")
-        options = _options_of(field)
+            text = explain(declared, value).replace("%", "%%")
+        options = _options_of(declared)
         groups[title].add_argument(f"--{flag_name(name)}", **options, help=text)
-        for alias in field.metadata["aliases"]:
+        for alias in declared.aliases:
             parser.add_argument(f"--{alias}", **options, help=argparse.SUPPRESS)
 
 
-def _options_of(field: Any) -> dict[str, Any]:
+def _options_of(declared: Declaration) -> dict[str, Any]:
     """Return the arguments of `add_argument` that follow from a setting's type."""
-    options = {"default": argparse.SUPPRESS, "dest": field.name}
-    if isinstance(field.default, bool) or field.metadata["choices"] == YES_NO_AUTO:
+    options = {"default": argparse.SUPPRESS, "dest": declared.name}
+    if isinstance(declared.default, bool) or declared.choices == YES_NO_AUTO:
         return {**options, "action": argparse.BooleanOptionalAction}
-    kind = type(field.default)
+    kind = type(declared.default)
     metavar = {int: "N", float: "X", tuple: "X,X"}.get(kind, "NAME")
     return {**options, "type": partial(_convert, kind), "metavar": metavar}
 
@@ -299,102 +296,6 @@ def _convert(wanted: type, text: str) -> Any:
 
 
 def settings_in(parsed: argparse.Namespace, *settings_classes: Any) -> dict[str, Any]:
-    """Return the parsed values whose names are fields of `settings_classes`."""
-    names = {name for settings in settings_classes for name in settings.__dataclass_fields__}
+    """Return the parsed values of the settings of `settings_classes`."""
+    names = {name for settings_class in settings_classes for name in settings_class.declarations}
     return {name: value for name, value in vars(parsed).items() if name in names}
-
-
-def file_to_write(text: str) -> str:
-    """Check that the file `text` can be written, and return `text`.
-
-    `add_argument` takes this function as `type`.
-    """
-    path = Path(text)
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} cannot be written; give a file in a folder that exists"
-        )
-    return text
-
-
-def folder_to_write(text: str) -> str:
-    """Check that the folder `text` can be written or made, and return `text`.
-
-    `add_argument` takes this as `type`.
-    """
-    existing = next(
-        folder for folder in (Path(text), *Path(text).absolute().parents) if folder.exists()
-    )
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")
-    return text
-
-
-def new_folder(text: str) -> str:
-    """Check that the folder `text` can be made, or is empty and can be written, and return `text`.
-
-    `add_argument` takes this as `type`.
-    """
-    if Path(folder_to_write(text)).is_dir() and any(Path(text).iterdir()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not empty; give a new folder")
-    return text
-
-
-def run(
-    command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None
-) -> NoReturn:
-    """Run a command's `main`, print an error as one line on stderr, and exit with the exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # file names can have characters that the terminal lacks
-        sys.stdout.reconfigure(errors="backslashreplace")
-    # warnings about odd metadata, which do not change the pixels
-    warnings.filterwarnings("ignore", module=r"PIL\.")
-    try:
-        # train.py and __main__.py block it
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        sys.exit(main(arguments))
-    except UsageError as error:
-        code = 2
-        message = str(error)
-    except BrokenPipeError:  # the reader of stdout has ended (`| head`)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except KeyboardInterrupt:
-        code = 130
-        message = "interrupted"
-    except Exception as error:
-        if "--debug" in arguments:
-            say(*traceback.format_exc().rstrip().split("\n"), stream=sys.stderr)
-        code = 1
-        message = one_line(error)
-    say(f"{command}: error: {as_typed(message)}", stream=sys.stderr)
-    sys.last_value = SystemExit(code)  # for exit handlers, as after an uncaught exception
-    sys.exit(code)
-
-
-def _is_ours(error: Exception) -> bool:
-    """Return whether a module of this package raised an error."""
-    modules = [
-        str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)
-    ]
-    return bool(modules) and modules[-1].startswith(("resnet_fn.", "__main__"))
-
-
-def one_line(error: Exception) -> str:
-    """Return the text of an error that a command prints, without line breaks."""
-    if isinstance(error, OSError) and error.strerror:  # str(error) would start with "[Errno 28]"
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if isinstance(error, ValueError | OSError) and str(error).strip():
-        # An error of this package is one line, although a file's name in it may have several.
-        return str(error) if _is_ours(error) else first_line(error)
-    if isinstance(error, ModuleNotFoundError) and (fix := how_to_install(str(error.name))):
-        return f"{str(error.name).partition('.')[0]} is not installed; {fix}"
-    if "can't start new thread" in str(error):
-        return (
-            "the system starts no more threads for this process; "
-            "raise its limits (ulimit -u, ulimit -v)"
-        )
-    if isinstance(error, MemoryError):
-        return f"out of memory ({first_line(error)}); give smaller images or a smaller batch"
-    return f"{words_of(error)} (--debug shows the traceback)"

@@ -13,14 +13,19 @@ by one of `RULES`, the weaker one is usually dropped, and the run prints a note:
     draft.complete(epochs=30).make(Recipe)  # `complete` raises an error for faults
 """
 
-import dataclasses
 import enum
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from resnet_fn.config.fields import as_declared, expand_home, fault, show_value
+from resnet_fn.config.fields import (
+    Declaration,
+    as_declared,
+    expand_home,
+    fault,
+    show_value,
+)
 from resnet_fn.config.optimizers import OPTIMIZERS
-from resnet_fn.config.rules import RULES, Rule
+from resnet_fn.config.rules import RULES, Replace, Rule
 
 _Settings = TypeVar("_Settings")  # `Recipe` or `RunOptions`
 
@@ -34,13 +39,14 @@ class Source(enum.IntEnum):
     FLAG = 2  # a flag, or a keyword in Python
 
 
-class Value(NamedTuple):
+class SourcedValue(NamedTuple):
     """The value of one setting, and where it comes from."""
 
-    field: Any  # the setting's declaration, from `fields.setting`
+    declared: Declaration
     value: Any  # can have a wrong type before the checks
     source: Source = Source.RECIPE
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
+    is_dropped: bool = False  # whether a rule has set the value, because nothing uses it
 
     @property
     def is_chosen(self) -> bool:
@@ -48,29 +54,21 @@ class Value(NamedTuple):
         return self.source >= Source.FILE
 
     @property
-    def is_on(self) -> bool:
-        """Return whether the value differs from the one that a rule drops it to.
+    def has_effect(self) -> bool:
+        """Return whether the value has an effect if no rule is broken.
 
-        A value that the user chose is also on if it is not 0, false or empty.
+        The value to which a rule drops the setting has none, for example 0.999 of `beta2`. If the
+        user typed it, it counts all the same, unless it is 0, false or empty.
         """
-        if self.is_chosen and self.value:
-            return True
-        return bool(self.value != self.field.metadata["off"])
+        if self.is_dropped:
+            return False
+        is_typed = self.is_chosen and self.value
+        return bool(is_typed or self.value != self.declared.dropped_to)
 
-    @property
-    def fault(self) -> str:
-        """Return the error message of an invalid value, or ""."""
-        return fault(self.field, self.value)
-
-    @property
-    def prefix(self) -> str:
-        """Return the start of an error message, "mine.toml line 3: " or ""."""
-        return f"{self.line}: " if self.line else ""
-
-    def as_declared(self) -> "Value":
-        """Return this value with the type of its field. In the user's paths, ~ is replaced."""
-        value = as_declared(self.field, self.value)
-        if self.is_chosen and isinstance(value, str) and self.field.name != "name":
+    def as_declared(self) -> "SourcedValue":
+        """Return this value with its setting's type. In the user's paths, ~ is replaced."""
+        value = as_declared(self.declared, self.value)
+        if self.is_chosen and isinstance(value, str) and self.declared.name != "name":
             value = expand_home(value)
         return self._replace(value=value)
 
@@ -78,7 +76,7 @@ class Value(NamedTuple):
 class Draft(NamedTuple):
     """Settings with their sources, which need not be valid yet."""
 
-    values: Mapping[str, Value]
+    values: Mapping[str, SourcedValue]
     notes: tuple[str, ...] = ()  # lines about dropped settings
     # Pairs (setting, error text) for invalid settings, and for settings of a file or flag without
     # effect.
@@ -90,43 +88,52 @@ class Draft(NamedTuple):
 
         Settings without effect are dropped, with a note, or are faults.
         """
+        values = self._under(given)
+        faults = [
+            (name, text)
+            for name, value in values.items()
+            if (text := fault(value.declared, value.value))
+        ]
+        valid = {name: values[name].value for name in values.keys() - dict(faults)}
+        notes = [*self.notes]
+        for rule in RULES:  # in order, because a rule may change what a later one reads
+            text = rule.broken_by(valid)
+            if not text or not self._must_obey(rule, values):
+                continue
+            for name in rule.settings.split():
+                if name not in valid or not values[name].has_effect:
+                    continue
+                change = _change_weaker(rule, name, text.partition(";")[0], values)
+                if change is None:
+                    faults.append((name, f"{name}: {valid[name]!r} {text}"))
+                    continue
+                weaker, note = change
+                values[weaker.declared.name] = weaker
+                valid[weaker.declared.name] = weaker.value
+                notes += [note] if note else []
+        located = (
+            (name, ": ".join(filter(None, (values[name].line, text)))) for name, text in faults
+        )
+        return self._replace(values=values, notes=tuple(notes), faults=tuple(located))
+
+    def _under(self, given: Mapping[str, Any]) -> dict[str, SourcedValue]:
+        """Return the values with the flags `given` over them, in the types of their settings."""
         flags = {
-            name: Value(self.values[name].field, value, Source.FLAG)
+            name: SourcedValue(self.values[name].declared, value, Source.FLAG)
             for name, value in given.items()
         }
         values = {name: value.as_declared() for name, value in {**self.values, **flags}.items()}
-        if not self.resumes:
-            _set_defaults_of_optimizer(values)
-        notes = [*self.notes]
-        faults = [(name, text) for name in values if (text := values[name].fault)]
-        valid = values.keys() - dict(faults)
-        on = {name for name in valid if values[name].is_on}
-        # The rules are applied in order. One whose settings are missing or invalid is left out.
-        for rule in RULES:
-            fields = rule.fields.split()
-            read = {name: values[name].value for name in rule.reads if name in valid}
-            if len(read) < len(rule.reads) or rule.holds(**read):
-                continue
-            involved = valid & {*fields, *read}
-            by_user = any(values[name].is_chosen for name in involved)
-            if not rule.of_stored and (self.resumes or not by_user):
-                continue
-            text = rule.text.format(**read)
-            for name in fields:
-                if name not in on:
-                    continue
-                note = _drop_weaker(values, rule, name, text.partition(";")[0])
-                if note is None:
-                    faults.append((name, f"{name}: {values[name].value!r} {text}"))
-                elif rule.instead is None:
-                    on.remove(name)
-                notes += [note] if note else []
-        located = ((name, values[name].prefix + text) for name, text in faults)
-        return self._replace(
-            values=values,
-            notes=tuple(notes),
-            faults=tuple(located),
-        )
+        # What a rule has dropped may be brought back, and dropped again.
+        values = {name: value._replace(is_dropped=False) for name, value in values.items()}
+        return values if self.resumes else values | _brought_by_optimizer(values)
+
+    def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
+        """Return whether a rule is for this draft: some are only for new runs, and for what the
+        user chose.
+        """
+        involved = values.keys() & {*rule.settings.split(), *rule.reads}
+        by_user = any(values[name].is_chosen for name in involved)
+        return rule.of_stored or (by_user and not self.resumes)
 
     def complete(self, **given: Any) -> "Draft":
         """Return `resolve(given)`, or raise a ValueError that lists all faults."""
@@ -147,57 +154,62 @@ class Draft(NamedTuple):
         return made
 
 
-def _set_defaults_of_optimizer(values: dict[str, Value]) -> None:
-    """Set the settings whose values the user's optimizer brings, if nobody chose them."""
+def _brought_by_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
+    """Return the values that the user's optimizer has for settings that nobody chose."""
     optimizer = values.get("optimizer")
     if optimizer is None or optimizer.value not in [*OPTIMIZERS]:
-        return
-    for name, default in OPTIMIZERS[optimizer.value].defaults.items():
-        if values[name].source < optimizer.source:
-            values[name] = values[name]._replace(value=default)
+        return {}
+    return {
+        name: values[name]._replace(value=default)
+        for name, default in OPTIMIZERS[optimizer.value].unless_chosen.items()
+        if values[name].source < optimizer.source
+    }
 
 
-def _drop_weaker(values: dict[str, Value], rule: Rule, name: str, reason: str) -> str | None:
-    """Drop the weaker of two settings that break a rule: `name`, or one that the rule reads.
+def _change_weaker(
+    rule: Rule, name: str, reason: str, values: Mapping[str, SourcedValue]
+) -> tuple[SourcedValue, str] | None:
+    """Return a new value for the weaker of two settings that break a rule, and a note ("" if nobody
+    needs one), or None if neither may change.
 
-    Returns the note ("" if nobody chose the value and it is the usual one), or None if neither may
-    be dropped.
+    One of the two is `name`, the other is read by the condition.
     """
     value = values[name]
-    field = value.field
-    about = field.metadata
-    others = [values[other] for other in rule.reads if other != name]
+    others = (values[other] for other in rule.reads if other != name)
     strongest = max(others, key=lambda other: other.source)
-    if rule.instead is not None and strongest.source < value.source:
-        needed = strongest.field.name
-        values[needed] = Value(strongest.field, rule.instead, value.source)
-        return f"{needed} {show_value(strongest.value)} is left out: {name} {reason}"
-    may_drop = not rule.keep and rule.instead is None
-    if not may_drop or value.source >= max(strongest.source, Source.FILE):
-        return None
-    values[name] = Value(field, about["off"], strongest.source)
-    usual = (field.default, about["absent"])
-    if value.value in usual and not value.is_chosen:
-        return ""
-    return f"{name} {show_value(value.value)} is left out: it {reason}"
+    if isinstance(rule.on_break, Replace) and strongest.source < value.source:
+        needed = SourcedValue(strongest.declared, rule.on_break.value, value.source)
+        return needed, _left_out(strongest, f"{name} {reason}")
+    if rule.on_break == "drop" and value.source < max(strongest.source, Source.FILE):
+        declared = value.declared
+        is_usual = value.value in (declared.default, declared.if_not_stored)
+        dropped = SourcedValue(declared, declared.dropped_to, strongest.source, is_dropped=True)
+        silent = is_usual and not value.is_chosen
+        return dropped, "" if silent else _left_out(value, f"it {reason}")
+    return None
+
+
+def _left_out(value: SourcedValue, reason: str) -> str:
+    return f"{value.declared.name} {show_value(value.value)} is left out: {reason}"
 
 
 def unchecked(settings_class: Any, values: Mapping[str, Any]) -> Any:
     """Make a `Recipe` or `RunOptions` without checks.
 
-    Missing fields get their defaults, and unknown names are ignored.
+    Missing settings get their defaults, and unknown names are ignored.
     """
     new = settings_class.__new__(settings_class)
-    for field in dataclasses.fields(settings_class):
-        vars(new)[field.name] = values.get(field.name, field.default)
+    for name, declared in settings_class.declarations.items():
+        vars(new)[name] = values.get(name, declared.default)
     return new
 
 
 def draft_of(*configs: Any) -> Draft:
     """Make a draft of a recipe, options or both. The source of all values is a recipe."""
-    values = {}
-    for config in configs:
-        for field in dataclasses.fields(config):
-            value = getattr(config, field.name)
-            values[field.name] = Value(field, value)
-    return Draft(values)
+    return Draft(
+        {
+            name: SourcedValue(declared, getattr(config, name))
+            for config in configs
+            for name, declared in config.declarations.items()
+        }
+    )

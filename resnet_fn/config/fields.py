@@ -13,7 +13,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from resnet_fn.config.foreign_flags import advice_on_setting, advice_on_value
 from resnet_fn.config.hints import one_side, suggest_name
@@ -21,7 +21,28 @@ from resnet_fn.config.hints import one_side, suggest_name
 # choices of a setting whose flags are --setting and --no-setting
 YES_NO_AUTO = ["auto", "yes", "no"]
 BALANCED = "balanced"  # value of `class_weights` and `sampling`
-CUSTOM = "own"  # value for a caller's net, data set or loss in `resnet_fn.fit`; no flag accepts it
+# Value for a caller's net, data set or loss in `resnet_fn.fit`. No flag accepts it. Checkpoints and
+# config.json contain it, so it stays "own".
+CUSTOM = "own"
+
+
+class Declaration(NamedTuple):
+    """What `setting` declares. `Recipe.declarations` and `RunOptions.declarations` contain it."""
+
+    name: str
+    default: Any
+    group: str  # the title above its flag in --help
+    meaning: str
+    unit: str
+    aliases: list[str]  # other names of the flag
+    choices: list[str]  # allowed texts, besides the default; empty: any text
+    at_least: float | None
+    above: float | None
+    within: str
+    per_worker: bool
+    compared: bool
+    dropped_to: Any
+    if_not_stored: Any
 
 
 def setting(
@@ -37,8 +58,8 @@ def setting(
     within: str = "",
     per_worker: bool = False,
     compared: bool = True,
-    off: Any = None,
-    absent: Any = None,
+    dropped_to: Any = None,
+    if_not_stored: Any = None,
 ) -> Any:
     """Declare a setting, which is a field of the dataclass `Recipe` or `RunOptions`.
 
@@ -53,39 +74,41 @@ def setting(
         per_worker: whether workers may have different values. Workers may always have different
             paths (`unit` "path").
         compared: whether the ladder accepts a recipe that changes the setting.
-        off: the value that the setting gets if a rule drops it, because nothing uses it. None: the
-            default.
-        absent: what a stored run or trace means that lacks the setting, because an older version
-            wrote it. None: the default. See `stored`.
+        dropped_to: the value that the setting gets if a rule drops it, because nothing uses it.
+            None: the default.
+        if_not_stored: what a stored run or trace means that lacks the setting, because an older
+            version wrote it. None: the default. See `stored`.
     """
-    about = {
-        "group": group,
-        "meaning": meaning,
-        "unit": unit,
-        "aliases": aliases.split(),
-        "choices": choices.split("|") if choices else [],
-        "at_least": at_least,
-        "above": above,
-        "within": within,
-        "per_worker": per_worker or unit == "path",
-        "compared": compared,
-        "off": default if off is None else off,
-        "absent": default if absent is None else absent,
-    }
-    return dataclasses.field(default=default, metadata=about)
+    declared = Declaration(
+        "",  # `Settings` sets the name
+        default,
+        group,
+        meaning,
+        unit,
+        aliases.split(),
+        choices.split("|") if choices else [],
+        at_least,
+        above,
+        within,
+        per_worker or unit == "path",
+        compared,
+        default if dropped_to is None else dropped_to,
+        default if if_not_stored is None else if_not_stored,
+    )
+    return dataclasses.field(default=default, metadata={"declaration": declared})
 
 
-def as_declared(field: Any, value: Any) -> Any:
-    """Convert a value to its field's type, for example an int to a float.
+def as_declared(declared: Declaration, value: Any) -> Any:
+    """Convert a value to its setting's type, for example an int to a float.
 
     Other values stay unchanged.
     """
-    wanted = type(field.default)
+    wanted = type(declared.default)
     if wanted is float and type(value) is int:
         return _as_float(value)
     if wanted is tuple and isinstance(value, list | tuple):
         return tuple(_as_float(number) if type(number) is int else number for number in value)
-    if field.metadata["choices"] == YES_NO_AUTO and isinstance(value, bool):
+    if declared.choices == YES_NO_AUTO and isinstance(value, bool):
         return "yes" if value else "no"
     return value
 
@@ -105,77 +128,85 @@ def _as_float(number: int) -> float:
         return math.inf if number > 0 else -math.inf
 
 
-def fault(field: Any, value: Any) -> str:
+def fault(declared: Declaration, value: Any) -> str:
     """Return a value's error message, such as "learning_rate: -1.0 must be above 0", or "" if the
     value is valid.
     """
-    about = field.metadata
-    wanted = type(field.default)
-    numbers = value if isinstance(value, tuple) else (value,)
-    wrong = ""
+    check = _wrong_text if isinstance(declared.default, str) else _wrong_number
+    wrong = _wrong_type(declared, value) or check(declared, value)
+    return f"{declared.name}: {value!r} {wrong}" if wrong else ""
+
+
+def _wrong_type(declared: Declaration, value: Any) -> str:
+    wanted = type(declared.default)
     # `isinstance` would accept True as a whole number, because `bool` is a subclass of `int`.
-    if type(value) is not wanted or (
-        wanted is tuple and any(type(number) is not float for number in value)
+    if type(value) is wanted and (
+        wanted is not tuple or all(type(number) is float for number in value)
     ):
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-        wrong = f"is not {names.get(wanted, 'a list of numbers')}"
-        wrong += f"; {suggest_name('', _shown(about['choices']))}" * bool(about["choices"])
-        if about["unit"] == "pixels" and (hint := one_side(value)):
-            wrong += f"; {hint}"
-    elif about["choices"] and value not in (*about["choices"], field.default):
-        hint = advice_on_value(field.name, value) or suggest_name(value, _shown(about["choices"]))
-        wrong = f"is unknown; {hint}"
-    elif wanted is str and value != value.encode(errors="ignore").decode():
-        # Python's surrogates stand for bad bytes
-        wrong = "has bytes that are not UTF-8; rename the file or folder"
-    elif wanted in (int, float, tuple):
-        faults = (_wrong_number(about, number) for number in numbers)
-        wrong = next(filter(None, faults), "")
-    return f"{field.name}: {value!r} {wrong}" if wrong else ""
+        return ""
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    wrong = f"is not {names.get(wanted, 'a list of numbers')}"
+    hint = one_side(value) if declared.unit == "pixels" else ""
+    if declared.choices:
+        hint = suggest_name("", _shown(declared.choices))
+    return f"{wrong}; {hint}" if hint else wrong
+
+
+def _wrong_text(declared: Declaration, value: str) -> str:
+    choices = declared.choices
+    if choices and value not in (*choices, declared.default):
+        hint = advice_on_value(declared.name, value) or suggest_name(value, _shown(choices))
+        return f"is unknown; {hint}"
+    # Python's surrogates stand for bad bytes
+    is_utf8 = value == value.encode(errors="ignore").decode()
+    return "" if is_utf8 else "has bytes that are not UTF-8; rename the file or folder"
 
 
 def _shown(choices: Sequence[str]) -> list[str]:
     return [choice for choice in choices if choice != CUSTOM]
 
 
-def _wrong_number(about: Any, number: float) -> str:
-    least = about["at_least"]
-    above = about["above"]
-    within = about["within"]
-    if not math.isfinite(number):
-        return "is not finite; give a number"
-    if least is not None and number < least:
-        return f"is too small; give {least} or more"
-    if above is not None and number <= above:
-        return f"must be above {above}"
-    if within:
-        low, high = map(float, within[1:-1].split(","))
-        below = number <= low if within[0] == "(" else number < low
-        beyond = number >= high if within[-1] == ")" else number > high
-        return f"is not in {within}" if below or beyond else ""
+def _wrong_number(declared: Declaration, value: Any) -> str:
+    """Return what is wrong with a number, or with the first wrong number of a tuple."""
+    least, above, within = declared.at_least, declared.above, declared.within
+    for number in value if isinstance(value, tuple) else (value,):
+        if not math.isfinite(number):
+            return "is not finite; give a number"
+        if least is not None and number < least:
+            return f"is too small; give {least} or more"
+        if above is not None and number <= above:
+            return f"must be above {above}"
+        if within:
+            low, high = map(float, within[1:-1].split(","))
+            below = number <= low if within[0] == "(" else number < low
+            beyond = number >= high if within[-1] == ")" else number > high
+            if below or beyond:
+                return f"is not in {within}"
     return ""
 
 
-def check_value(settings_class: type, name: str, value: Any) -> None:
+def check_value(settings_class: Any, name: str, value: Any) -> None:
     """Raise a ValueError if `value` is not allowed for the setting `name`."""
-    field = settings_class.__dataclass_fields__[name]  # type: ignore[attr-defined]
-    if wrong := fault(field, as_declared(field, value)):
+    declared = settings_class.declarations[name]
+    if wrong := fault(declared, as_declared(declared, value)):
         raise ValueError(wrong)
 
 
-def stored(settings_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
+def stored(settings_class: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that a run or a trace has stored, as JSON types.
 
-    Missing settings get the values that `absent` declares.
+    Missing settings get the values that `if_not_stored` declares.
     """
-    absent = {field.name: field.metadata["absent"] for field in dataclasses.fields(settings_class)}
-    lists = {name: list(value) for name, value in absent.items() if isinstance(value, tuple)}
-    return {**absent, **lists, **values}
+    missing = {
+        name: _as_json(declared.if_not_stored)
+        for name, declared in settings_class.declarations.items()
+    }
+    return {**missing, **values}
 
 
 def check_names(
     names: Iterable[str],
-    *settings_classes: type,
+    *settings_classes: Any,
     what: str = "",
     useless: Collection[str] = (),
 ) -> None:
@@ -198,38 +229,36 @@ def hint_for_setting(word: str, known: Mapping[str, str]) -> str:
     return advice_on_setting(word, known) or suggest_name(word, sorted(set(known.values())))
 
 
-def all_names(*settings_classes: type) -> dict[str, str]:
+def all_names(*settings_classes: Any) -> dict[str, str]:
     """Map each name and alias of a setting to the setting's name, for example "lr" to
     "learning_rate".
     """
-    fields = [
-        field for settings_class in settings_classes for field in dataclasses.fields(settings_class)
-    ]
-    names = {field.name: field.name for field in fields}
-    for field in fields:
-        for alias in field.metadata["aliases"]:
-            names[alias.replace("-", "_")] = field.name
+    names = {}
+    for settings_class in settings_classes:
+        for name, declared in settings_class.declarations.items():
+            names[name] = name
+            for alias in declared.aliases:
+                names[alias.replace("-", "_")] = name
     return names
 
 
-def explain(field: Any, value: Any) -> str:
+def explain(declared: Declaration, value: Any) -> str:
     """Return the help of a setting, such as "peak learning rate, not scaled by workers; default
     0.1*; also --lr".
 
-    The help shows `value` as the default. A * marks a value that differs from the field's own
+    The help shows `value` as the default. A * marks a value that differs from the setting's own
     default.
     """
-    about = field.metadata
     shown = show_value(value)
-    text = about["meaning"]
-    if about["choices"] and about["choices"] != YES_NO_AUTO:
-        text += f" ({', '.join(_shown(about['choices']))})"
-    if about["unit"]:
-        text += f" [{about['unit']}]"
-    if shown or value != field.default:
-        text += f"; default {shown or 'none'}{'*' if value != field.default else ''}"
-    if about["aliases"]:
-        text += f"; also --{', --'.join(about['aliases'])}"
+    text = declared.meaning
+    if declared.choices and declared.choices != YES_NO_AUTO:
+        text += f" ({', '.join(_shown(declared.choices))})"
+    if declared.unit:
+        text += f" [{declared.unit}]"
+    if shown or value != declared.default:
+        text += f"; default {shown or 'none'}{'*' if value != declared.default else ''}"
+    if declared.aliases:
+        text += f"; also --{', --'.join(declared.aliases)}"
     return text
 
 
@@ -245,7 +274,8 @@ def show_value(value: object) -> str:
 
 def to_dict(config: Any) -> dict[str, Any]:
     """Convert a recipe, options or an `InputSpec` to a dict of JSON types."""
-    return {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in vars(config).items()
-    }
+    return {name: _as_json(value) for name, value in vars(config).items()}
+
+
+def _as_json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -386,7 +386,7 @@ def _by_word() -> dict[str, list[str]]:
     return by_word
 
 
-ADVICES = _by_word()
+ADVICE_BY_WORD = _by_word()
 _ALWAYS_TRUE = ("not needed here; leave it out", "this package does not have it; leave it out")
 
 
@@ -399,7 +399,7 @@ def advice_on_flag(word: str, flags: Collection[str]) -> str:
     """Return the advice to a command with `flags` about another project's flag, or ""."""
     letter = re.fullmatch(r"-([a-zA-Z])\d+", word)  # -j8
     name = letter[1] if letter else word.lstrip("-").replace("_", "-").lower()
-    fitting = (advice for advice in ADVICES.get(name, ()) if _fits(advice, flags))
+    fitting = (advice for advice in ADVICE_BY_WORD.get(name, ()) if _fits(advice, flags))
     return next(fitting, "")
 
 

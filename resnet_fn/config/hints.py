@@ -1,12 +1,14 @@
-"""This module makes the words of messages: hints such as the nearest valid name, and how lists,
-counts and errors are phrased.
+"""These functions return hints: what to give instead of a wrong name, value, flag or path, and what
+to do after a failed write.
 """
 
 import difflib
 import errno
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
+
+from resnet_fn.config.wording import first_few
 
 _ADDRESS = re.compile("[a-z][a-z0-9]+:/", re.IGNORECASE)  # a Path has one slash
 # What helps after a failed write; other errors have no usual cause.
@@ -18,7 +20,6 @@ _FIXES = {
     errno.EPERM: "get the permission to write",
     errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
 }
-_PACKAGES = ("torch", "mindspore", "tensorflow", "keras", "jax")  # those that `kind_of` names
 
 
 def suggest_name(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
@@ -45,11 +46,6 @@ def closest_flag(word: str, flags: Iterable[str]) -> str:
         if near
         else "there is no such flag and none like it; see --help"
     )
-
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number and what it counts, such as "1 image" or "2,000 images"."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def one_side(value: object) -> str:
@@ -95,33 +91,3 @@ def fix_for_write(error: OSError) -> str:
     disk".
     """
     return _FIXES.get(error.errno or 0, "remove the cause")
-
-
-def kind_of(value: object) -> str:
-    """Return what a value is and which package it is from, for example "a DataLoader of torch"."""
-    if value is None:
-        return "None"
-    # A class of the caller that inherits from a package's class counts as the package's.
-    classes = [value] if callable(value) and hasattr(value, "__name__") else type(value).__mro__
-    packages = [str(kind.__module__).partition(".")[0] for kind in classes]
-    package = next((name for name in packages if name in _PACKAGES), "")
-    name = getattr(value, "__name__", type(value).__name__)
-    article = "the function" if classes == [value] else "an" if name[0] in "AEIOUaeiou" else "a"
-    return f"{article} {name}" + f" of {package}" * bool(package)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that is more than dashes, without a bullet "- "."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")]
-    return lines[0].removeprefix("- ") if lines else type(error).__name__
-
-
-def words_of(error: BaseException) -> str:
-    """Return an error's class and the first line of its text, as in "ValueError: no"."""
-    return f"{type(error).__name__}: {first_line(error)}"
-
-
-def first_few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:
-    """Join the first `limit` items and count the rest, for example "a, b, c and 4 more"."""
-    more = f" and {len(items) - limit} more" if len(items) > limit else ""
-    return separator.join(map(str, items[:limit])) + more

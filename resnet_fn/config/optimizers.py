@@ -12,10 +12,13 @@ class Traits(NamedTuple):
     """A row of `OPTIMIZERS`."""
 
     title: str  # the name, in lower and upper case
-    # Settings that it reads besides momentum and weight decay. Its function takes them by name.
+    # Settings that it reads besides momentum and weight decay. Its function takes them by name, in
+    # any order.
     settings: tuple[str, ...]
-    zeros: Mapping[str, float] = {}  # its values of settings that are 0 in the recipe
-    defaults: Mapping[str, float] = {}  # its values of settings that nobody chose with it
+    # Its own defaults of these settings are one of two kinds: the recipe keeps 0, and the optimizer
+    # gets this value instead; or the recipe itself gets this value, if the user chose no other.
+    for_zero: Mapping[str, float] = {}
+    unless_chosen: Mapping[str, float] = {}
     # whether a weight's new value depends on no other weight, so that `vectors.py` may join them
     elementwise: bool = True
     # the usual learning rate of one that moves each weight by about the learning rate; else 0
@@ -29,13 +32,13 @@ OPTIMIZERS = {
     "adam": Traits(
         "Adam",
         _MOMENTS,
-        zeros={"epsilon": 1e-8},
+        for_zero={"epsilon": 1e-8},
         usual_rate=1e-3,
     ),
     "adamw": Traits(
         "AdamW",
         _MOMENTS,
-        zeros={"epsilon": 1e-8},
+        for_zero={"epsilon": 1e-8},
         usual_rate=1e-3,
     ),
     "lars": Traits(
@@ -47,31 +50,33 @@ OPTIMIZERS = {
     "lamb": Traits(
         "LAMB",
         _MOMENTS,
-        zeros={"epsilon": 1e-6},
+        for_zero={"epsilon": 1e-6},
         elementwise=False,
         without_decay="Adam",
     ),
     "lion": Traits(
         "Lion",
         ("beta2",),
-        defaults={"beta2": 0.99},
+        unless_chosen={"beta2": 0.99},
         usual_rate=1e-4,
     ),
 }
 # All settings that some optimizer reads, each once.
-SETTINGS = tuple(dict.fromkeys(name for row in OPTIMIZERS.values() for name in row.settings))
+OPTIMIZER_SETTINGS = tuple(
+    dict.fromkeys(name for row in OPTIMIZERS.values() for name in row.settings)
+)
 
 
-def settings_of(optimizer: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def optimizer_settings(optimizer: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of `settings` that an optimizer reads, with its own values in place of 0.
 
-    For example, `settings_of("lamb", vars(recipe))` is {"beta2": 0.999, "epsilon": 1e-06}.
+    For example, `optimizer_settings("lamb", vars(recipe))` is {"beta2": 0.999, "epsilon": 1e-06}.
     """
     row = OPTIMIZERS[optimizer]
     values = {}
     for name in row.settings:
         value = settings[name]
-        values[name] = value or row.zeros.get(name, value)
+        values[name] = value or row.for_zero.get(name, value)
     return values
 
 

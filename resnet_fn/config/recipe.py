@@ -229,7 +229,7 @@ class Recipe(Settings):
     epsilon: float = _optimizer(
         0.0, f"eps of {users('epsilon')}; 0: 1e-8 (LAMB: 1e-6)", at_least=0, aliases="eps"
     )
-    nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)", off=False)
+    nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)", dropped_to=False)
     weight_decay: float = _optimizer(
         5e-4, "weight decay, except on norm layers and biases", at_least=0, aliases="wd"
     )
@@ -241,6 +241,7 @@ class Recipe(Settings):
         1.0, "clip the global gradient norm to this; 0: no clipping", at_least=0
     )
 
+    # It stands before the moving average, because --help and config.json have this order.
     eval_every: int = _evaluation(
         1, "interval between evaluations; the last epoch is always evaluated", "epochs", at_least=1
     )
@@ -254,7 +255,7 @@ class Recipe(Settings):
         0.0, "start of averaging; before it, the weights are copied", "epochs", at_least=0
     )
     ema_warmup: bool = _average(
-        True, "lower the decay of the average's move n to (1 + n) / (10 + n)", absent=False
+        True, "lower the decay of the average's move n to (1 + n) / (10 + n)", if_not_stored=False
     )
 
     eval_size: int = _evaluation(
@@ -336,20 +337,22 @@ def check_buildable(recipe: Recipe) -> None:
         )
 
 
-def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
+def recipe_from_dict(settings: dict[str, Any]) -> Recipe:
     """Make a recipe from the dict that `to_dict` has made and a checkpoint or a trace has
     stored.
     """
-    fields = stored_recipe(fields)
-    check_names(fields, Recipe)
-    # `Recipe(**fields)` would reject settings without effect, which a saved recipe may have.
-    return changed(unchecked(Recipe, fields))
+    settings = stored_recipe(settings)
+    check_names(settings, Recipe)
+    # `Recipe(**settings)` would reject settings without effect, which a saved recipe may have.
+    return changed(unchecked(Recipe, settings))
 
 
-def stored_recipe(fields: Mapping[str, Any]) -> dict[str, Any]:
+def stored_recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe that any version has stored, as a dict of this version's settings."""
-    fields = dict(fields)
-    if rate := fields.pop("head_learning_rate", 0):  # the last layer's peak rate; 0: learning_rate
+    settings = dict(settings)
+    if rate := settings.pop(
+        "head_learning_rate", 0
+    ):  # the last layer's peak rate; 0: learning_rate
         # A learning rate of 0 is rejected later, as in any recipe.
-        fields["head_lr_factor"] = rate / (fields.get("learning_rate") or 1)
-    return stored(Recipe, fields)
+        settings["head_lr_factor"] = rate / (settings.get("learning_rate") or 1)
+    return stored(Recipe, settings)

@@ -1,12 +1,11 @@
 """This module reads and writes recipe files, in TOML, and reads the config.json of a run as one.
 The line `extends` names a recipe or another recipe file.
 
-extends = "imagenet_resnet50_v1"
-epochs = 30
-lr = 0.05
+    extends = "imagenet_resnet50_v1"
+    epochs = 30
+    lr = 0.05
 """
 
-import dataclasses
 import json
 import re
 import tomllib
@@ -14,8 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.draft import Draft, Source, Value, draft_of, unchecked
-from resnet_fn.config.fields import all_names, check_names, hint_for_setting, stored, to_dict
+from resnet_fn.config.draft import Draft, Source, SourcedValue, draft_of, unchecked
+from resnet_fn.config.fields import (
+    all_names,
+    check_names,
+    hint_for_setting,
+    stored,
+    to_dict,
+)
 from resnet_fn.config.hints import near_path, suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.reading import read_regular
@@ -24,9 +29,7 @@ from resnet_fn.config.recipe import Recipe, stored_recipe
 ENDING = ".toml"
 FORMAT = 1  # the file's format, in the line `format`
 _LARGEST = 1 << 20  # bytes of a recipe file
-_FIELDS = {
-    field.name: field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)
-}
+_DECLARED = Recipe.declarations | RunOptions.declarations
 _NAMES = all_names(Recipe, RunOptions)
 # left out of a run's own recipe file
 _NOT_STORED = ("out_dir", "resume", "allow_other_data", "progress")
@@ -60,24 +63,25 @@ def read_recipe_file(
         )
     base = draft_of(Recipe(), RunOptions())
     if "extends" in entries:
-        word, line = entries.pop("extends")
+        extends, line = entries.pop("extends")
         try:
-            base = _extended(path, str(word), named, (*above, path.resolve()))
+            base = _extended(path, str(extends), named, (*above, path.resolve()))
         except ValueError as error:
             raise ValueError(f"{line}: extends: {error}") from None
-    values = {**base.values, "name": Value(_FIELDS["name"], path.stem, Source.FILE)}
-    spelled: dict[str, str] = {}
-    for word, (value, line) in entries.items():
-        name = _NAMES.get(word.replace("-", "_"))
+    values = {**base.values, "name": SourcedValue(_DECLARED["name"], path.stem, Source.FILE)}
+    written_as: dict[str, str] = {}  # setting → its name in this file, for example an alias
+    for written, (value, line) in entries.items():
+        name = _NAMES.get(written.replace("-", "_"))
         if name is None:
-            hint = hint_for_setting(word.replace("-", "_"), _NAMES)
-            raise ValueError(f"{line}: unknown setting {word!r}; {hint}")
-        if name in spelled:
+            hint = hint_for_setting(written.replace("-", "_"), _NAMES)
+            raise ValueError(f"{line}: unknown setting {written!r}; {hint}")
+        if name in written_as:
             raise ValueError(
-                f"{line}: {word}: {values[name].line} has this setting as {spelled[name]}; keep "
-                "one line"
+                f"{line}: {written}: {values[name].line} has this setting as {written_as[name]}; "
+                "keep one line"
             )
-        spelled[name], values[name] = word, Value(_FIELDS[name], value, Source.FILE, line)
+        written_as[name] = written
+        values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line)
     return Draft(values, base.notes)
 
 
@@ -139,16 +143,19 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     """Return a recipe file's text: the recipe's settings that have an effect, and the options that
     are not defaults.
     """
-    # settings without effect, which a file may not set
-    idle = dict(draft_of(recipe).resolve(vars(recipe)).faults)
-    values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
+    useless = _settings_without_effect(recipe)
+    values = {name: value for name, value in to_dict(recipe).items() if name not in useless}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _NOT_STORED}
-    groups = {_FIELDS[name].metadata["group"]: "" for name in values}
+    groups = {_DECLARED[name].group: "" for name in values}
     # JSON's values are valid TOML, except DEL, which must be escaped
     for name, value in values.items():
-        groups[_FIELDS[name].metadata["group"]] += (
-            f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
-        )
+        line = f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+        groups[_DECLARED[name].group] += line
     parts = (f"\n# {title}\n{lines}" for title, lines in groups.items())
     return f"format = {FORMAT}\n{''.join(parts)}".replace("\x7f", "\\u007f")
+
+
+def _settings_without_effect(recipe: Recipe) -> Mapping[str, str]:
+    """Return a recipe's settings that no file may set: as flags, they would be faults."""
+    return dict(draft_of(recipe).resolve(vars(recipe)).faults)

@@ -4,29 +4,50 @@
 
 If `ema` is 0, this rule is broken. A recipe's `ema_every` is then dropped, with the note "ema_every
 2 is left out: it needs --ema". If the user gives `--ema-every 2`, that is the error "ema_every: 2
-needs --ema". `Draft.resolve` applies the rules.
+needs --ema".
+
+    Rule("val_list", lambda train_list: train_list, "needs --train-list, too", on_break="error")
+
+`val_list` is never dropped: in a recipe file it is an error, too.
+
+    Rule(
+        "multi_label",
+        lambda label_smoothing: label_smoothing == 0,
+        "needs --label-smoothing 0",
+        on_break=Replace(0.0),
+    )
+
+If the user gives `--multi-label`, a recipe's `label_smoothing` becomes 0.0, with the note
+"label_smoothing 0.1 is left out: multi_label needs --label-smoothing 0". If the user gives both,
+that is an error of `multi_label`. `Draft.resolve` applies the rules.
 """
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from resnet_fn.config.fields import BALANCED, CUSTOM
-from resnet_fn.config.optimizers import OPTIMIZERS, SETTINGS, users
+from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS, users
+
+
+class Replace(NamedTuple):
+    """A broken rule gives this value to the setting that its condition reads."""
+
+    value: Any
 
 
 class Rule(NamedTuple):
     """A rule lists settings that make sense only if a condition holds."""
 
-    fields: str  # names of the settings that need the condition, separated by spaces
+    settings: str  # names of the settings that need the condition, separated by spaces
     # the condition, whose parameters have the names of the settings that it reads
     holds: Callable[..., Any]
     # What follows the setting in the note or error: a reason, and after ";" a fix. "{epochs}" is
     # replaced by the value of epochs.
     text: str
-    keep: bool = False  # never drop the setting: a broken rule is an error
-    # drop the value that the condition reads, not the setting, and set this value instead
-    instead: Any = None
+    # What a broken rule changes: the setting ("drop") or the one that its condition reads, if that
+    # is the weaker one. If it is not, and where nothing is changed ("error"), it is an error.
+    on_break: Literal["drop", "error"] | Replace = "drop"
     # whether stored runs, and commands that resume one, must obey the rule, too, which may be newer
     of_stored: bool = True
 
@@ -35,6 +56,16 @@ class Rule(NamedTuple):
         """Return the names of the settings that the condition reads."""
         code = self.holds.__code__
         return code.co_varnames[: code.co_argcount]
+
+    def broken_by(self, settings: Mapping[str, Any]) -> str:
+        """Return the text of this rule if `settings` break it, else "".
+
+        Settings without one that the condition reads do not break the rule.
+        """
+        read = {name: settings[name] for name in self.reads if name in settings}
+        if len(read) < len(self.reads) or self.holds(**read):
+            return ""
+        return self.text.format(**read)
 
 
 # data sets whose images are decoded from files or records during training
@@ -91,10 +122,13 @@ RULES = (
         "dataset",
         lambda dataset, model: dataset != CUSTOM or model == CUSTOM,
         _IN_PYTHON,
-        keep=True,
+        on_break="error",
     ),
     Rule(
-        "model", lambda dataset, model: model != CUSTOM or dataset == CUSTOM, _IN_PYTHON, keep=True
+        "model",
+        lambda dataset, model: model != CUSTOM or dataset == CUSTOM,
+        _IN_PYTHON,
+        on_break="error",
     ),
     # data
     Rule(
@@ -106,43 +140,43 @@ RULES = (
         "multi_label",
         lambda dataset: dataset == "imagefolder",
         "needs --dataset imagefolder",
-        keep=True,
+        on_break="error",
     ),
     Rule(
         "multi_label",
         lambda loss: loss != "cross_entropy",
         "needs --loss bce or focal",
-        instead="bce",
+        on_break=Replace("bce"),
     ),
     Rule(
         "multi_label",
         lambda label_smoothing: label_smoothing == 0,
         "needs --label-smoothing 0",
-        instead=0.0,
+        on_break=Replace(0.0),
     ),
     Rule(
         "multi_label",
         lambda monitor: monitor != "top1",
         "needs --monitor map, macro_f1 or loss",
-        instead="map",
+        on_break=Replace("map"),
     ),
     Rule(
         "multi_label",
         lambda class_weights: not class_weights,
         "excludes --class-weights; give one",
-        instead="",
+        on_break=Replace(""),
     ),
     Rule(
         "multi_label",
         lambda sampling: sampling == "shuffle",
         "needs --sampling shuffle",
-        instead="shuffle",
+        on_break=Replace("shuffle"),
     ),
     Rule(
         "class_weights",
         lambda class_weights, sampling: class_weights != BALANCED or sampling != BALANCED,
         "counts rare classes twice with --sampling balanced; give one of them",
-        keep=True,
+        on_break="error",
         of_stored=False,
     ),
     Rule(
@@ -155,12 +189,12 @@ RULES = (
         lambda validation_share: validation_share > 0,
         "needs --validation-share",
     ),
-    Rule("val_list", lambda train_list: train_list, "needs --train-list, too", keep=True),
+    Rule("val_list", lambda train_list: train_list, "needs --train-list, too", on_break="error"),
     Rule(
         "train_list",
         lambda val_list, validation_share: val_list or validation_share > 0,
         "needs --val-list FILE, or --validation-share 0.2 to split the list",
-        keep=True,
+        on_break="error",
     ),
     Rule(
         "synthetic_samples synthetic_classes",
@@ -226,7 +260,7 @@ RULES = (
         "train_only",
         lambda freeze: not freeze,
         "cannot be used with --freeze {freeze}; give one of them",
-        keep=True,
+        on_break="error",
     ),
     Rule(
         "head_lr_factor",
@@ -239,7 +273,7 @@ RULES = (
         lambda repeats, batch_size: batch_size % repeats == 0,
         "does not divide batch {batch_size}; give a batch size that is a multiple of {repeats}, or "
         "--repeats 1",
-        keep=True,
+        on_break="error",
     ),
     Rule(
         "accumulate",
@@ -252,7 +286,7 @@ RULES = (
         f"is for {users('nesterov')}, not for {{optimizer}}; give --no-nesterov",
     ),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
-    *(_of_optimizers(setting) for setting in SETTINGS if setting != "nesterov"),
+    *(_of_optimizers(setting) for setting in OPTIMIZER_SETTINGS if setting != "nesterov"),
     Rule(
         "trust_coefficient",
         lambda weight_decay: weight_decay > 0,
@@ -265,7 +299,7 @@ RULES = (
         "schedule",
         lambda schedule, milestones: schedule != "step" or milestones,
         "needs --milestones",
-        keep=True,
+        on_break="error",
     ),
     Rule(
         "min_learning_rate",
@@ -276,13 +310,13 @@ RULES = (
         "min_learning_rate",
         lambda min_learning_rate, learning_rate: min_learning_rate <= learning_rate,
         "is above learning_rate {learning_rate}; give a smaller --min-learning-rate",
-        keep=True,
+        on_break="error",
     ),
     Rule(
         "warmup_epochs",
         lambda warmup_epochs, epochs: warmup_epochs <= epochs,
         "is above epochs {epochs}; give --warmup-epochs {epochs} or less",
-        keep=True,
+        on_break="error",
     ),
     Rule(
         "ema ema_start",
@@ -296,7 +330,7 @@ RULES = (
             loss != CUSTOM or not (label_smoothing or class_weights)
         ),
         "is a function, which takes neither label_smoothing nor class_weights; leave them out",
-        keep=True,
+        on_break="error",
     ),
     Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),
     Rule(
@@ -324,8 +358,7 @@ def useless_if_new(settings: Mapping[str, Any]) -> set[str]:
     """
     useless = set[str]()
     for rule in RULES:
-        if rule.of_stored or rule.keep or not settings.keys() >= {*rule.reads}:
-            continue
-        if not rule.holds(**{name: settings[name] for name in rule.reads}):
-            useless.update(rule.fields.split())
+        may_drop = not rule.of_stored and rule.on_break != "error"
+        if may_drop and rule.broken_by(settings):
+            useless.update(rule.settings.split())
     return useless & settings.keys()

@@ -1,4 +1,4 @@
-"""`Settings` is the base class of `Recipe` and `RunOptions`. Their fields are the settings.
+"""`Settings` is the base class of `Recipe` and `RunOptions`, whose attributes are the settings.
 
 The constructor checks keywords as `train` checks flags, and leaves out what has no effect:
 
@@ -7,13 +7,18 @@ The constructor checks keywords as `train` checks flags, and leaves out what has
     recipe.nesterov                # False: it is for SGD
     typed_in(recipe)               # {"nesterov": False, "optimizer": "adamw", "seed": 1}
     changed(recipe, seed=2)        # a copy, which is checked, too
+
+The constructor lays its keywords over the defaults by `changed`. That makes a draft, which
+`Draft.complete` checks, and of which `Draft.make` makes an instance, by `unchecked`: without the
+constructor, which would check the values again.
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from resnet_fn.config.draft import Source, draft_of, unchecked
-from resnet_fn.config.fields import check_names, explain
+from resnet_fn.config.fields import Declaration, check_names, explain
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,44 +26,50 @@ class Settings:
     """Settings that are checked, and that do not change."""
 
     # Maps the settings that the user chose to where they come from: flags, lines of the user's
-    # recipe file, and keywords of the constructor (none if all were given, as by
-    # `dataclasses.replace`). As a slot, it is no field, and `vars` does not have it.
+    # recipe file, and keywords of the constructor. As a slot, it is no field, and `vars` does not
+    # have it.
     __slots__ = ("chosen",)
+    declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
 
     def __init_subclass__(cls) -> None:
-        """Add the help of all fields to the class's docstring."""
+        """Set `declarations`, and add their help to the class's docstring."""
+        cls.declarations = getattr(cls, "declarations", {}) | {
+            name: field.metadata["declaration"]._replace(name=name)
+            for name, field in vars(cls).items()
+            if isinstance(field, dataclasses.Field)
+        }
         text = (cls.__doc__ or "").rstrip()
         text += "\n\n    Attributes:\n"
-        for name, field in vars(cls).items():
-            if isinstance(field, dataclasses.Field):
-                text += f"        {name}: {explain(field, field.default)}\n"
+        for name, declared in cls.declarations.items():
+            text += f"        {name}: {explain(declared, declared.default)}\n"
         cls.__doc__ = text
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
         """Make an instance, and remember which keywords were given."""
         check_names(given, cls)
         new = super().__new__(cls)
-        named = given if len(given) < len(dataclasses.fields(cls)) else ()
-        object.__setattr__(new, "chosen", dict.fromkeys(named, Source.FLAG))
+        # `dataclasses.replace` passes all settings, those that the user chose and all others.
+        is_replace = len(given) == len(cls.declarations)
+        _remember_chosen(new, {}, () if is_replace else given)
         return new
 
     def __post_init__(self) -> None:
-        """Check all values, as flags beside the defaults."""
+        """Check all values, as flags beside the defaults, and replace them by those that stay."""
         defaults = unchecked(type(self), {})
-        vars(self).update(vars(changed(defaults, **typed_in(self))))
+        checked = changed(defaults, **typed_in(self))
+        vars(self).update(vars(checked))  # not by attributes, because the class is frozen
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self)  # without `chosen`, so that no field of a copy counts as chosen
+        return vars(self)  # without `chosen`, so that no setting of a copy counts as chosen
 
 
 def typed_in(config: Any) -> dict[str, Any]:
     """Return the settings that were passed to the constructor or differ from their defaults."""
-    typed = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if value != field.default or field.name in config.chosen:
-            typed[field.name] = value
-    return typed
+    return {
+        name: value
+        for name, value in vars(config).items()
+        if value != config.declarations[name].default or name in config.chosen
+    }
 
 
 def changed(config: Any, **given: Any) -> Any:
@@ -68,5 +79,10 @@ def changed(config: Any, **given: Any) -> Any:
     """
     check_names(given, type(config))
     new = draft_of(config).complete(**given).make(type(config))
-    object.__setattr__(new, "chosen", config.chosen | dict.fromkeys(given, Source.FLAG))
+    _remember_chosen(new, config.chosen, given)
     return new
+
+
+def _remember_chosen(config: Any, before: dict[str, Source], names: Iterable[str]) -> None:
+    """Set `chosen`, although the class is frozen."""
+    object.__setattr__(config, "chosen", before | dict.fromkeys(names, Source.FLAG))

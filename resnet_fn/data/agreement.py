@@ -3,7 +3,6 @@
 If one worker calls a function, all must call it.
 """
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -12,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.fields import show_value
-from resnet_fn.config.hints import first_few
 from resnet_fn.config.packages import installed
+from resnet_fn.config.wording import first_few
 from resnet_fn.data.dataset import DataSet, Samples, Split
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
@@ -63,8 +62,11 @@ def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
     values |= {name: installed(name) for name in ("mindspore", "numpy", "pillow")}
     values |= kernel_choices()
     for config in configs:
-        fields = [field for field in dataclasses.fields(config) if not field.metadata["per_worker"]]
-        values |= {field.name: getattr(config, field.name) for field in fields}
+        values |= {
+            name: getattr(config, name)
+            for name, declared in config.declarations.items()
+            if not declared.per_worker
+        }
     require_alike(
         values | more, workers, "start all workers with the same settings, code and versions"
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.config.fields import BALANCED
-from resnet_fn.config.hints import first_few, suggest_name
+from resnet_fn.config.hints import suggest_name
+from resnet_fn.config.wording import first_few
 from resnet_fn.data.class_names import number_classes
 from resnet_fn.data.table import CLASS, Column, fault_of_cell, read_table
 

@@ -7,7 +7,7 @@ Two programs may write one name with different characters: macOS writes "é" as 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 
 
 def composed(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 
 _MOST_PIXELS = 1 << 16  # of the side of an image
 

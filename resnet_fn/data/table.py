@@ -13,8 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from resnet_fn.config.hints import first_few, near_path
+from resnet_fn.config.hints import near_path
 from resnet_fn.config.reading import open_text_file
+from resnet_fn.config.wording import first_few
 from resnet_fn.data.cells import from_cell
 
 _MARKS = {  # UTF-32's mark begins with UTF-16's

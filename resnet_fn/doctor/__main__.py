@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.command import run_command
+from resnet_fn.config.output_paths import file_to_write
 from resnet_fn.config.printing import say
+from resnet_fn.config.wording import words_of
 from resnet_fn.doctor import machine
 from resnet_fn.runtime import process
 from resnet_fn.runtime.outputs import check_output, has_keys, write_output
@@ -150,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
     group = flags.add_argument_group("output")
     group.add_argument(
         "--json",
-        type=cli.file_to_write,
+        type=file_to_write,
         metavar="FILE",
         help="write versions, variables and findings",
     )
@@ -160,7 +162,7 @@ def main(arguments: Sequence[str]) -> int:
         (alone, "net: with FILE:NAME no tests run; leave out --json and --out-dir")
     )
     if parsed.json:
-        with cli.usage_errors():
+        with cli.as_usage_error():
             check_output("--json", parsed.json, has_keys(("findings", "broken")))
     began = time.perf_counter()
     out = Path(parsed.out_dir or ".")
@@ -206,4 +208,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    cli.run("doctor", main)
+    run_command("doctor", main)

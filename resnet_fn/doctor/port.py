@@ -12,7 +12,7 @@ from typing import Any
 import mindspore
 from mindspore import nn
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
 # New defaults by layer and argument, for changes that `changing_defaults` cannot read in

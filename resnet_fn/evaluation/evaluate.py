@@ -4,10 +4,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.hints import counted, suggest_name
+from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.wording import counted
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.input_spec import renamed

@@ -14,7 +14,7 @@ from mindspore.train.mind_ir_pb2 import ModelProto
 
 from resnet_fn.checkpoint.parameters import assign_all
 from resnet_fn.checkpoint.tensor_file import write_safetensors
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.wording import first_line
 from resnet_fn.data.dataset import eval_batches
 from resnet_fn.data.image_file import open_image
 from resnet_fn.evaluation.describe_input import describe_sample, sample_picture

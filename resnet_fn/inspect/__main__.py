@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config import cli
+from resnet_fn.config.command import run_command
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.hints import counted, fix_for_write
+from resnet_fn.config.hints import fix_for_write
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.output_paths import file_to_write, folder_to_write
 from resnet_fn.config.printing import say, warn
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.wording import counted
 from resnet_fn.inspect.statistics import (
     array_statistics,
     compare_arrays,
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     parsed = _parser().parse(arguments)
     how = _check(parsed)
     if parsed.json:
-        with cli.usage_errors():
+        with cli.as_usage_error():
             check_output("--json", parsed.json, has_keys(*_RESULTS))
     process.prepare(parsed.device, parsed.threads)
     from resnet_fn.telemetry.board import EventFile
@@ -106,10 +109,10 @@ def _parser() -> cli.Parser:
     )
     parser.add_argument("--which", **cli.WHICH)
     parser.add_argument(
-        "--out-dir", type=cli.folder_to_write, metavar="PATH", help="write TensorBoard histograms"
+        "--out-dir", type=folder_to_write, metavar="PATH", help="write TensorBoard histograms"
     )
     parser.add_argument(
-        "--json", type=cli.file_to_write, metavar="FILE", help="write statistics (NaN, inf as null)"
+        "--json", type=file_to_write, metavar="FILE", help="write statistics (NaN, inf as null)"
     )
     cli.add_device_flags(parser)
     return parser
@@ -152,7 +155,7 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
     )
     if not bare:
         return {"which": parsed.which, "data_dir": parsed.data_dir or ""}
-    with cli.usage_errors():
+    with cli.as_usage_error():
         file = load_recipe(parsed.recipe).complete(**changes)
     return {
         "recipe": file.make(Recipe),
@@ -232,4 +235,4 @@ def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> di
 
 
 if __name__ == "__main__":
-    cli.run("inspect", main)
+    run_command("inspect", main)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from resnet_fn.config import cli
+from resnet_fn.config.output_paths import file_to_write, new_folder
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.nets import Nets, compares_initialisation
@@ -224,7 +225,7 @@ def _check_usage_of_record(parsed: argparse.Namespace) -> None:
 
 def _fault_of_out(parsed: argparse.Namespace) -> str:
     """Return why --out cannot be written, or an empty string."""
-    check = cli.file_to_write if parsed.small else cli.new_folder
+    check = file_to_write if parsed.small else new_folder
     try:
         check(parsed.out)
     except argparse.ArgumentTypeError as error:

@@ -7,7 +7,8 @@ from typing import Any
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.optimizers import SETTINGS
+from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
+from resnet_fn.config.output_paths import file_to_write, folder_to_write
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.inputs.stored import line_of
@@ -16,7 +17,7 @@ from resnet_fn.parity.tasks import CHANNELS_AND_CLASSES, GENTLE, OTHER, OWN_NET,
 
 # The settings of a recipe that `add_fields` turns into flags.
 _STEP = (
-    *SETTINGS,
+    *OPTIMIZER_SETTINGS,
     "momentum",
     "weight_decay",
     "decay_all",
@@ -46,9 +47,9 @@ _STEP = (
 )
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}
-_FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
+_FOLDER = {"metavar": "DIR", "type": folder_to_write}
 _NEW = {"metavar": "FOLDER"}
-_JSON = {"metavar": "FILE", "type": cli.file_to_write}
+_JSON = {"metavar": "FILE", "type": file_to_write}
 _LAYERS = {"choices": ("all", "none"), "default": "all"}
 _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "model": ("NAME", "a net of this package"),
@@ -155,17 +156,17 @@ def add_task_flags(parser: cli.Parser) -> None:
         "another --optimizer NAME"
     )
     group.add_argument("--learning-rate", type=float, metavar="X", help=rate)
-    fields = {field.name: field.metadata for field in dataclasses.fields(Recipe)}
+    declared = Recipe.declarations
     functions = {
         "optimizer": "takes the torch module and returns an optimizer",
         "loss": "takes (outputs, labels)",
     }
     for name, meaning in functions.items():
-        choices = f"{', '.join(fields[name]['choices'])}, or FILE:FUNCTION that {meaning}"
+        choices = f"{', '.join(declared[name].choices)}, or FILE:FUNCTION that {meaning}"
         group.add_argument(
             f"--{name}", metavar="NAME", help=f"{choices}; default {getattr(recipe, name)}"
         )
-    cli.add_fields(parser, recipe, skip=[name for name in fields if name not in _STEP])
+    cli.add_fields(parser, recipe, skip=[name for name in declared if name not in _STEP])
 
 
 def task_flags_in(parsed: argparse.Namespace) -> list[str]:
@@ -203,7 +204,7 @@ def asked_in(parsed: argparse.Namespace) -> Asked:
         for name, value in cli.settings_in(parsed, Recipe).items()
         if name in allowed and value is not None
     }
-    with cli.usage_errors():
+    with cli.as_usage_error():
         corrections = read_map(parsed.map) if getattr(parsed, "map", None) else None
         prepared = getattr(parsed, "inputs_verdict", None)
         inputs_verdict = line_of(prepared) if prepared else None

@@ -1,9 +1,8 @@
 """Turn a recipe into the plan of a comparison: the updates that both sides make."""
 
-import dataclasses
 from collections.abc import Sequence
 
-from resnet_fn.config.optimizers import SETTINGS
+from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.trace.plan import (
     AveragePlan,
@@ -42,10 +41,9 @@ def plan_of(
         ValueError: batches are wrong, or the ladder does not compare one of the settings.
     """
     changed = {
-        field.name: value
-        for field in dataclasses.fields(recipe)
-        if (value := getattr(recipe, field.name)) != field.default
-        and not field.metadata["compared"]
+        name: value
+        for name, declared in recipe.declarations.items()
+        if (value := getattr(recipe, name)) != declared.default and not declared.compared
     }
     if changed:
         got = ", ".join(f"{name} {value!r}" for name, value in changed.items())
@@ -63,7 +61,7 @@ def plan_of(
             recipe.momentum,
             recipe.weight_decay,
             recipe.decay_all,
-            {name: getattr(recipe, name) for name in SETTINGS},
+            {name: getattr(recipe, name) for name in OPTIMIZER_SETTINGS},
             custom_optimizer,
         ),
         loss=LossPlan(recipe.loss, recipe.label_smoothing, recipe.smoothing_over, custom_loss),

@@ -7,9 +7,9 @@ from typing import Any
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.hints import words_of
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.batches import make_batches, recipe_batches
 from resnet_fn.parity.plan import plan_of
@@ -65,7 +65,7 @@ def plan_asked_for(asked: Asked) -> Plan:
         raise cli.UsageError(
             f"--{flag_name(name)}: --inputs already defines the batches; leave out one of the flags"
         )
-    with cli.usage_errors():
+    with cli.as_usage_error():
         named = recipes.load_recipe(asked.recipe or RECIPE).complete().make(Recipe)
         size, settings = asked.batch_size or 4, dict(asked.settings)
         recipe = ladder_recipe(named, size, asked.learning_rate, settings)

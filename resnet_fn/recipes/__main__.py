@@ -1,12 +1,12 @@
 """The command `recipes` lists all recipes, or shows the settings of one recipe."""
 
-import dataclasses
 import inspect
 from collections.abc import Sequence
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.draft import Value
+from resnet_fn.config.command import run_command
+from resnet_fn.config.draft import SourcedValue
 from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
@@ -35,28 +35,21 @@ def details(name: str) -> str:
     file = recipes.load_recipe(name).complete()
     title = [file.values["name"].value] if name not in recipes.RECIPES else [name, about(name)]
     lines = [*title, "", "settings (* differs from the setting's default):"]
-    lines += [
-        _line(file.values[field.name])
-        for field in dataclasses.fields(Recipe)
-        if field.name != "name"
-    ]
-    if options := [
-        file.values[field.name]
-        for field in dataclasses.fields(RunOptions)
-        if file.values[field.name].line
-    ]:
+    lines += [_line(file.values[name]) for name in Recipe.declarations if name != "name"]
+    if options := [file.values[name] for name in RunOptions.declarations if file.values[name].line]:
         lines += ["", "how it is run:", *map(_line, options)]
     lines += ["", *file.notes] if file.notes else []
     lines += ["", cli.as_typed(f"python -m resnet_fn.train --recipe {shell_words(name)}")]
     return "\n".join(lines)
 
 
-def _line(setting: Value) -> str:
-    mark = "*" if setting.value != setting.field.default else " "
-    unit = f" [{setting.field.metadata['unit']}]" if setting.field.metadata["unit"] else ""
+def _line(setting: SourcedValue) -> str:
+    declared = setting.declared
+    mark = "*" if setting.value != declared.default else " "
+    unit = f" [{declared.unit}]" if declared.unit else ""
     line = f" ({setting.line})" if setting.line else ""
-    start = f" {mark} --{flag_name(setting.field.name):22} {show_value(setting.value) or '-':12} "
-    return f"{start:{_MEANING}}{setting.field.metadata['meaning']}{unit}{line}"
+    start = f" {mark} --{flag_name(declared.name):22} {show_value(setting.value) or '-':12} "
+    return f"{start:{_MEANING}}{declared.meaning}{unit}{line}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -68,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         "name", nargs="?", metavar="NAME", help="the recipe to show, or a recipe file"
     )
     parsed = flags.parse(arguments)
-    with cli.usage_errors():
+    with cli.as_usage_error():
         if parsed.name:
             for line in details(parsed.name).splitlines():
                 say(*wrapped(line, indent=_MEANING if line.startswith(" ") else 0))
@@ -83,4 +76,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    cli.run("recipes", main)
+    run_command("recipes", main)

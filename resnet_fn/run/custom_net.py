@@ -11,8 +11,8 @@ import numpy as np
 from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.tensor_file import bad_values, check_dtype
-from resnet_fn.config.hints import first_few
 from resnet_fn.config.printing import warn
+from resnet_fn.config.wording import first_few
 from resnet_fn.data.agreement import require_alike
 from resnet_fn.models.untrained import saved_state, untrained_state
 from resnet_fn.runtime.workers import Workers

@@ -10,11 +10,11 @@ from mindspore import nn
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.parameters import assign, copy_arrays
 from resnet_fn.config.fields import CUSTOM, check_names
-from resnet_fn.config.hints import first_few, first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.rules import NOT_OF_FIT
+from resnet_fn.config.wording import first_few, first_line
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import Arrays, DataSet, check_labels
 from resnet_fn.data.input_spec import InputSpec
@@ -149,9 +149,7 @@ def _read_settings(
         "dataset": CUSTOM,
         "loss": loss if isinstance(loss, str) else CUSTOM,
     }
-    options = {
-        name: chosen.pop(name) for name in [*chosen] if name in RunOptions.__dataclass_fields__
-    }
+    options = {name: chosen.pop(name) for name in [*chosen] if name in RunOptions.declarations}
     return Recipe(**chosen), RunOptions(**options)
 
 

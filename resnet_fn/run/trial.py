@@ -7,7 +7,7 @@ from typing import Any
 import mindspore
 from mindspore import Tensor, nn
 
-from resnet_fn.config.hints import first_line, kind_of
+from resnet_fn.config.wording import first_line, kind_of
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.data.sources.arrays import are_classes, describe
 from resnet_fn.runtime import process

@@ -3,8 +3,8 @@
 import importlib
 from typing import Any
 
-from resnet_fn.config.hints import first_line
 from resnet_fn.config.packages import how_to_install
+from resnet_fn.config.wording import first_line
 
 
 def import_extra(module: str, purpose: str) -> Any:

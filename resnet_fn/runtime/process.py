@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from resnet_fn.config.cli import as_typed
 from resnet_fn.config.fields import check_value
-from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import say, warn
+from resnet_fn.config.wording import first_line
 from resnet_fn.runtime import instructions, versions
 from resnet_fn.runtime.cpus import cpu_share, keep_to_one_cpu, processor
 from resnet_fn.runtime.launchers import check_launcher

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import in_utf8, warn
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.wording import first_line
 from resnet_fn.recipes import RECIPES
 from resnet_fn.runtime.disk import no_room
 

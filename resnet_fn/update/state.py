@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mindspore import Parameter, Tensor, nn
 from mindspore.common.initializer import initializer
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.models.untrained import Buffer, names_with_infinity, persistent_buffers
 from resnet_fn.update.average import MovingAverage

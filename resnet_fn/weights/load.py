@@ -21,9 +21,10 @@ from resnet_fn.checkpoint.parameters import (
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.checkpoint.tensor_file import read_metadata
 from resnet_fn.config.fields import CUSTOM
-from resnet_fn.config.hints import counted, first_few, suggest_name
+from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.wording import counted, first_few
 from resnet_fn.models import MODELS, create_model
 from resnet_fn.models.attention import GatherExcite
 from resnet_fn.models.parts import HEAD
@@ -278,7 +279,7 @@ def start_from(
     if it is in `chosen`, the user's flags, and is a line otherwise.
     """
     other = other_classes(source, classes)
-    is_usual = recipe.initialisation == Recipe.__dataclass_fields__["initialisation"].default
+    is_usual = recipe.initialisation == Recipe.declarations["initialisation"].default
     useless = ""
     if not (is_usual or other or recipe.reset_head):
         useless = "has no effect, because the weights replace all parameters"

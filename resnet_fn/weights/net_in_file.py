@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.weights.names import is_optimizer_state, strip_extras
 
 Shapes = Mapping[str, tuple[int, ...]]

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.checkpoint.tensor_file import read_metadata
-from resnet_fn.config.hints import first_line
 from resnet_fn.config.reading import read_json
+from resnet_fn.config.wording import first_line
 from resnet_fn.models import MODELS
 from resnet_fn.weights.preparation import Preparation, of_export, of_release, of_timm
 from resnet_fn.weights.torch_file import is_torch_file, read_torch_settings

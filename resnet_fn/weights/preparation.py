@@ -205,11 +205,11 @@ def _checked(source: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ValueError if a value is not allowed for the setting.
     """
-    fields = {field.name: field for field in dataclasses.fields(Recipe)}
+    declarations = Recipe.declarations
     stated = {name: value for name, value in values.items() if value is not None}
-    checked = {name: as_declared(fields[name], value) for name, value in stated.items()}
+    checked = {name: as_declared(declarations[name], value) for name, value in stated.items()}
     for name, value in checked.items():
-        if wrong := fault(fields[name], value):
+        if wrong := fault(declarations[name], value):
             raise ValueError(f"{source}: {wrong}")
     return checked
 

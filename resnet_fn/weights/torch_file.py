@@ -23,8 +23,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from resnet_fn.checkpoint.tensor_file import float32_of_bfloat16
-from resnet_fn.config.hints import first_few, first_line
 from resnet_fn.config.reading import check_memory
+from resnet_fn.config.wording import first_few, first_line
 
 _ZIP = b"PK\x03\x04"
 _MAGIC = 0x1950A86A20F9469CFC6C.to_bytes(10, "little")  # at the start of older files

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.config import cli
+from resnet_fn.config.command import one_line, run_command
 from resnet_fn.config.hints import near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -51,16 +52,14 @@ def test_any_error_is_printed_with_exit_code_1(error, text, capsys):
         raise error
 
     with pytest.raises(SystemExit) as ended:
-        cli.run("train", main, [])
+        run_command("train", main, [])
     assert ended.value.code == 1
     assert capsys.readouterr().err.startswith(f"train: error: {text}")
 
 
 def test_help_lists_common_settings_and_help_all_everything(capsys):
     every = [
-        name.replace("_", "-")
-        for config in (Recipe, RunOptions)
-        for name in config.__dataclass_fields__
+        name.replace("_", "-") for config in (Recipe, RunOptions) for name in config.declarations
     ]
     listed = {}
     for flag in ("--help", "--help-all"):
@@ -101,7 +100,7 @@ def test_a_recipe_files_name_is_no_path():
 def test_an_error_from_exec_becomes_one_line():
     with pytest.raises(ValueError) as caught:
         exec("raise ValueError('a\\nb')", {})
-    assert cli.one_line(caught.value) == "a"
+    assert one_line(caught.value) == "a"
 
 
 def test_a_tilde_is_the_home_folder(monkeypatch):

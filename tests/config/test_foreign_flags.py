@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from resnet_fn.config import cli
-from resnet_fn.config.foreign_flags import ADVICES, advice_on_value, flags_in
+from resnet_fn.config.foreign_flags import ADVICE_BY_WORD, advice_on_value, flags_in
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import create_model
@@ -60,7 +60,7 @@ def module(command: str) -> ModuleType:
 
 def test_every_flag_in_an_advice_exists(flags_of):
     of_commands = {command: flags_of(command) for command in COMMANDS}
-    every = ((word, advice) for word, several in ADVICES.items() for advice in several)
+    every = ((word, advice) for word, several in ADVICE_BY_WORD.items() for advice in several)
     for word, advice in every:
         assert any(set(flags_in(advice)) <= flags for flags in of_commands.values()), advice
         for name, rest in re.findall(r"python -m resnet_fn\.(\w+)(.*)", advice):
@@ -182,7 +182,7 @@ def test_python_and_recipe_files_get_the_same_advice(raises_line, write_recipe):
 
 
 def test_every_advised_value_is_valid_for_its_setting():
-    fields = {**Recipe.__dataclass_fields__, **RunOptions.__dataclass_fields__}
+    declarations = Recipe.declarations | RunOptions.declarations
     for setting, value in {
         "precision": "amp",
         "schedule": "onecycle",
@@ -190,7 +190,7 @@ def test_every_advised_value_is_valid_for_its_setting():
         "monitor": "acc",
     }.items():
         advice = advice_on_value(setting, value)
-        assert any(choice in advice for choice in fields[setting].metadata["choices"]), advice
+        assert any(choice in advice for choice in declarations[setting].choices), advice
 
 
 def test_a_folder_may_have_a_data_sets_name(tmp_path):

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from resnet_fn import recipes
 from resnet_fn.config import fields as declarations
 from resnet_fn.config.fields import setting, stored, to_dict
+from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import draft_of_run
@@ -43,7 +45,7 @@ def test_the_usual_aliases_are_accepted(flags, fields):
 
 def test_the_worked_example_is_true(says):
     about = " ".join(declarations.__doc__.split())
-    line = declarations.explain(Recipe.__dataclass_fields__["learning_rate"], 0.2)
+    line = declarations.explain(Recipe.declarations["learning_rate"], 0.2)
     assert f'"{line.replace(", not scaled by workers", "")}"' in about
     with pytest.raises(ValueError) as caught:
         Recipe(learning_rate=-1)
@@ -126,9 +128,16 @@ def test_the_docstring_explains_each_field():
         in inspect.getdoc(Recipe)
     )
     for config in (Recipe, RunOptions):
-        for field in dataclasses.fields(config):
-            assert field.metadata["meaning"], field.name
-            assert f" {field.name}: {field.metadata['meaning']}" in config.__doc__
+        for name, declared in config.declarations.items():
+            assert declared.meaning, name
+            assert f" {name}: {declared.meaning}" in config.__doc__
+
+
+def test_epsilons_help_has_the_optimizers_values():
+    usual, of_lamb = re.findall(r"1e-\d", Recipe.declarations["epsilon"].meaning)
+    for name, row in OPTIMIZERS.items():
+        if "epsilon" in row.settings:
+            assert row.for_zero == {"epsilon": float(of_lamb if name == "lamb" else usual)}
 
 
 def test_milestones_that_are_never_reached_are_warned_of(says):
@@ -197,13 +206,15 @@ def test_every_recipe_survives_json():
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NewerSettings(Settings):
     kept: int = setting("group", 1, "a setting of all versions")
-    added: int = setting("group", 2, "a newer setting, whose default changes results", absent=7)
+    added: int = setting(
+        "group", 2, "a newer setting, whose default changes results", if_not_stored=7
+    )
     points: tuple[float, ...] = setting(
         "group", (3.0,), "a newer setting, whose default is the old behaviour"
     )
 
 
-def test_a_missing_stored_setting_means_its_absent_value():
+def test_a_missing_stored_setting_has_its_declared_value():
     assert stored(NewerSettings, {"kept": 5}) == {"kept": 5, "added": 7, "points": [3.0]}
     assert stored(NewerSettings, {"kept": 5, "added": 6, "points": []}) == {
         "kept": 5,

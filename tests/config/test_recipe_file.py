@@ -144,6 +144,17 @@ def test_a_dropped_setting_of_a_file_is_named():
     assert (draft.values["policy_ops"].line, draft.values["policy_ops"].value) == ("", 2)
 
 
+def test_a_setting_is_dropped_each_time_its_optimizer_changes():
+    """Lion brings beta2 0.99, which SGD does not read; twice, one file above the other."""
+    write('optimizer = "lion"', "d.toml")
+    write('extends = "d.toml"; optimizer = "sgd"', "c.toml")
+    write('extends = "c.toml"; optimizer = "lion"', "b.toml")
+    write('extends = "b.toml"; optimizer = "sgd"', "a.toml")
+    recipe, _, left_out = parse(["--recipe", "a.toml"])
+    assert recipe.beta2 == Recipe().beta2
+    assert sum(line.startswith("beta2 0.99 is left out: ") for line in left_out) == 2
+
+
 def test_each_value_has_its_line():
     write('# b = 1; a = 1; ; "b" = [;  2, 3]   # c = 4;   c-d = "x = 5"; \'e\' = 1e-3')
     values = {"a": 1, "b": [2, 3], "c-d": "x = 5", "e": 1e-3}

@@ -22,14 +22,15 @@ RECIPE = Recipe()  # of the fixture `checkpoint`
 
 def test_the_table_reads_from_top_to_bottom():
     """Its names are settings, and no rule reads what a rule below it leaves out or changes."""
-    names = {*Recipe.__dataclass_fields__, *RunOptions.__dataclass_fields__}
+    names = {*Recipe.declarations, *RunOptions.declarations}
     below = set()
     for rule in reversed(rules.RULES):
         reads = {*inspect.signature(rule.holds).parameters}
-        fields = {*rule.fields.split()}
-        assert names >= reads | fields, rule
-        assert not (reads - fields) & below, rule
-        below |= reads if rule.instead is not None else set() if rule.keep else fields
+        settings = {*rule.settings.split()}
+        assert names >= reads | settings, rule
+        assert not (reads - settings) & below, rule
+        changed_by = {"drop": settings, "error": set()}
+        below |= changed_by.get(rule.on_break, reads)
 
 
 WITHOUT_EFFECT = (

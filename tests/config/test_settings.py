@@ -1,7 +1,5 @@
 """Laws of `Draft.resolve`, which merges a recipe, a recipe file and flags; and the list of flags."""
 
-import dataclasses
-
 import pytest
 
 from resnet_fn.config.draft import draft_of
@@ -9,7 +7,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import RECIPES
 
-FIELDS = [field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)]
+DECLARED = Recipe.declarations | RunOptions.declarations
 # A maintainer decides on each new flag: a person who trains must need it to decide something that
 # no flag of this list decides, and its name stays from then on.
 FLAGS = """
@@ -32,10 +30,10 @@ def values(draft):
     return {name: value.value for name, value in draft.values.items()}
 
 
-def another(field):
+def another(declared):
     """A value of a setting that is not its default, and that its own bounds allow."""
-    default = field.default
-    choices = field.metadata["choices"]
+    default = declared.default
+    choices = declared.choices
     if choices:
         return next(choice for choice in choices if choice not in (default, "own"))
     if isinstance(default, tuple):
@@ -53,13 +51,13 @@ def test_without_flags_a_recipe_stays_as_it_is(name):
     assert base.resolve({}) == base
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_flags_have_an_effect_or_are_errors(name):
-    base = draft_of(RECIPES[name], RunOptions())
-    for field in FIELDS:
-        given = {field.name: another(field)}
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_flags_have_an_effect_or_are_errors(recipe):
+    base = draft_of(RECIPES[recipe], RunOptions())
+    for name, declared in DECLARED.items():
+        given = {name: another(declared)}
         merged = base.resolve(given)
-        assert values(merged)[field.name] == given[field.name]
+        assert values(merged)[name] == given[name]
         if not merged.faults:
             again = draft_of(merged.make(Recipe), merged.make(RunOptions)).resolve(given)
             assert (values(again), again.notes, again.faults) == (values(merged), (), ())
@@ -79,4 +77,4 @@ def test_an_optimizers_defaults_hold_unless_others_are_chosen():
 
 
 def test_flags_are_those_of_the_list():
-    assert sorted(field.name for field in FIELDS) == FLAGS.split()
+    assert sorted(DECLARED) == FLAGS.split()

@@ -39,7 +39,7 @@ def test_cells_are_read_as_written(text):
     assert from_cell(row[0]) == text
 
 
-def test_rows_of_any_cells_are_read_back():
+def test_csv_with_line_breaks_is_read_back():
     rows = [["a\rb", "c\nd", 'e"f', "", "g\r\n"], ["\r", "h,i", "é", "j", "\n"], ["plain", "k"]]
     text = io.StringIO(newline="")
     table_writer(text).writerows(rows)

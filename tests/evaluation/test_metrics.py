@@ -193,7 +193,7 @@ def mistakes(labels, probabilities, loss, limit):
     return ANY_CLASSES.mistakes(scores, labels, limit)
 
 
-def test_wrong_statements_are_sorted_by_confidence():
+def test_multi_label_mistakes_are_sorted_by_confidence():
     positive = np.array([[True, False, True], [False, False, True]])
     probabilities = np.float32([[0.125, 0.75, 0.875], [0.25, 0.5, 0.375]])
     wrong = [(0, 0, 0.875), (0, 1, 0.75), (1, 2, 0.625), (1, 1, 0.5)]

@@ -113,7 +113,7 @@ def test_an_empty_lock_beside_a_run_is_taken(left, lock):
     assert Path("run/lock").read_text().startswith("process ")
 
 
-def test_a_foreign_lock_in_a_run_folder_stays(lock):
+def test_a_users_lock_file_is_rejected_and_kept(lock):
     RunFolder(Path("run")).checkpoints.mkdir(parents=True)
     RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
     Path("run/lock").write_text("mine")
@@ -553,7 +553,7 @@ OTHERS = {
 }
 
 
-def test_resuming_with_other_kernels_warns_of_other_bits():
+def test_each_changed_condition_gets_a_note():
     now = parallel_layout(RunOptions(), Workers())
     others = {"workers", "micro-batches", "samples at a time in evaluation", process.REASON}
     assert {*OTHERS, *others} == now.keys()

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, mint, nn, ops
 
-import resnet_fn
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import build_net
+from resnet_fn.update import adaptive
 from resnet_fn.update.adaptive import adam, adamw, lamb, lars, lion, one_minus_powers
 from resnet_fn.update.groups import (
     describe_rates,
@@ -160,13 +160,12 @@ def test_fifty_updates_are_the_equations_in_float64(make, equation, numbers, pro
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_row_lists_the_settings_of_its_function(name):
-    row, maker = OPTIMIZERS[name], {"sgd": "momentum_sgd"}.get(name, name)
-    _, _, *parameters = inspect.signature(getattr(resnet_fn, maker)).parameters.values()
-    taken = parameters[: len(row.settings)]
-    assert tuple(parameter.name for parameter in taken) == row.settings
-    defaults = {parameter.name: parameter.default for parameter in taken}
-    brought = {**row.zeros, **row.defaults}
-    assert brought == {setting: defaults[setting] for setting in brought}
+    row, make = OPTIMIZERS[name], momentum_sgd if name == "sgd" else getattr(adaptive, name)
+    parameters = inspect.signature(make).parameters
+    of_all = {"groups", "momentum", "beta1"}
+    assert parameters.keys() - of_all - {"decoupled"} == {*row.settings}
+    own = {**row.for_zero, **row.unless_chosen}
+    assert own == {setting: parameters[setting].default for setting in own}
 
 
 def test_bias_corrections_are_float32_of_the_exact_ones():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line, kind_of
+from resnet_fn.config.wording import first_line, kind_of
 from resnet_fn.data.dataset import Arrays
 
 _JOIN = "join them into one array and split it in construct, or write a loop (docs/own_loop.md)"

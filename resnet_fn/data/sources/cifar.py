@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
 from resnet_fn.config.reading import is_refused, read_regular
+from resnet_fn.config.wording import first_line
 from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.sources.files import color_spec
 

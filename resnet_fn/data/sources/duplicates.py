@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from resnet_fn.config.hints import counted
+from resnet_fn.config.wording import counted
 from resnet_fn.data.sources.files import FileSplit
 
 

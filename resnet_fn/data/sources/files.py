@@ -14,8 +14,8 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few
 from resnet_fn.config.reading import read_regular
+from resnet_fn.config.wording import first_few
 from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.image_file import MOST_BYTES, is_files_fault, not_of_the_file
 from resnet_fn.data.images import prepare

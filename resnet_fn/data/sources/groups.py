@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.data.sources.files import FileSplit
 
 # Names of files that were made from one source: Roboflow's copies, copies by an operating system,

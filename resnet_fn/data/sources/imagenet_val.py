@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
 from resnet_fn.config.reading import read_regular
+from resnet_fn.config.wording import first_line
 from resnet_fn.data.sources.files import (
     FileSplit,
     describe_left_out,

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from resnet_fn.config.hints import counted, first_few
+from resnet_fn.config.wording import counted, first_few
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.image_file import is_files_fault, not_of_the_file
 from resnet_fn.data.sources.contents import (

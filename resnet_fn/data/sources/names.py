@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 
 
 class Names(Sequence[str]):

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
 from resnet_fn.config.reading import is_refused, read_json, read_regular
+from resnet_fn.config.wording import first_line
 from resnet_fn.data.dataset import BadSampleError, DataSet
 from resnet_fn.data.sources.files import EncodedSplit, color_spec
 

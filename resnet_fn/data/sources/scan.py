@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from resnet_fn.config.hints import first_few
 from resnet_fn.config.reading import NOT_REGULAR, read_regular
+from resnet_fn.config.wording import first_few
 from resnet_fn.data.agreement import require_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.image_file import (

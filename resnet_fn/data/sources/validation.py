@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import counted, first_few
+from resnet_fn.config.wording import counted, first_few
 from resnet_fn.data.sources.contents import (
     VALIDATION,
     Contents,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.allowed import NO_TOLERANCE, within
 from resnet_fn.parity.trace.constants import is_constant
 from resnet_fn.parity.trace.difference import DIFFERS, Difference

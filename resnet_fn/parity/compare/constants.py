@@ -5,7 +5,7 @@ arrays that hide how they are used.
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.notes import attribute_names
 from resnet_fn.parity.compare.other_runs import OtherRuns
 from resnet_fn.parity.compare.rule import RunRule

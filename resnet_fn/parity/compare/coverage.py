@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few, words_of
+from resnet_fn.config.wording import first_few, words_of
 from resnet_fn.parity.compare import constants
 from resnet_fn.parity.compare.labels import lines_of_labels
 from resnet_fn.parity.compare.probes import Probed

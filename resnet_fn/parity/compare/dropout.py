@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS_TOLERANCE, within
 from resnet_fn.parity.compare.draws import are_apart, never_varies, would_be_apart
 from resnet_fn.parity.compare.outcomes import (

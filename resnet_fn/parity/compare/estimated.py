@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.result import Seen, Verdict
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.inverse import as_in_reference

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.allowed import cancellation_bound, random_walk_bound
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides

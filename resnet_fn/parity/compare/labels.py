@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.plan import MEAN_SIZE
 from resnet_fn.parity.trace.tree import named_leaves

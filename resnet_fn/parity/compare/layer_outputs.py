@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.rule import Rule, TraceRule
 from resnet_fn.parity.compare.sides import Sides

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.compare.padding import kind_of_padding
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.difference import DIFFERS, difference

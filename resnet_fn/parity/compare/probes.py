@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.allowed import (
     KERNELS_TOLERANCE,
     OUTPUTS_TOLERANCE,

@@ -2,7 +2,7 @@
 
 import itertools
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.notes import (
     constant_notes,
     settings_notes,

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.compare import allowed, remarks
 from resnet_fn.parity.compare.comparing import beyond_rounding, compare_stages
 from resnet_fn.parity.compare.coverage import coverage_of

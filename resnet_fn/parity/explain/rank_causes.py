@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.explain.causes import StageCase
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.trace.data import Run

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.wording import first_line
 from resnet_fn.parity.explain.axis_changes import PERMUTED
 from resnet_fn.parity.explain.calls import Call, Calls, Chosen, Solved
 from resnet_fn.parity.explain.changes import AS_ARGUMENT, changes

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import counted, near_path
+from resnet_fn.config.hints import near_path
+from resnet_fn.config.output_paths import file_to_write, folder_to_write
+from resnet_fn.config.wording import counted
 from resnet_fn.parity.inputs import files, law, table
 from resnet_fn.parity.inputs.comparing import InputsVerdict, Stage, compare_pictures
 from resnet_fn.parity.inputs.labels import words_of_order
@@ -88,11 +90,9 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     strict = "exit 1 also if settings differ that the pictures do not show"
     group.add_argument("--strict", action="store_true", help=strict)
     written = parser.add_argument_group("what is written")
-    written.add_argument(
-        "--json", metavar="FILE", type=cli.file_to_write, help="the result as JSON"
-    )
+    written.add_argument("--json", metavar="FILE", type=file_to_write, help="the result as JSON")
     page = "write inputs.html into this folder"
-    written.add_argument("--report", metavar="DIR", type=cli.folder_to_write, help=page)
+    written.add_argument("--report", metavar="DIR", type=folder_to_write, help=page)
     parsed = parser.parse(arguments)
     sides = [parsed.reference, parsed.net, parsed.recipe]
     several = parsed.reference and parsed.net and parsed.recipe

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few, words_of
+from resnet_fn.config.wording import first_few, words_of
 from resnet_fn.parity.inputs.causes import Cause, causes_of
 from resnet_fn.parity.inputs.exercised import not_exercised
 from resnet_fn.parity.inputs.fitting import Arrays, Fitter, Preparation

@@ -1,7 +1,7 @@
 """This package's own evaluation pixels, as one of the sides."""
 
 from resnet_fn import recipes
-from resnet_fn.config.cli import UsageError, usage_errors
+from resnet_fn.config.cli import UsageError, as_usage_error
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.images import prepare
 from resnet_fn.data.preprocess import eval_pixels
@@ -15,7 +15,7 @@ def side_of_recipe(name: str) -> Side:
 
     Raises UsageError for a recipe whose data are not image files.
     """
-    with usage_errors():
+    with as_usage_error():
         recipe = recipes.load_recipe(name).complete().make(Recipe)
     if not recipe.of_files:
         known = ", ".join(one for one in recipes.RECIPES if recipes.recipe(one).of_files)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line, kind_of
+from resnet_fn.config.wording import first_line, kind_of
 from resnet_fn.parity.inputs.pictures import Picture
 
 FORMS = (

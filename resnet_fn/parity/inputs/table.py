@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from resnet_fn.config.hints import counted, first_few
+from resnet_fn.config.wording import counted, first_few
 from resnet_fn.parity.inputs.comparing import InputsVerdict, PictureResult, Stage
 from resnet_fn.parity.inputs.law import QUANTITIES, LawResult
 from resnet_fn.parity.inputs.pixels import TOLERANCE

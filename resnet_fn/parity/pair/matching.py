@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.pair.graph import Node, pair_nodes
 from resnet_fn.parity.pair.map_file import Corrections, made_of, resolve
 from resnet_fn.parity.pair.name_map import (

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.pair.name_map import Shape, leaf_name, role, squeezed
 
 Shapes = Mapping[str, Shape]

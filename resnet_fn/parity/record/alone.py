@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few, words_of
+from resnet_fn.config.wording import first_few, words_of
 from resnet_fn.parity.record.side import Side
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.like import Like

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few, first_line, words_of
+from resnet_fn.config.wording import first_few, first_line, words_of
 from resnet_fn.parity.trace.data import STATISTICS_NAMES
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import is_array, named_outputs, plain, returned

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.record.alone import losses_alone
 from resnet_fn.parity.record.passes import evaluated, trained
 from resnet_fn.parity.record.side import Side

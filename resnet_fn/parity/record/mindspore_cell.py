@@ -12,7 +12,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.wording import first_line
 from resnet_fn.parity.record.cells import as_before, write
 from resnet_fn.parity.record.common import what_failed
 from resnet_fn.parity.trace.returned import as_real, named_outputs

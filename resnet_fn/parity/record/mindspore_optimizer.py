@@ -9,7 +9,7 @@ from mindspore import Parameter, Tensor, nn, ops
 # also the base of mint.optim
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.record.alone import changes_alone
 from resnet_fn.parity.record.cells import unchanged
 from resnet_fn.parity.record.mindspore_cell import assign, parameters_by_path

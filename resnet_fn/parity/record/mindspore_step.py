@@ -10,7 +10,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.record.cells import Attributes, places_of, unchanged, write
 from resnet_fn.parity.record.masked_cells import Masks
 from resnet_fn.parity.record.mindspore_cell import (

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.record.variations import variations
 from resnet_fn.parity.trace.data import Probe, Probes
 from resnet_fn.parity.trace.difference import norm, relative_error

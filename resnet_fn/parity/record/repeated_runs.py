@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.limits import REPEATS
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.record import torch_decisions
 from resnet_fn.parity.record.common import is_of_user
 from resnet_fn.parity.record.torch_decisions import (

@@ -6,7 +6,7 @@ import dataclasses
 
 import torch
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import call, first_call, tensors
 from resnet_fn.parity.record.torch_recipe import loss_of

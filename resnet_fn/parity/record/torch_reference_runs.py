@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.measuring import Measuring
 from resnet_fn.parity.record.side import Measured

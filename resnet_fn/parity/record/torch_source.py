@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.record.probes import measure
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from resnet_fn.config.hints import words_of
+from resnet_fn.config.wording import words_of
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import state

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
-from resnet_fn.config.optimizers import OPTIMIZERS, SETTINGS
+from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS
+from resnet_fn.config.wording import first_line
 from resnet_fn.parity.trace.data import Probe, Probes, Run, Ties, Trace
 from resnet_fn.parity.trace.drop import Drop, Outcomes
 from resnet_fn.parity.trace.layer import Layer
@@ -37,7 +37,7 @@ def _optimizer(**fields: Any) -> OptimizerPlan:
 
     Raises one of `MALFORMED` if a setting that the optimizer reads is not there, or is no number.
     """
-    apart = {name: fields.pop(name) for name in SETTINGS if name in fields}
+    apart = {name: fields.pop(name) for name in OPTIMIZER_SETTINGS if name in fields}
     plan = OptimizerPlan(**{"settings": apart, **fields})
     for name in OPTIMIZERS[plan.name].settings:
         float(plan.settings[name])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.trace.data import Rounding, Run, Trace
 from resnet_fn.parity.trace.derived import changes
 from resnet_fn.parity.trace.flow import StandIns, few_digits

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.wording import first_line
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.drawn import Range, digest, draw
 from resnet_fn.parity.trace.flow import Flow

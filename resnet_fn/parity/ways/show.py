@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from resnet_fn.config.hints import counted, first_few
+from resnet_fn.config.wording import counted, first_few
 from resnet_fn.parity.compare.stage import SKIPPED
 from resnet_fn.parity.show.json_file import content_of_layer, content_of_stage
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage

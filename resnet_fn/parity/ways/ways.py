@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.config.hints import first_few, first_line
+from resnet_fn.config.wording import first_few, first_line
 from resnet_fn.parity.record.common import words_with_place
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import Trace
