@@ -144,7 +144,7 @@ def test_a_dropped_setting_of_a_file_is_named():
     assert (draft.values["policy_ops"].line, draft.values["policy_ops"].value) == ("", 2)
 
 
-def test_a_setting_is_dropped_each_time_its_optimizer_changes():
+def test_what_an_optimizer_brought_is_dropped_each_time():
     """Lion brings beta2 0.99, which SGD does not read; twice, one file above the other."""
     write('optimizer = "lion"', "d.toml")
     write('extends = "d.toml"; optimizer = "sgd"', "c.toml")
