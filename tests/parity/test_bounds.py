@@ -125,11 +125,18 @@ def poisson(exp: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda outputs, y: (exp(outputs) - 0.5 * outputs).mean() + 0 * y.sum()
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize(
     ("exp", "right"), [(lambda x: x.exp(), True), (lambda x: (x * 1.0001).exp(), False)]
 )
-def test_an_inaccurate_kernel_is_not_the_ports_fault(exp, right):
-    module, net = theirs(_last, t.Linear(8, 8)), ours(_last, nn.Dense(8, 8))
+def test_an_inaccurate_kernel_is_not_the_ports_fault(exp, right, share):
+    """Nor if the port drops at random, which kernels are measured without."""
+
+    def forward(net, x):
+        return net.head(net.drop(net.part(x)))
+
+    module = theirs(forward, t.Linear(8, 8), drop=t.Dropout(share))
+    net = ours(forward, nn.Dense(8, 8), drop=nn.Dropout(p=share))
     made = [(2 * draw(16, 8), labels(16).astype(np.float32)) for _ in range(2)]
     slow = dataclasses.replace(SGD, learning_rate=1e-3)
     losses = {"reference_loss": poisson(torch.exp), "loss": poisson(exp)}
