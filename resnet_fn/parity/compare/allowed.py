@@ -309,7 +309,7 @@ def change_bound(
     """Return the bound of a change: at least the last place of the array.
 
     An untrained array may be apart by the fraction `of_value` of its value, if that is less than
-    the tolerance; None: the array is trained.
+    the tolerance. None: the array is trained, so its value allows nothing and limits nothing.
     """
     size = sizes.change or 1.0
     if of_value is not None:

@@ -47,9 +47,9 @@ class Changes(Parameters):
     """
 
     tolerance: float = allowed.CHANGES_TOLERANCE
-    # The tolerance of an untrained array relative to its value, if that is less than `tolerance`.
-    # A change that rounding makes undecided is compared as a part of the value, too. 0 if no array
-    # is compared so.
+    # A fraction of an array's value, which is used twice: it limits the tolerance of an untrained
+    # array (`difference`), and is the tolerance of a change that rounding makes undecided
+    # (`_by_another_measure`, 3). 0: the stage has neither.
     value_tolerance: float = 0.0
 
     def updates(self, sides: Sides) -> int:
@@ -102,8 +102,8 @@ class Changes(Parameters):
             case = case._replace(port=reference)  # only rounding moves what the reference keeps
         sizes = Sizes(norm(without_large(reference)), value, unit)
         trained = case.id.name in sides.port.run.gradients
-        value_tolerance = None if trained else self.value_tolerance
-        bound = change_bound(sizes, self.tolerance, value_tolerance, case.roundings, case.large)
+        of_value = None if trained else self.value_tolerance  # None: only the change counts
+        bound = change_bound(sizes, self.tolerance, of_value, case.roundings, case.large)
         item = case.compare(bound)
         return case.as_rounding(item) or self._by_another_measure(sides, case, sizes, item)
 
@@ -114,24 +114,27 @@ class Changes(Parameters):
         measure:
 
         1. The reference keeps the array, but the port moves it: all of the change is wrong.
-        2. The weight's last place may hide the change. If it hides even a part of all changes, the
+        2. The array's last place may hide the change. If it hides even a part of all changes, the
            array is left out (None). If the array is undecided, it is compared as such a part.
         3. The array is undecided by its measured rounding: if there is a `value_tolerance`, it is
            compared as a part of its value.
         """
-        change, value, unit = sizes
+        change, value, _ = sizes
+        # 1. A relative error needs a change of the reference's.
         if not change and case.port.any():
             return as_zero_in_reference(item)
-        hidden = item.verdict != DIFFERS and ROUNDING_FACTOR * unit > CEILING * change
+        # 2. An array that differs in spite of its last place is not hidden.
+        hidden = item.verdict != DIFFERS and _last_place_hides(sizes)
         if hidden and self._too_small(sides, case, sizes):
             return None
         if item.verdict != UNDECIDED:
             return item
-        if hidden:
+        if hidden:  # without a tolerance: nothing but rounding excuses what is seen this coarsely
             return as_part(item, change / case.whole, 0.0, reasons.UNIT_OF_STAGE)
-        if not (value and self.value_tolerance):
-            return item
-        return as_part(item, change / value, self.value_tolerance, reasons.PART_OF_VALUE)
+        # 3. Rounding that is large beside the change may be small beside the value.
+        if value and self.value_tolerance:
+            return as_part(item, change / value, self.value_tolerance, reasons.PART_OF_VALUE)
+        return item
 
     def _too_small(self, sides: Sides, case: Case, sizes: Sizes) -> bool:
         """Return whether float32 hides a change, even as a part of all changes.
@@ -142,6 +145,13 @@ class Changes(Parameters):
             return sizes.change > 0
         rates = sides.reference.run.rates[: self.updates(sides)]
         return sizes.unit > CEILING * case.whole and any(rates)
+
+
+def _last_place_hides(sizes: Sizes) -> bool:
+    """Return whether an array's last place may hide its change: four times the last place, which
+    passes, is above 1/16 of the change. So the last place is above 1/64 of it.
+    """
+    return ROUNDING_FACTOR * sizes.unit > CEILING * sizes.change
 
 
 @dataclasses.dataclass(frozen=True)
