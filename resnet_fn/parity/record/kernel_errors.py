@@ -54,7 +54,7 @@ def _measured(
     side: Side, run: Run, like: Like | None, layers: Mapping[str, Sequence[Layer]]
 ) -> Rounding:
     def of_losses() -> Results:
-        alone = {} if side.workers > 1 else losses_alone(side, run, like).losses
+        alone = {} if side.worker_count > 1 else losses_alone(side, run, like).losses
         return {LOSS_ALONE: {case: np.asarray(loss) for case, loss in alone.items()}}
 
     def results() -> Results:

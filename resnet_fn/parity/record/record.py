@@ -188,7 +188,7 @@ def _masks(
     """Return the dropout masks of each layer, which are the reference's if `like` is given."""
     # Without micro-batches, masks have the shape of the whole batch, but a worker gets only a part
     # of the batch.
-    if side.plan.accumulate % side.workers:
+    if side.plan.accumulate % side.worker_count:
         return SharedMasks({}, [])
     own = (drops, layers)
     if like:

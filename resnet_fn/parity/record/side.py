@@ -117,7 +117,7 @@ class Side(Protocol):
     # Whether it is the reference, whose rounding is measured and whose loss is run alone in any
     # case.
     is_reference: bool
-    workers: int  # how many workers share each batch
+    worker_count: int  # how many workers share each batch
     notes: list[str]  # changes that made the sides comparable, a line each
     unread: set[str]  # what `arrays` could not read (`returned.unread`)
 

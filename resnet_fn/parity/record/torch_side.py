@@ -71,7 +71,7 @@ class TorchSide:
         drawing: draws the weights, which a small trace does not hold.
     """
 
-    is_reference, workers = True, 1
+    is_reference, worker_count = True, 1
 
     def __init__(
         self,
