@@ -83,11 +83,11 @@ class Changes(Parameters):
             return 0.0, {}
         changes = (reference[name] for name in sides.port.run.gradients if name in reference)
         largest = max((float(np.abs(one).max(initial=0)) for one in changes), default=0.0)
-        return 2 * largest, self.unsure_elements(sides) if largest else {}
+        return 2 * largest, self.chance_elements(sides) if largest else {}
 
-    def unsure_elements(self, sides: Sides) -> Arrays:
+    def chance_elements(self, sides: Sides) -> Arrays:
         """Return which elements' gradients are only rounding."""
-        return sides.unsure_on_any_batch
+        return sides.chance_on_any_batch
 
     def difference(self, sides: Sides, case: Case) -> Difference | None:
         """Return the difference, which may be as large as the last place of the array.
@@ -162,7 +162,7 @@ class ChangesByTraining(Changes):
 
     def as_far_as_decided(self, stage: Stage, sides: Sides) -> Stage:
         """Return the stage without undecided arrays if rounding decides about later updates."""
-        if stage.unclear is None or not sides.is_chaotic:
+        if stage.first_undecided is None or not sides.is_chaotic:
             return stage
         return dataclasses.replace(without_undecided(stage), absent=Absent.CHAOTIC)
 
@@ -198,7 +198,11 @@ class ChangeByAllUpdates(ChangesByTraining):
         of_update = dataclasses.replace(self.id, update=max(2, updates))
         for update in range(updates - 1, 1, -1):
             earlier = dataclasses.replace(self.id, update=update)
-            if stage.unclear is None or stage.verdict == DIFFERS or not sides.errors(earlier):
+            if (
+                stage.first_undecided is None
+                or stage.verdict == DIFFERS
+                or not sides.rounding_of_stage(earlier)
+            ):
                 break
             stage, of_update = self.compare(sides.until(update)), earlier
             stage = with_note(stage, Absent.CHAOTIC.value)
@@ -235,9 +239,9 @@ class ChangeByFirstUpdate(Changes):
         """Return the id of a weight: the title of the stage has the word "change"."""
         return ArrayId(name)
 
-    def unsure_elements(self, sides: Sides) -> Arrays:
+    def chance_elements(self, sides: Sides) -> Arrays:
         """Return which elements' gradients are only rounding on the first batch."""
-        return sides.unsure_on_first_batch
+        return sides.chance_on_first_batch
 
 
 @dataclasses.dataclass(frozen=True)

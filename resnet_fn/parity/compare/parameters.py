@@ -66,8 +66,8 @@ class Case(NamedTuple):
         """Return the difference as a part of the stage if the array is only rounding and does not
         pass, else None.
         """
-        unclear = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
-        if not (unclear and self.only_rounding):
+        does_not_pass = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
+        if not (does_not_pass and self.only_rounding):
             return None
         off = norm(self.port - self.reference)
         return as_part_of_stage(item, off, self.whole, self.roundings[reasons.MEDIAN])
@@ -131,7 +131,7 @@ class Parameters(RunRule):
         return OfStage(
             measured=measured,
             median=median_of_stage([*measured.values()]),
-            large=sides.errors_of_large(self.id),
+            large=sides.rounding_of_large(self.id),
             whole=math.hypot(*map(norm, trained)),
             largest_by_chance=largest_by_chance,
             by_chance=by_chance,
@@ -162,7 +162,7 @@ class Parameters(RunRule):
 
     def _measured(self, sides: Sides, given: Arrays, reference: Arrays) -> dict[str, float]:
         """Return the measured rounding of each array of `reference`, built from `given`."""
-        errors, roundings = sides.errors(self.id), {}
+        errors, roundings = sides.rounding_of_stage(self.id), {}
         for name, array in reference.items():
             error = rounding_of(sides.names, errors, name, given, array)
             if name not in sides.only_rounding:
