@@ -65,17 +65,17 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             side.evaluate_as_built()
         with_probes = probes and side.plan.precision == "fp32" and not random_eval
         # 3. Without dropout
-        with side.without_dropout() as rates:
+        with side.without_dropout() as dropout_rates:
             layers, at_random = _layers_in_both_modes(side)  # whether training draws
             executions = layers["train"]  # dropout is looked for in those after a random one, too
             if of_port:
                 layers["train"], random_train = _cut_before_random(side, executions, at_random)
             # the path "": the net itself has an attribute with a rate, which its output shows
-            output = only_output(side) if any(path == "" for path, *_ in rates) else None
+            output = only_output(side) if any(path == "" for path, *_ in dropout_rates) else None
             if with_probes and of_port:
                 probed = _probes(side, layers["eval"])
         # 4. Dropout
-        drops = drops_of(rates, executions, side.dropping_layer, output)
+        drops = drops_of(dropout_rates, executions, side.dropping_layer, output)
         drops = in_evaluation(drops, dropping_in_evaluation)
         masks, unmasked = _masks(side, drops, executions, like)
         del executions  # during the updates, random ones would fill the memory
@@ -111,7 +111,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             run=run,
             kernels=kernels,
             unread=sorted(side.unread),
-            notes=[*dropout_notes(side.is_reference, rates, side.plan), *side.notes],
+            notes=[*dropout_notes(side.is_reference, dropout_rates, side.plan), *side.notes],
             environment=side.environment(),
             random_eval=random_eval,
             random_train=random_train,
