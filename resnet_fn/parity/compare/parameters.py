@@ -141,7 +141,9 @@ class Parameters(RunRule):
     def _case(
         self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray, of_stage: OfStage
     ) -> Case:
-        """Return one array of both sides, with what is known of its rounding."""
+        """Return one array of both sides, with what is known of its rounding, and without what
+        chance decides.
+        """
         if name in of_stage.by_chance:
             mask, largest = of_stage.by_chance[name], of_stage.largest_by_chance
             port = _without_chance(port, reference, mask, largest)
