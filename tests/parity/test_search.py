@@ -19,8 +19,8 @@ from resnet_fn.config.cli import UsageError
 from resnet_fn.parity.__main__ import main
 
 torch = pytest.importorskip("torch", reason="the search changes a torch module: pip install torch")
+from resnet_fn.parity.explain.call_changes import changes  # noqa: E402
 from resnet_fn.parity.explain.calls import Calls  # noqa: E402
-from resnet_fn.parity.explain.changes import changes  # noqa: E402
 from resnet_fn.parity.explain.search import Searcher  # noqa: E402
 from resnet_fn.parity.explain.wanted import Wanted  # noqa: E402
 from resnet_fn.parity.trace.stages import EVAL_FORWARD, GRADIENTS, LOSS  # noqa: E402

@@ -75,7 +75,7 @@ NO_GRADIENT = 1e-6
 in the layer. docs/parity.md#no-gradient
 """
 
-UNSURE_SHARE, UNSURE_SIZE = 0.01, 1e-6
+CHANCE_SHARE, CHANCE_SIZE = 0.01, 1e-6
 """A gradient's element is only rounding if both sides differ by more than the first fraction of the
 element, or if the element is at most the second fraction of the largest. docs/parity.md#adam
 """
@@ -309,7 +309,7 @@ def change_bound(
     """Return the bound of a change: at least the last place of the array.
 
     An untrained array may be apart by the fraction `of_value` of its value, if that is less than
-    the tolerance; None: the array is trained.
+    the tolerance. None: the array is trained, so its value allows nothing and limits nothing.
     """
     size = sizes.change or 1.0
     if of_value is not None:
@@ -349,14 +349,14 @@ def random_walk_bound(updates: int, weights: np.ndarray, change: np.ndarray) -> 
 # Numbers without a correct digit.
 
 
-def unsure_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool) -> np.ndarray:
+def chance_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool) -> np.ndarray:
     """Return a mask of a gradient's elements that are only rounding.
 
     Adam changes a weight by up to the learning rate even if the gradient is only rounding.
     """
     size = np.abs(reference)
-    small = (size > 0) & (size <= UNSURE_SIZE * size.max(initial=0))
-    return small | (np.abs(port - reference) > UNSURE_SHARE * size) | only_rounding
+    small = (size > 0) & (size <= CHANCE_SIZE * size.max(initial=0))
+    return small | (np.abs(port - reference) > CHANCE_SHARE * size) | only_rounding
 
 
 def as_part_of_stage(item: Difference, off: float, whole: float, rounding: float) -> Difference:

@@ -47,9 +47,9 @@ class Changes(Parameters):
     """
 
     tolerance: float = allowed.CHANGES_TOLERANCE
-    # The tolerance of an untrained array relative to its value, if that is less than `tolerance`.
-    # A change that rounding makes undecided is compared as a part of the value, too. 0 if no array
-    # is compared so.
+    # A fraction of an array's value, which is used twice: it limits the tolerance of an untrained
+    # array (`difference`), and is the tolerance of a change that rounding makes undecided
+    # (`_by_another_measure`, 3). 0: the stage has neither.
     value_tolerance: float = 0.0
 
     def updates(self, sides: Sides) -> int:
@@ -83,11 +83,11 @@ class Changes(Parameters):
             return 0.0, {}
         changes = (reference[name] for name in sides.port.run.gradients if name in reference)
         largest = max((float(np.abs(one).max(initial=0)) for one in changes), default=0.0)
-        return 2 * largest, self.unsure_elements(sides) if largest else {}
+        return 2 * largest, self.chance_elements(sides) if largest else {}
 
-    def unsure_elements(self, sides: Sides) -> Arrays:
+    def chance_elements(self, sides: Sides) -> Arrays:
         """Return which elements' gradients are only rounding."""
-        return sides.unsure_on_any_batch
+        return sides.chance_on_any_batch
 
     def difference(self, sides: Sides, case: Case) -> Difference | None:
         """Return the difference, which may be as large as the last place of the array.
@@ -102,8 +102,8 @@ class Changes(Parameters):
             case = case._replace(port=reference)  # only rounding moves what the reference keeps
         sizes = Sizes(norm(without_large(reference)), value, unit)
         trained = case.id.name in sides.port.run.gradients
-        value_tolerance = None if trained else self.value_tolerance
-        bound = change_bound(sizes, self.tolerance, value_tolerance, case.roundings, case.large)
+        of_value = None if trained else self.value_tolerance  # None: only the change counts
+        bound = change_bound(sizes, self.tolerance, of_value, case.roundings, case.large)
         item = case.compare(bound)
         return case.as_rounding(item) or self._by_another_measure(sides, case, sizes, item)
 
@@ -114,24 +114,27 @@ class Changes(Parameters):
         measure:
 
         1. The reference keeps the array, but the port moves it: all of the change is wrong.
-        2. The weight's last place may hide the change. If it hides even a part of all changes, the
+        2. The array's last place may hide the change. If it hides even a part of all changes, the
            array is left out (None). If the array is undecided, it is compared as such a part.
         3. The array is undecided by its measured rounding: if there is a `value_tolerance`, it is
            compared as a part of its value.
         """
-        change, value, unit = sizes
+        change, value, _ = sizes
+        # 1. A relative error needs a change of the reference's.
         if not change and case.port.any():
             return as_zero_in_reference(item)
-        hidden = item.verdict != DIFFERS and ROUNDING_FACTOR * unit > CEILING * change
+        # 2. An array that differs in spite of its last place is not hidden.
+        hidden = item.verdict != DIFFERS and _last_place_hides(sizes)
         if hidden and self._too_small(sides, case, sizes):
             return None
         if item.verdict != UNDECIDED:
             return item
-        if hidden:
+        if hidden:  # without a tolerance: nothing but rounding excuses what is seen this coarsely
             return as_part(item, change / case.whole, 0.0, reasons.UNIT_OF_STAGE)
-        if not (value and self.value_tolerance):
-            return item
-        return as_part(item, change / value, self.value_tolerance, reasons.PART_OF_VALUE)
+        # 3. Rounding that is large beside the change may be small beside the value.
+        if value and self.value_tolerance:
+            return as_part(item, change / value, self.value_tolerance, reasons.PART_OF_VALUE)
+        return item
 
     def _too_small(self, sides: Sides, case: Case, sizes: Sizes) -> bool:
         """Return whether float32 hides a change, even as a part of all changes.
@@ -144,6 +147,13 @@ class Changes(Parameters):
         return sizes.unit > CEILING * case.whole and any(rates)
 
 
+def _last_place_hides(sizes: Sizes) -> bool:
+    """Return whether an array's last place may hide its change: four times the last place, which
+    passes, is above 1/16 of the change. So the last place is above 1/64 of it.
+    """
+    return ROUNDING_FACTOR * sizes.unit > CEILING * sizes.change
+
+
 @dataclasses.dataclass(frozen=True)
 class ChangesByTraining(Changes):
     """Compares changes by several updates, about which rounding may decide."""
@@ -152,7 +162,7 @@ class ChangesByTraining(Changes):
 
     def as_far_as_decided(self, stage: Stage, sides: Sides) -> Stage:
         """Return the stage without undecided arrays if rounding decides about later updates."""
-        if stage.unclear is None or not sides.is_chaotic:
+        if stage.first_undecided is None or not sides.is_chaotic:
             return stage
         return dataclasses.replace(without_undecided(stage), absent=Absent.CHAOTIC)
 
@@ -188,7 +198,11 @@ class ChangeByAllUpdates(ChangesByTraining):
         of_update = dataclasses.replace(self.id, update=max(2, updates))
         for update in range(updates - 1, 1, -1):
             earlier = dataclasses.replace(self.id, update=update)
-            if stage.unclear is None or stage.verdict == DIFFERS or not sides.errors(earlier):
+            if (
+                stage.first_undecided is None
+                or stage.verdict == DIFFERS
+                or not sides.rounding_of_stage(earlier)
+            ):
                 break
             stage, of_update = self.compare(sides.until(update)), earlier
             stage = with_note(stage, Absent.CHAOTIC.value)
@@ -225,9 +239,9 @@ class ChangeByFirstUpdate(Changes):
         """Return the id of a weight: the title of the stage has the word "change"."""
         return ArrayId(name)
 
-    def unsure_elements(self, sides: Sides) -> Arrays:
+    def chance_elements(self, sides: Sides) -> Arrays:
         """Return which elements' gradients are only rounding on the first batch."""
-        return sides.unsure_on_first_batch
+        return sides.chance_on_first_batch
 
 
 @dataclasses.dataclass(frozen=True)

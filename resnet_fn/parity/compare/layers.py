@@ -182,5 +182,5 @@ def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float, kernels: f
     if a.shape == b.shape:
         roundings = {reasons.FLOAT64: rounding, reasons.KERNELS: kernel_rounding(kernels)}
         return larger_bound(OUTPUTS_TOLERANCE, roundings).compare(name, a, b)
-    unsure = rounding if math.isinf(rounding) else 0.0
-    return other_shape_difference(ArrayId(name), a, b, unsure)
+    infinite = rounding if math.isinf(rounding) else 0.0
+    return other_shape_difference(ArrayId(name), a, b, infinite)

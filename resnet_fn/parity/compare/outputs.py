@@ -21,7 +21,7 @@ from resnet_fn.parity.compare.stage import (
     NOT_RUN,
     Absent,
     Stage,
-    is_lost,
+    may_be_set_apart,
     set_apart,
     without_undecided,
 )
@@ -88,22 +88,22 @@ class Outputs(RunRule):
         reference = self.values(sides.reference.run)
         given = self.values(sides.port.run)
         port = packed_outputs(given, reference)
-        errors, changing = sides.errors(self.id), sides.changing(self.id)
+        errors, changing = sides.rounding_of_stage(self.id), sides.changing(self.id)
         at_least = self.rounding_floor(sides)
         flipped = sides.flipped(self.id) if self.id in (EVAL_FORWARD, TRAIN_FORWARD) else {}
         names = paired_outputs(port, reference)
         if names is None:
             words = f"{_shapes(port)} in the port, {_shapes(reference)} in the reference"
             # The size of boxes above a threshold may depend on rounding, or on ties.
-            unsure = any(math.isinf(errors.get(name, 0.0)) for name in reference)
-            unsure |= any(one.shape != reference[name].shape for name, one in flipped.items())
-            unsure &= port.keys() == reference.keys()
+            by_rounding = any(math.isinf(errors.get(name, 0.0)) for name in reference)
+            by_rounding |= any(one.shape != reference[name].shape for name, one in flipped.items())
+            by_rounding &= port.keys() == reference.keys()
             return Stage(
                 self.id,
-                undecided=f"{words}, {_SIZES}" if unsure else "",
-                failed=words * (not unsure),
+                undecided=f"{words}, {_SIZES}" if by_rounding else "",
+                failed=words * (not by_rounding),
             )
-        of_large, kernels = sides.errors_of_large(self.id), sides.kernels(self.id)
+        of_large, kernels = sides.rounding_of_large(self.id), sides.kernels(self.id)
         padded = padded_names(given, reference)
         differences = []
         for name, b in reference.items():
@@ -197,7 +197,7 @@ class Loss(Outputs):
 
     def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return the rounding of the outputs of update 1."""
-        return {self.id.name: sides.errors(ALL_OUTPUTS).get(1, 0.0)}
+        return {self.id.name: sides.rounding_of_stage(ALL_OUTPUTS).get(1, 0.0)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +216,7 @@ class GradientNorm(Outputs):
 
     def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return the rounding of all gradients as one array."""
-        return {"norm": sides.errors(ALL_GRADIENTS).get("", 0.0)}
+        return {"norm": sides.rounding_of_stage(ALL_GRADIENTS).get("", 0.0)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,15 +249,17 @@ class Losses(Outputs):
         if not sides.port.run.after:
             return Stage(self.id, note=NOT_RUN)
         stage = self.compare(sides)
-        lost = list(filter(is_lost, stage.differences[2:]))
-        if not lost:
+        apart = list(filter(may_be_set_apart, stage.differences[2:]))
+        if not apart:
             return stage
-        first = f"the first of update {lost[0].id.update}: {lost[0].doubt}"
-        return set_apart(stage, lost, f"without {len(lost)} losses, {first}")
+        first = f"the first of update {apart[0].id.update}: {apart[0].doubt}"
+        return set_apart(stage, apart, f"without {len(apart)} losses, {first}")
 
     def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return for each loss the rounding of its outputs and of all losses before."""
-        return growing_rounding(sides.errors(self.id), sides.errors(ALL_OUTPUTS))
+        return growing_rounding(
+            sides.rounding_of_stage(self.id), sides.rounding_of_stage(ALL_OUTPUTS)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -286,7 +288,7 @@ class ChangedBuffers(Outputs):
 
     def rounding_floor(self, sides: Sides) -> Mapping[Any, float]:
         """Return the largest rounding of any update's outputs."""
-        largest = max(sides.errors(ALL_OUTPUTS).values(), default=0.0)
+        largest = max(sides.rounding_of_stage(ALL_OUTPUTS).values(), default=0.0)
         return dict.fromkeys(sides.reference.run.last_outputs, largest)
 
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:

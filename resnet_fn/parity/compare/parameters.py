@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,18 @@ from resnet_fn.parity.trace.stages import CLIPPED, GRADIENTS, WEIGHTS, ArrayId, 
 from resnet_fn.parity.trace.tree import Arrays
 
 
+class OfStage(NamedTuple):
+    """What is known of all arrays of a stage before one is compared."""
+
+    measured: Mapping[str, float]  # the measured rounding of each array
+    median: float  # of `measured`
+    large: Mapping[Any, float]  # the rounding of large numbers, by the names in the reference
+    whole: float  # the norm of the reference's arrays that have a gradient
+    largest_by_chance: float  # `Parameters.moved_by_chance`
+    by_chance: Arrays
+    changing: Mapping[str, np.ndarray]  # `Sides.changing`, by the port's names
+
+
 class Case(NamedTuple):
     """One array of both sides, in the port's layout, while a rule compares it."""
 
@@ -43,7 +55,7 @@ class Case(NamedTuple):
     reference: np.ndarray
     roundings: Mapping[str, float]  # by reason
     large: float | None  # the rounding of the array's large numbers, if it has such
-    whole: float  # the norm of the stage's arrays that have a gradient
+    whole: float  # `OfStage.whole`
     only_rounding: bool  # whether the array's gradient is only rounding
 
     def compare(self, bound: Allowed) -> Difference:
@@ -54,8 +66,8 @@ class Case(NamedTuple):
         """Return the difference as a part of the stage if the array is only rounding and does not
         pass, else None.
         """
-        unclear = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
-        if not (unclear and self.only_rounding):
+        does_not_pass = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
+        if not (does_not_pass and self.only_rounding):
             return None
         off = norm(self.port - self.reference)
         return as_part_of_stage(item, off, self.whole, self.roundings[reasons.MEDIAN])
@@ -91,56 +103,68 @@ class Parameters(RunRule):
             if on_both:
                 return not_in_task(self.id, "nothing changes")
             return Stage(self.id, note="one side keeps none" if sides.port.run.after else NOT_RUN)
-        measured = self._measured(sides, given, {name: reference[name] for name in common})
-        median = median_of_stage([*measured.values()])
-        # a counter of updates would be far larger than all weights
-        trained = sides.port.run.gradients
-        whole = math.hypot(*(norm(b) for name, b in reference.items() if name in trained))
-        most, by_chance = self.moved_by_chance(sides, reference)
-        changing = sides.names.rename(sides.changing(self.id))
+        of_stage = self._of_stage(sides, given, reference, common)
         differences, too_small = [], []
-        for name, rounding in measured.items():
+        for name in common:
             a, b = port[name], reference[name]
             if are_integers(b):
-                differences.append(
-                    integer_difference(self.array_id(name), a, b, changing.get(name))
-                )
+                changing = of_stage.changing.get(name)
+                differences.append(integer_difference(self.array_id(name), a, b, changing))
                 continue
-            if name in by_chance:
-                a = _without_chance(a, b, by_chance[name], most)
-            roundings = {reasons.MEASURED: rounding, reasons.MEDIAN: median}
-            item = self.difference(sides, self._case(sides, name, a, b, roundings, whole))
+            item = self.difference(sides, self._case(sides, name, a, b, of_stage))
             if item is None:
                 too_small.append(name)
             else:
                 differences.append(item)
         return Stage(self.id, differences, too_small=too_small)
 
+    def _of_stage(
+        self, sides: Sides, given: Arrays, reference: Arrays, common: Sequence[str]
+    ) -> OfStage:
+        """Return what is known of all arrays together. `reference` is built from `given`, and
+        `common` are the arrays that are compared.
+        """
+        measured = self._measured(sides, given, {name: reference[name] for name in common})
+        # only arrays that have a gradient count: an integer counter would dominate the norm
+        trained = [one for name, one in reference.items() if name in sides.port.run.gradients]
+        largest_by_chance, by_chance = self.moved_by_chance(sides, reference)
+        return OfStage(
+            measured=measured,
+            median=median_of_stage([*measured.values()]),
+            large=sides.rounding_of_large(self.id),
+            whole=math.hypot(*map(norm, trained)),
+            largest_by_chance=largest_by_chance,
+            by_chance=by_chance,
+            changing=sides.names.rename(sides.changing(self.id)),
+        )
+
     def _case(
-        self,
-        sides: Sides,
-        name: str,
-        port: np.ndarray,
-        reference: np.ndarray,
-        roundings: Mapping[str, float],
-        whole: float,
+        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray, of_stage: OfStage
     ) -> Case:
-        """Return one array of both sides, with what is known of its rounding."""
-        errors = sides.errors_of_large(self.id)
-        large = [errors[source] for source in sides.names.sources(name) if source in errors]
+        """Return one array of both sides, with what is known of its rounding, and without what
+        chance decides.
+        """
+        if name in of_stage.by_chance:
+            mask, largest = of_stage.by_chance[name], of_stage.largest_by_chance
+            port = _without_chance(port, reference, mask, largest)
+        sources = sides.names.sources(name)
+        large = [of_stage.large[source] for source in sources if source in of_stage.large]
         return Case(
             id=self.array_id(name),
             port=port,
             reference=reference,
-            roundings=roundings,
+            roundings={
+                reasons.MEASURED: of_stage.measured[name],
+                reasons.MEDIAN: of_stage.median,
+            },
             large=max(large, default=None),
-            whole=whole,
+            whole=of_stage.whole,
             only_rounding=name in sides.only_rounding,
         )
 
     def _measured(self, sides: Sides, given: Arrays, reference: Arrays) -> dict[str, float]:
         """Return the measured rounding of each array of `reference`, built from `given`."""
-        errors, roundings = sides.errors(self.id), {}
+        errors, roundings = sides.rounding_of_stage(self.id), {}
         for name, array in reference.items():
             error = rounding_of(sides.names, errors, name, given, array)
             if name not in sides.only_rounding:
@@ -173,15 +197,15 @@ class Parameters(RunRule):
 
 
 def _without_chance(
-    port: np.ndarray, reference: np.ndarray, by_chance: np.ndarray, most: float
+    port: np.ndarray, reference: np.ndarray, by_chance: np.ndarray, largest: float
 ) -> np.ndarray:
     """Return the port's array with the reference's numbers where chance moves the two apart.
 
     Adam moves a weight by up to the learning rate even if its gradient is only rounding, and then
     rounding decides in which direction. So such elements (the mask `by_chance`) count as equal if
-    they are at most `most` apart.
+    they are at most `largest` apart.
     """
-    return np.where(by_chance & (np.abs(port - reference) <= most), reference, port)
+    return np.where(by_chance & (np.abs(port - reference) <= largest), reference, port)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ def undecided_if_random(stage: Stage, port: Trace, reference: Trace) -> Stage:
         if not trace.random_train or stage.verdict == SKIPPED:
             continue
         place = f"in {side} {trace.random_train}"
-        # only one side has some outputs, or its loss fails
+        # random numbers may be why only one side has some outputs, or why a loss fails
         failed = "" if stage.differences and not stage.hints else stage.failed
         words = f"{place} draws random numbers in training; switch it off to compare"
         stage = dataclasses.replace(stage, failed=failed, undecided=words)

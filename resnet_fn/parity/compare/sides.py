@@ -37,9 +37,10 @@ class Sides:
     arrays.
 
     `later`, `with_masks` and `with_constants` are these sides with other runs that begin with the
-    same weights: the names are the same, and `errors` finds the rounding of those runs. `until` ends
-    the same runs earlier. `decided_otherwise` has another run of the reference, and `of_worker`
-    another trace of the port, so that only the latter finds the names of the arrays again.
+    same weights: the names are the same, and `rounding_of_stage` finds the rounding of those runs.
+    `until` ends the same runs earlier. `decided_otherwise` has another run of the reference, and
+    `of_worker` another trace of the port, so that only the latter finds the names of the arrays
+    again.
     """
 
     port: Trace
@@ -56,14 +57,14 @@ class Sides:
     otherwise: Run | None = None
     drawn: bool = False  # whether constant arrays have random numbers in these runs
 
-    def errors(self, stage: StageId) -> Mapping[Any, float]:
+    def rounding_of_stage(self, stage: StageId) -> Mapping[Any, float]:
         """Return the rounding of the arrays of a stage, in the runs of these sides."""
         key = dataclasses.replace(stage, batch=self.batch, masked=self.masked, drawn=self.drawn)
         return self.rounding.get(key, {})
 
-    def errors_of_large(self, stage: StageId) -> Mapping[Any, float]:
+    def rounding_of_large(self, stage: StageId) -> Mapping[Any, float]:
         """Return the rounding of the large numbers of the stage's arrays that have such."""
-        return self.errors(dataclasses.replace(stage, large=True))
+        return self.rounding_of_stage(dataclasses.replace(stage, large=True))
 
     def kernels(self, stage: StageId) -> Mapping[Any, float]:
         """Return how far the port's inaccurate kernels move its arrays of a stage."""
@@ -101,7 +102,7 @@ class Sides:
         """The port's parameters whose gradients are zero or mostly rounding errors, such as biases
         before norms.
         """
-        given, errors = self.reference.run.gradients, self.errors(GRADIENTS)
+        given, errors = self.reference.run.gradients, self.rounding_of_stage(GRADIENTS)
         limit = SMALL_GRADIENT * math.hypot(*map(norm, given.values()))
         small = {name: b for name, b in self.gradients.items() if norm(b) <= limit}
         return {
@@ -160,28 +161,28 @@ class Sides:
                 decayed.add(name)
         return decayed
 
-    def _unsure(self, port: Arrays, given: Arrays) -> Arrays:
+    def _chance_elements(self, port: Arrays, given: Arrays) -> Arrays:
         reference = self.names.rename(given, name_map.GRADIENT_KIND)
         return {
-            name: allowed.unsure_elements(port[name], b, name in self.only_rounding)
+            name: allowed.chance_elements(port[name], b, name in self.only_rounding)
             & ~self.no_gradient.get(name, np.False_)
             for name, b in reference.items()
             if name in port
         }
 
     @functools.cached_property
-    def unsure_on_first_batch(self) -> Arrays:
+    def chance_on_first_batch(self) -> Arrays:
         """Masks of the elements of gradients that are only rounding on this batch."""
-        return self._unsure(self.port.run.clipped, self.reference.run.clipped)
+        return self._chance_elements(self.port.run.clipped, self.reference.run.clipped)
 
     @functools.cached_property
-    def unsure_on_any_batch(self) -> Arrays:
+    def chance_on_any_batch(self) -> Arrays:
         """Masks of the elements of gradients that are only rounding on at least one batch."""
         pairs = zip(self.port.run.later, self.reference.run.later, strict=True)
-        later = [self._unsure(one.gradients, other.gradients) for one, other in pairs]
+        later = [self._chance_elements(one.gradients, other.gradients) for one, other in pairs]
         return {
             name: np.any([mask, *(one[name] for one in later)], axis=0)
-            for name, mask in self.unsure_on_first_batch.items()
+            for name, mask in self.chance_on_first_batch.items()
         }
 
     @functools.cached_property

@@ -3,6 +3,8 @@
 A stage differs if `failed` is set. Else it is undecided if `undecided` is set, for example because
 a net draws random numbers there. Else it differs if one of its arrays differs, and is undecided if
 one of them is undecided (`Difference.verdict`), or if nothing was read or run (`Absent.NOT_READ`).
+Both fields may be emptied again: `failed` by `undecided_if_random` (randomness.py), where random
+numbers may be the reason; `undecided` by `OtherRuns.stage` (other_runs.py), if other batches decide.
 Where no single array matters, a rule sets undecided arrays apart (`set_apart`,
 `without_undecided`), so that the others decide; if none is left, the stage is undecided.
 docs/parity.md, "Undecided", has all steps.
@@ -59,7 +61,7 @@ class Stage:
         return max((item.verdict for item in self.differences), key=VERDICTS.index, default=without)
 
     @property
-    def unclear(self) -> Difference | None:
+    def first_undecided(self) -> Difference | None:
         """The first undecided array, or None if there is none or `undecided` has the reason."""
         compared = self.differences or self.left_out
         undecided = (item for item in compared if item.verdict == UNDECIDED)
@@ -102,25 +104,24 @@ def not_in_task(stage: StageId, note: str) -> Stage:
     return Stage(stage, note=note, absent=Absent.NOT_IN_TASK)
 
 
-def is_lost(item: Difference) -> bool:
-    """Return whether an array is undecided, so that other arrays may decide its stage.
-
-    Not if it has no finite number: no other number may say that it is right.
+def may_be_set_apart(item: Difference) -> bool:
+    """Return whether an array is undecided, and has a finite number: without one, no other array
+    may decide for it.
     """
     return item.verdict == UNDECIDED and not math.isnan(item.relative)
 
 
-def set_apart(stage: Stage, lost: Sequence[Difference], note: str) -> Stage:
-    """Return the stage decided without the undecided arrays `lost`, with a note about these."""
-    kept = [item for item in stage.differences if item not in lost]
-    stage = dataclasses.replace(stage, differences=kept, left_out=[*stage.left_out, *lost])
+def set_apart(stage: Stage, apart: Sequence[Difference], note: str) -> Stage:
+    """Return the stage decided without the undecided arrays `apart`, with a note about these."""
+    kept = [item for item in stage.differences if item not in apart]
+    stage = dataclasses.replace(stage, differences=kept, left_out=[*stage.left_out, *apart])
     return with_note(stage, note)
 
 
 def without_undecided(stage: Stage) -> Stage:
     """Return the stage decided by its other arrays, if some are undecided."""
-    lost = list(filter(is_lost, stage.differences))
-    if not lost:
+    apart = list(filter(may_be_set_apart, stage.differences))
+    if not apart:
         return stage
-    many = "1 array that has" if len(lost) == 1 else f"{len(lost)} arrays that have"
-    return set_apart(stage, lost, f"without {many} too much rounding in the reference")
+    many = "1 array that has" if len(apart) == 1 else f"{len(apart)} arrays that have"
+    return set_apart(stage, apart, f"without {many} too much rounding in the reference")

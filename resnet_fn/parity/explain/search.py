@@ -15,8 +15,8 @@ import torch
 
 from resnet_fn.config.wording import first_line
 from resnet_fn.parity.explain.axis_changes import PERMUTED
+from resnet_fn.parity.explain.call_changes import AS_ARGUMENT, changes
 from resnet_fn.parity.explain.calls import Call, Calls, Chosen, Solved
-from resnet_fn.parity.explain.changes import AS_ARGUMENT, changes
 from resnet_fn.parity.explain.constants import Constants
 from resnet_fn.parity.explain.factors import rounded
 from resnet_fn.parity.explain.gradient_changes import gradient_changes

@@ -37,13 +37,14 @@ def kernel_errors(
     """Return the relative errors of a port's outputs and losses by its kernels, and set those of
     its layers: of a port, `Layer.output_rounding` is the error by kernels.
 
-    No run here is compiled, and none moves the net. The result is {} for a reference, if the port
+    No run here is compiled, drops, or moves the net. The result is {} for a reference, if the port
     calls no such kernel, if results change from run to run, or if a run fails, with a note.
     """
     if side.is_reference:
         return {}
     try:
-        return _measured(side, run, like, layers)
+        with side.masked({}):  # after the updates, the port would drop again
+            return _measured(side, run, like, layers)
     except Exception as error:  # the bounds are only closer without it
         side.notes.append(f"the error of kernels is not measured ({words_of(error)})")
         return {}
@@ -53,7 +54,7 @@ def _measured(
     side: Side, run: Run, like: Like | None, layers: Mapping[str, Sequence[Layer]]
 ) -> Rounding:
     def of_losses() -> Results:
-        alone = {} if side.workers > 1 else losses_alone(side, run, like).losses
+        alone = {} if side.worker_count > 1 else losses_alone(side, run, like).losses
         return {LOSS_ALONE: {case: np.asarray(loss) for case, loss in alone.items()}}
 
     def results() -> Results:

@@ -105,12 +105,12 @@ class MindSporeSide:
         workers: Workers = Workers(),
     ) -> None:
         self.plan, self.framework = plan, FRAMEWORK
-        self.workers, self.notes = workers.size, list[str]()
+        self.worker_count, self.notes = workers.size, list[str]()
         self.unread = set[str]()
         self._net, self._custom_loss, self._optimizer = net, loss, optimizer
         self._schedule, self._make_step = schedule, make_step
         self._build = build
-        self._group = workers  # those of which `self.workers` is the number
+        self._workers = workers
         self._integers = list[Parameter]()  # trained ones, which a session freezes
         self._masks: Masks | None = None  # those inside `masked`
         self._evaluates_as_built = False  # whether evaluation has dropout, which else is off
@@ -129,7 +129,7 @@ class MindSporeSide:
         """
         parameters = parameters_by_path(self._net)
         batchnorm = any(name.endswith(STATISTICS_NAMES) for name in parameters)
-        check_shares(self.plan, self.workers, batchnorm)
+        check_shares(self.plan, self.worker_count, batchnorm)
         integers = {
             name: one
             for name, one in parameters.items()
@@ -169,13 +169,9 @@ class MindSporeSide:
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
-        """Turn dropout off, and choose the loss by the structure of the outputs."""
-        net, plan = self._net, self.plan
+        """Turn dropout off, and choose the loss by the outputs without it."""
         with self._rates.off(self._cells):
-            with self._rates_in(False):
-                evaluated = first_call(net, plan.batches[0][0])
-            self._outputs = {"eval": evaluated, "train": first_call(net, plan.first[0], True)}
-            self._loss = self._custom_loss or loss_of(plan.loss, self._outputs["train"])
+            self._choose_loss()
             yield self._rates.dropped
 
     def roles(self) -> dict[str, Any]:
@@ -265,15 +261,15 @@ class MindSporeSide:
         attributes = Attributes(self._net)
         stepper, decays = self.stepper(like)
 
-        def put_back() -> None:
+        def put_back_net() -> None:
             attributes.put_back()
             assign(self._net, self._start)
 
         try:
-            run = self._record_run(stepper, like, put_back)
+            run = self._record_run(stepper, like, put_back_net)
         finally:
             stepper.put_back()  # of the optimizer's state, which `updates` may need again
-            put_back()
+            put_back_net()
         if not run.after:
             name = type(self._optimizer).__name__ if self._optimizer else self.plan.optimizer.name
             self.notes.append(f"updates are not compared: {name} has no kernel on this device")
@@ -292,9 +288,9 @@ class MindSporeSide:
         """Return the last worker's outputs or, without micro-batches, the outputs of the whole
         batch, as `ranks.merge` does.
         """
-        if self.workers == 1:
+        if self.worker_count == 1:
             return outputs
-        whole, merged = self.plan.accumulate % self.workers > 0, {}
+        whole, merged = self.plan.accumulate % self.worker_count > 0, {}
         for name, array in outputs.items():
             rows = self._gathered(array)
             merged[name] = np.concatenate(rows) if whole and array.ndim else rows[-1]
@@ -362,32 +358,40 @@ class MindSporeSide:
             outputs=self._outputs,
             evaluate=self._evaluate,
             masks=self._masks,
-            workers=self._group,
+            workers=self._workers,
             start=self._start,
         )
         return stepper, decays
 
     # Methods that only this class calls.
 
+    def _choose_loss(self) -> None:
+        """Run the net in both modes for examples of its outputs, and choose the loss of such."""
+        net, plan = self._net, self.plan
+        with self._rates_in(False):
+            evaluated = first_call(net, plan.batches[0][0])
+        self._outputs = {"eval": evaluated, "train": first_call(net, plan.first[0], True)}
+        self._loss = self._custom_loss or loss_of(plan.loss, self._outputs["train"])
+
     def _gathered(self, array: np.ndarray) -> np.ndarray:
         """Return the arrays of all workers, in the order of ranks: each adds its row to zeros."""
-        rows = np.zeros((self.workers, *array.shape), np.float32)
-        rows[self._group.rank] = array
-        return sum_over_ranks(rows, self._group).astype(array.dtype)
+        rows = np.zeros((self.worker_count, *array.shape), np.float32)
+        rows[self._workers.rank] = array
+        return sum_over_ranks(rows, self._workers).astype(array.dtype)
 
     def _record_run(
-        self, stepper: MindSporeStepper, like: Like | None, put_back: Callable[[], None]
+        self, stepper: MindSporeStepper, like: Like | None, put_back_net: Callable[[], None]
     ) -> Run:
-        """Make the updates. If a compiled step cannot store outputs of varying size, `put_back` the
-        net, and start again with a run of the net for them.
+        """Make the updates. If a compiled step cannot store outputs of varying size, put the net
+        back, and start again with a run of the net for them.
         """
         last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
         try:
             return record_run(stepper, self.plan, stepper.rates, last, drawn)
-        except ValueError:
+        except ValueError:  # `explained` makes one of any error of the net
             if not (compiler() and self._sizes_vary()):
                 raise
-            put_back()
+            put_back_net()
             stepper.record_outputs_apart()
             return record_run(stepper, self.plan, stepper.rates, last, drawn)
 

@@ -22,7 +22,7 @@ class MindSporeSource:
         """Return the trace with updates that are not compiled, or None if nothing was compiled or
         the updates fail.
         """
-        if self.side.workers > 1 or self.trace.environment.get("mode") == "pynative":
+        if self.side.worker_count > 1 or self.trace.environment.get("mode") == "pynative":
             return None
         with contextlib.suppress(Exception):  # uncompiled, an operation may have no kernel
             run = self.side.uncompiled(self.like)

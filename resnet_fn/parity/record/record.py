@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from resnet_fn.config.wording import words_of
-from resnet_fn.parity.record.alone import losses_alone
+from resnet_fn.parity.record.alone import LossesAlone, losses_alone
 from resnet_fn.parity.record.common import dropout_notes, words_with_place
 from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
 from resnet_fn.parity.record.kernel_errors import kernel_errors
@@ -52,28 +52,30 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     both come late (in 7): their results take the memory of several nets.
     """
     of_port = not side.is_reference
-    probed: Probes = {}
+    random_train, probed = "", Probes()  # set in 3 of the port, in 7 of the reference
     with side.session():
         # 1. The weights
         initial = side.state()
         side.start(initial, like)
         # 2. Evaluation mode, with dropout as built
         random_eval = is_random(partial(evaluated, side))
+        # a net that draws there may drop there: step 4 looks for masks in these executions
         dropping_in_evaluation = side.layers("eval") if random_eval else []
         if not random_eval:
             side.evaluate_as_built()
         with_probes = probes and side.plan.precision == "fp32" and not random_eval
         # 3. Without dropout
-        with side.without_dropout() as dropped:
-            layers, draws = _layers_and_draws(side)
+        with side.without_dropout() as dropout_rates:
+            layers, at_random = _layers_in_both_modes(side)  # whether training draws
             executions = layers["train"]  # dropout is looked for in those after a random one, too
             if of_port:
-                layers["train"], random_train = _cut_before_random(side, executions, draws)
-            output = only_output(side) if any(not name for name, *_ in dropped) else None
+                layers["train"], random_train = _cut_before_random(side, executions, at_random)
+            # the path "": the net itself has an attribute with a rate, which its output shows
+            output = only_output(side) if any(path == "" for path, *_ in dropout_rates) else None
             if with_probes and of_port:
                 probed = _probes(side, layers["eval"])
         # 4. Dropout
-        drops = drops_of(dropped, executions, side.dropping_layer, output)
+        drops = drops_of(dropout_rates, executions, side.dropping_layer, output)
         drops = in_evaluation(drops, dropping_in_evaluation)
         masks, unmasked = _masks(side, drops, executions, like)
         del executions  # during the updates, random ones would fill the memory
@@ -93,18 +95,14 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         measured = side.measured()
         if not of_port:
             alone = side.optimizer_alone(like)
-            layers["train"], random_train = _cut_before_random(side, layers["train"], draws)
+            layers["train"], random_train = _cut_before_random(side, layers["train"], at_random)
             if with_probes:
                 probed = _probes(side, layers["eval"])
         # 8. Of the port, which the updates have compiled: kernels, in runs that are not compiled.
         # This also sets the rounding of outputs of `layers` whose kernels are inaccurate.
-        kernels = {} if draws or random_eval else kernel_errors(side, run, like, layers)
-        # 9. Limits, which updates and probes may have reached
-        limits = side.limits()
-        # The plan's loss is not compared alone. Where a port's loss fails, that stage names the
-        # cases.
-        if losses.limit and side.plan.loss.custom and not like:
-            limits.append(f"loss alone: {losses.limit}")
+        kernels = {} if at_random or random_eval else kernel_errors(side, run, like, layers)
+        # 9. Limits
+        limits = _limits(side, losses, like)
         trace = Trace(
             framework=side.framework,
             plan=_as_seen(side),
@@ -113,7 +111,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             run=run,
             kernels=kernels,
             unread=sorted(side.unread),
-            notes=[*dropout_notes(side.is_reference, dropped, side.plan), *side.notes],
+            notes=[*dropout_notes(side.is_reference, dropout_rates, side.plan), *side.notes],
             environment=side.environment(),
             random_eval=random_eval,
             random_train=random_train,
@@ -133,7 +131,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         return Recorded(trace, side.source(trace))
 
 
-def _layers_and_draws(side: Side) -> tuple[dict[str, list[Layer]], bool]:
+def _layers_in_both_modes(side: Side) -> tuple[dict[str, list[Layer]], bool]:
     """Return the executions of layers in both modes, and whether the net draws random numbers in
     training mode, without dropout.
 
@@ -141,16 +139,18 @@ def _layers_and_draws(side: Side) -> tuple[dict[str, list[Layer]], bool]:
     reference is tried before its layers are recorded, the port afterwards.
     """
     training = partial(trained, side)
-    draws = is_random(training) if side.is_reference else None
+    before = side.is_reference and is_random(training)
     layers = {mode: side.layers(mode) for mode in ("eval", "train")}
-    return layers, is_random(training) if draws is None else draws
+    return layers, before if side.is_reference else is_random(training)
 
 
-def _cut_before_random(side: Side, executions: list[Layer], draws: bool) -> tuple[list[Layer], str]:
+def _cut_before_random(
+    side: Side, executions: list[Layer], at_random: bool
+) -> tuple[list[Layer], str]:
     """Return the executions before the first that draws random numbers, and what draws them; if
     training draws none, all executions and "".
     """
-    return before_random(executions, side.layers_again) if draws else (executions, "")
+    return before_random(executions, side.layers_again) if at_random else (executions, "")
 
 
 def _probes(side: Side, executions: Sequence[Layer]) -> Probes:
@@ -188,12 +188,24 @@ def _masks(
     """Return the dropout masks of each layer, which are the reference's if `like` is given."""
     # Without micro-batches, masks have the shape of the whole batch, but a worker gets only a part
     # of the batch.
-    if side.plan.accumulate % side.workers:
+    if side.plan.accumulate % side.worker_count:
         return SharedMasks({}, [])
     own = (drops, layers)
     if like:
         return shared_masks(own, like.dropping, like.layers)
     return shared_masks(own, own, {layer.name: layer.name for layer in layers})
+
+
+def _limits(side: Side, losses: LossesAlone, like: Like | None) -> list[str]:
+    """Return what no update or probe has reached (`Side.limits`), and where the reference's own
+    loss fails alone.
+
+    The plan's loss is not compared alone. Where a port's loss fails, that stage names the cases.
+    """
+    limits = side.limits()
+    if losses.limit and side.plan.loss.custom and not like:
+        limits.append(f"loss alone: {losses.limit}")
+    return limits
 
 
 def _as_seen(side: Side) -> Plan:

@@ -117,7 +117,7 @@ class Side(Protocol):
     # Whether it is the reference, whose rounding is measured and whose loss is run alone in any
     # case.
     is_reference: bool
-    workers: int  # how many workers share each batch
+    worker_count: int  # how many workers share each batch
     notes: list[str]  # changes that made the sides comparable, a line each
     unread: set[str]  # what `arrays` could not read (`returned.unread`)
 
@@ -133,18 +133,6 @@ class Side(Protocol):
     def start(self, initial: Arrays, like: Like | None) -> None:
         """Take over the reference's weights, if there are any. `initial` is the state before."""
 
-    def roles(self) -> Mapping[str, Any]:
-        """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
-
-    def forward(self, inputs: Tree, train: bool) -> Any:
-        """Return the net's outputs as the framework's tensors, and restore its statistics."""
-
-    def arrays(self, outputs: Any) -> Arrays:
-        """Return outputs as arrays by name."""
-
-    def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
-        """Return the loss of `forward`'s outputs."""
-
     def evaluate_as_built(self) -> None:
         """From now on, evaluate with the dropout rates of the net as it was built, also where
         dropout is off.
@@ -156,6 +144,18 @@ class Side(Protocol):
         After the context, the reference still runs a copy without dropout, but the port drops
         again.
         """
+
+    def roles(self) -> Mapping[str, Any]:
+        """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
+
+    def forward(self, inputs: Tree, train: bool) -> Any:
+        """Return the net's outputs as the framework's tensors, and restore its statistics."""
+
+    def arrays(self, outputs: Any) -> Arrays:
+        """Return outputs as arrays by name."""
+
+    def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
+        """Return the loss of `forward`'s outputs."""
 
     def dropping_layer(
         self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool

@@ -50,14 +50,14 @@ def _layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer
 
 
 def layers_with_rounding(
-    reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str
+    reference: torch.nn.Module, inputs: Tree, train: bool, precision: str
 ) -> tuple[list[Layer], list[float]]:
     """Return all layers' executions, and the rounding of the input of each call of a ReLU.
 
     The executions are those in float32. The rounding of inputs and outputs is the relative error of
-    a run in the precision `rounded` against float64, which decides as float32 does. It is infinite
-    if the shapes differ. That of a ReLU's input is of float32 in any case, and at most the largest
-    one below `CEILING`.
+    a run in `precision` against float64, which decides as float32 does. It is infinite if the shapes
+    differ. That of a ReLU's input is of float32 in any case, and at most the largest one below
+    `CEILING`.
     """
     decisions, relus = Decisions(), ReluInputs()
     with Deciding(decisions.note), relus.keep():
@@ -66,8 +66,8 @@ def layers_with_rounding(
     with Deciding(decisions.kept), relus.compare(), in_float64():
         wide = in_precision(copied(reference), torch.float64)
         exact = {layer.title: layer for layer in _layers_of(wide, inputs, train)}
-    with torch.autocast("cpu", torch.float16, enabled=rounded == "float16"):
-        measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
+    with torch.autocast("cpu", torch.float16, enabled=precision == "float16"):
+        measured = layers_of(reference, inputs, train) if precision == "float16" else layers
     for layer, one in zip(layers, measured, strict=True):
         other = exact.get(layer.title, layer)  # a layer may be skipped at random
         for what in ("input", "output"):

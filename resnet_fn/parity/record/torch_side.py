@@ -60,7 +60,8 @@ class TorchSide:
 
     The copies have no dropout, and `prepare_reference` randomises their initial statistics and
     parameters. `record` calls the methods about in this order; what runs the updates and measures
-    their rounding is in `ReferenceRuns`.
+    their rounding is in `ReferenceRuns`. Its contexts are one-way: `without_dropout` and
+    `masked` put nothing back, because the source answers with the copies that they make.
 
     Args:
         module: the reference, which is not changed.
@@ -71,7 +72,7 @@ class TorchSide:
         drawing: draws the weights, which a small trace does not hold.
     """
 
-    is_reference, workers = True, 1
+    is_reference, worker_count = True, 1
 
     def __init__(
         self,
@@ -91,8 +92,8 @@ class TorchSide:
         self._module = uncompiled(module)  # as it was given: it gets lazy sizes, else it is copied
         self._custom_loss, self._make_optimizer, self._build = loss, make_optimizer, build
         self._drawing = drawing
-        # the precision in which rounding is measured
-        self._rounded = "float16" if plan.precision == "fp16" else "float32"
+        # in which rounding is measured
+        self._precision = "float16" if plan.precision == "fp16" else "float32"
         self._limits = Limits()  # of functions, and which numbers have reached them
         self._of_relus: list[float] = []  # the rounding of the input of each ReLU
         self._evaluates_as_built = False  # whether evaluation has dropout, which else is off
@@ -122,12 +123,15 @@ class TorchSide:
         self._initial = initial
         self._reference = copied(self._module).float()
         self._rates = Rates(self._layers())
-        given = self._custom_loss, self._make_optimizer
-        loss, self.plan, untrained = choose_loss(self._reference, self.plan, *given)
+        loss, self.plan, untrained_note = choose_loss(
+            self._reference, self.plan, self._custom_loss, self._make_optimizer
+        )
         self._training = Training(self.plan, loss, self._make_optimizer, self._rates_in)
         with self._rates.off(self._layers()):
-            changed = prepare_reference(self._reference, self.plan.batches[0][0], self.plan.seed)
-        self.notes += filter(None, (untrained, changed))
+            changed_note = prepare_reference(
+                self._reference, self.plan.batches[0][0], self.plan.seed
+            )
+        self.notes += filter(None, (untrained_note, changed_note))
         if self._make_optimizer:
             freeze_as_optimizer(self._reference, self._make_optimizer)
         if self._drawing:
@@ -136,17 +140,13 @@ class TorchSide:
             drawn = self._drawing.weights(arrays, roles["trainable"], roles["tied"])
             load(self._reference, drawn)
 
-    def _layers(self) -> dict[str, torch.nn.Module]:
-        """Return the prepared copy's layers by path. A forward pass may exchange some."""
-        return dict(self._reference.named_modules())
-
     def evaluate_as_built(self) -> None:
         """From now on, evaluate with the dropout rates of the module as it was built."""
         self._evaluates_as_built = True
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
-        """From now on, run a copy without dropout. The context puts nothing back."""
+        """From now on, run a copy without dropout."""
         self._rates.switch_off(self._layers())
         yield self._rates.dropped
 
@@ -196,7 +196,7 @@ class TorchSide:
         module = self._masked_copy if mode == "dropout" and self._masked_copy else self._reference
         inputs, train = self.plan.first[0], mode != "eval"
         with self._rates_in(module, train):
-            layers, of_relus = layers_with_rounding(module, inputs, train, self._rounded)
+            layers, of_relus = layers_with_rounding(module, inputs, train, self._precision)
         if mode == "train":
             self._of_relus = of_relus
         return layers
@@ -222,9 +222,8 @@ class TorchSide:
 
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
-        """From now on, let a copy multiply by masks in the further update with dropout.
-
-        The context puts nothing back: the source may run this update again (`_with_fewer_masks`).
+        """From now on, let a copy multiply by masks in the further update with dropout, which the
+        source may make again (`_with_fewer_masks`).
         """
         self._given_masks = masks
         self._masked_copy = with_masks(self._reference, masks) if masks else None
@@ -241,10 +240,6 @@ class TorchSide:
             self.notes,
         )
         return self._runs.updates(self._limits)
-
-    def measured(self) -> Measured:
-        """Return the rounding of the updates, what ties change, and which integers change."""
-        return self._runs.measured()
 
     def loss_example(self) -> Any:
         """Return outputs in the structure that the loss takes."""
@@ -263,6 +258,10 @@ class TorchSide:
     def tensor(self, array: Any) -> torch.Tensor:
         """Return an array as a tensor that shares its memory."""
         return torch.from_numpy(array)
+
+    def measured(self) -> Measured:
+        """Return the rounding of the updates, what ties change, and which integers change."""
+        return self._runs.measured()
 
     def limits(self) -> list[str]:
         """Return the constant arrays that have no random numbers in any run, the limits that no
@@ -288,7 +287,7 @@ class TorchSide:
 
     def source(self, trace: Trace) -> TorchSource:
         """Return the live reference, which answers in float32."""
-        in_half = self._rounded == "float16"
+        in_half = self._precision == "float16"
         return TorchSource(
             self._reference,
             make_rerun=None if in_half else partial(Rerun, self._reference, self._training),
@@ -300,6 +299,10 @@ class TorchSide:
         )
 
     # Methods that are not of the protocol.
+
+    def _layers(self) -> dict[str, torch.nn.Module]:
+        """Return the prepared copy's layers by path. A forward pass may exchange some."""
+        return dict(self._reference.named_modules())
 
     def _built(self, module: torch.nn.Module) -> Arrays:
         module = uncompiled(module)

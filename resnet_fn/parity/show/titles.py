@@ -69,5 +69,5 @@ def title_of(array: ArrayId) -> str:
 
 def doubt_of(stage: Stage) -> str:
     """Return why a stage is undecided, or an empty string."""
-    unclear = stage.unclear
-    return f"{title_of(unclear.id)}: {unclear.doubt}" if unclear else stage.reason
+    undecided = stage.first_undecided
+    return f"{title_of(undecided.id)}: {undecided.doubt}" if undecided else stage.reason

@@ -59,7 +59,7 @@ class Run:
     eval_outputs: Arrays  # outputs on the first batch, in evaluation mode, before any update
     start: Arrays  # all parameters and statistics before the first update
     rates: list[float]  # the learning rate of each update
-    # parameters and statistics after each of the first LATER updates
+    # parameters and statistics after each of the first LATER (trace/plan.py) updates
     after: list[Arrays] = field(default_factory=list)
     # on each update's last micro-batch, before the update
     train_outputs: list[Arrays] = field(default_factory=list)
@@ -126,8 +126,9 @@ class Trace:
 
     A trace folder contains one recording. The order of the fields is that of the stored file.
 
-    PyTorch's side alone fills `rounding`, `changing`, `flipped`, `ties` and `buffers`; MindSpore's
-    side alone `kernels`, `attributes`, `unmasked` and `workers`.
+    PyTorch's side alone fills `rounding`, `changing`, `ties` and `buffers`; MindSpore's side alone
+    `kernels`, `attributes` and `unmasked`. `flipped` is filled when a trace is stored (folder.py,
+    small.py), and `workers` when those of several workers become one trace (ranks.py).
     """
 
     # The task, and what the net computes in it:

@@ -259,11 +259,11 @@ def difference(
         )
     with np.errstate(invalid="ignore"):
         apart = _apart(port, reference) if exact else np.abs(a - b)
-    unclear = ~np.isfinite(apart)
-    if unclear.any():
-        apart = np.where(unclear, np.where(same_numbers(a, b), 0.0, np.inf), apart)
+    not_finite = ~np.isfinite(apart)
+    if not_finite.any():
+        apart = np.where(not_finite, np.where(same_numbers(a, b), 0.0, np.inf), apart)
     place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
-    finite = np.isfinite(a) & np.isfinite(b) if unclear.any() else ...
+    finite = np.isfinite(a) & np.isfinite(b) if not_finite.any() else ...
     norms = norm(a[finite]) * norm(b[finite])
     relative, of_large = errors_of_parts(port, reference, reference)
     if of_large is not None:

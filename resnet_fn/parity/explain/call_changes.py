@@ -12,6 +12,11 @@ for `torch.roll` would be:
 
 Its row of `_FAMILIES` is `"roll": _roll`. `torch.roll` has no Python signature, so the names of its
 arguments need a row in `_ARGUMENTS` of calls.py, too: `"roll": "input shifts dims"`.
+
+A kind may be in several rows, whose changes follow each other. A family's own code runs as far as
+the next `yield`; the function that it yields is called later, and may fail alone. If the family's
+code raises an error, `search` leaves out all further changes of this call, without a word: so what
+does not fit each call comes last (as in `_layer_norm` and `_pool`).
 """
 # ruff: noqa: B023 (each function is called before its loop continues)
 
@@ -92,12 +97,15 @@ def _activated(c: Call) -> Changes:
         yield title, lambda: c.again(input=_ACTIVATIONS[name](c.x))
 
 
+def _eps(c: Call) -> float:
+    """Return what a norm adds to the variance: if it is None, the smallest relative step."""
+    return c.bound.get("eps", 1e-5) or torch.finfo(c.x.dtype).eps
+
+
 def _norm(c: Call) -> Changes:
     b = c.bound
     x = c.x
-    weight = b.get("weight")
-    bias = b.get("bias")
-    eps = b.get("eps", 1e-5) or torch.finfo(x.dtype).eps
+    eps = _eps(c)
     for other in _EPS:
         title = f"eps {other:g} for {eps:g}"
         yield title, lambda: c.again(eps=other)
@@ -123,8 +131,15 @@ def _norm(c: Call) -> Changes:
             "each frame (axis 2) alone",
             lambda: c.again(input=each).reshape(frames.shape).transpose(1, 2),
         )
-    if c.name != "layer_norm":
-        return
+
+
+def _layer_norm(c: Call) -> Changes:
+    """Yield what comes after `_norm`: other statistics, and other axes."""
+    b = c.bound
+    x = c.x
+    weight = b.get("weight")
+    bias = b.get("bias")
+    eps = _eps(c)
     dims = tuple(range(-len(b["normalized_shape"]), 0))
     last = x.ndim - 1
     centred = x - x.mean(dims, keepdim=True)
@@ -253,55 +268,58 @@ def _pool(c: Call) -> Changes:
     yield title, lambda: whole / average(ones, kernel, stride)
 
 
-def _matrix(c: Call) -> Changes:
-    if c.name == "linear":
-        weight = c.bound["weight"]
-        yield "the weight transposed", lambda: c.again(weight=weight.T)
-        yield (
-            "the weight reshaped instead of transposed",
-            lambda: c.again(weight=weight.reshape(weight.shape[::-1]).T),
-        )
-        yield "no bias added", lambda: c.again(bias=None)
-        yield from _activated(c)
-    elif c.name == "matmul":
-        a, b = c.args[:2]
-        yield "the second factor transposed", lambda: torch.matmul(a, b.mT)
-        yield "the factors exchanged", lambda: torch.matmul(b, a)
-        yield "the product transposed", lambda: c.out.mT
-    else:
-        equation, *given = c.args
-        operands = as_tuple(given[0]) if len(given) == 1 else given
-        left, _, right = equation.replace(" ", "").partition("->")
-        terms = left.split(",")
-        for t, term in enumerate(terms):
-            for i, j in pairs(len(term)):
-                others = list(terms)
-                others[t] = "".join(exchanged(term, i, j))
-                other = f"{','.join(others)}->{right}"
-                title = f"einsum {other} for {equation}"
-                yield title, lambda: torch.einsum(other, *operands)
-        for i, j in pairs(len(right)):
-            indices = "".join(exchanged(right, i, j))
-            other = f"{left}->{indices}"
-            title = f"einsum {other}, reshaped, for {equation}"
-            yield title, lambda: torch.einsum(other, *operands).reshape(c.out.shape)
+def _linear(c: Call) -> Changes:
+    weight = c.bound["weight"]
+    yield "the weight transposed", lambda: c.again(weight=weight.T)
+    yield (
+        "the weight reshaped instead of transposed",
+        lambda: c.again(weight=weight.reshape(weight.shape[::-1]).T),
+    )
+    yield "no bias added", lambda: c.again(bias=None)
+    yield from _activated(c)
+
+
+def _matmul(c: Call) -> Changes:
+    a, b = c.args[:2]
+    yield "the second factor transposed", lambda: torch.matmul(a, b.mT)
+    yield "the factors exchanged", lambda: torch.matmul(b, a)
+    yield "the product transposed", lambda: c.out.mT
+
+
+def _einsum(c: Call) -> Changes:
+    equation, *given = c.args
+    operands = as_tuple(given[0]) if len(given) == 1 else given
+    left, _, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    for t, term in enumerate(terms):
+        for i, j in pairs(len(term)):
+            others = list(terms)
+            others[t] = "".join(exchanged(term, i, j))
+            other = f"{','.join(others)}->{right}"
+            title = f"einsum {other} for {equation}"
+            yield title, lambda: torch.einsum(other, *operands)
+    for i, j in pairs(len(right)):
+        indices = "".join(exchanged(right, i, j))
+        other = f"{left}->{indices}"
+        title = f"einsum {other}, reshaped, for {equation}"
+        yield title, lambda: torch.einsum(other, *operands).reshape(c.out.shape)
 
 
 def _pointwise(c: Call) -> Changes:
-    x = c.x
-    b = c.bound
     own = c.name
     if c.kwargs.get("approximate") == "tanh":
         own = "tanh GELU"
-    if c.name not in ("clamp", "hardtanh"):
-        for name, function in _ACTIVATIONS.items():
-            if name != own:
-                yield f"{name} for {own}", lambda: function(x)
-    if c.name in ("relu6", "clamp", "hardtanh"):
-        least = b.get("min", b.get("min_val", 0.0))
-        most = b.get("max", b.get("max_val", 6.0))
-        yield "no upper limit", lambda: x.clamp(min=least)
-        yield "no lower limit", lambda: x.clamp(max=most)
+    for name, function in _ACTIVATIONS.items():
+        if name != own:
+            yield f"{name} for {own}", lambda: function(c.x)
+
+
+def _limited(c: Call) -> Changes:
+    b = c.bound
+    least = b.get("min", b.get("min_val", 0.0))
+    most = b.get("max", b.get("max_val", 6.0))
+    yield "no upper limit", lambda: c.x.clamp(min=least)
+    yield "no lower limit", lambda: c.x.clamp(max=most)
 
 
 def _product(c: Call) -> Changes:
@@ -397,13 +415,14 @@ def _item(c: Call) -> Changes:
             yield title, lambda: at(slice(count))
 
 
-def _mask(c: Call) -> Changes:
-    if c.name == "where":
-        condition, a, b = c.args
-        yield "the condition inverted", lambda: torch.where(condition, b, a)
-        yield "the condition always true", lambda: torch.where(torch.ones_like(condition), a, b)
-        yield "the condition never true", lambda: torch.where(torch.zeros_like(condition), a, b)
-        return
+def _where(c: Call) -> Changes:
+    condition, a, b = c.args
+    yield "the condition inverted", lambda: torch.where(condition, b, a)
+    yield "the condition always true", lambda: torch.where(torch.ones_like(condition), a, b)
+    yield "the condition never true", lambda: torch.where(torch.zeros_like(condition), a, b)
+
+
+def _masked_fill(c: Call) -> Changes:
     mask = c.bound["mask"]
     value = float(c.bound["value"])
     yield "no mask", lambda: c.x + 0
@@ -440,26 +459,29 @@ def _reduced(c: Call) -> Changes:
         yield title, lambda: c.again(dim=dim)
 
 
-def _rows(c: Call) -> Changes:
+def _embedding(c: Call) -> Changes:
     x = c.x
-    if c.name == "embedding":
-        yield "rows of id 0 set to zeros", lambda: c.out * (x != 0)[..., None]
-        yield "multiplied by √width", lambda: c.out * c.out.shape[-1] ** 0.5
-        weight = c.bound["weight"]
-        yield "the next row", lambda: F.embedding((x + 1) % len(weight), weight)
-    elif c.name == "repeat_interleave":
-        dim = c.bound.get("dim")
-        title = "repeat for repeat_interleave"
-        yield title, lambda: torch.cat([x] * int(c.args[1]), dim)
-    else:
-        counts = c.args[1:]
-        if len(counts) == 1:
-            counts = as_tuple(counts[0])
-        y = x
-        new_axes = len(counts) - x.ndim
-        for axis, count in enumerate(counts[new_axes:]):
-            y = y.repeat_interleave(count, axis)
-        yield "repeat_interleave for repeat", lambda: y
+    yield "rows of id 0 set to zeros", lambda: c.out * (x != 0)[..., None]
+    yield "multiplied by √width", lambda: c.out * c.out.shape[-1] ** 0.5
+    weight = c.bound["weight"]
+    yield "the next row", lambda: F.embedding((x + 1) % len(weight), weight)
+
+
+def _repeat_interleave(c: Call) -> Changes:
+    dim = c.bound.get("dim")
+    title = "repeat for repeat_interleave"
+    yield title, lambda: torch.cat([c.x] * int(c.args[1]), dim)
+
+
+def _repeat(c: Call) -> Changes:
+    counts = c.args[1:]
+    if len(counts) == 1:
+        counts = as_tuple(counts[0])
+    y = c.x
+    new_axes = len(counts) - y.ndim
+    for axis, count in enumerate(counts[new_axes:]):
+        y = y.repeat_interleave(count, axis)
+    yield "repeat_interleave for repeat", lambda: y
 
 
 def _lstm(c: Call) -> Changes:
@@ -482,21 +504,27 @@ def _interpolate(c: Call) -> Changes:
 
 _FAMILIES: dict[str, Callable[[Call], Changes]] = {
     "layer_norm group_norm batch_norm instance_norm rms_norm": _norm,
+    "layer_norm": _layer_norm,
     "conv conv_transpose": _conv,
     "pad": _pad,
     "avg_pool max_pool": _pool,
-    "linear matmul einsum": _matrix,
+    "linear": _linear,
+    "matmul": _matmul,
+    "einsum": _einsum,
     "relu gelu silu leaky_relu elu relu6 tanh sigmoid hardswish hardsigmoid": _pointwise,
-    "clamp hardtanh": _pointwise,
+    "relu6 clamp hardtanh": _limited,
     "mul div": _product,
     "pow": _power,
     "add sub rsub": _sum,
     "cat stack chunk split unbind": parts_changes,
     "getitem": _item,
     "reshape flatten unflatten transpose permute t": axes_changes,
-    "masked_fill where": _mask,
+    "where": _where,
+    "masked_fill": _masked_fill,
     "softmax log_softmax normalize mean sum std var max min amax amin logsumexp norm": _reduced,
-    "embedding repeat tile repeat_interleave": _rows,
+    "embedding": _embedding,
+    "repeat_interleave": _repeat_interleave,
+    "repeat tile": _repeat,
     "lstm": _lstm,
     "cross_entropy mse_loss l1_loss smooth_l1_loss huber_loss": loss_changes,
     "binary_cross_entropy_with_logits binary_cross_entropy nll_loss kl_div": loss_changes,
