@@ -61,7 +61,7 @@ class TorchSide:
     The copies have no dropout, and `prepare_reference` randomises their initial statistics and
     parameters. `record` calls the methods about in this order; what runs the updates and measures
     their rounding is in `ReferenceRuns`. Its contexts are one-way: `without_dropout` and
-    `masked` put nothing back, because the source answers with the copies that they make.
+    `masked` put nothing back, because the source answers with copies that are left so.
 
     Args:
         module: the reference, which is not changed.
