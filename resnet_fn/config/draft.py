@@ -54,16 +54,17 @@ class SourcedValue(NamedTuple):
         return self.source >= Source.FILE
 
     @property
-    def has_effect(self) -> bool:
-        """Return whether the value has an effect if no rule is broken.
+    def would_be_lost(self) -> bool:
+        """Return whether dropping the setting would lose something. If not, a broken rule does no
+        harm.
 
-        The value to which a rule drops the setting has none, for example 0.999 of `beta2`. If the
-        user typed it, it counts all the same, unless it is 0, false or empty.
+        Dropping sets `dropped_to`, for example 0.999 for `beta2`. A setting that has this value
+        already is lost only if the user chose it and it is not 0, false or empty.
         """
         if self.is_dropped:
             return False
-        is_typed = self.is_chosen and self.value
-        return bool(is_typed or self.value != self.declared.dropped_to)
+        is_wanted = self.is_chosen and self.value
+        return bool(is_wanted or self.value != self.declared.dropped_to)
 
     def as_declared(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's paths, ~ is replaced."""
@@ -101,7 +102,7 @@ class Draft(NamedTuple):
             if not text or not self._must_obey(rule, values):
                 continue
             for name in rule.settings.split():
-                if name not in valid or not values[name].has_effect:
+                if name not in valid or not values[name].would_be_lost:
                     continue
                 change = _change_weaker(rule, name, text.partition(";")[0], values)
                 if change is None:
