@@ -173,7 +173,7 @@ def _change_weaker(
     """Return a new value for the weaker of two settings that break a rule, and a note ("" if nobody
     needs one), or None if neither may change.
 
-    One of the two is `name`, the other is read by the condition.
+    One of the two is `name`, the other is the strongest of those that the condition reads.
     """
     value = values[name]
     others = (values[other] for other in rule.reads if other != name)
@@ -181,11 +181,13 @@ def _change_weaker(
     if isinstance(rule.on_break, Replace) and strongest.source < value.source:
         needed = SourcedValue(strongest.declared, rule.on_break.value, value.source)
         return needed, _left_out(strongest, f"{name} {reason}")
-    if rule.on_break == "drop" and value.source < max(strongest.source, Source.FILE):
+    is_weaker = value.source < strongest.source
+    from_recipe = not value.is_chosen  # then it is dropped, even if the other is from a recipe, too
+    if rule.on_break == "drop" and (is_weaker or from_recipe):
         declared = value.declared
-        is_usual = value.value in (declared.default, declared.if_not_stored)
         dropped = SourcedValue(declared, declared.dropped_to, strongest.source, is_dropped=True)
-        silent = is_usual and not value.is_chosen
+        is_usual = value.value in (declared.default, declared.if_not_stored)
+        silent = from_recipe and is_usual
         return dropped, "" if silent else _left_out(value, f"it {reason}")
     return None
 

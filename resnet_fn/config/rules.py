@@ -31,7 +31,7 @@ from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS, users
 
 
 class Replace(NamedTuple):
-    """A broken rule gives this value to the setting that its condition reads."""
+    """A broken rule gives this value to the setting that its condition reads, which is only one."""
 
     value: Any
 

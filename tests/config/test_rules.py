@@ -33,6 +33,13 @@ def test_the_table_reads_from_top_to_bottom():
         below |= changed_by.get(rule.on_break, reads)
 
 
+def test_a_rule_that_replaces_reads_one_setting():
+    replacing = [rule for rule in rules.RULES if isinstance(rule.on_break, rules.Replace)]
+    assert replacing
+    assert all(len(rule.reads) == 1 for rule in replacing)
+    assert not any({*rule.reads} & {*rule.settings.split()} for rule in replacing)
+
+
 WITHOUT_EFFECT = (
     "--policy-ops 2|--beta2 0.999|--ema-every 1|--ema-warmup|--trust-coefficient "
     "0.001|--loss-scale 64|"
