@@ -129,12 +129,14 @@ class Draft(NamedTuple):
         return values if self.resumes else values | _brought_by_optimizer(values)
 
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
-        """Return whether a rule is for this draft: some are only for new runs, and for what the
-        user chose.
+        """Return whether a rule is for this draft.
+
+        A rule of new runs only is not for one that resumes, nor if the user chose none of its
+        settings, because the recipe can be that of a stored run.
         """
         involved = values.keys() & {*rule.settings.split(), *rule.reads}
         by_user = any(values[name].is_chosen for name in involved)
-        return rule.of_stored or (by_user and not self.resumes)
+        return not rule.only_new_runs or (by_user and not self.resumes)
 
     def complete(self, **given: Any) -> "Draft":
         """Return `resolve(given)`, or raise a ValueError that lists all faults."""

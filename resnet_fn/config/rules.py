@@ -45,11 +45,14 @@ class Rule(NamedTuple):
     # What follows the setting in the note or error: a reason, and after ";" a fix. "{epochs}" is
     # replaced by the value of epochs.
     text: str
-    # What a broken rule changes: the setting ("drop") or the one that its condition reads, if that
-    # is the weaker one. If it is not, and where nothing is changed ("error"), it is an error.
+    # what happens if the rule is broken (which setting is weaker: see draft.py)
+    #   "drop": the setting is dropped if it is the weaker one; else it is an error
+    #   "error": it is always an error
+    #   Replace: the setting that the condition reads changes if it is weaker; else it is an error
     on_break: Literal["drop", "error"] | Replace = "drop"
-    # whether stored runs, and commands that resume one, must obey the rule, too, which may be newer
-    of_stored: bool = True
+    # whether stored runs, which may be older than the rule, and commands that resume one need not
+    # obey it
+    only_new_runs: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -177,7 +180,7 @@ RULES = (
         lambda class_weights, sampling: class_weights != BALANCED or sampling != BALANCED,
         "counts rare classes twice with --sampling balanced; give one of them",
         on_break="error",
-        of_stored=False,
+        only_new_runs=True,
     ),
     Rule(
         "validation_share split_seed group_by",
@@ -210,9 +213,9 @@ RULES = (
         "on_bad_sample",
         lambda dataset, on_bad_sample: dataset != "mindrecord" or on_bad_sample == "error",
         _UNPACKED,
-        of_stored=False,
+        only_new_runs=True,
     ),
-    Rule("check_files", lambda dataset: dataset != "mindrecord", _UNPACKED, of_stored=False),
+    Rule("check_files", lambda dataset: dataset != "mindrecord", _UNPACKED, only_new_runs=True),
     # images
     Rule(
         "max_shift max_rotation max_zoom crop_padding",
@@ -253,7 +256,7 @@ RULES = (
         "zero_init_residual",
         lambda weights: not weights,
         "is for random first weights, which --weights replaces; leave it out",
-        of_stored=False,
+        only_new_runs=True,
     ),
     Rule("which reset_head", lambda weights: weights, "needs weights; give --weights FILE"),
     Rule(
@@ -347,18 +350,17 @@ RULES = (
         "threads",
         lambda device: device == "CPU",
         "is for kernels on a CPU; leave it out on a card",
-        of_stored=False,
+        only_new_runs=True,
     ),
 )
 
 
-def useless_if_new(settings: Mapping[str, Any]) -> set[str]:
-    """Return the names in `settings` that only a new run leaves out, by a rule that stored runs
-    need not obey.
+def dropped_in_new_runs(settings: Mapping[str, Any]) -> set[str]:
+    """Return the names in `settings` that a new run drops, by a rule that stored runs need not
+    obey.
     """
-    useless = set[str]()
+    dropped = set[str]()
     for rule in RULES:
-        may_drop = not rule.of_stored and rule.on_break != "error"
-        if may_drop and rule.broken_by(settings):
-            useless.update(rule.settings.split())
-    return useless & settings.keys()
+        if rule.only_new_runs and rule.on_break != "error" and rule.broken_by(settings):
+            dropped.update(rule.settings.split())
+    return dropped & settings.keys()
