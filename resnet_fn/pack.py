@@ -103,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
     say(
         f"{images} images in {out} ({written} shards written and read back, the others existed); "
         "to train: "
-        + cli.as_typed(
+        + cli.with_typed_command(
             f"python -m resnet_fn.train --dataset mindrecord --data-dir {shell_words(out)}"
         )
     )

@@ -105,8 +105,12 @@ def main(arguments: Sequence[str]) -> int:
         say(
             describe_best(recipe.monitor, result.best, result.last),
             "to write a report, and to predict other images:",
-            cli.as_typed(f"python -m resnet_fn.evaluate {run} --which best --report {run}/report"),
-            cli.as_typed(f"python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best"),
+            cli.with_typed_command(
+                f"python -m resnet_fn.evaluate {run} --which best --report {run}/report"
+            ),
+            cli.with_typed_command(
+                f"python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best"
+            ),
         )
     return 0
 

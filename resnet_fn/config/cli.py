@@ -49,7 +49,7 @@ ALLOW_NON_FINITE: dict[str, Any] = {
 }
 
 
-def as_typed(text: str) -> str:
+def with_typed_command(text: str) -> str:
     """Replace `python -m resnet_fn.` in `text` by what the user typed, for example `resnet_fn `."""
     return re.sub(
         r"python -m resnet_fn\.(?=\w)",
@@ -84,12 +84,12 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, command: str, description: str, epilog: str = "", usage: str = "") -> None:
         super().__init__(
-            prog=as_typed(f"python -m resnet_fn.{command}"),
-            usage=as_typed(
+            prog=with_typed_command(f"python -m resnet_fn.{command}"),
+            usage=with_typed_command(
                 " ".join(f"python -m resnet_fn.{command} {usage} [flags]".split())
             ).replace("%", "%%"),
-            description=as_typed(description),
-            epilog=as_typed(epilog),
+            description=with_typed_command(description),
+            epilog=with_typed_command(epilog),
             allow_abbrev=False,
             # fits 80 columns
             formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=30),

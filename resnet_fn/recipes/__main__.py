@@ -39,7 +39,7 @@ def details(name: str) -> str:
     if options := [file.values[name] for name in RunOptions.declarations if file.values[name].line]:
         lines += ["", "how it is run:", *map(_line, options)]
     lines += ["", *file.notes] if file.notes else []
-    lines += ["", cli.as_typed(f"python -m resnet_fn.train --recipe {shell_words(name)}")]
+    lines += ["", cli.with_typed_command(f"python -m resnet_fn.train --recipe {shell_words(name)}")]
     return "\n".join(lines)
 
 
