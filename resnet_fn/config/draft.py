@@ -89,7 +89,7 @@ class Draft(NamedTuple):
 
         Settings without effect are dropped, with a note, or are faults.
         """
-        values = self._under(given)
+        values = self._with_flags(given)
         faults = [
             (name, text)
             for name, value in values.items()
@@ -117,16 +117,18 @@ class Draft(NamedTuple):
         )
         return self._replace(values=values, notes=tuple(notes), faults=tuple(located))
 
-    def _under(self, given: Mapping[str, Any]) -> dict[str, SourcedValue]:
+    def _with_flags(self, given: Mapping[str, Any]) -> dict[str, SourcedValue]:
         """Return the values with the flags `given` over them, in the types of their settings."""
         flags = {
             name: SourcedValue(self.values[name].declared, value, Source.FLAG)
             for name, value in given.items()
         }
-        values = {name: value.as_declared() for name, value in {**self.values, **flags}.items()}
-        # What a rule has dropped may be brought back, and dropped again.
-        values = {name: value._replace(is_dropped=False) for name, value in values.items()}
-        return values if self.resumes else values | _brought_by_optimizer(values)
+        # What a rule has dropped may be brought back, and dropped again: is_dropped is False.
+        values = {
+            name: value.as_declared()._replace(is_dropped=False)
+            for name, value in {**self.values, **flags}.items()
+        }
+        return values if self.resumes else values | _defaults_of_optimizer(values)
 
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
         """Return whether a rule is for this draft.
@@ -157,14 +159,14 @@ class Draft(NamedTuple):
         return made
 
 
-def _brought_by_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
+def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
     """Return the values that the user's optimizer has for settings that nobody chose."""
     optimizer = values.get("optimizer")
     if optimizer is None or optimizer.value not in [*OPTIMIZERS]:
         return {}
     return {
         name: values[name]._replace(value=default)
-        for name, default in OPTIMIZERS[optimizer.value].unless_chosen.items()
+        for name, default in OPTIMIZERS[optimizer.value].own_defaults.items()
         if values[name].source < optimizer.source
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from resnet_fn.config.draft import unchecked
 from resnet_fn.config.fields import CUSTOM, check_names, setting, stored
-from resnet_fn.config.optimizers import OPTIMIZERS, users
+from resnet_fn.config.optimizers import OPTIMIZERS, optimizers_reading
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings, changed
 
@@ -223,11 +223,17 @@ class Recipe(Settings):
 
     optimizer: str = _optimizer("sgd", "optimizer", choices="|".join(OPTIMIZERS), aliases="opt")
     momentum: float = _optimizer(
-        0.9, f"momentum, or beta1 of {users('beta2')}", within="[0, 1)", aliases="beta1"
+        0.9,
+        f"momentum, or beta1 of {optimizers_reading('beta2')}",
+        within="[0, 1)",
+        aliases="beta1",
     )
-    beta2: float = _optimizer(0.999, f"beta2 of {users('beta2')}", within="[0, 1)")
+    beta2: float = _optimizer(0.999, f"beta2 of {optimizers_reading('beta2')}", within="[0, 1)")
     epsilon: float = _optimizer(
-        0.0, f"eps of {users('epsilon')}; 0: 1e-8 (LAMB: 1e-6)", at_least=0, aliases="eps"
+        0.0,
+        f"eps of {optimizers_reading('epsilon')}; 0: 1e-8 (LAMB: 1e-6)",
+        at_least=0,
+        aliases="eps",
     )
     nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)", dropped_to=False)
     weight_decay: float = _optimizer(
@@ -313,8 +319,8 @@ class Recipe(Settings):
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
             notes.append(f"milestones {late}: the run ends after epoch {self.epochs}, before them")
         traits = OPTIMIZERS[self.optimizer]
-        if traits.without_decay and not self.weight_decay:
-            plain = f"the run uses plain {traits.without_decay}"
+        if traits.name_without_decay and not self.weight_decay:
+            plain = f"the run uses plain {traits.name_without_decay}"
             notes.append(
                 f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; {plain}"
             )

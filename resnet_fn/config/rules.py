@@ -27,7 +27,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple
 
 from resnet_fn.config.fields import BALANCED, CUSTOM
-from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS, users
+from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS, optimizers_reading
 
 
 class Replace(NamedTuple):
@@ -97,7 +97,7 @@ def _of_optimizers(setting: str) -> Rule:
     return Rule(
         setting,
         lambda optimizer: setting in OPTIMIZERS[optimizer].settings,
-        f"needs --optimizer {users(setting, 'or').lower()}",
+        f"needs --optimizer {optimizers_reading(setting, 'or').lower()}",
     )
 
 
@@ -286,7 +286,7 @@ RULES = (
     Rule(
         "nesterov",
         lambda optimizer: "nesterov" in OPTIMIZERS[optimizer].settings,
-        f"is for {users('nesterov')}, not for {{optimizer}}; give --no-nesterov",
+        f"is for {optimizers_reading('nesterov')}, not for {{optimizer}}; give --no-nesterov",
     ),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
     *(_of_optimizers(setting) for setting in OPTIMIZER_SETTINGS if setting != "nesterov"),

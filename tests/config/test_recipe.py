@@ -137,7 +137,7 @@ def test_epsilons_help_has_the_optimizers_values():
     usual, of_lamb = re.findall(r"1e-\d", Recipe.declarations["epsilon"].meaning)
     for name, row in OPTIMIZERS.items():
         if "epsilon" in row.settings:
-            assert row.for_zero == {"epsilon": float(of_lamb if name == "lamb" else usual)}
+            assert row.value_if_zero == {"epsilon": float(of_lamb if name == "lamb" else usual)}
 
 
 def test_milestones_that_are_never_reached_are_warned_of(says):

@@ -25,7 +25,7 @@ class OptimizerPlan:
     momentum: float  # of SGD and LARS; β1 of the others
     weight_decay: float
     decay_all: bool  # whether biases and norms are decayed, too
-    # All that one of the optimizers reads, such as beta2; see `optimizer_settings`.
+    # All that one of the optimizers reads, such as beta2; see `settings_read_by`.
     settings: Mapping[str, float]
     custom: bool = False  # whether a function of the user's makes the optimizer instead
 
