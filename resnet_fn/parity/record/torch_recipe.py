@@ -1,6 +1,6 @@
 """Build the recipe's loss, optimizer and moving average in PyTorch.
 
-LARS, LAMB, Lion and focal loss follow their papers.
+What PyTorch lacks, such as LARS and focal loss, follows its paper.
 """
 
 from collections.abc import Callable, Mapping
