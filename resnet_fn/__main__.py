@@ -68,7 +68,8 @@ def run() -> NoReturn:
     program = installed_program()
     # Workers inherit this variable, so that they print commands in the form that the user typed.
     os.environ.setdefault(
-        cli.TYPED_PREFIX, f"{shlex.quote(program) if program else 'python -m resnet_fn'} "
+        cli.COMMAND_PREFIX_VARIABLE,
+        f"{shlex.quote(program) if program else 'python -m resnet_fn'} ",
     )
     if name not in COMMANDS:
         run_command("resnet_fn", list_commands, arguments)

@@ -30,13 +30,13 @@ from resnet_fn.config.fields import (
     flag_name,
 )
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
-from resnet_fn.config.hints import closest_flag, one_side, suggest_name
+from resnet_fn.config.hints import closest_flag, hint_for_square_size, suggest_name
 from resnet_fn.config.packages import versions_line
 from resnet_fn.config.printing import say
 
 _YES_NO = ("true", "false", "yes", "no", "on", "off")
 # The environment variable with what the user types before a command's name.
-TYPED_PREFIX = "RESNET_FN_FORM"
+COMMAND_PREFIX_VARIABLE = "RESNET_FN_FORM"
 # Arguments of `add_argument` for flags of several commands.
 WHICH: dict[str, Any] = {
     "choices": ("last", "best"),
@@ -53,7 +53,7 @@ def with_typed_command(text: str) -> str:
     """Replace `python -m resnet_fn.` in `text` by what the user typed, for example `resnet_fn `."""
     return re.sub(
         r"python -m resnet_fn\.(?=\w)",
-        lambda _: os.environ.get(TYPED_PREFIX, "python -m resnet_fn."),
+        lambda _: os.environ.get(COMMAND_PREFIX_VARIABLE, "python -m resnet_fn."),
         text,
     )
 
@@ -182,7 +182,7 @@ def pixels(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        fix = one_side(text) or "give a whole number"
+        fix = hint_for_square_size(text) or "give a whole number"
         raise argparse.ArgumentTypeError(f"{text!r} is invalid; {fix}") from None
 
 

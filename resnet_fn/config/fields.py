@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from resnet_fn.config.foreign_flags import advice_on_setting, advice_on_value
-from resnet_fn.config.hints import one_side, suggest_name
+from resnet_fn.config.hints import hint_for_square_size, suggest_name
 
 # choices of a setting whose flags are --setting and --no-setting
 YES_NO_AUTO = ["auto", "yes", "no"]
@@ -146,7 +146,7 @@ def _wrong_type(declared: Declaration, value: Any) -> str:
         return ""
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     wrong = f"is not {names.get(wanted, 'a list of numbers')}"
-    hint = one_side(value) if declared.unit == "pixels" else ""
+    hint = hint_for_square_size(value) if declared.unit == "pixels" else ""
     if declared.choices:
         hint = suggest_name("", _shown(declared.choices))
     return f"{wrong}; {hint}" if hint else wrong

@@ -49,11 +49,11 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
 
 
 def read_recipe_file(
-    path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()
+    path: Path, named: Mapping[str, Recipe], extended_by: tuple[Path, ...] = ()
 ) -> Draft:
     """Read a recipe file and the recipe or file that it extends.
 
-    `above` holds the files that extend `path`.
+    `extended_by` has the files that extend `path`, from which a circle is recognised.
     """
     entries = read_toml(path)
     number, line = entries.pop("format", (FORMAT, ""))
@@ -65,7 +65,7 @@ def read_recipe_file(
     if "extends" in entries:
         extends, line = entries.pop("extends")
         try:
-            base = _extended(path, str(extends), named, (*above, path.resolve()))
+            base = _extended(path, str(extends), named, (*extended_by, path.resolve()))
         except ValueError as error:
             raise ValueError(f"{line}: extends: {error}") from None
     values = {**base.values, "name": SourcedValue(_DECLARED["name"], path.stem, Source.FILE)}
@@ -86,17 +86,17 @@ def read_recipe_file(
 
 
 def _extended(
-    path: Path, extends: str, named: Mapping[str, Recipe], above: tuple[Path, ...]
+    path: Path, extends: str, named: Mapping[str, Recipe], extended_by: tuple[Path, ...]
 ) -> Draft:
     if not extends.endswith(ENDING):
         if extends not in named:
             raise ValueError(f"{extends!r} is unknown; {suggest_name(extends, named)}")
         return draft_of(named[extends], RunOptions())
     file = path.parent / extends
-    if file.resolve() in above:
+    if file.resolve() in extended_by:
         raise ValueError(f"{extends} extends itself; name another recipe")
     # the extended file must be valid by itself
-    draft = read_recipe_file(file, named, above).complete()
+    draft = read_recipe_file(file, named, extended_by).complete()
     return Draft(
         {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()},
         draft.notes,
