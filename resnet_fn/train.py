@@ -71,7 +71,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         raise cli.UsageError(f"--dataset: {name!r} is a folder; {fix}")
     with cli.as_usage_error():
         file = base._replace(resumes=will_resume(base, given)).complete(**given)
-    return file.make(Recipe), file.make(RunOptions), file.notes
+    return file.make(Recipe), file.make(RunOptions), file.drop_notes
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:

@@ -6,7 +6,7 @@ stronger than a file's line, which is stronger than a recipe. If two settings co
 by one of `RULES`, the weaker one is usually dropped, and the run prints a note:
 
     draft = draft_of(recipes.recipe("imagenet_resnet50_v1"), RunOptions())
-    draft.resolve({"schedule": "cosine"}).notes
+    draft.resolve({"schedule": "cosine"}).drop_notes
         ("milestones 30.0,60.0 is left out: it needs --schedule step",)
     draft.resolve({"schedule": "cosine", "milestones": (30.0,)}).faults  # both are flags
         (("milestones", "milestones: (30.0,) needs --schedule step"),)
@@ -78,7 +78,7 @@ class Draft(NamedTuple):
     """Settings with their sources, which need not be valid yet."""
 
     values: Mapping[str, SourcedValue]
-    notes: tuple[str, ...] = ()  # lines about dropped settings
+    drop_notes: tuple[str, ...] = ()  # lines about dropped settings
     # Pairs (setting, error text) for invalid settings, and for settings of a file or flag without
     # effect.
     faults: tuple[tuple[str, str], ...] = ()
@@ -96,7 +96,7 @@ class Draft(NamedTuple):
             if (text := fault(value.declared, value.value))
         ]
         valid = {name: values[name].value for name in values.keys() - dict(faults)}
-        notes = [*self.notes]
+        notes = [*self.drop_notes]
         for rule in RULES:  # in order, because a rule may change what a later one reads
             text = rule.broken_by(valid)
             if not text or not self._must_obey(rule, values):
@@ -115,7 +115,7 @@ class Draft(NamedTuple):
         located = (
             (name, ": ".join(filter(None, (values[name].line, text)))) for name, text in faults
         )
-        return self._replace(values=values, notes=tuple(notes), faults=tuple(located))
+        return self._replace(values=values, drop_notes=tuple(notes), faults=tuple(located))
 
     def _with_flags(self, given: Mapping[str, Any]) -> dict[str, SourcedValue]:
         """Return the values with the flags `given` over them, in the types of their settings."""

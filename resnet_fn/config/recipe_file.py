@@ -82,7 +82,7 @@ def read_recipe_file(
             )
         written_as[name] = written
         values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line)
-    return Draft(values, base.notes)
+    return Draft(values, base.drop_notes)
 
 
 def _extended(
@@ -99,7 +99,7 @@ def _extended(
     draft = read_recipe_file(file, named, extended_by).complete()
     return Draft(
         {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()},
-        draft.notes,
+        draft.drop_notes,
     )
 
 

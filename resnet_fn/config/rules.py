@@ -359,8 +359,10 @@ def dropped_in_new_runs(settings: Mapping[str, Any]) -> set[str]:
     """Return the names in `settings` that a new run drops, by a rule that stored runs need not
     obey.
     """
-    dropped = set[str]()
-    for rule in RULES:
-        if rule.only_new_runs and rule.on_break != "error" and rule.broken_by(settings):
-            dropped.update(rule.settings.split())
-    return dropped & settings.keys()
+    return {
+        name
+        for rule in RULES
+        if rule.only_new_runs and rule.on_break != "error" and rule.broken_by(settings)
+        for name in rule.settings.split()
+        if name in settings
+    }
