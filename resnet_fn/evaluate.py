@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--model", metavar="NAME", help="net to use instead of the recipe's")
     group.add_argument("--stem", metavar="NAME", help="stem to use instead of the recipe's")
     usual = Recipe()
-    cli.add_fields(
+    cli.add_setting_flags(
         flags,
         usual,
         skip={*vars(usual)} - {*_OF_WEIGHTS},

@@ -63,7 +63,9 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         "that the recipe sets."
     )
     top, shown = ([], []) if "--help-all" in arguments else (_FIRST.split(), _SHOWN.split())
-    cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), first=top, shown=shown)
+    cli.add_setting_flags(
+        parser, recipe, base.make(RunOptions), skip=("name",), first=top, shown=shown
+    )
     given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
     name = given.get("dataset", "")
     if name not in _DATASETS and os.path.isdir(name):

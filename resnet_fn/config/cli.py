@@ -10,7 +10,7 @@
 
     run_command("count", main)  # exits with 0 for done, 1 for an error, 2 for a UsageError
 
-`add_fields` makes flags of settings, and `settings_in` returns their values.
+`add_setting_flags` makes flags of settings, and `settings_in` returns their values.
 """
 
 import argparse
@@ -235,7 +235,7 @@ def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
     return group
 
 
-def add_fields(
+def add_setting_flags(
     parser: Parser,
     *configs: Any,
     skip: Collection[str],

@@ -77,23 +77,23 @@ def setting(
         dropped_to: the value that the setting gets if a rule drops it, because nothing uses it.
             None: the default.
         if_not_stored: what a stored run or trace means that lacks the setting, because an older
-            version wrote it. None: the default. See `stored`.
+            version wrote it. None: the default. See `with_missing_settings`.
     """
     declared = Declaration(
-        "",  # `Settings` sets the name
-        default,
-        group,
-        meaning,
-        unit,
-        aliases.split(),
-        choices.split("|") if choices else [],
-        at_least,
-        above,
-        within,
-        per_worker or unit == "path",
-        compared,
-        default if dropped_to is None else dropped_to,
-        default if if_not_stored is None else if_not_stored,
+        name="",  # `Settings` sets the name
+        default=default,
+        group=group,
+        meaning=meaning,
+        unit=unit,
+        aliases=aliases.split(),
+        choices=choices.split("|") if choices else [],
+        at_least=at_least,
+        above=above,
+        within=within,
+        per_worker=per_worker or unit == "path",
+        compared=compared,
+        dropped_to=default if dropped_to is None else dropped_to,
+        if_not_stored=default if if_not_stored is None else if_not_stored,
     )
     return dataclasses.field(default=default, metadata={"declaration": declared})
 
@@ -192,10 +192,10 @@ def check_value(settings_class: Any, name: str, value: Any) -> None:
         raise ValueError(wrong)
 
 
-def stored(settings_class: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a run or a trace has stored, as JSON types.
+def with_missing_settings(settings_class: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings `values` that a run or a trace has stored, and those that it lacks.
 
-    Missing settings get the values that `if_not_stored` declares.
+    The latter get the values that `if_not_stored` declares, as JSON types.
     """
     missing = {
         name: _as_json(declared.if_not_stored)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from resnet_fn.config.draft import unchecked
-from resnet_fn.config.fields import CUSTOM, check_names, setting, stored
+from resnet_fn.config.fields import CUSTOM, check_names, setting, with_missing_settings
 from resnet_fn.config.optimizers import OPTIMIZERS, optimizers_reading
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings, changed
@@ -361,4 +361,4 @@ def stored_recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
     if rate:
         # A learning rate of 0 is rejected later, as in any recipe.
         settings["head_lr_factor"] = rate / (settings.get("learning_rate") or 1)
-    return stored(Recipe, settings)
+    return with_missing_settings(Recipe, settings)

@@ -18,8 +18,8 @@ from resnet_fn.config.fields import (
     all_names,
     check_names,
     hint_for_setting,
-    stored,
     to_dict,
+    with_missing_settings,
 )
 from resnet_fn.config.hints import near_path, suggest_name
 from resnet_fn.config.options import RunOptions
@@ -45,7 +45,8 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
     options = {
         name: value for name, value in settings["options"].items() if name not in _NOT_STORED
     }
-    return draft_of(unchecked(Recipe, recipe), unchecked(RunOptions, stored(RunOptions, options)))
+    options = with_missing_settings(RunOptions, options)
+    return draft_of(unchecked(Recipe, recipe), unchecked(RunOptions, options))
 
 
 def read_recipe_file(

@@ -11,7 +11,7 @@ import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import fields as declarations
-from resnet_fn.config.fields import setting, stored, to_dict
+from resnet_fn.config.fields import setting, to_dict, with_missing_settings
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
@@ -215,8 +215,12 @@ class NewerSettings(Settings):
 
 
 def test_a_missing_stored_setting_has_its_declared_value():
-    assert stored(NewerSettings, {"kept": 5}) == {"kept": 5, "added": 7, "points": [3.0]}
-    assert stored(NewerSettings, {"kept": 5, "added": 6, "points": []}) == {
+    assert with_missing_settings(NewerSettings, {"kept": 5}) == {
+        "kept": 5,
+        "added": 7,
+        "points": [3.0],
+    }
+    assert with_missing_settings(NewerSettings, {"kept": 5, "added": 6, "points": []}) == {
         "kept": 5,
         "added": 6,
         "points": [],
