@@ -95,16 +95,18 @@ class Draft(NamedTuple):
             for name, value in values.items()
             if (text := fault(value.declared, value.value))
         ]
+        # setting → value, which rules read
         valid = {name: values[name].value for name in values.keys() - dict(faults)}
         notes = [*self.drop_notes]
         for rule in RULES:  # in order, because a rule may change what a later one reads
             text = rule.broken_by(valid)
             if not text or not self._must_obey(rule, values):
                 continue
+            reason = text.partition(";")[0]  # without the fix
             for name in rule.settings.split():
                 if name not in valid or not values[name].would_be_lost:
                     continue
-                change = _change_weaker(rule, name, text.partition(";")[0], values)
+                change = _change_weaker(rule, name, reason, values)
                 if change is None:
                     faults.append((name, f"{name}: {valid[name]!r} {text}"))
                     continue
@@ -123,7 +125,7 @@ class Draft(NamedTuple):
             name: SourcedValue(self.values[name].declared, value, Source.FLAG)
             for name, value in given.items()
         }
-        # What a rule has dropped may be brought back, and dropped again: is_dropped is False.
+        # The flags may bring back what a rule has dropped. So no value counts as dropped.
         values = {
             name: value.as_declared()._replace(is_dropped=False)
             for name, value in {**self.values, **flags}.items()
@@ -162,6 +164,7 @@ class Draft(NamedTuple):
 def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
     """Return the values that the user's optimizer has for settings that nobody chose."""
     optimizer = values.get("optimizer")
+    # a list, because a wrong value need not be hashable
     if optimizer is None or optimizer.value not in [*OPTIMIZERS]:
         return {}
     return {
@@ -191,7 +194,7 @@ def _change_weaker(
         declared = value.declared
         dropped = SourcedValue(declared, declared.dropped_to, strongest.source, is_dropped=True)
         is_usual = value.value in (declared.default, declared.if_not_stored)
-        silent = from_recipe and is_usual
+        silent = from_recipe and is_usual  # nobody has asked for it
         return dropped, "" if silent else _left_out(value, f"it {reason}")
     return None
 

@@ -73,9 +73,11 @@ class Rule(NamedTuple):
 
 # data sets whose images are decoded from files or records during training
 OF_FILES = ("imagefolder", "mindrecord")
-_FILES = "is for data sets of image files; leave it out"
-_UNPACKED = "needs --dataset imagefolder; pack has checked MindRecord's images, so leave it out"
-_IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net of this package"
+_NEEDS_IMAGE_FILES = "is for data sets of image files; leave it out"
+_NEEDS_UNPACKED_IMAGES = (
+    "needs --dataset imagefolder; pack has checked MindRecord's images, so leave it out"
+)
+_ONLY_IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net of this package"
 
 
 def _trains_head(freeze: str, train_only: str) -> bool:
@@ -92,7 +94,7 @@ def _trains_head(freeze: str, train_only: str) -> bool:
     )
 
 
-def _of_optimizers(setting: str) -> Rule:
+def _rule_of_optimizers(setting: str) -> Rule:
     """Return the rule of a setting that only some optimizers read."""
     return Rule(
         setting,
@@ -124,13 +126,13 @@ RULES = (
     Rule(
         "dataset",
         lambda dataset, model: dataset != CUSTOM or model == CUSTOM,
-        _IN_PYTHON,
+        _ONLY_IN_PYTHON,
         on_break="error",
     ),
     Rule(
         "model",
         lambda dataset, model: model != CUSTOM or dataset == CUSTOM,
-        _IN_PYTHON,
+        _ONLY_IN_PYTHON,
         on_break="error",
     ),
     # data
@@ -207,15 +209,20 @@ RULES = (
     Rule(
         "on_bad_sample check_files data_threads crop_scale eval_resize interpolation",
         lambda dataset: dataset in OF_FILES,
-        _FILES,
+        _NEEDS_IMAGE_FILES,
     ),
     Rule(
         "on_bad_sample",
         lambda dataset, on_bad_sample: dataset != "mindrecord" or on_bad_sample == "error",
-        _UNPACKED,
+        _NEEDS_UNPACKED_IMAGES,
         only_new_runs=True,
     ),
-    Rule("check_files", lambda dataset: dataset != "mindrecord", _UNPACKED, only_new_runs=True),
+    Rule(
+        "check_files",
+        lambda dataset: dataset != "mindrecord",
+        _NEEDS_UNPACKED_IMAGES,
+        only_new_runs=True,
+    ),
     # images
     Rule(
         "max_shift max_rotation max_zoom crop_padding",
@@ -289,7 +296,7 @@ RULES = (
         f"is for {optimizers_reading('nesterov')}, not for {{optimizer}}; give --no-nesterov",
     ),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
-    *(_of_optimizers(setting) for setting in OPTIMIZER_SETTINGS if setting != "nesterov"),
+    *(_rule_of_optimizers(setting) for setting in OPTIMIZER_SETTINGS if setting != "nesterov"),
     Rule(
         "trust_coefficient",
         lambda weight_decay: weight_decay > 0,
