@@ -10,7 +10,9 @@ from fnmatch import fnmatchcase
 
 # A line of advice, and below it, indented, the flags that get it, without dashes. Advice fits a
 # command that has all flags which the advice names. Advice that names no flag is for training. A
-# flag may stand below several lines of advice: it gets the first one that fits the command.
+# flag may stand below several lines of advice: it gets the first one that fits the command. For
+# example, --workers gets --data-threads in `train`, and --threads in `evaluate`, which lacks the
+# former.
 _FLAGS = """
 # data
 give --data-dir FOLDER
