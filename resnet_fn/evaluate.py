@@ -7,7 +7,7 @@ from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.config.command import run_command
-from resnet_fn.config.fields import flag_name
+from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.output_paths import file_to_write, folder_to_write
 from resnet_fn.config.packages import how_to_install

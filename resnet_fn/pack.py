@@ -5,7 +5,7 @@ from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.config.command import run_command
-from resnet_fn.config.fields import flag_name
+from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.output_paths import folder_to_write
 from resnet_fn.config.printing import say, shell_words
 

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from resnet_fn.config.fields import (
+from resnet_fn.config.declaration import (
     YES_NO_AUTO,
     Declaration,
     expand_home,
@@ -291,7 +291,7 @@ def _convert(wanted: type, text: str) -> Any:
             return tuple(float(part) for part in text.split(",") if part)
         return wanted(text)
     except ValueError:
-        # `fields.fault` rejects this text later, so that one error lists all wrong settings
+        # `declaration.fault` rejects this text later, so that one error lists all wrong settings
         return text
 
 

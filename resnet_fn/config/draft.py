@@ -17,7 +17,7 @@ import enum
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from resnet_fn.config.fields import (
+from resnet_fn.config.declaration import (
     Declaration,
     as_declared,
     expand_home,

@@ -8,7 +8,7 @@ never change the order of samples or the learning rate, because an update is def
 import dataclasses
 from functools import partial
 
-from resnet_fn.config.fields import setting
+from resnet_fn.config.declaration import setting
 from resnet_fn.config.settings import Settings
 
 # The groups of the settings in --help. Workers may have different values of some.

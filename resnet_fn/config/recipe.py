@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from resnet_fn.config.declaration import CUSTOM, check_names, setting, with_missing_settings
 from resnet_fn.config.draft import unchecked
-from resnet_fn.config.fields import CUSTOM, check_names, setting, with_missing_settings
 from resnet_fn.config.optimizers import OPTIMIZERS, optimizers_reading
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings, changed

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.draft import Draft, Source, SourcedValue, draft_of, unchecked
-from resnet_fn.config.fields import (
+from resnet_fn.config.declaration import (
     all_names,
     check_names,
     hint_for_setting,
     to_dict,
     with_missing_settings,
 )
+from resnet_fn.config.draft import Draft, Source, SourcedValue, draft_of, unchecked
 from resnet_fn.config.hints import near_path, suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.reading import read_regular
@@ -66,7 +66,7 @@ def read_recipe_file(
     if "extends" in entries:
         extends, line = entries.pop("extends")
         try:
-            base = _extended(path, str(extends), named, (*extended_by, path.resolve()))
+            base = _read_extended(path, str(extends), named, (*extended_by, path.resolve()))
         except ValueError as error:
             raise ValueError(f"{line}: extends: {error}") from None
     values = {**base.values, "name": SourcedValue(_DECLARED["name"], path.stem, Source.FILE)}
@@ -86,7 +86,7 @@ def read_recipe_file(
     return Draft(values, base.drop_notes)
 
 
-def _extended(
+def _read_extended(
     path: Path, extends: str, named: Mapping[str, Recipe], extended_by: tuple[Path, ...]
 ) -> Draft:
     if not extends.endswith(ENDING):

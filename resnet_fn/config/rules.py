@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple
 
-from resnet_fn.config.fields import BALANCED, CUSTOM
+from resnet_fn.config.declaration import BALANCED, CUSTOM
 from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS, optimizers_reading
 
 

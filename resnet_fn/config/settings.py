@@ -26,8 +26,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from resnet_fn.config.declaration import Declaration, check_names, explain
 from resnet_fn.config.draft import Source, draft_of, unchecked
-from resnet_fn.config.fields import Declaration, check_names, explain
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

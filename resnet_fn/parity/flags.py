@@ -6,7 +6,7 @@ from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.fields import flag_name
+from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
 from resnet_fn.config.output_paths import file_to_write, folder_to_write
 from resnet_fn.config.recipe import Recipe

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.command import run_command
+from resnet_fn.config.declaration import flag_name, show_value
 from resnet_fn.config.draft import SourcedValue
-from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe

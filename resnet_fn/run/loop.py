@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.checkpoint.run_folder import RunFolder, will_resume
-from resnet_fn.config.fields import CUSTOM
+from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import recipe_text

@@ -15,7 +15,7 @@ from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint
 from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import missing_buffers, restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
-from resnet_fn.config.fields import BALANCED, CUSTOM, show_value, to_dict
+from resnet_fn.config.declaration import BALANCED, CUSTOM, show_value, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import shell_words, warn

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from resnet_fn.config.cli import with_typed_command
-from resnet_fn.config.fields import check_value
+from resnet_fn.config.declaration import check_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import say, warn

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from resnet_fn import recipes
-from resnet_fn.config import fields as declarations
-from resnet_fn.config.fields import setting, to_dict, with_missing_settings
+from resnet_fn.config import declaration
+from resnet_fn.config.declaration import setting, to_dict, with_missing_settings
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
@@ -44,8 +44,8 @@ def test_the_usual_aliases_are_accepted(flags, fields):
 
 
 def test_the_worked_example_is_true(says):
-    about = " ".join(declarations.__doc__.split())
-    line = declarations.explain(Recipe.declarations["learning_rate"], 0.2)
+    about = " ".join(declaration.__doc__.split())
+    line = declaration.explain(Recipe.declarations["learning_rate"], 0.2)
     assert f'"{line.replace(", not scaled by workers", "")}"' in about
     with pytest.raises(ValueError) as caught:
         Recipe(learning_rate=-1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.config.cli import UsageError
-from resnet_fn.config.fields import to_dict
+from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import draft_of_run, read_recipe_file, read_toml, recipe_text

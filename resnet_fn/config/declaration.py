@@ -1,5 +1,5 @@
-"""This module declares single settings and checks their values. A setting is a field of `Recipe`,
-for example:
+"""This module declares single settings and checks their values. A setting is a field of the
+dataclass `Recipe` or `RunOptions`, for example:
 
     learning_rate: float = setting("batch and learning rate", 0.2, "peak learning rate", above=0, aliases="lr")
 
@@ -61,7 +61,7 @@ def setting(
     dropped_to: Any = None,
     if_not_stored: Any = None,
 ) -> Any:
-    """Declare a setting, which is a field of the dataclass `Recipe` or `RunOptions`.
+    """Declare a setting. Returns a field of a dataclass.
 
     Args:
         default: the default value, an int, float, bool, str or tuple of floats. Values have the
