@@ -52,12 +52,12 @@ def list_commands(arguments: Sequence[str]) -> int:
     if "--version" in arguments:
         print(versions_line())
         return 0
-    program = cli.as_typed("python -m resnet_fn.COMMAND")
+    program = cli.with_typed_command("python -m resnet_fn.COMMAND")
     print(f"usage: {program} [flags]\nA command's flags: {program} --help. Versions: --version.")
     for title, commands in _HALVES.items():
         print(f"\n{title}\n")
         for name, purpose in commands.items():
-            print(cli.as_typed(f"  python -m resnet_fn.{name:10} {purpose}"))
+            print(cli.with_typed_command(f"  python -m resnet_fn.{name:10} {purpose}"))
     return 0
 
 
@@ -68,7 +68,8 @@ def run() -> NoReturn:
     program = installed_program()
     # Workers inherit this variable, so that they print commands in the form that the user typed.
     os.environ.setdefault(
-        cli.TYPED_PREFIX, f"{shlex.quote(program) if program else 'python -m resnet_fn'} "
+        cli.COMMAND_PREFIX_VARIABLE,
+        f"{shlex.quote(program) if program else 'python -m resnet_fn'} ",
     )
     if name not in COMMANDS:
         run_command("resnet_fn", list_commands, arguments)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.config.command import run_command
-from resnet_fn.config.fields import flag_name
+from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.output_paths import file_to_write, folder_to_write
 from resnet_fn.config.packages import how_to_install
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--model", metavar="NAME", help="net to use instead of the recipe's")
     group.add_argument("--stem", metavar="NAME", help="stem to use instead of the recipe's")
     usual = Recipe()
-    cli.add_fields(
+    cli.add_setting_flags(
         flags,
         usual,
         skip={*vars(usual)} - {*_OF_WEIGHTS},

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.config.command import run_command
-from resnet_fn.config.fields import flag_name
+from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.output_paths import folder_to_write
 from resnet_fn.config.printing import say, shell_words
 
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
     say(
         f"{images} images in {out} ({written} shards written and read back, the others existed); "
         "to train: "
-        + cli.as_typed(
+        + cli.with_typed_command(
             f"python -m resnet_fn.train --dataset mindrecord --data-dir {shell_words(out)}"
         )
     )

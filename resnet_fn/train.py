@@ -63,7 +63,9 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         "that the recipe sets."
     )
     top, shown = ([], []) if "--help-all" in arguments else (_FIRST.split(), _SHOWN.split())
-    cli.add_fields(parser, recipe, base.make(RunOptions), skip=("name",), first=top, shown=shown)
+    cli.add_setting_flags(
+        parser, recipe, base.make(RunOptions), skip=("name",), first=top, shown=shown
+    )
     given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
     name = given.get("dataset", "")
     if name not in _DATASETS and os.path.isdir(name):
@@ -71,7 +73,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         raise cli.UsageError(f"--dataset: {name!r} is a folder; {fix}")
     with cli.as_usage_error():
         file = base._replace(resumes=will_resume(base, given)).complete(**given)
-    return file.make(Recipe), file.make(RunOptions), file.notes
+    return file.make(Recipe), file.make(RunOptions), file.drop_notes
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:
@@ -105,8 +107,12 @@ def main(arguments: Sequence[str]) -> int:
         say(
             describe_best(recipe.monitor, result.best, result.last),
             "to write a report, and to predict other images:",
-            cli.as_typed(f"python -m resnet_fn.evaluate {run} --which best --report {run}/report"),
-            cli.as_typed(f"python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best"),
+            cli.with_typed_command(
+                f"python -m resnet_fn.evaluate {run} --which best --report {run}/report"
+            ),
+            cli.with_typed_command(
+                f"python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best"
+            ),
         )
     return 0
 

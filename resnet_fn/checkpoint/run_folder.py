@@ -25,8 +25,8 @@ from resnet_fn.checkpoint.replace import (
     temporary_name,
 )
 from resnet_fn.checkpoint.run_state import check_run_state
+from resnet_fn.config.declaration import expand_home, to_dict
 from resnet_fn.config.draft import Draft
-from resnet_fn.config.fields import expand_home, to_dict
 from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed

@@ -2,7 +2,7 @@
 
 To read it, follow a setting:
 
-    fields            declares a setting, and checks a value of it
+    declaration       declares a setting, and checks a value of it
     optimizers        which settings each optimizer reads
     rules             which settings need which others
     draft             where a value comes from, and how the rules are applied

@@ -10,7 +10,7 @@
 
     run_command("count", main)  # exits with 0 for done, 1 for an error, 2 for a UsageError
 
-`add_fields` makes flags of settings, and `settings_in` returns their values.
+`add_setting_flags` makes flags of settings, and `settings_in` returns their values.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from resnet_fn.config.fields import (
+from resnet_fn.config.declaration import (
     YES_NO_AUTO,
     Declaration,
     expand_home,
@@ -30,13 +30,13 @@ from resnet_fn.config.fields import (
     flag_name,
 )
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
-from resnet_fn.config.hints import closest_flag, one_side, suggest_name
+from resnet_fn.config.hints import closest_flag, hint_for_square_size, suggest_name
 from resnet_fn.config.packages import versions_line
 from resnet_fn.config.printing import say
 
 _YES_NO = ("true", "false", "yes", "no", "on", "off")
 # The environment variable with what the user types before a command's name.
-TYPED_PREFIX = "RESNET_FN_FORM"
+COMMAND_PREFIX_VARIABLE = "RESNET_FN_FORM"
 # Arguments of `add_argument` for flags of several commands.
 WHICH: dict[str, Any] = {
     "choices": ("last", "best"),
@@ -49,11 +49,11 @@ ALLOW_NON_FINITE: dict[str, Any] = {
 }
 
 
-def as_typed(text: str) -> str:
+def with_typed_command(text: str) -> str:
     """Replace `python -m resnet_fn.` in `text` by what the user typed, for example `resnet_fn `."""
     return re.sub(
         r"python -m resnet_fn\.(?=\w)",
-        lambda _: os.environ.get(TYPED_PREFIX, "python -m resnet_fn."),
+        lambda _: os.environ.get(COMMAND_PREFIX_VARIABLE, "python -m resnet_fn."),
         text,
     )
 
@@ -84,12 +84,12 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, command: str, description: str, epilog: str = "", usage: str = "") -> None:
         super().__init__(
-            prog=as_typed(f"python -m resnet_fn.{command}"),
-            usage=as_typed(
+            prog=with_typed_command(f"python -m resnet_fn.{command}"),
+            usage=with_typed_command(
                 " ".join(f"python -m resnet_fn.{command} {usage} [flags]".split())
             ).replace("%", "%%"),
-            description=as_typed(description),
-            epilog=as_typed(epilog),
+            description=with_typed_command(description),
+            epilog=with_typed_command(epilog),
             allow_abbrev=False,
             # fits 80 columns
             formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=30),
@@ -182,7 +182,7 @@ def pixels(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        fix = one_side(text) or "give a whole number"
+        fix = hint_for_square_size(text) or "give a whole number"
         raise argparse.ArgumentTypeError(f"{text!r} is invalid; {fix}") from None
 
 
@@ -235,7 +235,7 @@ def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
     return group
 
 
-def add_fields(
+def add_setting_flags(
     parser: Parser,
     *configs: Any,
     skip: Collection[str],
@@ -291,7 +291,7 @@ def _convert(wanted: type, text: str) -> Any:
             return tuple(float(part) for part in text.split(",") if part)
         return wanted(text)
     except ValueError:
-        # `fields.fault` rejects this text later, so that one error lists all wrong settings
+        # `declaration.fault` rejects this text later, so that one error lists all wrong settings
         return text
 
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from resnet_fn.config.cli import UsageError, as_typed
+from resnet_fn.config.cli import UsageError, with_typed_command
 from resnet_fn.config.packages import how_to_install
 from resnet_fn.config.printing import say
 from resnet_fn.config.wording import first_line, words_of
@@ -43,7 +43,7 @@ def run_command(
             say(*traceback.format_exc().rstrip().split("\n"), stream=sys.stderr)
         code = 1
         message = one_line(error)
-    say(f"{command}: error: {as_typed(message)}", stream=sys.stderr)
+    say(f"{command}: error: {with_typed_command(message)}", stream=sys.stderr)
     sys.last_value = SystemExit(code)  # for exit handlers, as after an uncaught exception
     sys.exit(code)
 

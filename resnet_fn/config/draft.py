@@ -6,7 +6,7 @@ stronger than a file's line, which is stronger than a recipe. If two settings co
 by one of `RULES`, the weaker one is usually dropped, and the run prints a note:
 
     draft = draft_of(recipes.recipe("imagenet_resnet50_v1"), RunOptions())
-    draft.resolve({"schedule": "cosine"}).notes
+    draft.resolve({"schedule": "cosine"}).drop_notes
         ("milestones 30.0,60.0 is left out: it needs --schedule step",)
     draft.resolve({"schedule": "cosine", "milestones": (30.0,)}).faults  # both are flags
         (("milestones", "milestones: (30.0,) needs --schedule step"),)
@@ -17,7 +17,7 @@ import enum
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from resnet_fn.config.fields import (
+from resnet_fn.config.declaration import (
     Declaration,
     as_declared,
     expand_home,
@@ -54,16 +54,17 @@ class SourcedValue(NamedTuple):
         return self.source >= Source.FILE
 
     @property
-    def has_effect(self) -> bool:
-        """Return whether the value has an effect if no rule is broken.
+    def would_be_lost(self) -> bool:
+        """Return whether dropping the setting would lose something. If not, a broken rule does no
+        harm.
 
-        The value to which a rule drops the setting has none, for example 0.999 of `beta2`. If the
-        user typed it, it counts all the same, unless it is 0, false or empty.
+        Dropping sets `dropped_to`, for example 0.999 for `beta2`. A setting that has this value
+        already is lost only if the user chose it and it is not 0, false or empty.
         """
         if self.is_dropped:
             return False
-        is_typed = self.is_chosen and self.value
-        return bool(is_typed or self.value != self.declared.dropped_to)
+        is_wanted = self.is_chosen and self.value
+        return bool(is_wanted or self.value != self.declared.dropped_to)
 
     def as_declared(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's paths, ~ is replaced."""
@@ -77,7 +78,7 @@ class Draft(NamedTuple):
     """Settings with their sources, which need not be valid yet."""
 
     values: Mapping[str, SourcedValue]
-    notes: tuple[str, ...] = ()  # lines about dropped settings
+    drop_notes: tuple[str, ...] = ()  # lines about dropped settings
     # Pairs (setting, error text) for invalid settings, and for settings of a file or flag without
     # effect.
     faults: tuple[tuple[str, str], ...] = ()
@@ -88,22 +89,24 @@ class Draft(NamedTuple):
 
         Settings without effect are dropped, with a note, or are faults.
         """
-        values = self._under(given)
+        values = self._with_flags(given)
         faults = [
             (name, text)
             for name, value in values.items()
             if (text := fault(value.declared, value.value))
         ]
+        # setting → value, which rules read
         valid = {name: values[name].value for name in values.keys() - dict(faults)}
-        notes = [*self.notes]
+        notes = [*self.drop_notes]
         for rule in RULES:  # in order, because a rule may change what a later one reads
             text = rule.broken_by(valid)
             if not text or not self._must_obey(rule, values):
                 continue
+            reason = text.partition(";")[0]  # without the fix
             for name in rule.settings.split():
-                if name not in valid or not values[name].has_effect:
+                if name not in valid or not values[name].would_be_lost:
                     continue
-                change = _change_weaker(rule, name, text.partition(";")[0], values)
+                change = _change_weaker(rule, name, reason, values)
                 if change is None:
                     faults.append((name, f"{name}: {valid[name]!r} {text}"))
                     continue
@@ -114,26 +117,30 @@ class Draft(NamedTuple):
         located = (
             (name, ": ".join(filter(None, (values[name].line, text)))) for name, text in faults
         )
-        return self._replace(values=values, notes=tuple(notes), faults=tuple(located))
+        return self._replace(values=values, drop_notes=tuple(notes), faults=tuple(located))
 
-    def _under(self, given: Mapping[str, Any]) -> dict[str, SourcedValue]:
+    def _with_flags(self, given: Mapping[str, Any]) -> dict[str, SourcedValue]:
         """Return the values with the flags `given` over them, in the types of their settings."""
         flags = {
             name: SourcedValue(self.values[name].declared, value, Source.FLAG)
             for name, value in given.items()
         }
-        values = {name: value.as_declared() for name, value in {**self.values, **flags}.items()}
-        # What a rule has dropped may be brought back, and dropped again.
-        values = {name: value._replace(is_dropped=False) for name, value in values.items()}
-        return values if self.resumes else values | _brought_by_optimizer(values)
+        # The flags may bring back what a rule has dropped. So no value counts as dropped.
+        values = {
+            name: value.as_declared()._replace(is_dropped=False)
+            for name, value in {**self.values, **flags}.items()
+        }
+        return values if self.resumes else values | _defaults_of_optimizer(values)
 
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
-        """Return whether a rule is for this draft: some are only for new runs, and for what the
-        user chose.
+        """Return whether a rule is for this draft.
+
+        A rule of new runs only is not for one that resumes, nor if the user chose none of its
+        settings, because the recipe can be that of a stored run.
         """
         involved = values.keys() & {*rule.settings.split(), *rule.reads}
         by_user = any(values[name].is_chosen for name in involved)
-        return rule.of_stored or (by_user and not self.resumes)
+        return not rule.only_new_runs or (by_user and not self.resumes)
 
     def complete(self, **given: Any) -> "Draft":
         """Return `resolve(given)`, or raise a ValueError that lists all faults."""
@@ -154,14 +161,15 @@ class Draft(NamedTuple):
         return made
 
 
-def _brought_by_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
+def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
     """Return the values that the user's optimizer has for settings that nobody chose."""
     optimizer = values.get("optimizer")
+    # a list, because a wrong value need not be hashable
     if optimizer is None or optimizer.value not in [*OPTIMIZERS]:
         return {}
     return {
         name: values[name]._replace(value=default)
-        for name, default in OPTIMIZERS[optimizer.value].unless_chosen.items()
+        for name, default in OPTIMIZERS[optimizer.value].own_defaults.items()
         if values[name].source < optimizer.source
     }
 
@@ -172,7 +180,7 @@ def _change_weaker(
     """Return a new value for the weaker of two settings that break a rule, and a note ("" if nobody
     needs one), or None if neither may change.
 
-    One of the two is `name`, the other is read by the condition.
+    One of the two is `name`, the other is the strongest of those that the condition reads.
     """
     value = values[name]
     others = (values[other] for other in rule.reads if other != name)
@@ -180,11 +188,13 @@ def _change_weaker(
     if isinstance(rule.on_break, Replace) and strongest.source < value.source:
         needed = SourcedValue(strongest.declared, rule.on_break.value, value.source)
         return needed, _left_out(strongest, f"{name} {reason}")
-    if rule.on_break == "drop" and value.source < max(strongest.source, Source.FILE):
+    is_weaker = value.source < strongest.source
+    from_recipe = not value.is_chosen  # then it is dropped, even if the other is from a recipe, too
+    if rule.on_break == "drop" and (is_weaker or from_recipe):
         declared = value.declared
-        is_usual = value.value in (declared.default, declared.if_not_stored)
         dropped = SourcedValue(declared, declared.dropped_to, strongest.source, is_dropped=True)
-        silent = is_usual and not value.is_chosen
+        is_usual = value.value in (declared.default, declared.if_not_stored)
+        silent = from_recipe and is_usual  # nobody has asked for it
         return dropped, "" if silent else _left_out(value, f"it {reason}")
     return None
 

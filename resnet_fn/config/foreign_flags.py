@@ -8,9 +8,11 @@ import re
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
-# A line of advice, and below it the flags that get it, without dashes. An advice fits a command
-# that has all flags which the advice names; without flags, it is for training. Of several lines of
-# advice, the first that fits counts.
+# A line of advice, and below it, indented, the flags that get it, without dashes. Advice fits a
+# command that has all flags which the advice names. Advice that names no flag is for training. A
+# flag may stand below several lines of advice: it gets the first one that fits the command. For
+# example, --workers gets --data-threads in `train`, and --threads in `evaluate`, which lacks the
+# former.
 _FLAGS = """
 # data
 give --data-dir FOLDER
@@ -374,8 +376,8 @@ _VALUES = {
 
 
 def _by_word() -> dict[str, list[str]]:
-    """Return the lines of advice about each word, in the order of the table."""
-    by_word: dict[str, list[str]] = {}  # word → lines of advice
+    """Return the lines of advice about each word of `_FLAGS`, in the order of the table."""
+    by_word: dict[str, list[str]] = {}
     advice = ""
     for line in _FLAGS.strip().splitlines():
         if line.startswith("    "):
@@ -391,7 +393,7 @@ _ALWAYS_TRUE = ("not needed here; leave it out", "this package does not have it;
 
 
 def flags_in(advice: str) -> list[str]:
-    """Return the flags that an advice names, except those of another command."""
+    """Return the flags that a line of advice names, except those of another command."""
     return re.findall(r"--[a-z][a-z\d-]*", re.sub(r"python -m resnet_fn\.\w+.*", "", advice))
 
 

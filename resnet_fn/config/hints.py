@@ -48,10 +48,8 @@ def closest_flag(word: str, flags: Iterable[str]) -> str:
     )
 
 
-def one_side(value: object) -> str:
-    """Return a hint about a size given as width and height, such as "224x224" or [224, 224], or
-    "".
-    """
+def hint_for_square_size(value: object) -> str:
+    """Return a hint about a size with width and height, such as "224x224" or [224, 224], else ""."""
     parts = list(value) if isinstance(value, list | tuple) else re.split("[x×*,]", str(value))
     sides = [str(part).strip() for part in parts]
     if len(sides) != 2 or not all(map(str.isdecimal, sides)):

@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 class Traits(NamedTuple):
     """A row of `OPTIMIZERS`."""
 
-    title: str  # the name, in lower and upper case
+    title: str  # the name as messages write it; its lower case is the row's key
     # Settings that it reads besides momentum and weight decay. Its function takes them by name, in
     # any order.
     settings: tuple[str, ...]
-    # Its own defaults of these settings are one of two kinds: the recipe keeps 0, and the optimizer
-    # gets this value instead; or the recipe itself gets this value, if the user chose no other.
-    for_zero: Mapping[str, float] = {}
-    unless_chosen: Mapping[str, float] = {}
+    # If other optimizers read one of these settings, too, this one can have a default of its own in
+    # one of two ways. A setting of this optimizer alone needs neither.
+    value_if_zero: Mapping[str, float] = {}  # a recipe's 0 stays, and the optimizer gets this value
+    own_defaults: Mapping[str, float] = {}  # the recipe gets this value, if the user chose no other
     # whether a weight's new value depends on no other weight, so that `vectors.py` may join them
     elementwise: bool = True
     # the usual learning rate of one that moves each weight by about the learning rate; else 0
     usual_rate: float = 0.0
-    without_decay: str = ""  # what it computes in layers without weight decay, if that differs
+    name_without_decay: str = ""  # what it is in layers without weight decay, if that differs
 
 
 _MOMENTS = ("beta2", "epsilon")
@@ -32,32 +32,32 @@ OPTIMIZERS = {
     "adam": Traits(
         "Adam",
         _MOMENTS,
-        for_zero={"epsilon": 1e-8},
+        value_if_zero={"epsilon": 1e-8},
         usual_rate=1e-3,
     ),
     "adamw": Traits(
         "AdamW",
         _MOMENTS,
-        for_zero={"epsilon": 1e-8},
+        value_if_zero={"epsilon": 1e-8},
         usual_rate=1e-3,
     ),
     "lars": Traits(
         "LARS",
         ("trust_coefficient",),
         elementwise=False,
-        without_decay="SGD",
+        name_without_decay="SGD",
     ),
     "lamb": Traits(
         "LAMB",
         _MOMENTS,
-        for_zero={"epsilon": 1e-6},
+        value_if_zero={"epsilon": 1e-6},
         elementwise=False,
-        without_decay="Adam",
+        name_without_decay="Adam",
     ),
     "lion": Traits(
         "Lion",
         ("beta2",),
-        unless_chosen={"beta2": 0.99},
+        own_defaults={"beta2": 0.99},
         usual_rate=1e-4,
     ),
 }
@@ -67,20 +67,20 @@ OPTIMIZER_SETTINGS = tuple(
 )
 
 
-def optimizer_settings(optimizer: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of `settings` that an optimizer reads, with its own values in place of 0.
+def settings_read_by(optimizer: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of `settings` that an optimizer reads, with its `value_if_zero` in place of 0.
 
-    For example, `optimizer_settings("lamb", vars(recipe))` is {"beta2": 0.999, "epsilon": 1e-06}.
+    For example, `settings_read_by("lamb", vars(recipe))` is {"beta2": 0.999, "epsilon": 1e-06}.
     """
     row = OPTIMIZERS[optimizer]
     values = {}
     for name in row.settings:
         value = settings[name]
-        values[name] = value or row.for_zero.get(name, value)
+        values[name] = value or row.value_if_zero.get(name, value)
     return values
 
 
-def users(setting: str, joint: str = "and") -> str:
-    """Return which optimizers read a setting, such as "Adam, AdamW and LAMB"."""
+def optimizers_reading(setting: str, joint: str = "and") -> str:
+    """Return the titles of the optimizers that read a setting, as "Adam, AdamW and LAMB"."""
     *others, last = (row.title for row in OPTIMIZERS.values() if setting in row.settings)
     return f"{', '.join(others)} {joint} {last}" if others else last

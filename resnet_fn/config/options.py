@@ -1,13 +1,14 @@
 """This module defines `RunOptions`: how a run is computed and recorded.
 
 They may change when a run is resumed, for example `RunOptions(accumulate=2, keep_last=5)`. They
-never change the order of samples or the learning rate: what an update is stands in the `Recipe`.
+never change the order of samples or the learning rate, because an update is defined by the
+`Recipe`.
 """
 
 import dataclasses
 from functools import partial
 
-from resnet_fn.config.fields import setting
+from resnet_fn.config.declaration import setting
 from resnet_fn.config.settings import Settings
 
 # The groups of the settings in --help. Workers may have different values of some.

@@ -58,9 +58,9 @@ def read_json(path: str | Path) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def open_text_file(path: str | Path) -> BufferedReader:
-    """Open a file that the user names, or what a shell opened, as in `--val-list <(command)` and
-    `--list /dev/stdin`.
+def open_user_file(path: str | Path) -> BufferedReader:
+    """Open a file that the user names, to read its bytes. It can be what a shell opened, as in
+    `--val-list <(command)` and `--list /dev/stdin`.
 
     Raises OSError for other pipes and devices.
     """

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from resnet_fn.config.declaration import CUSTOM, check_names, setting, with_missing_settings
 from resnet_fn.config.draft import unchecked
-from resnet_fn.config.fields import CUSTOM, check_names, setting, stored
-from resnet_fn.config.optimizers import OPTIMIZERS, users
+from resnet_fn.config.optimizers import OPTIMIZERS, optimizers_reading
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings, changed
 
@@ -23,7 +23,7 @@ _mixing = partial(setting, "mixup and CutMix")
 _net = partial(setting, "net")
 _weights = partial(setting, "initial weights and frozen parts")
 _precision = partial(setting, "precision")
-_rate = partial(setting, "batch and learning rate")
+_training = partial(setting, "batch and learning rate")
 _loss = partial(setting, "loss")
 _optimizer = partial(setting, "optimizer")
 _average = partial(setting, "moving average of the weights")
@@ -172,38 +172,38 @@ class Recipe(Settings):
         2000, "finite updates before the scale doubles (fp16)", "updates", at_least=1
     )
 
-    batch_size: int = _rate(
+    batch_size: int = _training(
         64, "samples per update, over all workers", "samples", at_least=1, aliases="bs batch"
     )
-    epochs: int = _rate(20, "passes over the training set", "epochs", at_least=1)
-    seed: int = _rate(
+    epochs: int = _training(20, "passes over the training set", "epochs", at_least=1)
+    seed: int = _training(
         0, "seed of initial weights, order and augmentation", within="[0, 4294967294]"
     )
-    schedule: str = _rate(
+    schedule: str = _training(
         "cosine", "learning-rate schedule", choices="cosine|linear|step|constant", aliases="sched"
     )
-    learning_rate: float = _rate(
+    learning_rate: float = _training(
         0.2, "peak learning rate, not scaled by workers", above=0, aliases="lr"
     )
-    head_lr_factor: float = _rate(
+    head_lr_factor: float = _training(
         1.0, "last layer's learning rate divided by --learning-rate", above=0, compared=False
     )
-    layer_decay: float = _rate(
+    layer_decay: float = _training(
         1.0,
         "a block's learning rate divided by the next block's; 1: off",
         within="(0, 1]",
         compared=False,
     )
-    min_learning_rate: float = _rate(
+    min_learning_rate: float = _training(
         0.0, "final learning rate (cosine, linear)", at_least=0, aliases="min-lr"
     )
-    warmup_epochs: float = _rate(
+    warmup_epochs: float = _training(
         0.0, "length of the linear warm-up of the learning rate", "epochs", at_least=0
     )
-    milestones: tuple[float, ...] = _rate(
+    milestones: tuple[float, ...] = _training(
         (), "when the learning rate drops (step)", "epochs, comma-separated", above=0
     )
-    milestone_factor: float = _rate(
+    milestone_factor: float = _training(
         0.1, "factor of the learning rate at each milestone", within="(0, 1)"
     )
 
@@ -223,11 +223,17 @@ class Recipe(Settings):
 
     optimizer: str = _optimizer("sgd", "optimizer", choices="|".join(OPTIMIZERS), aliases="opt")
     momentum: float = _optimizer(
-        0.9, f"momentum, or beta1 of {users('beta2')}", within="[0, 1)", aliases="beta1"
+        0.9,
+        f"momentum, or beta1 of {optimizers_reading('beta2')}",
+        within="[0, 1)",
+        aliases="beta1",
     )
-    beta2: float = _optimizer(0.999, f"beta2 of {users('beta2')}", within="[0, 1)")
+    beta2: float = _optimizer(0.999, f"beta2 of {optimizers_reading('beta2')}", within="[0, 1)")
     epsilon: float = _optimizer(
-        0.0, f"eps of {users('epsilon')}; 0: 1e-8 (LAMB: 1e-6)", at_least=0, aliases="eps"
+        0.0,
+        f"eps of {optimizers_reading('epsilon')}; 0: 1e-8 (LAMB: 1e-6)",
+        at_least=0,
+        aliases="eps",
     )
     nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)", dropped_to=False)
     weight_decay: float = _optimizer(
@@ -313,15 +319,16 @@ class Recipe(Settings):
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
             notes.append(f"milestones {late}: the run ends after epoch {self.epochs}, before them")
         traits = OPTIMIZERS[self.optimizer]
-        if traits.without_decay and not self.weight_decay:
-            plain = f"the run uses plain {traits.without_decay}"
+        if traits.name_without_decay and not self.weight_decay:
             notes.append(
-                f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; {plain}"
+                f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; "
+                f"the run uses plain {traits.name_without_decay}"
             )
         if traits.usual_rate and self.learning_rate >= 50 * traits.usual_rate:
-            moves = f"{traits.title.removesuffix('W')} moves every weight by about that much"
-            usual = f"{moves} in an update; {traits.usual_rate:g} is usual"
-            notes.append(f"learning_rate {self.learning_rate:g}: {usual}")
+            notes.append(
+                f"learning_rate {self.learning_rate:g}: {traits.title.removesuffix('W')} moves "
+                f"every weight by about that much in an update; {traits.usual_rate:g} is usual"
+            )
         return tuple(f"warning: {note}" for note in notes)
 
 
@@ -350,9 +357,8 @@ def recipe_from_dict(settings: dict[str, Any]) -> Recipe:
 def stored_recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe that any version has stored, as a dict of this version's settings."""
     settings = dict(settings)
-    if rate := settings.pop(
-        "head_learning_rate", 0
-    ):  # the last layer's peak rate; 0: learning_rate
+    rate = settings.pop("head_learning_rate", 0)  # the last layer's peak rate; 0: learning_rate
+    if rate:
         # A learning rate of 0 is rejected later, as in any recipe.
         settings["head_lr_factor"] = rate / (settings.get("learning_rate") or 1)
-    return stored(Recipe, settings)
+    return with_missing_settings(Recipe, settings)

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.draft import Draft, Source, SourcedValue, draft_of, unchecked
-from resnet_fn.config.fields import (
+from resnet_fn.config.declaration import (
     all_names,
     check_names,
     hint_for_setting,
-    stored,
     to_dict,
+    with_missing_settings,
 )
+from resnet_fn.config.draft import Draft, Source, SourcedValue, draft_of, unchecked
 from resnet_fn.config.hints import near_path, suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.reading import read_regular
@@ -45,15 +45,16 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
     options = {
         name: value for name, value in settings["options"].items() if name not in _NOT_STORED
     }
-    return draft_of(unchecked(Recipe, recipe), unchecked(RunOptions, stored(RunOptions, options)))
+    options = with_missing_settings(RunOptions, options)
+    return draft_of(unchecked(Recipe, recipe), unchecked(RunOptions, options))
 
 
 def read_recipe_file(
-    path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()
+    path: Path, named: Mapping[str, Recipe], extended_by: tuple[Path, ...] = ()
 ) -> Draft:
     """Read a recipe file and the recipe or file that it extends.
 
-    `above` holds the files that extend `path`.
+    `extended_by` has the files that extend `path`, from which a circle is recognised.
     """
     entries = read_toml(path)
     number, line = entries.pop("format", (FORMAT, ""))
@@ -65,7 +66,7 @@ def read_recipe_file(
     if "extends" in entries:
         extends, line = entries.pop("extends")
         try:
-            base = _extended(path, str(extends), named, (*above, path.resolve()))
+            base = _read_extended(path, str(extends), named, (*extended_by, path.resolve()))
         except ValueError as error:
             raise ValueError(f"{line}: extends: {error}") from None
     values = {**base.values, "name": SourcedValue(_DECLARED["name"], path.stem, Source.FILE)}
@@ -82,24 +83,24 @@ def read_recipe_file(
             )
         written_as[name] = written
         values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line)
-    return Draft(values, base.notes)
+    return Draft(values, base.drop_notes)
 
 
-def _extended(
-    path: Path, extends: str, named: Mapping[str, Recipe], above: tuple[Path, ...]
+def _read_extended(
+    path: Path, extends: str, named: Mapping[str, Recipe], extended_by: tuple[Path, ...]
 ) -> Draft:
     if not extends.endswith(ENDING):
         if extends not in named:
             raise ValueError(f"{extends!r} is unknown; {suggest_name(extends, named)}")
         return draft_of(named[extends], RunOptions())
     file = path.parent / extends
-    if file.resolve() in above:
+    if file.resolve() in extended_by:
         raise ValueError(f"{extends} extends itself; name another recipe")
     # the extended file must be valid by itself
-    draft = read_recipe_file(file, named, above).complete()
+    draft = read_recipe_file(file, named, extended_by).complete()
     return Draft(
         {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()},
-        draft.notes,
+        draft.drop_notes,
     )
 
 

@@ -26,12 +26,12 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple
 
-from resnet_fn.config.fields import BALANCED, CUSTOM
-from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS, users
+from resnet_fn.config.declaration import BALANCED, CUSTOM
+from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS, optimizers_reading
 
 
 class Replace(NamedTuple):
-    """A broken rule gives this value to the setting that its condition reads."""
+    """A broken rule gives this value to the setting that its condition reads, which is only one."""
 
     value: Any
 
@@ -45,11 +45,14 @@ class Rule(NamedTuple):
     # What follows the setting in the note or error: a reason, and after ";" a fix. "{epochs}" is
     # replaced by the value of epochs.
     text: str
-    # What a broken rule changes: the setting ("drop") or the one that its condition reads, if that
-    # is the weaker one. If it is not, and where nothing is changed ("error"), it is an error.
+    # what happens if the rule is broken (which setting is weaker: see draft.py)
+    #   "drop": the setting is dropped if it is the weaker one; else it is an error
+    #   "error": it is always an error
+    #   Replace: the setting that the condition reads changes if it is weaker; else it is an error
     on_break: Literal["drop", "error"] | Replace = "drop"
-    # whether stored runs, and commands that resume one, must obey the rule, too, which may be newer
-    of_stored: bool = True
+    # whether stored runs, which may be older than the rule, and commands that resume one need not
+    # obey it
+    only_new_runs: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -70,9 +73,11 @@ class Rule(NamedTuple):
 
 # data sets whose images are decoded from files or records during training
 OF_FILES = ("imagefolder", "mindrecord")
-_FILES = "is for data sets of image files; leave it out"
-_UNPACKED = "needs --dataset imagefolder; pack has checked MindRecord's images, so leave it out"
-_IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net of this package"
+_NEEDS_IMAGE_FILES = "is for data sets of image files; leave it out"
+_NEEDS_UNPACKED_IMAGES = (
+    "needs --dataset imagefolder; pack has checked MindRecord's images, so leave it out"
+)
+_ONLY_IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net of this package"
 
 
 def _trains_head(freeze: str, train_only: str) -> bool:
@@ -89,12 +94,12 @@ def _trains_head(freeze: str, train_only: str) -> bool:
     )
 
 
-def _of_optimizers(setting: str) -> Rule:
+def _rule_of_optimizers(setting: str) -> Rule:
     """Return the rule of a setting that only some optimizers read."""
     return Rule(
         setting,
         lambda optimizer: setting in OPTIMIZERS[optimizer].settings,
-        f"needs --optimizer {users(setting, 'or').lower()}",
+        f"needs --optimizer {optimizers_reading(setting, 'or').lower()}",
     )
 
 
@@ -121,13 +126,13 @@ RULES = (
     Rule(
         "dataset",
         lambda dataset, model: dataset != CUSTOM or model == CUSTOM,
-        _IN_PYTHON,
+        _ONLY_IN_PYTHON,
         on_break="error",
     ),
     Rule(
         "model",
         lambda dataset, model: model != CUSTOM or dataset == CUSTOM,
-        _IN_PYTHON,
+        _ONLY_IN_PYTHON,
         on_break="error",
     ),
     # data
@@ -177,7 +182,7 @@ RULES = (
         lambda class_weights, sampling: class_weights != BALANCED or sampling != BALANCED,
         "counts rare classes twice with --sampling balanced; give one of them",
         on_break="error",
-        of_stored=False,
+        only_new_runs=True,
     ),
     Rule(
         "validation_share split_seed group_by",
@@ -204,15 +209,20 @@ RULES = (
     Rule(
         "on_bad_sample check_files data_threads crop_scale eval_resize interpolation",
         lambda dataset: dataset in OF_FILES,
-        _FILES,
+        _NEEDS_IMAGE_FILES,
     ),
     Rule(
         "on_bad_sample",
         lambda dataset, on_bad_sample: dataset != "mindrecord" or on_bad_sample == "error",
-        _UNPACKED,
-        of_stored=False,
+        _NEEDS_UNPACKED_IMAGES,
+        only_new_runs=True,
     ),
-    Rule("check_files", lambda dataset: dataset != "mindrecord", _UNPACKED, of_stored=False),
+    Rule(
+        "check_files",
+        lambda dataset: dataset != "mindrecord",
+        _NEEDS_UNPACKED_IMAGES,
+        only_new_runs=True,
+    ),
     # images
     Rule(
         "max_shift max_rotation max_zoom crop_padding",
@@ -253,7 +263,7 @@ RULES = (
         "zero_init_residual",
         lambda weights: not weights,
         "is for random first weights, which --weights replaces; leave it out",
-        of_stored=False,
+        only_new_runs=True,
     ),
     Rule("which reset_head", lambda weights: weights, "needs weights; give --weights FILE"),
     Rule(
@@ -283,10 +293,10 @@ RULES = (
     Rule(
         "nesterov",
         lambda optimizer: "nesterov" in OPTIMIZERS[optimizer].settings,
-        f"is for {users('nesterov')}, not for {{optimizer}}; give --no-nesterov",
+        f"is for {optimizers_reading('nesterov')}, not for {{optimizer}}; give --no-nesterov",
     ),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
-    *(_of_optimizers(setting) for setting in OPTIMIZER_SETTINGS if setting != "nesterov"),
+    *(_rule_of_optimizers(setting) for setting in OPTIMIZER_SETTINGS if setting != "nesterov"),
     Rule(
         "trust_coefficient",
         lambda weight_decay: weight_decay > 0,
@@ -347,18 +357,19 @@ RULES = (
         "threads",
         lambda device: device == "CPU",
         "is for kernels on a CPU; leave it out on a card",
-        of_stored=False,
+        only_new_runs=True,
     ),
 )
 
 
-def useless_if_new(settings: Mapping[str, Any]) -> set[str]:
-    """Return the names in `settings` that only a new run leaves out, by a rule that stored runs
-    need not obey.
+def dropped_in_new_runs(settings: Mapping[str, Any]) -> set[str]:
+    """Return the names in `settings` that a new run drops, by a rule that stored runs need not
+    obey.
     """
-    useless = set[str]()
-    for rule in RULES:
-        may_drop = not rule.of_stored and rule.on_break != "error"
-        if may_drop and rule.broken_by(settings):
-            useless.update(rule.settings.split())
-    return useless & settings.keys()
+    return {
+        name
+        for rule in RULES
+        if rule.only_new_runs and rule.on_break != "error" and rule.broken_by(settings)
+        for name in rule.settings.split()
+        if name in settings
+    }

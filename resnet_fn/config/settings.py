@@ -5,29 +5,38 @@ The constructor checks keywords as `train` checks flags, and leaves out what has
     Recipe(epochs=-1)              # ValueError: epochs: -1 is too small; give 1 or more
     recipe = Recipe(optimizer="adamw", seed=1)
     recipe.nesterov                # False: it is for SGD
-    typed_in(recipe)               # {"nesterov": False, "optimizer": "adamw", "seed": 1}
+    recipe.chosen                  # {"optimizer": Source.FLAG, "seed": Source.FLAG}
+    chosen_or_not_default(recipe)  # {"nesterov": False, "optimizer": "adamw", "seed": 1}
     changed(recipe, seed=2)        # a copy, which is checked, too
 
-The constructor lays its keywords over the defaults by `changed`. That makes a draft, which
-`Draft.complete` checks, and of which `Draft.make` makes an instance, by `unchecked`: without the
-constructor, which would check the values again.
+The constructor works in three steps:
+
+    1  `__new__` sets `chosen`, because `__init__`, which dataclass writes, does not see whether a
+       value is a keyword's or a default
+    2  `__init__` sets all attributes, and calls `__post_init__`
+    3  `__post_init__` makes a draft of the defaults. `Draft.complete` lays
+       `chosen_or_not_default` over them, as flags, and checks all; the values that stay replace
+       those of step 2
+
+`changed` and recipe files make drafts, too. `Draft.make` makes an instance of one by step 1 alone.
+Copies by `dataclasses.replace`, `copy` and `pickle` forget `chosen`; those by `changed` keep it.
 """
 
 import dataclasses
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from resnet_fn.config.declaration import Declaration, check_names, explain
 from resnet_fn.config.draft import Source, draft_of, unchecked
-from resnet_fn.config.fields import Declaration, check_names, explain
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings that are checked, and that do not change."""
 
-    # Maps the settings that the user chose to where they come from: flags, lines of the user's
-    # recipe file, and keywords of the constructor. As a slot, it is no field, and `vars` does not
-    # have it.
+    # `chosen` maps the settings that the user chose to where they come from: flags, lines of the
+    # user's recipe file, and keywords of the constructor. It is a slot, because `vars` must have
+    # the settings and nothing else.
     __slots__ = ("chosen",)
     declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
 
@@ -48,22 +57,23 @@ class Settings:
         """Make an instance, and remember which keywords were given."""
         check_names(given, cls)
         new = super().__new__(cls)
-        # `dataclasses.replace` passes all settings, those that the user chose and all others.
+        # `dataclasses.replace` passes all settings. Which of them the user chose is not known.
         is_replace = len(given) == len(cls.declarations)
         _remember_chosen(new, {}, () if is_replace else given)
         return new
 
     def __post_init__(self) -> None:
         """Check all values, as flags beside the defaults, and replace them by those that stay."""
-        defaults = unchecked(type(self), {})
-        checked = changed(defaults, **typed_in(self))
-        vars(self).update(vars(checked))  # not by attributes, because the class is frozen
+        defaults = draft_of(unchecked(type(self), {}))
+        checked = defaults.complete(**chosen_or_not_default(self))
+        # not by attributes, because the class is frozen
+        vars(self).update({name: value.value for name, value in checked.values.items()})
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self)  # without `chosen`, so that no setting of a copy counts as chosen
 
 
-def typed_in(config: Any) -> dict[str, Any]:
+def chosen_or_not_default(config: Any) -> dict[str, Any]:
     """Return the settings that were passed to the constructor or differ from their defaults."""
     return {
         name: value

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.fields import show_value
+from resnet_fn.config.declaration import show_value
 from resnet_fn.config.packages import installed
 from resnet_fn.config.wording import first_few
 from resnet_fn.data.dataset import DataSet, Samples, Split

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.fields import BALANCED
+from resnet_fn.config.declaration import BALANCED
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.wording import first_few
 from resnet_fn.data.class_names import number_classes

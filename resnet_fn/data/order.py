@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from resnet_fn.config.fields import BALANCED
+from resnet_fn.config.declaration import BALANCED
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.balance import balanced_order
 from resnet_fn.runtime.workers import Workers

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from resnet_fn.config.hints import near_path
-from resnet_fn.config.reading import open_text_file
+from resnet_fn.config.reading import open_user_file
 from resnet_fn.config.wording import first_few
 from resnet_fn.data.cells import from_cell
 
@@ -73,7 +73,7 @@ def read_table(
         ValueError: if the file cannot be read, or a line does not fit the header.
     """
     try:
-        file = open_text_file(path)
+        file = open_user_file(path)
     except FileNotFoundError:
         raise ValueError(f"{field}: {path} does not exist; {near_path(path, fix)}") from None
     except OSError as error:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from resnet_fn.config.hints import near_path
 from resnet_fn.config.printing import say
-from resnet_fn.config.reading import open_text_file
+from resnet_fn.config.reading import open_user_file
 from resnet_fn.data.cells import from_cell
 from resnet_fn.data.sources.files import (
     ENDINGS,
@@ -75,7 +75,7 @@ def read_list(file: str) -> Iterator[str]:
     if file == STDIN:
         return _names(contextlib.nullcontext(sys.stdin.buffer), STDIN)
     try:
-        opened = open_text_file(file)  # `_names` closes it
+        opened = open_user_file(file)  # `_names` closes it
     except FileNotFoundError:
         fix = near_path(file, "give a list of images")
         raise ValueError(f"{file}: does not exist; {fix}") from None

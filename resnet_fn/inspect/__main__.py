@@ -16,7 +16,7 @@ import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.config.command import run_command
-from resnet_fn.config.fields import flag_name
+from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.hints import fix_for_write
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.output_paths import file_to_write, folder_to_write

@@ -6,7 +6,7 @@ from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.fields import flag_name
+from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
 from resnet_fn.config.output_paths import file_to_write, folder_to_write
 from resnet_fn.config.recipe import Recipe
@@ -15,7 +15,7 @@ from resnet_fn.parity.inputs.stored import line_of
 from resnet_fn.parity.pair.map_file import read_map
 from resnet_fn.parity.tasks import CHANNELS_AND_CLASSES, GENTLE, OTHER, OWN_NET, RECIPE
 
-# The settings of a recipe that `add_fields` turns into flags.
+# The settings of a recipe that `add_setting_flags` turns into flags.
 _STEP = (
     *OPTIMIZER_SETTINGS,
     "momentum",
@@ -166,7 +166,7 @@ def add_task_flags(parser: cli.Parser) -> None:
         group.add_argument(
             f"--{name}", metavar="NAME", help=f"{choices}; default {getattr(recipe, name)}"
         )
-    cli.add_fields(parser, recipe, skip=[name for name in declared if name not in _STEP])
+    cli.add_setting_flags(parser, recipe, skip=[name for name in declared if name not in _STEP])
 
 
 def task_flags_in(parsed: argparse.Namespace) -> list[str]:

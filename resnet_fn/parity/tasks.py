@@ -6,7 +6,7 @@ from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.fields import flag_name
+from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
 from resnet_fn.config.wording import words_of

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.command import run_command
+from resnet_fn.config.declaration import flag_name, show_value
 from resnet_fn.config.draft import SourcedValue
-from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
@@ -38,8 +38,8 @@ def details(name: str) -> str:
     lines += [_line(file.values[name]) for name in Recipe.declarations if name != "name"]
     if options := [file.values[name] for name in RunOptions.declarations if file.values[name].line]:
         lines += ["", "how it is run:", *map(_line, options)]
-    lines += ["", *file.notes] if file.notes else []
-    lines += ["", cli.as_typed(f"python -m resnet_fn.train --recipe {shell_words(name)}")]
+    lines += ["", *file.drop_notes] if file.drop_notes else []
+    lines += ["", cli.with_typed_command(f"python -m resnet_fn.train --recipe {shell_words(name)}")]
     return "\n".join(lines)
 
 

@@ -5,7 +5,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from resnet_fn.config.fields import CUSTOM
+from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.report.plots import PANELS, colours_of_curves
 

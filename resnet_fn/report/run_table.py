@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.config.fields import CUSTOM, show_value, to_dict
+from resnet_fn.config.declaration import CUSTOM, show_value, to_dict
 from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.runtime.console import aligned

@@ -14,7 +14,7 @@ from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.draft import draft_of
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable
-from resnet_fn.config.settings import typed_in
+from resnet_fn.config.settings import chosen_or_not_default
 from resnet_fn.data.agreement import check_settings, identify
 from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch
@@ -170,7 +170,7 @@ def build_run(
     """
     # options that have no effect are an error
     draft = draft_of(recipe, RunOptions())._replace(resumes=bool(checkpoint))
-    draft.complete(**typed_in(options))
+    draft.complete(**chosen_or_not_default(options))
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
     source = None

@@ -9,7 +9,7 @@ from mindspore import nn
 
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.parameters import assign, copy_arrays
-from resnet_fn.config.fields import CUSTOM, check_names
+from resnet_fn.config.declaration import CUSTOM, check_names
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.checkpoint.run_folder import RunFolder, will_resume
-from resnet_fn.config.fields import CUSTOM
+from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import recipe_text
-from resnet_fn.config.settings import typed_in
+from resnet_fn.config.settings import chosen_or_not_default
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.images import like_float_feed
 from resnet_fn.data.sources.contents import write_split
@@ -133,9 +133,9 @@ def train(
     began = time.perf_counter()
     if isinstance(recipe, str):
         base = load_recipe(recipe)
-        chosen = typed_in(options)
-        file = base._replace(resumes=will_resume(base, chosen)).complete(**chosen)
-        recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.notes
+        given = chosen_or_not_default(options)
+        file = base._replace(resumes=will_resume(base, given)).complete(**given)
+        recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.drop_notes
     # This comes before anything is written, because in msrun's scheduler process the call never
     # returns.
     workers = process.start(options.device, options.threads, options.fast_math)

@@ -15,12 +15,12 @@ from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint
 from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import missing_buffers, restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
-from resnet_fn.config.fields import BALANCED, CUSTOM, show_value, to_dict
+from resnet_fn.config.declaration import BALANCED, CUSTOM, show_value, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import shell_words, warn
 from resnet_fn.config.recipe import PREPARATION, Recipe, recipe_from_dict
-from resnet_fn.config.rules import useless_if_new
+from resnet_fn.config.rules import dropped_in_new_runs
 from resnet_fn.config.settings import changed
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.file_feed import FileFeed
@@ -255,7 +255,8 @@ def _kept_settings(recipe: Recipe, checkpoint: Checkpoint) -> dict[str, str]:
     """
     known = {*checkpoint.state["recipe"], *chosen(recipe)}
     why = "because the run began with a version that lacks this setting"
-    useless = dict.fromkeys(useless_if_new(vars(recipe)), "because it has no effect in this run")
+    dropped = dropped_in_new_runs(vars(recipe))
+    useless = dict.fromkeys(dropped, "because it has no effect in this run")
     return useless | {name: why for name in vars(recipe) if name not in known}
 
 

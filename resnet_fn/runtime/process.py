@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from resnet_fn.config.cli import as_typed
-from resnet_fn.config.fields import check_value
+from resnet_fn.config.cli import with_typed_command
+from resnet_fn.config.declaration import check_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import say, warn
@@ -196,7 +196,7 @@ def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Wor
         return join(device)
     if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
         for warning in versions.warnings():
-            say(as_typed(warning), stream=sys.stderr)
+            say(with_typed_command(warning), stream=sys.stderr)
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""This module makes the optimizers Adam, AdamW, LARS, LAMB and Lion."""
+"""This module makes the optimizers except SGD, each by the function with its name."""
 
 from collections.abc import Callable, Sequence
 

@@ -6,7 +6,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, ops
 
-from resnet_fn.config.fields import CUSTOM, check_value
+from resnet_fn.config.declaration import CUSTOM, check_value
 from resnet_fn.config.recipe import Recipe
 
 Loss = Callable[[Tensor, Tensor], Tensor]

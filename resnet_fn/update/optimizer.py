@@ -8,7 +8,7 @@ from typing import Any
 import mindspore
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.config.optimizers import OPTIMIZERS, optimizer_settings
+from resnet_fn.config.optimizers import OPTIMIZERS, settings_read_by
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.update import adaptive
 from resnet_fn.update.groups import Groups, parameter_groups, scaled, unzip_groups
@@ -34,7 +34,7 @@ def named_optimizer(
     `OPTIMIZERS` are read.
     """
     make = momentum_sgd if name == "sgd" else getattr(adaptive, name)
-    optimizer: Optimizer = make(groups, momentum, **optimizer_settings(name, settings))
+    optimizer: Optimizer = make(groups, momentum, **settings_read_by(name, settings))
     return optimizer
 
 

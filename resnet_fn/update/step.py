@@ -22,11 +22,11 @@ Collectives: with several workers, an update makes one all-reduce for each gradi
 report, and one for all of BatchNorm's statistics together. The number of all-reduces is the same
 for a skipped update and for any number of micro-batches. If a net has no BatchNorm, or only frozen
 ones, an update makes one all-reduce fewer. On a CPU, `make_fast_optimizer` joins the gradients of a
-small float32 net to a few vectors, for SGD, Adam, AdamW or Lion without a moving average. Each
-vector of gradients has one all-reduce. On a card, without micro-batches, the gradients' all-reduces
-may run during the backward pass. With `sync_batchnorm`, a BatchNorm that is not frozen adds two
-all-reduces to the forward pass (sums of x, then of squared deviations) and two to the backward
-pass. `sync_batchnorm` does not work with micro-batches.
+small float32 net to a few vectors, if the optimizer is `elementwise` in `OPTIMIZERS` and there is
+no moving average. Each vector of gradients has one all-reduce. On a card, without micro-batches,
+the gradients' all-reduces may run during the backward pass. With `sync_batchnorm`, a BatchNorm that
+is not frozen adds two all-reduces to the forward pass (sums of x, then of squared deviations) and
+two to the backward pass. `sync_batchnorm` does not work with micro-batches.
 
 The report is a small vector: the loss, the metric, the number of workers without samples
 (`workers_without_samples`), the caller's flags (signals that were received), and which workers
@@ -300,6 +300,7 @@ def make_train_step(
         complete = exchange.all_have_samples(report)
         applied = ops.logical_and(finite, complete)
         if applied:  # a tensor: where this is compiled, a branch of the graph
+            # docs/design.md: "a change of the gradients before the optimizer, such as noise"
             optimize(clip_by_global_norm(gradients, norm, clip_norm, by_operation), rate)
             if all_reduce is not None:
                 assign_tensors(statistics, statistics_mean)

@@ -20,7 +20,7 @@ from resnet_fn.checkpoint.parameters import (
 )
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.checkpoint.tensor_file import read_metadata
-from resnet_fn.config.fields import CUSTOM
+from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import as_declared, fault, show_value
+from resnet_fn.config.declaration import as_declared, fault, show_value
 from resnet_fn.config.recipe import PREPARATION, Recipe
 from resnet_fn.config.settings import changed
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD

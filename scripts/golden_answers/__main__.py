@@ -37,7 +37,7 @@ NETS = (
         )
     ),
     f"{LADDER}/test_right_ports.py::test_each_right_port_agrees[a graph: nodes and edges, of other numbers]",
-    f"{LADDER}/test_right_ports.py::test_a_branch_with_dropout[use1]",
+    f"{LADDER}/test_right_ports.py::test_a_right_port_with_a_dropout_branch_agrees[use1]",
     f"{LADDER}/test_faults.py::test_half_precision_without_a_fault_agrees",
     f"{LADDER}/test_moving_state.py::test_state_that_moves_alike_agrees_under_any_name[True-average]",
     f"{LADDER}/test_causes.py::test_clipping_before_the_mean_over_micro_batches",

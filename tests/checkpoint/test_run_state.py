@@ -7,7 +7,7 @@ import pytest
 
 from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint, write_checkpoint
 from resnet_fn.checkpoint.run_folder import find_checkpoint
-from resnet_fn.config.fields import to_dict
+from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.loaded_net import load_run
 

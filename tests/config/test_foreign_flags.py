@@ -58,7 +58,7 @@ def module(command: str) -> ModuleType:
     return importlib.import_module(f"resnet_fn.{command}")
 
 
-def test_every_flag_in_an_advice_exists(flags_of):
+def test_every_flag_in_advice_exists(flags_of):
     of_commands = {command: flags_of(command) for command in COMMANDS}
     every = ((word, advice) for word, several in ADVICE_BY_WORD.items() for advice in several)
     for word, advice in every:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.config.reading import open_text_file, read_json, read_regular
+from resnet_fn.config.reading import open_user_file, read_json, read_regular
 from resnet_fn.recipes import load_recipe
 
 KINDS = ("fifo", "device", "sparse", "nested", "folder")
@@ -36,14 +36,14 @@ def test_the_pipe_of_a_shell_is_a_list():
     end, other = os.pipe()
     os.write(other, b"a.jpg bee\n")
     os.close(other)
-    with open_text_file(f"/dev/fd/{end}") as file:
+    with open_user_file(f"/dev/fd/{end}") as file:
         assert file.read() == b"a.jpg bee\n"
     os.close(end)
 
 
 def test_stdin_is_a_list(python):
     text = (
-        "import os; from resnet_fn.config.reading import open_text_file as o; "
+        "import os; from resnet_fn.config.reading import open_user_file as o; "
         "r, w = os.pipe(); os.write(w, b'a.jpg'); os.close(w); os.dup2(r, 0); "
         "print(*[o(p).peek() for p in ('/dev/stdin', f'/proc/{os.getpid()}/fd/0')])"
     )

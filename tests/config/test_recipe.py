@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from resnet_fn import recipes
-from resnet_fn.config import fields as declarations
-from resnet_fn.config.fields import setting, stored, to_dict
+from resnet_fn.config import declaration
+from resnet_fn.config.declaration import setting, to_dict, with_missing_settings
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
@@ -44,8 +44,8 @@ def test_the_usual_aliases_are_accepted(flags, fields):
 
 
 def test_the_worked_example_is_true(says):
-    about = " ".join(declarations.__doc__.split())
-    line = declarations.explain(Recipe.declarations["learning_rate"], 0.2)
+    about = " ".join(declaration.__doc__.split())
+    line = declaration.explain(Recipe.declarations["learning_rate"], 0.2)
     assert f'"{line.replace(", not scaled by workers", "")}"' in about
     with pytest.raises(ValueError) as caught:
         Recipe(learning_rate=-1)
@@ -137,7 +137,7 @@ def test_epsilons_help_has_the_optimizers_values():
     usual, of_lamb = re.findall(r"1e-\d", Recipe.declarations["epsilon"].meaning)
     for name, row in OPTIMIZERS.items():
         if "epsilon" in row.settings:
-            assert row.for_zero == {"epsilon": float(of_lamb if name == "lamb" else usual)}
+            assert row.value_if_zero == {"epsilon": float(of_lamb if name == "lamb" else usual)}
 
 
 def test_milestones_that_are_never_reached_are_warned_of(says):
@@ -215,8 +215,12 @@ class NewerSettings(Settings):
 
 
 def test_a_missing_stored_setting_has_its_declared_value():
-    assert stored(NewerSettings, {"kept": 5}) == {"kept": 5, "added": 7, "points": [3.0]}
-    assert stored(NewerSettings, {"kept": 5, "added": 6, "points": []}) == {
+    assert with_missing_settings(NewerSettings, {"kept": 5}) == {
+        "kept": 5,
+        "added": 7,
+        "points": [3.0],
+    }
+    assert with_missing_settings(NewerSettings, {"kept": 5, "added": 6, "points": []}) == {
         "kept": 5,
         "added": 6,
         "points": [],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.config.cli import UsageError
-from resnet_fn.config.fields import to_dict
+from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import draft_of_run, read_recipe_file, read_toml, recipe_text
@@ -200,7 +200,7 @@ def test_what_a_run_writes_is_the_same_recipe(name):
     Path("recipe.toml").write_text(recipe_text(recipe, options), encoding="utf-8")
     again = read_recipe_file(Path("recipe.toml"), RECIPES).complete()
     expected = recipe, RunOptions(data_dir=odd, accumulate=2), ()
-    assert (again.make(Recipe), again.make(RunOptions), again.notes) == expected
+    assert (again.make(Recipe), again.make(RunOptions), again.drop_notes) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from resnet_fn import recipes
 from resnet_fn.config import rules
 from resnet_fn.config.cli import UsageError
+from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.draft import unchecked
-from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.settings import changed
@@ -31,6 +31,13 @@ def test_the_table_reads_from_top_to_bottom():
         assert not (reads - settings) & below, rule
         changed_by = {"drop": settings, "error": set()}
         below |= changed_by.get(rule.on_break, reads)
+
+
+def test_a_rule_that_replaces_reads_one_setting():
+    replacing = [rule for rule in rules.RULES if isinstance(rule.on_break, rules.Replace)]
+    assert replacing
+    assert all(len(rule.reads) == 1 for rule in replacing)
+    assert not any({*rule.reads} & {*rule.settings.split()} for rule in replacing)
 
 
 WITHOUT_EFFECT = (

@@ -10,7 +10,7 @@ import pytest
 from scipy.io import savemat
 
 from resnet_fn.checkpoint.folder import save_checkpoint
-from resnet_fn.config.fields import to_dict
+from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.contents import write_split
@@ -86,7 +86,7 @@ def test_a_folder_with_fewer_classes_is_scored_whole(split_run, lay, main, capsy
     assert scored("T").test.labels.tolist() == [1] * 3 + [2] * 4
 
 
-def test_other_images_with_equal_names_are_all_scored(split_run, lay):
+def test_different_images_with_old_names_are_all_scored(split_run, lay):
     for seed, name in enumerate(("bee", "cat", "dog")):
         lay(f"S/{name} 10", 20 + seed)
     assert len(scored("S").test) == 30

@@ -139,7 +139,9 @@ def test_csv_lists_all_files_by_name_or_doubt(run, digits_png, capsys, main, row
 
 
 @pytest.mark.slow
-def test_predict_is_the_report(trained_run, detail, photographs, capsys, main, rows_of):
+def test_predict_gives_the_answers_of_the_report(
+    trained_run, detail, photographs, capsys, main, rows_of
+):
     """An image alone, and a folder, with class names: what evaluation says of the same files."""
     write_report(detail, Path("report"))
     rows = rows_of("report/predictions.csv")

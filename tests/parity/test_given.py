@@ -122,7 +122,7 @@ class OurCounter(nn.Cell):
 
 
 @pytest.mark.parametrize("by", [1, 2])
-def test_an_integer_buffer_is_compared_by_value(by):
+def test_a_large_counter_off_by_one_is_found(by):
     batches = [(draw(6, 8), labels(6)) for _ in range(2)]
     ladder = compared(OurCounter(by), TheirCounter(), batches, mode="pynative")
     assert ladder.agrees == (by == 1), table(ladder)

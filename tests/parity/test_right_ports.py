@@ -935,7 +935,7 @@ def test_positions_may_be_looked_up_per_sample(batch):
 
 
 @pytest.mark.parametrize("use", [SGD, dataclasses.replace(ADAMW, clip_norm=0.1)])
-def test_a_branch_with_dropout(use):
+def test_a_right_port_with_a_dropout_branch_agrees(use):
     """One dropout layer that runs twice is two in the port; the first update is made once more,
     with the same masks.
     """

@@ -2,7 +2,7 @@
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import typed_in
+from resnet_fn.config.settings import chosen_or_not_default
 from resnet_fn.recipes import load_recipe
 
 
@@ -10,7 +10,7 @@ def test_a_files_options_count_where_python_gives_none(write_recipe):
     settings = {"epochs": 3, "log_every": 5, "data_dir": "there", "keep_last": 7}
     # typed, though it is the default
     given = RunOptions(data_dir="here", keep_last=RunOptions().keep_last)
-    file = load_recipe(write_recipe(settings)).complete(**typed_in(given))
+    file = load_recipe(write_recipe(settings)).complete(**chosen_or_not_default(given))
     assert (file.make(Recipe).epochs, file.make(RunOptions)) == (
         3,
         RunOptions(data_dir="here", log_every=5),

@@ -75,7 +75,7 @@ def test_a_typed_limit_wins_and_is_a_note(train):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("train")
-def test_workers_that_choose_differently_are_an_error(start_msrun):
+def test_workers_with_different_kernel_choices_are_rejected(start_msrun):
     flags = (str(DRIVER), "1", *SMALL, "--out-dir", "run")
     port = str(claim_port("127.0.0.1", 0))
     process = start_msrun(2, "--join", "True", "--master_port", port, "python", *flags)

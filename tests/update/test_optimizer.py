@@ -164,7 +164,7 @@ def test_a_row_lists_the_settings_of_its_function(name):
     parameters = inspect.signature(make).parameters
     of_all = {"groups", "momentum", "beta1"}
     assert parameters.keys() - of_all - {"decoupled"} == {*row.settings}
-    own = {**row.for_zero, **row.unless_chosen}
+    own = {**row.value_if_zero, **row.own_defaults}
     assert own == {setting: parameters[setting].default for setting in own}
 
 

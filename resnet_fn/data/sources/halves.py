@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from resnet_fn.config.cli import as_typed
+from resnet_fn.config.cli import with_typed_command
 from resnet_fn.data.class_names import composed
 from resnet_fn.data.sources.files import has_images, list_folders, list_loose_images
 
@@ -116,9 +116,9 @@ def how_to_use(folder: Path, classes: Collection[str]) -> str:
     """Return a line with the command for a folder that is not used in training."""
     quoted = shlex.quote(str(folder))
     if list_folders(enter(folder, classes)):
-        command = as_typed(f"python -m resnet_fn.evaluate RUN --data-dir {quoted}")
+        command = with_typed_command(f"python -m resnet_fn.evaluate RUN --data-dir {quoted}")
         return f"{folder} is not used in training; to score it afterwards: {command}"
-    command = as_typed(f"python -m resnet_fn.predict RUN {quoted}")
+    command = with_typed_command(f"python -m resnet_fn.predict RUN {quoted}")
     reason = f"{folder} is not used in training, because it has no class folders"
     return f"{reason}; to classify its images: {command}"
 

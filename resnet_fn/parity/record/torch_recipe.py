@@ -1,6 +1,6 @@
 """Build the recipe's loss, optimizer and moving average in PyTorch.
 
-LARS, LAMB, Lion and focal loss follow their papers.
+What PyTorch lacks, such as LARS and focal loss, follows its paper.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from resnet_fn.config.optimizers import optimizer_settings
+from resnet_fn.config.optimizers import settings_read_by
 from resnet_fn.parity.record.common import loss_of_logits, mean_size
 from resnet_fn.parity.trace.plan import MEAN_SIZE, AveragePlan, LossPlan, OptimizerPlan
 
@@ -117,7 +117,7 @@ def recipe_optimizer(plan: OptimizerPlan, module: torch.nn.Module) -> torch.opti
     """
     groups = decay_groups(module, plan.weight_decay, plan.decay_all)
     momentum = plan.momentum
-    settings = optimizer_settings(plan.name, plan.settings)
+    settings = settings_read_by(plan.name, plan.settings)
     if plan.name == "sgd":
         return torch.optim.SGD(groups, lr=1.0, momentum=momentum, **settings)
     if plan.name == "lars":

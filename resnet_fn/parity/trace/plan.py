@@ -21,11 +21,11 @@ MEAN_SIZE = "mean size of the outputs"  # the loss if the reference has nothing 
 class OptimizerPlan:
     """The optimizer of the updates. The learning rate is in `Plan.rates`."""
 
-    name: str  # "sgd", "adam", "adamw", "lars", "lamb" or "lion"
-    momentum: float  # of SGD and LARS; β1 of the others
+    name: str  # a key of `OPTIMIZERS`, such as "sgd"
+    momentum: float  # β1 of Adam and the like
     weight_decay: float
     decay_all: bool  # whether biases and norms are decayed, too
-    # All that one of the optimizers reads, such as beta2; see `optimizer_settings`.
+    # All that one of the optimizers reads, such as beta2; see `settings_read_by`.
     settings: Mapping[str, float]
     custom: bool = False  # whether a function of the user's makes the optimizer instead
 

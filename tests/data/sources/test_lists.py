@@ -347,7 +347,7 @@ def test_classes_that_are_alike_get_a_line(pictures):
     assert "'Cat' and 'cat'; 'hot  dog' and 'hot dog'" in note
 
 
-def test_a_list_row_takes_at_most_200_bytes(pictures):
+def test_a_list_needs_under_200_bytes_a_row(pictures):
     rows = [f"images/class_{k % 1000:04d}/IMG_{k:08d}.jpg" for k in range(40_000)]
     with open("t.csv", "w") as file:
         file.write("path,patient,label\na.jpg,p0,c0\n")

@@ -1,5 +1,5 @@
-"""This module declares single settings and checks their values. A setting is a field of `Recipe`,
-for example:
+"""This module declares single settings and checks their values. A setting is a field of the
+dataclass `Recipe` or `RunOptions`, for example:
 
     learning_rate: float = setting("batch and learning rate", 0.2, "peak learning rate", above=0, aliases="lr")
 
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from resnet_fn.config.foreign_flags import advice_on_setting, advice_on_value
-from resnet_fn.config.hints import one_side, suggest_name
+from resnet_fn.config.hints import hint_for_square_size, suggest_name
 
 # choices of a setting whose flags are --setting and --no-setting
 YES_NO_AUTO = ["auto", "yes", "no"]
@@ -61,7 +61,7 @@ def setting(
     dropped_to: Any = None,
     if_not_stored: Any = None,
 ) -> Any:
-    """Declare a setting, which is a field of the dataclass `Recipe` or `RunOptions`.
+    """Declare a setting. Returns a field of a dataclass.
 
     Args:
         default: the default value, an int, float, bool, str or tuple of floats. Values have the
@@ -77,23 +77,23 @@ def setting(
         dropped_to: the value that the setting gets if a rule drops it, because nothing uses it.
             None: the default.
         if_not_stored: what a stored run or trace means that lacks the setting, because an older
-            version wrote it. None: the default. See `stored`.
+            version wrote it. None: the default. See `with_missing_settings`.
     """
     declared = Declaration(
-        "",  # `Settings` sets the name
-        default,
-        group,
-        meaning,
-        unit,
-        aliases.split(),
-        choices.split("|") if choices else [],
-        at_least,
-        above,
-        within,
-        per_worker or unit == "path",
-        compared,
-        default if dropped_to is None else dropped_to,
-        default if if_not_stored is None else if_not_stored,
+        name="",  # `Settings` sets the name
+        default=default,
+        group=group,
+        meaning=meaning,
+        unit=unit,
+        aliases=aliases.split(),
+        choices=choices.split("|") if choices else [],
+        at_least=at_least,
+        above=above,
+        within=within,
+        per_worker=per_worker or unit == "path",
+        compared=compared,
+        dropped_to=default if dropped_to is None else dropped_to,
+        if_not_stored=default if if_not_stored is None else if_not_stored,
     )
     return dataclasses.field(default=default, metadata={"declaration": declared})
 
@@ -146,7 +146,7 @@ def _wrong_type(declared: Declaration, value: Any) -> str:
         return ""
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     wrong = f"is not {names.get(wanted, 'a list of numbers')}"
-    hint = one_side(value) if declared.unit == "pixels" else ""
+    hint = hint_for_square_size(value) if declared.unit == "pixels" else ""
     if declared.choices:
         hint = suggest_name("", _shown(declared.choices))
     return f"{wrong}; {hint}" if hint else wrong
@@ -192,10 +192,10 @@ def check_value(settings_class: Any, name: str, value: Any) -> None:
         raise ValueError(wrong)
 
 
-def stored(settings_class: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a run or a trace has stored, as JSON types.
+def with_missing_settings(settings_class: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings `values` that a run or a trace has stored, and those that it lacks.
 
-    Missing settings get the values that `if_not_stored` declares.
+    The latter get the values that `if_not_stored` declares, as JSON types.
     """
     missing = {
         name: _as_json(declared.if_not_stored)
