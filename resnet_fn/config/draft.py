@@ -59,7 +59,8 @@ class SourcedValue(NamedTuple):
         harm.
 
         Dropping sets `dropped_to`, for example 0.999 for `beta2`. A setting that has this value
-        already is lost only if the user chose it and it is not 0, false or empty.
+        already is lost only if the user chose it and it is not 0, false or empty, and if no rule
+        has set it.
         """
         if self.is_dropped:
             return False
@@ -135,8 +136,8 @@ class Draft(NamedTuple):
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
         """Return whether a rule is for this draft.
 
-        A rule of new runs only is not for one that resumes, nor if the user chose none of its
-        settings, because the recipe can be that of a stored run.
+        A rule of new runs only is not for one that resumes, nor if the user chose none of the
+        settings that it has or reads, because the recipe can be that of a stored run.
         """
         involved = values.keys() & {*rule.settings.split(), *rule.reads}
         by_user = any(values[name].is_chosen for name in involved)

@@ -45,7 +45,8 @@ class Rule(NamedTuple):
     # What follows the setting in the note or error: a reason, and after ";" a fix. "{epochs}" is
     # replaced by the value of epochs.
     text: str
-    # what happens if the rule is broken (which setting is weaker: see draft.py)
+    # what happens if the rule is broken, and the setting would be lost (draft.py: what is lost, and
+    # which setting is weaker)
     #   "drop": the setting is dropped if it is the weaker one; else it is an error
     #   "error": it is always an error
     #   Replace: the setting that the condition reads changes if it is weaker; else it is an error

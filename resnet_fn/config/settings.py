@@ -18,7 +18,7 @@ The constructor works in three steps:
        `chosen_or_not_default` over them, as flags, and checks all; the values that stay replace
        those of step 2
 
-`changed` and recipe files make drafts, too. `Draft.make` makes an instance of one by step 1 alone.
+`changed` and recipe files make drafts, too. `Draft.make` makes an instance of one without steps 2 and 3.
 Copies by `dataclasses.replace`, `copy` and `pickle` forget `chosen`; those by `changed` keep it.
 """
 
@@ -74,7 +74,7 @@ class Settings:
 
 
 def chosen_or_not_default(config: Any) -> dict[str, Any]:
-    """Return the settings that were passed to the constructor or differ from their defaults."""
+    """Return the settings that the user chose or that differ from their defaults."""
     return {
         name: value
         for name, value in vars(config).items()
