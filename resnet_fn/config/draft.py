@@ -68,7 +68,7 @@ class SourcedValue(NamedTuple):
         return bool(is_wanted or self.value != self.declared.dropped_to)
 
     def as_declared(self) -> "SourcedValue":
-        """Return this value with its setting's type. In the user's paths, ~ is replaced."""
+        """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
         value = as_declared(self.declared, self.value)
         if self.is_chosen and isinstance(value, str) and self.declared.name != "name":
             value = expand_home(value)
@@ -80,15 +80,15 @@ class Draft(NamedTuple):
 
     values: Mapping[str, SourcedValue]
     drop_notes: tuple[str, ...] = ()  # lines about dropped settings
-    # Pairs (setting, error text) for invalid settings, and for settings of a file or flag without
-    # effect.
+    # Pairs (setting, error text) for invalid settings, and for settings without effect that were
+    # not dropped.
     faults: tuple[tuple[str, str], ...] = ()
     resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
 
     def resolve(self, given: Mapping[str, Any]) -> "Draft":
         """Return this draft with the flags `given`, after all checks.
 
-        Settings without effect are dropped, with a note, or are faults.
+        Settings without effect are dropped, with a note if they are not usual ones, or are faults.
         """
         values = self._with_flags(given)
         faults = [
@@ -171,7 +171,7 @@ def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, Sour
     return {
         name: values[name]._replace(value=default)
         for name, default in OPTIMIZERS[optimizer.value].own_defaults.items()
-        if values[name].source < optimizer.source
+        if values[name].source < optimizer.source and not values[name].is_chosen
     }
 
 

@@ -1,7 +1,7 @@
 """`OPTIMIZERS` lists the optimizers: which settings they read, and what is true of each.
 
-The choices of --optimizer, the help, the rules, the warnings and the ladder's flags are made from
-this table.
+The choices of --optimizer, most of their help, the rules, the warnings and the ladder's flags are
+made from this table.
 """
 
 from collections.abc import Mapping

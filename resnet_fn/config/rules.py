@@ -47,7 +47,7 @@ class Rule(NamedTuple):
     text: str
     # what happens if the rule is broken, and the setting would be lost (draft.py: what is lost, and
     # which setting is weaker)
-    #   "drop": the setting is dropped if it is the weaker one; else it is an error
+    #   "drop": the setting is dropped if it is the weaker one, or a recipe's; else it is an error
     #   "error": it is always an error
     #   Replace: the setting that the condition reads changes if it is weaker; else it is an error
     on_break: Literal["drop", "error"] | Replace = "drop"

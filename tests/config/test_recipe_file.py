@@ -155,6 +155,15 @@ def test_what_an_optimizer_brought_is_dropped_each_time():
     assert sum(line.startswith("beta2 0.99 is left out: ") for line in left_out) == 2
 
 
+def test_an_optimizers_default_replaces_no_chosen_setting():
+    """Lion's beta2 is 0.99 unless the user has chosen one, in a file, too."""
+    write('optimizer = "adamw"; beta2 = 0.95')
+    write('extends = "../mine.toml"', "further/yours.toml")
+    assert parse(["--recipe", "mine.toml", "--optimizer", "lion"])[0].beta2 == 0.95
+    # what a file extends is a recipe, whose settings give way
+    assert parse(["--recipe", "further/yours.toml", "--optimizer", "lion"])[0].beta2 == 0.99
+
+
 def test_each_value_has_its_line():
     write('# b = 1; a = 1; ; "b" = [;  2, 3]   # c = 4;   c-d = "x = 5"; \'e\' = 1e-3')
     values = {"a": 1, "b": [2, 3], "c-d": "x = 5", "e": 1e-3}

@@ -54,7 +54,8 @@ OUTPUTS_TOLERANCE = 1e-5
 """The tolerance of outputs, losses, norms and moving statistics. docs/parity.md#tolerances"""
 
 GRADIENTS_TOLERANCE = 1e-4
-"""The tolerance of gradients, and of weights after several updates. docs/parity.md#tolerances"""
+"""The tolerance of gradients and outputs after the updates, and of weights after several updates
+whose change rounding hides, relative to their values. docs/parity.md#tolerances"""
 
 CHANGES_TOLERANCE = 1e-3
 """The tolerance of a weight's change, also if the weight begins at zero, and of the losses of a

@@ -49,7 +49,7 @@ class Changes(Parameters):
     tolerance: float = allowed.CHANGES_TOLERANCE
     # A fraction of an array's value, which is used twice: it limits the tolerance of an untrained
     # array (`difference`), and is the tolerance of a change that rounding makes undecided
-    # (`_by_another_measure`, 3). 0: the stage has neither.
+    # (`_by_another_measure`, 3). 0: the stage has neither, and no untrained arrays.
     value_tolerance: float = 0.0
 
     def updates(self, sides: Sides) -> int:

@@ -1,6 +1,6 @@
 """All stages of the comparison, in the order of a training step.
 
-A rule's class has the stage's id, what it compares, and the tolerance. This table only names the
+A rule's class has the stage's id, what it compares, and by which tolerance. This table only names the
 classes, so it imports all of them: nothing else is in this file.
 """
 

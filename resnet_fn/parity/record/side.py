@@ -223,7 +223,8 @@ class Side(Protocol):
 
     def limits(self) -> list[str]:
         """Return a line for each constant array that has no random numbers in any run, and for each
-        limit of a function that no number of the updates and probes has reached.
+        limit of a function that no number of the updates and probes has reached; also arguments
+        that are not given.
         """
 
     def builds(self) -> list[Arrays]:

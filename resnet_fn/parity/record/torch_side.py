@@ -64,7 +64,7 @@ class TorchSide:
     `masked` put nothing back, because the source answers with copies that are left so.
 
     Args:
-        module: the reference, which is not changed.
+        module: the reference, which is not changed; only lazy layers get their sizes.
         plan: the updates.
         loss: a function (outputs, labels) → scalar; by default the plan's.
         make_optimizer: returns an optimizer of a module; by default the plan's.
