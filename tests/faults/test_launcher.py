@@ -273,6 +273,7 @@ barrier(workers)
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_silent_worker_is_named_after_the_timeout(launcher, tmp_path):
     """For 18 s, while the other waits for it in an all-reduce; two jobs at once, of another
     patience each.

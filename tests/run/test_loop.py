@@ -281,6 +281,7 @@ def test_patience_counts_across_a_resume(device, events, last_state, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_ranks_stay_alike_to_the_bit(msrun):
     """With BatchNorm: every rank holds the same state after each update, moving statistics
     included.
