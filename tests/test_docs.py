@@ -44,7 +44,6 @@ FIRST_PAGES = (
     "README.md",
     "quickstart.md",
     "migrating.md",
-    "own_loop.md",
     "parity.md",
     "inputs.md",
 )
