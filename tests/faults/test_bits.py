@@ -32,9 +32,8 @@ RUN = [
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.parametrize(
-    ("model", "count"), [("resnet20", 5), pytest.param("resnet18", 3, marks=pytest.mark.release)]
-)
+@pytest.mark.release
+@pytest.mark.parametrize(("model", "count"), [("resnet20", 5), ("resnet18", 3)])
 def test_several_processes_compute_the_same_bits(python, last_state, tmp_path, model, count):
     """MindSpore tries 1, 2, 4 … threads in a kernel's first launches, and again in a process that
     resumes.
