@@ -46,7 +46,6 @@ class SourcedValue(NamedTuple):
     value: Any  # can have a wrong type before the checks
     source: Source = Source.RECIPE
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
-    is_dropped: bool = False  # whether a rule has set the value, because nothing uses it
 
     @property
     def is_chosen(self) -> bool:
@@ -59,11 +58,8 @@ class SourcedValue(NamedTuple):
         harm.
 
         Dropping sets `dropped_to`, for example 0.999 for `beta2`. A setting that has this value
-        already is lost only if the user chose it and it is not 0, false or empty, and if no rule
-        has set it.
+        already is lost only if the user chose it and it is not 0, false or empty.
         """
-        if self.is_dropped:
-            return False
         is_wanted = self.is_chosen and self.value
         return bool(is_wanted or self.value != self.declared.dropped_to)
 
@@ -98,6 +94,7 @@ class Draft(NamedTuple):
         ]
         # setting → value, which rules read
         valid = {name: values[name].value for name in values.keys() - dict(faults)}
+        dropped = set[str]()  # of these, nothing more can be lost
         notes = [*self.drop_notes]
         for rule in RULES:  # in order, because a rule may change what a later one reads
             text = rule.broken_by(valid)
@@ -105,7 +102,7 @@ class Draft(NamedTuple):
                 continue
             reason = text.partition(";")[0]  # without the fix
             for name in rule.settings.split():
-                if name not in valid or not values[name].would_be_lost:
+                if name not in valid or name in dropped or not values[name].would_be_lost:
                     continue
                 change = _change_weaker(rule, name, reason, values)
                 if change is None:
@@ -114,6 +111,8 @@ class Draft(NamedTuple):
                 weaker, note = change
                 values[weaker.declared.name] = weaker
                 valid[weaker.declared.name] = weaker.value
+                if rule.on_break == "drop":
+                    dropped.add(name)
                 notes += [note] if note else []
         located = (
             (name, ": ".join(filter(None, (values[name].line, text)))) for name, text in faults
@@ -126,11 +125,7 @@ class Draft(NamedTuple):
             name: SourcedValue(self.values[name].declared, value, Source.FLAG)
             for name, value in given.items()
         }
-        # The flags may bring back what a rule has dropped. So no value counts as dropped.
-        values = {
-            name: value.as_declared()._replace(is_dropped=False)
-            for name, value in {**self.values, **flags}.items()
-        }
+        values = {name: value.as_declared() for name, value in {**self.values, **flags}.items()}
         return values if self.resumes else values | _defaults_of_optimizer(values)
 
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
@@ -193,7 +188,7 @@ def _change_weaker(
     from_recipe = not value.is_chosen  # then it is dropped, even if the other is from a recipe, too
     if rule.on_break == "drop" and (is_weaker or from_recipe):
         declared = value.declared
-        dropped = SourcedValue(declared, declared.dropped_to, strongest.source, is_dropped=True)
+        dropped = SourcedValue(declared, declared.dropped_to, strongest.source)
         is_usual = value.value in (declared.default, declared.if_not_stored)
         silent = from_recipe and is_usual  # nobody has asked for it
         return dropped, "" if silent else _left_out(value, f"it {reason}")
