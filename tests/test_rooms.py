@@ -219,8 +219,8 @@ def defined(module: str) -> set[str]:
             names.add(node.id)
         else:
             waiting += ast.iter_child_nodes(node)
-    parents = {other: other.rpartition(".")[0] for other in MODULES}
-    return names | {other.rpartition(".")[2] for other in MODULES if parents[other] == module}
+    places = [name.rpartition(".") for name in MODULES]
+    return names | {name for parent, _, name in places if parent == module}
 
 
 def test_scripts_import_names_that_exist():

@@ -13,6 +13,6 @@ To read it, follow a setting:
     command           runs a command; its exit code, and the line of an error
 
 The other modules need not be read for this. `hints`, `wording` and `foreign_flags` make parts of
-messages, `printing` prints, `reading` reads files of others, `output_paths` checks what a command is
-to write, and `packages` lists versions.
+messages, `printing` prints, `reading` reads files of others, `output_paths` checks what a command
+is to write, and `packages` lists versions.
 """

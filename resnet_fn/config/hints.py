@@ -49,7 +49,7 @@ def closest_flag(word: str, flags: Iterable[str]) -> str:
 
 
 def hint_for_square_size(value: object) -> str:
-    """Return a hint about a size with width and height, such as "224x224" or [224, 224], else ""."""
+    """Return a hint about a size with two sides, such as "224x224" or [224, 224], else ""."""
     parts = list(value) if isinstance(value, list | tuple) else re.split("[x×*,]", str(value))
     sides = [str(part).strip() for part in parts]
     if len(sides) != 2 or not all(map(str.isdecimal, sides)):

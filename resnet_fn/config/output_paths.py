@@ -26,7 +26,7 @@ def folder_to_write(text: str) -> str:
 
 
 def new_folder(text: str) -> str:
-    """Check that the folder `text` can be made, or is empty and can be written, and return `text`."""
+    """Check that the folder `text` can be made, or is empty and writable, and return `text`."""
     if Path(folder_to_write(text)).is_dir() and any(Path(text).iterdir()):
         raise argparse.ArgumentTypeError(f"{text!r} is not empty; give a new folder")
     return text

@@ -18,8 +18,8 @@ The constructor works in three steps:
        `chosen_or_not_default` over them, as flags, and checks all; the values that stay replace
        those of step 2
 
-`changed` and recipe files make drafts, too. `Draft.make` makes an instance of one without steps 2 and 3.
-Copies by `dataclasses.replace`, `copy` and `pickle` forget `chosen`; those by `changed` keep it.
+`changed` and recipe files make drafts, too. `Draft.make` makes an instance of one without steps 2
+and 3. Copies by `dataclasses.replace`, `copy` and `pickle` forget `chosen`; those by `changed` keep it.
 """
 
 import dataclasses

@@ -77,8 +77,8 @@ class Case(NamedTuple):
 class Parameters(RunRule):
     """Compares arrays under the port's names.
 
-    `compare` goes through the arrays once. Subclasses may change these methods, which it calls in this
-    order:
+    `compare` goes through the arrays once. Subclasses may change these methods, which it calls in
+    this order:
 
     1. `compared`: the names of the arrays that the stage has
     2. `values`: the arrays of each side

@@ -1,7 +1,7 @@
 """All stages of the comparison, in the order of a training step.
 
-A rule's class has the stage's id, what it compares, and by which tolerance. This table only names the
-classes, so it imports all of them: nothing else is in this file.
+A rule's class has the stage's id, what it compares, and by which tolerance. This table only names
+the classes, so it imports all of them: nothing else is in this file.
 """
 
 from resnet_fn.parity.compare.changes import (

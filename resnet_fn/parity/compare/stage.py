@@ -4,9 +4,11 @@ A stage differs if `failed` is set. Else it is undecided if `undecided` is set, 
 a net draws random numbers there. Else it differs if one of its arrays differs, and is undecided if
 one of them is undecided (`Difference.verdict`), or if nothing was read or run (`Absent.NOT_READ`).
 Both fields may be emptied again: `failed` by `undecided_if_random` (randomness.py), where random
-numbers may be the reason; `undecided` by `OtherRuns.stage` (other_runs.py), if other batches decide.
+numbers may be the reason; `undecided` by `OtherRuns.stage` (other_runs.py), if other batches
+decide.
 Where no single array matters, a rule sets undecided arrays apart (`set_apart`,
-`without_undecided`), so that the others decide; if none is left, the stage is undecided or, by some rules, left out.
+`without_undecided`), so that the others decide; if none is left, the stage is undecided or, by
+some rules, left out.
 docs/parity.md, "Undecided", has all steps.
 """
 

@@ -14,9 +14,9 @@ Its row of `_FAMILIES` is `"roll": _roll`. `torch.roll` has no Python signature,
 arguments need a row in `_ARGUMENTS` of calls.py, too: `"roll": "input shifts dims"`.
 
 A kind may be in several rows, whose changes follow each other. A family's own code runs as far as
-the next `yield`; the function that it yields is called before that goes on, and may fail alone. If the family's
-code raises an error, `search` leaves out all further changes of this call, without a word: so what
-does not fit each call comes last (as in `_layer_norm`).
+the next `yield`; the function that it yields is called before that goes on, and may fail alone. If
+the family's code raises an error, `search` leaves out all further changes of this call, without a
+word: so what does not fit each call comes last (as in `_layer_norm`).
 """
 # ruff: noqa: B023 (each function is called before its loop continues)
 

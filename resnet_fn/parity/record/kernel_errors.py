@@ -37,8 +37,9 @@ def kernel_errors(
     """Return the relative errors of a port's outputs and losses by its kernels, and set those of
     its layers: of a port, `Layer.output_rounding` is the error by kernels.
 
-    The runs are not compiled, have no dropout, and do not move the net. The result is {} for a reference, if the port
-    calls no such kernel, if results change from run to run, or if a run fails, with a note.
+    The runs are not compiled, have no dropout, and do not move the net. The result is {} for a
+    reference, if the port calls no such kernel, if results change from run to run, or if a run
+    fails, with a note.
     """
     if side.is_reference:
         return {}

@@ -55,8 +55,8 @@ def layers_with_rounding(
     """Return all layers' executions, and the rounding of the input of each call of a ReLU.
 
     The executions are those in float32. The rounding of inputs and outputs is the relative error of
-    a run in `precision` against float64, which decides as float32 does. It is infinite if the shapes
-    differ. That of a ReLU's input is of float32 in any case, and at most the largest one below
+    a run in `precision` against float64, which decides as float32 does. It is infinite if the
+    shapes differ. That of a ReLU's input is of float32 in any case, and at most the largest one below
     `CEILING`.
     """
     decisions, relus = Decisions(), ReluInputs()
