@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from resnet_fn.config import cli
-from resnet_fn.config.command import run_command
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.packages import versions_line
 from resnet_fn.runtime.console import installed_program
@@ -72,13 +71,13 @@ def run() -> NoReturn:
         f"{shlex.quote(program) if program else 'python -m resnet_fn'} ",
     )
     if name not in COMMANDS:
-        run_command("resnet_fn", list_commands, arguments)
+        cli.run("resnet_fn", list_commands, arguments)
     arguments.remove(name)
     module = f"resnet_fn.{name}"
     spec = importlib.util.find_spec(module)
     if spec and spec.submodule_search_locations:  # a package: its module __main__ is the command
         module += ".__main__"
-    run_command(name, importlib.import_module(module).main, arguments)
+    cli.run(name, importlib.import_module(module).main, arguments)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from resnet_fn.config import cli
-from resnet_fn.config.command import run_command
 from resnet_fn.config.printing import say, warn
 from resnet_fn.weights.names import STYLES
 
@@ -53,4 +52,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_command("convert", main)
+    cli.run("convert", main)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.command import run_command
 from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.output_paths import file_to_write, folder_to_write
@@ -164,4 +163,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_command("evaluate", main)
+    cli.run("evaluate", main)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.command import run_command
 from resnet_fn.config.printing import say
 
 _EXAMPLES = """examples:
@@ -99,4 +98,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_command("export", main)
+    cli.run("export", main)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.config.command import run_command
 from resnet_fn.config.foreign_flags import advice_on_flag
 from resnet_fn.config.output_paths import folder_to_write
 from resnet_fn.config.printing import say
@@ -230,4 +229,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_command("launch", main)
+    cli.run("launch", main)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.command import run_command
 from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.output_paths import folder_to_write
 from resnet_fn.config.printing import say, shell_words
@@ -111,4 +110,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_command("pack", main)
+    cli.run("pack", main)

@@ -8,7 +8,6 @@ from textwrap import fill
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.config.command import run_command
 from resnet_fn.config.hints import near_run
 from resnet_fn.config.printing import say
 from resnet_fn.config.wording import first_few
@@ -131,4 +130,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_command("plot", main)
+    cli.run("plot", main)

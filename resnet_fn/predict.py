@@ -11,7 +11,6 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from resnet_fn.config import cli
-from resnet_fn.config.command import run_command
 from resnet_fn.config.output_paths import file_to_write
 from resnet_fn.config.printing import printable, say, shell_words
 from resnet_fn.config.wording import counted
@@ -186,4 +185,4 @@ def _print(line: str, stream: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    run_command("predict", main)
+    cli.run("predict", main)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from resnet_fn.checkpoint.run_folder import settings_of, will_resume
 from resnet_fn.config import cli
-from resnet_fn.config.command import run_command
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
@@ -118,4 +117,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_command("train", main)
+    cli.run("train", main)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.config.command import run_command
+from resnet_fn.config import cli
 from resnet_fn.models import create_model
 from resnet_fn.train import main
 from resnet_fn.weights.files import write_arrays
@@ -63,7 +63,7 @@ def refused(folder, nets, monkeypatch, capsys):
 
     def run(*flags):
         with pytest.raises(SystemExit) as caught:
-            run_command("train", main, [*COMMAND, *flags])
+            cli.run("train", main, [*COMMAND, *flags])
         shown = capsys.readouterr()
         assert shown.out == ""
         assert not Path("runs").exists()

@@ -9,8 +9,7 @@ To read it, follow a setting:
     settings          the base class of recipe and options, whose constructor checks the settings
     recipe, options   all settings
     recipe_file       reads and writes a recipe file
-    cli               the parser of all commands, and flags that are made of settings
-    command           runs a command; its exit code, and the line of an error
+    cli               the parser of all commands, flags that are made of settings, exit codes
 
 The other modules need not be read for this. `hints`, `wording` and `foreign_flags` make parts of
 messages, `printing` prints, `reading` reads files of others, `output_paths` checks what a command

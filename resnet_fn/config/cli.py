@@ -1,4 +1,4 @@
-"""The parser, the flags and the errors of usage that all commands share.
+"""The parser, the flags, the one-line errors and the exit codes that all commands share.
 
     def main(arguments: Sequence[str]) -> int:
         parser = Parser("count", "Count the files of a folder.", usage="FOLDER")
@@ -8,17 +8,21 @@
         say(len(os.listdir(parsed.folder)))
         return 0
 
-    run_command("count", main)  # exits with 0 for done, 1 for an error, 2 for a UsageError
+    run("count", main)  # exits with 0 for done, 1 for an error, 2 for a UsageError
 
 `add_setting_flags` makes flags of settings, and `settings_in` returns their values.
 """
 
 import argparse
 import contextlib
+import io
 import os
 import re
+import signal
 import sys
-from collections.abc import Collection, Iterator, Sequence
+import traceback
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -31,8 +35,9 @@ from resnet_fn.config.declaration import (
 )
 from resnet_fn.config.foreign_flags import advice_on_flag, advice_on_value
 from resnet_fn.config.hints import closest_flag, hint_for_square_size, suggest_name
-from resnet_fn.config.packages import versions_line
+from resnet_fn.config.packages import how_to_install, versions_line
 from resnet_fn.config.printing import say
+from resnet_fn.config.wording import first_line, words_of
 
 _YES_NO = ("true", "false", "yes", "no", "on", "off")
 # The environment variable with what the user types before a command's name.
@@ -299,3 +304,63 @@ def settings_in(parsed: argparse.Namespace, *settings_classes: Any) -> dict[str,
     """Return the parsed values of the settings of `settings_classes`."""
     names = {name for settings_class in settings_classes for name in settings_class.declarations}
     return {name: value for name, value in vars(parsed).items() if name in names}
+
+
+def run(
+    command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None
+) -> NoReturn:
+    """Run a command's `main`, print an error as one line on stderr, and exit with the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # file names can have characters that the terminal lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
+    # warnings about odd metadata, which do not change the pixels
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    try:
+        # train.py and __main__.py block it
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        sys.exit(main(arguments))
+    except UsageError as error:
+        code = 2
+        message = str(error)
+    except BrokenPipeError:  # the reader of stdout has ended (`| head`)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except KeyboardInterrupt:
+        code = 130
+        message = "interrupted"
+    except Exception as error:
+        if "--debug" in arguments:
+            say(*traceback.format_exc().rstrip().split("\n"), stream=sys.stderr)
+        code = 1
+        message = one_line(error)
+    say(f"{command}: error: {with_typed_command(message)}", stream=sys.stderr)
+    sys.last_value = SystemExit(code)  # for exit handlers, as after an uncaught exception
+    sys.exit(code)
+
+
+def _is_ours(error: Exception) -> bool:
+    """Return whether a module of this package raised an error."""
+    modules = [
+        str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    return bool(modules) and modules[-1].startswith(("resnet_fn.", "__main__"))
+
+
+def one_line(error: Exception) -> str:
+    """Return the text of an error that a command prints, without line breaks."""
+    if isinstance(error, OSError) and error.strerror:  # str(error) would start with "[Errno 28]"
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, ValueError | OSError) and str(error).strip():
+        # An error of this package is one line, although a file's name in it may have several.
+        return str(error) if _is_ours(error) else first_line(error)
+    if isinstance(error, ModuleNotFoundError) and (fix := how_to_install(str(error.name))):
+        return f"{str(error.name).partition('.')[0]} is not installed; {fix}"
+    if "can't start new thread" in str(error):
+        return (
+            "the system starts no more threads for this process; "
+            "raise its limits (ulimit -u, ulimit -v)"
+        )
+    if isinstance(error, MemoryError):
+        return f"out of memory ({first_line(error)}); give smaller images or a smaller batch"
+    return f"{words_of(error)} (--debug shows the traceback)"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from resnet_fn.config.command import one_line
+from resnet_fn.config.cli import one_line
 from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.runtime.workers import Workers, gather_texts, sum_over_ranks
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config import cli
-from resnet_fn.config.command import run_command
 from resnet_fn.config.output_paths import file_to_write
 from resnet_fn.config.printing import say
 from resnet_fn.config.wording import words_of
@@ -208,4 +207,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_command("doctor", main)
+    cli.run("doctor", main)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config import cli
-from resnet_fn.config.command import run_command
 from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.hints import fix_for_write
 from resnet_fn.config.options import RunOptions
@@ -235,4 +234,4 @@ def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> di
 
 
 if __name__ == "__main__":
-    run_command("inspect", main)
+    cli.run("inspect", main)

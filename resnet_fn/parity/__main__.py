@@ -4,7 +4,7 @@ resnet_fn.parity.
 
 from collections.abc import Sequence
 
-from resnet_fn.config.command import run_command
+from resnet_fn.config import cli
 from resnet_fn.parity import commands
 
 
@@ -41,4 +41,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_command("parity", main)
+    cli.run("parity", main)

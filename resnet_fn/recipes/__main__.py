@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.command import run_command
 from resnet_fn.config.declaration import flag_name, show_value
 from resnet_fn.config.draft import SourcedValue
 from resnet_fn.config.options import RunOptions
@@ -76,4 +75,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_command("recipes", main)
+    cli.run("recipes", main)

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from resnet_fn.config.command import one_line
+from resnet_fn.config.cli import one_line
 from resnet_fn.config.wording import first_few
 from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.order import Batch

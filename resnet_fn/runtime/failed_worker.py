@@ -25,7 +25,7 @@ def end_job_after_error(rank: int) -> None:
 
 
 def _end_job(rank: int) -> None:
-    error = getattr(sys, "last_value", None)  # of an uncaught exception, or from `run_command`
+    error = getattr(sys, "last_value", None)  # of an uncaught exception, or from `cli.run`
     if error is None:
         return
     if not starter_waits():  # msrun or the launcher would end the others

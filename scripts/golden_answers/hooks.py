@@ -20,7 +20,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
     # takes the command's arguments and returns its exit code
     "command": ("resnet_fn.parity.__main__:main",),
     # prints the error of a command, and exits; takes its name and its `main`
-    "process": ("resnet_fn.config.command:run_command",),
+    "process": ("resnet_fn.config.cli:run",),
     # return the result of a comparison, which "json" writes
     "comparison": (
         "resnet_fn.parity.ladder:compare_recordings",

@@ -42,7 +42,7 @@ def reference() -> Any:
 
 
 if __name__ == "__main__":
-    from resnet_fn.config.command import run_command
+    from resnet_fn.config import cli
     from resnet_fn.parity.__main__ import main
 
     trace = Path(__file__).with_name("trace")
@@ -56,4 +56,4 @@ if __name__ == "__main__":
         "--out",
         str(trace),
     ]
-    run_command("parity", main, words)
+    cli.run("parity", main, words)

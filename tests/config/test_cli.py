@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.config import cli
-from resnet_fn.config.command import one_line, run_command
 from resnet_fn.config.hints import near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -52,7 +51,7 @@ def test_any_error_is_printed_with_exit_code_1(error, text, capsys):
         raise error
 
     with pytest.raises(SystemExit) as ended:
-        run_command("train", main, [])
+        cli.run("train", main, [])
     assert ended.value.code == 1
     assert capsys.readouterr().err.startswith(f"train: error: {text}")
 
@@ -100,7 +99,7 @@ def test_a_recipe_files_name_is_no_path():
 def test_an_error_from_exec_becomes_one_line():
     with pytest.raises(ValueError) as caught:
         exec("raise ValueError('a\\nb')", {})
-    assert one_line(caught.value) == "a"
+    assert cli.one_line(caught.value) == "a"
 
 
 def test_a_tilde_is_the_home_folder(monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import resnet_fn
-from resnet_fn.config.command import run_command
+from resnet_fn.config import cli
 from resnet_fn.config.output_paths import file_to_write
 from resnet_fn.config.printing import in_utf8, printable, say, shell_words, warn
 
@@ -81,7 +81,7 @@ def test_only_one_module_prints():
 )
 def test_an_error_with_line_breaks_is_one_line(raised, shown, capsys):
     with pytest.raises(SystemExit):
-        run_command("train", lambda _: raised(), [])
+        cli.run("train", lambda _: raised(), [])
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "\x1b" not in err
@@ -91,7 +91,7 @@ def test_an_error_with_line_breaks_is_one_line(raised, shown, capsys):
 def test_help_shows_a_recipes_values_as_they_are(capsys):
     Path("mine.toml").write_text('extends = "digits"\nweights = "50%d\\u001b%(prog)s.pth"\n')
     with pytest.raises(SystemExit):
-        run_command("train", importing_train(), ["--recipe", "mine.toml", "--help"])
+        cli.run("train", importing_train(), ["--recipe", "mine.toml", "--help"])
     assert r"50%d\x1b%(prog)s.pth*" in "".join(capsys.readouterr().out.split())
 
 

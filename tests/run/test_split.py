@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from resnet_fn.config.command import run_command
+from resnet_fn.config import cli
 from resnet_fn.train import main as train_main
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -56,7 +56,7 @@ def command(capsys):
 
     def run(main, *arguments, code=0):
         with pytest.raises(SystemExit) as ended:
-            run_command("command", main, list(map(str, arguments)))
+            cli.run("command", main, list(map(str, arguments)))
         captured = capsys.readouterr()
         text = " ".join((captured.out + captured.err).split())
         assert ended.value.code == code, text

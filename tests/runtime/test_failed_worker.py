@@ -11,7 +11,7 @@ import pytest
 # A worker that has joined its job, which gives the others 1 s, not 3 s, to print their errors.
 WORKER = """
 import sys
-from resnet_fn.config.command import run_command
+from resnet_fn.config import cli
 from resnet_fn.runtime import failed_worker
 failed_worker._FOR_OTHERS = 1
 failed_worker.end_job_after_error(4)
@@ -23,8 +23,8 @@ SLEEPS = [sys.executable, "-c", "import time; time.sleep(100)"]
     ("end", "code"),
     [
         ("raise ValueError('disk')", 1),
-        ("run_command('train', lambda _: [][1], [])", 1),
-        ("run_command('train', lambda _: 130, [])", 130),
+        ("cli.run('train', lambda _: [][1], [])", 1),
+        ("cli.run('train', lambda _: 130, [])", 130),
     ],
 )
 def test_an_error_of_one_worker_ends_the_others(start, wait_until, end, code):

@@ -17,7 +17,7 @@ import sys
 import numpy as np
 
 from resnet_fn.checkpoint import folder as checkpoint
-from resnet_fn.config.command import run_command
+from resnet_fn.config import cli
 from resnet_fn.data.feed import MemoryFeed
 from resnet_fn.evaluation import scoring
 from resnet_fn.run import loop
@@ -80,4 +80,4 @@ if os.environ.get("RANK_ID") == RANK:
     loop.log_update = faulty_log_update
 
 if __name__ == "__main__":
-    run_command("train", main, FLAGS)
+    cli.run("train", main, FLAGS)

@@ -11,7 +11,7 @@ if os.environ.get("RANK_ID") == "1":
     os.environ["ONEDNN_DEFAULT_FPMATH_MODE"] = "BF16"
 
 if __name__ == "__main__":
-    from resnet_fn.config.command import run_command
+    from resnet_fn.config import cli
     from resnet_fn.train import main
 
-    run_command("train", main, FLAGS)
+    cli.run("train", main, FLAGS)

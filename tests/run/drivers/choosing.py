@@ -7,7 +7,7 @@ import os
 import sys
 
 import resnet_fn  # noqa: F401 (limits oneDNN)
-from resnet_fn.config.command import run_command
+from resnet_fn.config import cli
 from resnet_fn.runtime import instructions
 from resnet_fn.train import main
 
@@ -15,4 +15,4 @@ if sys.argv[1] in ("yes", os.environ.get("RANK_ID")):
     kind = instructions.this_cpu()[:2]
     instructions.FASTER_UNLIMITED[kind] = frozenset({"resnet8"})
 if __name__ == "__main__":
-    run_command("train", main, sys.argv[2:])
+    cli.run("train", main, sys.argv[2:])
