@@ -251,7 +251,7 @@ def test_export(check, digits):
 FAMILIES = ("resnet18", "se_resnet50", "genet50", "resnext50_32x4d")
 
 
-def test_families(check):
+def test_each_family_trains_and_exports(check):
     """A net of each family with ImageNet's stem answers from its files, for any number of images,
     within the same bounds.
     """
