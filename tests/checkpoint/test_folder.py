@@ -216,7 +216,7 @@ def replaced_by(kind):
 
 @pytest.mark.parametrize("name", ["manifest.json", "weights.safetensors", "state.json"])
 @pytest.mark.parametrize("kind", ["FIFO", "device", "60 GB"])
-def test_what_no_checkpoint_has_is_named_at_once(tmp_path, name, kind, raises_line):
+def test_a_fifo_device_or_huge_file_is_damage(tmp_path, name, kind, raises_line):
     folder = write(tmp_path)
     replaced_by(kind)(folder / name)
     with raises_line(folder / name, "is damaged (", kind=CheckpointError):

@@ -16,7 +16,7 @@ def made(optimizer):
 
 
 @pytest.mark.parametrize("fault", ["another optimizer", "NaN"])
-def test_checkpoints_are_restored_completely_or_not_at_all(tmp_path, fault):
+def test_a_rejected_checkpoint_changes_no_weight(tmp_path, fault):
     _, saved = made(momentum_sgd if fault == "NaN" else adamw)
     folder = save_checkpoint(tmp_path / "a", saved.weights, saved.training, {"update": 1})
     checkpoint = load_checkpoint(folder)

@@ -52,7 +52,7 @@ def test_a_changed_recipe_file_of_a_run_stays(lock):
         assert path.read_text() == "# mine\nseed = 2\n"
 
 
-def test_a_config_that_no_run_wrote_is_none(checkpoint):
+def test_a_damaged_config_leaves_the_checkpoints_recipe(checkpoint):
     checkpoint("run", 5)
     Path("run/config.json").write_text('{"recipe":' * 100_000)
     assert RunFolder(Path("run")).config() == {}
