@@ -91,7 +91,7 @@ def test_for_a_missing_path_the_nearest_is_suggested():
     assert near_path("/quite/elsewhere", "give a folder") == "give a folder"
 
 
-def test_a_recipe_files_name_is_no_path():
+def test_a_tilde_as_a_recipes_name_stays():
     Path("~.toml").write_text("epochs = 3\n")
     assert parse(["--recipe", "./~.toml"])[0].name == "~"
 

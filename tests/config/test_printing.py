@@ -48,7 +48,7 @@ def test_data_files_keep_control_characters():
         ("utf-8", "é … 文".encode()),
     ],
 )
-def test_a_stream_may_lack_characters(encoding, written):
+def test_characters_that_a_stream_lacks_are_escaped(encoding, written):
     stream = io.TextIOWrapper(io.BytesIO(), encoding)
     say("é … 文", stream=stream)
     assert stream.buffer.getvalue() == written + b"\n"

@@ -13,12 +13,12 @@ KINDS = ("fifo", "device", "sparse", "nested", "folder")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_json_of_others_ends_with_an_error(kind, foreign):
+def test_unreadable_json_of_others_is_an_error(kind, foreign):
     with pytest.raises((OSError, ValueError)):
         read_json(foreign(kind, "a.json"))
 
 
-def test_json_is_read():
+def test_json_is_read_and_longer_files_rejected():
     Path("a.json").write_text(json.dumps({"é": [1, None]}))
     assert read_json("a.json") == {"é": [1, None]}
     assert read_regular("a.json", 100) == Path("a.json").read_bytes()
@@ -31,7 +31,7 @@ def test_a_file_beyond_memory_is_not_read(foreign):
         read_regular(foreign("sparse", "a"))
 
 
-def test_the_pipe_of_a_shell_is_a_list():
+def test_a_list_of_images_may_be_a_pipe():
     """As in --val-list <(command)."""
     end, other = os.pipe()
     os.write(other, b"a.jpg bee\n")
@@ -41,7 +41,7 @@ def test_the_pipe_of_a_shell_is_a_list():
     os.close(end)
 
 
-def test_stdin_is_a_list(python):
+def test_a_list_of_images_may_be_stdin(python):
     text = (
         "import os; from resnet_fn.config.reading import open_user_file as o; "
         "r, w = os.pipe(); os.write(w, b'a.jpg'); os.close(w); os.dup2(r, 0); "
@@ -51,7 +51,7 @@ def test_stdin_is_a_list(python):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_recipe_file_of_another_kind_is_named(kind, foreign, raises_line):
+def test_a_device_or_folder_as_recipe_is_named(kind, foreign, raises_line):
     foreign(kind, "a.toml")
     if kind == "nested":
         Path("a.toml").write_text("epochs = " + "[" * 20_000)

@@ -43,7 +43,7 @@ def test_the_usual_aliases_are_accepted(flags, fields):
     assert {name: getattr(recipe, name) for name in fields} == fields
 
 
-def test_the_worked_example_is_true(says):
+def test_the_example_in_declarations_docstring_is_true(says):
     about = " ".join(declaration.__doc__.split())
     line = declaration.explain(Recipe.declarations["learning_rate"], 0.2)
     assert f'"{line.replace(", not scaled by workers", "")}"' in about
@@ -122,7 +122,7 @@ def test_a_stored_average_without_ema_warmup_has_none():
     assert recipes.recipe("imagenet_resnet50_v2").ema_warmup is False  # torchvision's average
 
 
-def test_the_docstring_explains_each_field():
+def test_docstrings_of_recipe_and_options_explain_each_setting():
     assert (
         "\n    learning_rate: peak learning rate, not scaled by workers; default 0.2; "
         in inspect.getdoc(Recipe)
@@ -187,7 +187,7 @@ def test_sgds_learning_rate_for_adam_is_warned_of(says):
         ),
     ],
 )
-def test_recipe_names_field_value_and_fix(fields, parts, raises_line):
+def test_a_recipes_error_names_setting_value_and_fix(fields, parts, raises_line):
     with raises_line(*parts.split("|")):
         Recipe(**fields)
 

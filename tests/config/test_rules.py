@@ -20,7 +20,7 @@ from resnet_fn.train import parse
 RECIPE = Recipe()  # of the fixture `checkpoint`
 
 
-def test_the_table_reads_from_top_to_bottom():
+def test_no_rule_reads_what_a_later_rule_changes():
     """Its names are settings, and no rule reads what a rule below it leaves out or changes."""
     names = {*Recipe.declarations, *RunOptions.declarations}
     below = set()
@@ -59,7 +59,7 @@ WITHOUT_EFFECT = (
 
 
 @pytest.mark.parametrize("words", WITHOUT_EFFECT.split("|"))
-def test_a_typed_setting_without_effect_is_rejected(words):
+def test_a_chosen_setting_without_effect_is_rejected(words):
     flag, *_ = words.removeprefix("--").partition(" ")
     with pytest.raises(UsageError, match=rf"(^|; ){flag.replace('-', '_')}: \S+ (needs|is for) "):
         parse(words.split())
@@ -218,7 +218,7 @@ def test_useless_settings_of_recipes_are_dropped_and_named(flags, off):
     assert all(" is left out: it " in line for line in left_out)
 
 
-def test_keywords_and_changed_values_count_as_typed():
+def test_keywords_and_changed_values_count_as_chosen():
     assert not Recipe(optimizer="adamw").nesterov
     for fields in ({"policy_ops": 3}, {"policy_ops": 2}):
         with pytest.raises(
