@@ -55,7 +55,7 @@ def test_this_machine_passes_and_its_versions_are_listed(report):
     assert (written["device"], written["workers"]) == ("CPU", 1)
 
 
-def test_missing_packages_are_named(monkeypatch):
+def test_secrets_stay_out_and_missing_packages_are_named(monkeypatch):
     for name in ("SECRET_TOKEN", "MS_GRAPH_CLIENT_SECRET", "ASCEND_TOKEN", "RANK_PASSWORD"):
         monkeypatch.setenv(name, "hunter2")
     described = machine.describe_machine("CPU", 3, Workers(0, 2))
@@ -67,7 +67,7 @@ def test_missing_packages_are_named(monkeypatch):
     assert "onnx 1.2" in text
 
 
-def test_what_raises_is_broken():
+def test_a_check_that_raises_is_broken():
     def raises():
         raise OSError("no such kernel\nand more")
 

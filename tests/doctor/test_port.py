@@ -48,7 +48,7 @@ WRITTEN = {
         (nn.InstanceNorm2d, "affine", "False"),
     ],
 )
-def test_docstrings_are_read(layer, argument, new):
+def test_changing_defaults_are_read_from_docstrings(layer, argument, new):
     assert changing_defaults(layer)[argument] == new
 
 
@@ -69,7 +69,7 @@ def test_changing_defaults_are_named_with_a_fix(python, tmp_path):
     assert len(lines) == 9
 
 
-def test_what_is_written_is_no_finding(python, tmp_path):
+def test_arguments_that_a_port_gives_are_no_finding(python, tmp_path):
     (tmp_path / "port.py").write_text(PORT.format(**WRITTEN))
     assert (
         "nothing depends on a default"

@@ -6,7 +6,7 @@ from resnet_fn.runtime import instructions
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_a_product_is_measured_with_both_limits():
+def test_a_product_is_slower_with_narrower_instructions():
     equal = product.speedup(instructions.VARIABLE, "ALL")
     assert 0.5 < equal < 2  # the same instructions on both sides
     slow = product.speedup(instructions.VARIABLE, "SSE41")

@@ -11,7 +11,7 @@ from resnet_fn.doctor import storage
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_a_file_system_without_locks(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_is_found(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
