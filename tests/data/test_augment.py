@@ -106,7 +106,7 @@ def test_trivialaugment_draws_one_operation_and_strength_uniformly():
     assert len(set(np.abs(rotations))) == 31
 
 
-def test_randaugment_draws_a_strength_for_each_operation():
+def test_randaugment_draws_operations_of_the_given_noisy_strength():
     chosen = picks(500, policy="randaugment", policy_ops=3, policy_magnitude=12)
     assert {len(operations) for operations in chosen} == {3}
     assert {

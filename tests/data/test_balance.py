@@ -70,7 +70,7 @@ def test_class_weights_average_1_under_balanced_sampling():
         ("bee\n", "w.txt line 1: 'bee' has no weight; write CLASS WEIGHT"),
     ],
 )
-def test_mistakes_in_a_file_of_weights(text, parts, raises_line):
+def test_mistakes_in_a_file_of_weights_are_named(text, parts, raises_line):
     Path("w.txt").write_text(text, encoding="utf-8")
     with raises_line(*parts.split("|")):
         class_weights("w.txt", CLASSES, LABELS)

@@ -93,7 +93,7 @@ def test_labels_stay_probabilities_when_mixing_ends():
     assert set(labels.reshape(-1).tolist()) == {0.0, 1.0}
 
 
-def test_bytes_are_what_the_other_feed_normalises(folder):
+def test_the_byte_feed_normalised_equals_the_float_feed(folder):
     recipe = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True)
     photographs = check_files(load_dataset(recipe, str(folder)), "error")
     plain = make_feed(photographs, recipe)

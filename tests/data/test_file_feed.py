@@ -91,7 +91,7 @@ def test_repeated_samples_look_different_each_time(photographs):
     assert len({image.tobytes() for image in images}) == 27
 
 
-def test_a_resume_costs_nothing_that_was_seen(photographs):
+def test_a_resume_reads_no_file_seen_before(photographs):
     feed = make_feed(photographs, RECIPE)
     walk = bytes_of(feed, range(5))
     for index in np.concatenate([feed.indices(update) for update in range(3)]):
@@ -99,7 +99,7 @@ def test_a_resume_costs_nothing_that_was_seen(photographs):
     assert bytes_of(make_feed(photographs, RECIPE), [3, 4]) == walk[3:]
 
 
-def test_erasing_draws_what_the_whole_epochs_numbers_say(photographs):
+def test_erasing_uses_each_samples_numbers_of_the_epoch(photographs):
     """The numbers of a sample are found without those before: the bits of a generator that walked
     through them.
     """
@@ -147,7 +147,7 @@ FAILURES: list[BaseException] = []
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), MemoryError()])
-def test_after_whatever_failed_the_right_images_come(photographs, failure):
+def test_after_a_failure_the_right_images_come(photographs, failure):
     feed = make_feed(
         dataclasses.replace(photographs, train=as_kind(photographs.train, BreakingSplit)), RECIPE
     )
@@ -157,7 +157,7 @@ def test_after_whatever_failed_the_right_images_come(photographs, failure):
     assert bytes_of(feed, range(5)) == bytes_of(make_feed(photographs, RECIPE), range(5))
 
 
-def test_samples_of_another_update_are_rejected(photographs):
+def test_a_stream_that_ends_early_is_an_error(photographs):
     class ShortSplit(FileSplit):
         def stream(self, order):
             return super().stream(order[:6])
@@ -288,7 +288,7 @@ def tasks() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def test_threads_end_after_an_end_or_a_failure(photographs, wait_until):
+def test_threads_end_when_a_feed_is_closed(photographs, wait_until):
     # threads that the library starts once and keeps
     bytes_of(make_feed(photographs, RECIPE), range(10))
     before = tasks()

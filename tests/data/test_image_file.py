@@ -53,7 +53,7 @@ def test_every_listed_ending_is_opened():
         assert open_image(file.getvalue()).size == (20, 10), ending
 
 
-def test_a_picture_of_two_is_a_jpeg(make_photograph):
+def test_a_file_of_two_pictures_can_be_opened(make_photograph):
     file = io.BytesIO()
     first, second = (make_photograph(number, 40, 30) for number in (1, 2))
     first.save(file, "MPO", save_all=True, append_images=[second])

@@ -54,7 +54,7 @@ def test_crop_cuts_the_window_that_the_draws_name():
     assert (turned[1] == images[1]).all()
 
 
-def test_all_places_are_equally_likely():
+def test_all_places_of_a_crop_are_equally_likely():
     images = np.tile(np.arange(1, 10, dtype=np.uint8).reshape(1, 3, 3, 1), (9000, 1, 1, 1))
     cut = crop_and_flip(images, np.random.default_rng(0).random((9000, 3)), padding=1, flip=False)
     counts = np.bincount(cut[:, 1, 1, 0], minlength=10)[1:]

@@ -30,7 +30,7 @@ def test_cutmix_labels_equal_the_boxs_real_area():
         np.testing.assert_allclose(soft.sum(1), 1, rtol=1e-6)
 
 
-def test_the_switch_chooses_and_beta_is_beta():
+def test_cutmixs_share_and_mixups_weights_have_their_laws():
     drawn = [draw_mixing(np.random.default_rng(s), 0.2, 1.0, 0.25, 8, 8) for s in range(2000)]
     assert abs(np.mean([m.box is not None for m in drawn]) - 0.25) < 0.03
     weights = np.array([m.weight for m in drawn if m.box is None])

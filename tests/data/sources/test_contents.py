@@ -56,7 +56,7 @@ def bytes_of(files):
     return {Path(files.path(index)).read_bytes() for index in range(len(files))}
 
 
-def test_a_file_in_any_version_is_read(run):
+def test_older_splits_are_read_newer_ones_rejected(run):
     """validation.json is the list that version 0.2.0 wrote; contents.json has a format."""
     listed = json.loads((RUN / "validation.json").read_text())
     assert listed == sorted(run.test.names)
@@ -264,7 +264,7 @@ def test_a_large_foreign_set_is_not_read(run, make_photograph, encode):
     assert opened == {"seen.jpg"}
 
 
-def test_a_folder_val_says_what_came_and_went(folder, make_photograph, encode):
+def test_missing_and_new_files_of_val_are_named(folder, make_photograph, encode):
     recipe = replace(SPLIT, validation_share=0.0)
     RUN.mkdir()
     first = open_dataset(recipe, str(folder))
@@ -281,7 +281,7 @@ def test_a_folder_val_says_what_came_and_went(folder, make_photograph, encode):
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested", "folder"])
 @pytest.mark.parametrize("file", ["contents.json", "validation.json"])
-def test_files_of_another_kind_are_named(kind, file, foreign, run, raises_line):
+def test_devices_and_folders_as_split_files_are_named(kind, file, foreign, run, raises_line):
     foreign(kind, RUN / file)
     with raises_line(f"run/{file}: is damaged", "restore the file from a copy"):
         read_split(RUN)

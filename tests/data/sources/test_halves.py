@@ -132,7 +132,7 @@ def test_an_unreadable_folder_beside_train_stops_nothing(lay):
     assert dataset.train.root == "set/train"
 
 
-def test_what_is_not_used_is_named(lay):
+def test_folders_that_are_not_used_are_named(lay):
     places, _, _ = TESTED["Intel scenes"]
     lines = "\n".join(load_dataset(SPLIT, lay(*places)).notes)
     assert "predict RUN set/seg_pred" in lines

@@ -192,7 +192,7 @@ SEVERAL = dataclasses.replace(
 )
 
 
-def test_images_of_any_number_of_classes(pictures):
+def test_images_may_have_no_or_several_classes(pictures):
     Path("train.txt").write_text("a.jpg x\n")
     Path("val.txt").write_text("a.jpg\n")
     with pytest.raises(ValueError, match=r"^test set: no image has a class; add classes"):
@@ -222,7 +222,7 @@ def test_images_of_any_number_of_classes(pictures):
     assert load("a.jpg x\nd.jpg\n", "a.jpg x\n", several=True).classes == ("x",)
 
 
-def test_several_classes_are_of_lists_that_say_so(pictures):
+def test_several_classes_need_a_list_and_multi_label(pictures):
     with pytest.raises(
         ValueError,
         match=r"^multi_label: images in class folders have one class; give --train-list ",
@@ -288,7 +288,7 @@ def test_lists_are_read_as_other_programs_write_them(pictures, name, written):
         ),
     ],
 )
-def test_what_a_list_cannot_mean_is_named(pictures, raises_line, written, parts):
+def test_damaged_lists_are_named_with_a_fix(pictures, raises_line, written, parts):
     Path("t.csv").write_bytes(written)
     with raises_line(*parts.split("|")):
         load_lists("set", "t.csv", "", 1)
@@ -363,7 +363,7 @@ def test_a_list_needs_under_200_bytes_a_row(pictures):
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested", "folder"])
-def test_a_list_of_another_kind_is_an_error(kind, foreign, pictures, raises_line):
+def test_a_device_or_folder_as_list_is_named(kind, foreign, pictures, raises_line):
     foreign(kind, "train.txt")
     Path("val.txt").write_text("e.jpg hot dog\n")
     with raises_line("train.txt", "; "):

@@ -36,7 +36,7 @@ def test_more_threads_than_cpus_are_rejected():
     assert data_threads(0) == most
 
 
-def test_the_input_is_the_recipes(folder):
+def test_the_nets_input_follows_recipe_and_folder(folder):
     recipe = Recipe(dataset="imagefolder", image_size=24, eval_size=32, eval_resize=40)
     spec = load_dataset(recipe, str(folder)).input
     assert (spec.name, spec.image_size, spec.eval_resize) == ("imagefolder", 32, 40)

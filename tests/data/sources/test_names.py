@@ -25,7 +25,7 @@ def test_names_are_a_sequence():
     assert not Names()
 
 
-def test_the_listing_identifies_a_set_as_before():
+def test_a_splits_listing_joins_its_names_by_zeros():
     split = FileSplit("root", NAMES, np.arange(5))
     assert split.listing == "\0".join(NAMES).encode("utf-8", "surrogateescape")
     kept = split.keep(np.array([True, False, True, False, True]))

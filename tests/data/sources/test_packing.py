@@ -22,7 +22,7 @@ from resnet_fn.pack import main
 RECORDS = Recipe(dataset="mindrecord", image_size=24, batch_size=4)
 
 
-def test_a_second_run_writes_only_what_is_missing(folder, pack, capsys, raises_line):
+def test_packing_again_writes_missing_or_damaged_shards_alone(folder, pack, capsys, raises_line):
     pack(folder, "out")
     times = {
         name: os.stat(f"out/{name}").st_mtime_ns

@@ -194,7 +194,7 @@ def test_labels_in_a_zip_file_are_an_error(folder, pack, raises_line):
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested"])
 @pytest.mark.parametrize("file", ["index.json", "train-labels.npy", "val-names.json"])
-def test_files_of_another_kind_end_with_an_error(kind, file, foreign, folder, pack, raises_line):
+def test_devices_as_packed_files_end_with_an_error(kind, file, foreign, folder, pack, raises_line):
     pack(folder, "out")
     foreign(kind, f"out/{file}")
     with raises_line("out/", "pack the set again"):

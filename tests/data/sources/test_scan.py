@@ -62,7 +62,7 @@ def zoo(folder, make_photograph, encode):
     return folder, good, bad
 
 
-def test_every_kind_is_found_and_named(zoo):
+def test_every_kind_of_bad_file_is_named(zoo):
     folder, good, bad = zoo
     place = folder / "train" / "bee"
     for name in good:

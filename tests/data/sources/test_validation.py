@@ -112,7 +112,7 @@ def test_with_several_labels_each_class_keeps_training_pictures():
     assert mask.mean() < 0.35
 
 
-def test_a_class_of_one_picture_only_trains(raises_line):
+def test_a_split_needs_a_class_of_two_images(raises_line):
     with raises_line("validation_share: no class in pictures has two images", "add images"):
         split_off(listing(1, 1), 0.2, SplitRule())
 
