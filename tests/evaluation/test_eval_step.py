@@ -16,7 +16,7 @@ class _Fixed(nn.Cell):
         return x.reshape((x.shape[0], -1))
 
 
-def test_ranks_ties_and_broken_logits():
+def test_ties_rank_by_class_and_nan_ranks_last():
     step = make_eval_step(_Fixed())
     logits = np.array([[1, 3, 2], [5, 5, 5], [5, 5, 5], [np.nan, 0, 0], [0, 0, np.inf]], np.float32)
     labels = np.array([2, 0, 2, 0, 2], np.int32)

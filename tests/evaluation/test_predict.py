@@ -26,7 +26,7 @@ from resnet_fn.report.writer import write_report
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_a_prediction_does_not_depend_on_company(run, digits_png):
+def test_a_prediction_does_not_depend_on_other_images(run, digits_png):
     trained = load_run(run)
     files = find_images([digits_png])
     assert predict(trained, files)[67] == predict(trained, [files[67]])[0]
@@ -270,7 +270,7 @@ def test_json_and_csv_name_unreadable_files(run, digits_png, capsys, main):
         assert [row["file"] for row in csv.DictReader(file)] == [line["file"] for line in lines]
 
 
-def test_a_stopped_run_keeps_the_old_table(run, digits_png, main, raises_line):
+def test_a_failed_predict_keeps_the_old_table(run, digits_png, main, raises_line):
     """And a list that cannot be read to its end is named, not the table."""
     Path("out.csv").write_text("file,class,probability,error\nold\n")
     with raises_line("/proc/self/mem: cannot be read (", "give another list"):
@@ -309,7 +309,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_a_list_names_the_images(name, digits_png):
+def test_lists_of_many_formats_name_their_images(name, digits_png):
     Path(name).write_bytes(LISTS[name])
     assert list(read_list(name)) == ["images/00.png", "images/01.png"]
 
@@ -431,7 +431,7 @@ def test_a_large_photograph_is_resized_with_antialiasing(make_run, make_photogra
     assert np.abs(pixels(grid) - 127.5).max() < 3  # any single pixels are 0 or 255
 
 
-def test_an_enlarged_picture_is_the_evaluations(make_run):
+def test_predict_enlarges_a_picture_as_evaluation_does(make_run):
     trained = load_run(make_run(model="resnet8", image_size=16), image_size=16)
     images = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 1), np.uint8)
     wanted = prepare(images, 16, dataclasses.replace(trained.input, full_scale=255.0))
@@ -447,13 +447,13 @@ def test_an_enlarged_picture_is_the_evaluations(make_run):
         (["https://x.org/run", "images"], ["x.org/run", "is an address", "download it"]),
     ],
 )
-def test_wrong_words_are_an_error_with_the_fix(words, parts, run, digits_png, main, raises_line):
+def test_swapped_arguments_and_addresses_are_named_with_fix(words, parts, run, digits_png, main, raises_line):
     with raises_line(*parts):
         main("predict", *words)
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested"])
-def test_a_stranger_does_not_stop_other_images(kind, foreign, trained, digits_png):
+def test_an_unreadable_file_stops_no_other_image(kind, foreign, trained, digits_png):
     foreign(kind, "images/00.png")
     results = predict(trained, "images")
     assert [result["file"] for result in results if "error" in result] == ["images/00.png"]

@@ -28,7 +28,7 @@ def test_evaluation_passes_at_most_64_samples_at_once(batch_size, sizes):
     assert np.array_equal(scores.prediction, dataset.test.labels)
 
 
-def test_an_error_of_the_last_block_is_raised():
+def test_an_error_of_the_step_is_raised():
     def step(images, labels):
         raise ZeroDivisionError("one")
 
