@@ -83,7 +83,7 @@ def test_200_random_bit_flips_are_noticed(tmp_path):
 
 
 @pytest.mark.slow
-def test_kill_before_every_line_of_a_save(python):
+def test_a_kill_in_a_save_loses_no_checkpoint(python):
     # In memory where it can be: a killed process loses nothing that it handed to the kernel, synced
     # or not.
     with tempfile.TemporaryDirectory(

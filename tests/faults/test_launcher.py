@@ -136,7 +136,7 @@ def kill_the_launcher(launcher, run):
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_two_workers_through_every_fault_and_on(
+def test_two_workers_resume_after_every_fault(
     launcher, unbroken_pair, events, all_cpus, tmp_path, last_state
 ):
     """One run of two workers, ended in twelve ways, nobody left behind after any; then it ends as

@@ -82,7 +82,7 @@ def test_a_taken_port_is_shown_on_the_screen(launcher, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.release
-def test_without_local_worker_num_no_scheduler_stays(launcher, start_msrun, tmp_path):
+def test_no_scheduler_stays_if_msrun_cannot_start(launcher, start_msrun, tmp_path):
     """msrun fails after it has started the scheduler, which used the port for 600 s."""
     port = claim_port("127.0.0.1", 0)
     words = ["python", "-m", "resnet_fn.train", "--out-dir", str(tmp_path / "run")]

@@ -40,7 +40,7 @@ def poison(monkeypatch, updates):
 
 
 @pytest.mark.slow
-def test_fp32_stops_before_the_optimizer(monkeypatch, last_state):
+def test_fp32_applies_no_update_that_is_not_finite(monkeypatch, last_state):
     """Update 3 of 5 is not applied, not saved; without the fault the run goes on from update 2, bit
     for bit.
     """
