@@ -38,7 +38,7 @@ def gradients(x, weights, gamma, ranks):
     return [value, *of_parameters], of_x, [cell.moving_mean, cell.moving_variance]
 
 
-def test_two_ranks_are_one_with_their_samples():
+def test_two_workers_normalise_as_one_with_all_samples():
     rng = np.random.default_rng(0)
     # a mean that E[x²] - E[x]² would not survive
     x = (rng.normal(size=(4, 3, 5, 5)) + 30).astype(np.float32)
@@ -71,7 +71,7 @@ class Like(nn.Cell):
         self.running_mean = Parameter(mean, name="running_mean", requires_grad=trained)
 
 
-def test_statistics_are_known_by_class_and_kind():
+def test_statistics_are_recognised_by_class_or_name():
     cells = (nn.BatchNorm1d(3), mint.nn.BatchNorm2d(3), Like(3), Like((1, 3, 1, 1)))
     others = (Like(3, mindspore.int32), Like(3, trained=True), nn.BatchNorm2d(3))
     others[-1].use_batch_statistics = False

@@ -97,7 +97,7 @@ def by_winograd(net):
     return {name for name, way in ways(net).items() if way == "winograd"}
 
 
-def test_only_what_fits_is_computed_so():
+def test_only_fitting_convolutions_are_computed_by_winograd():
     net = create_model("resnet8", num_classes=3)
     fitting = {f"layer{stage}.0.conv{k}" for stage in (1, 2, 3) for k in (1, 2)} - {
         "layer2.0.conv1",
@@ -128,7 +128,7 @@ def all_instructions(monkeypatch):
 
 
 @pytest.mark.usefixtures("all_instructions")
-def test_every_net_of_the_table_is_products_alone():
+def test_each_design_of_fast_nets_uses_products_alone():
     """Any other convolution would take oneDNN's reference kernel, 100 times as slow."""
     named = {name for names in FASTER_UNLIMITED.values() for name in names}
     assert {(MODELS[name].groups, MODELS[name].attention) for name in named} == {(1, "")}
@@ -168,12 +168,12 @@ def check_standard_operations(gate, gates):
 
 
 @pytest.mark.parametrize(("gate", "gates"), [("", 0), ("se", 2), ("ge-minus", 2), ("ge-plus", 4)])
-def test_all_operations_are_mindspores_and_end(gate, gates):
+def test_an_export_uses_standard_operations_then_ours_again(gate, gates):
     assert check_standard_operations(gate, gates) == {"winograd"}
 
 
 @pytest.mark.usefixtures("all_instructions")
-def test_all_ways_end_for_an_export():
+def test_no_way_of_products_remains_inside_an_export():
     assert check_standard_operations("", 0) == {
         "winograd",
         "strided winograd",

@@ -11,7 +11,7 @@ from resnet_fn.models.init import initialise
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_other_initialisations_have_their_standard_deviation():
+def test_uniform_initialisations_keep_their_bounds():
     def weights(name):
         net = create_model("resnet18", num_classes=1000, initialisation=name)
         return net.layer3[1].conv1.weight.asnumpy(), net.fc.weight.asnumpy(), net.fc.bias.asnumpy()

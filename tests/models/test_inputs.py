@@ -32,7 +32,7 @@ def arrays(masks, update):
     return [None if part is None else part.asnumpy() for part in masks(update)]
 
 
-def test_kept_values_are_scaled_up():
+def test_masks_drop_their_share_and_scale_the_rest():
     net = small_net()
     recipe = dataclasses.replace(RECIPE, batch_size=40_000)
     keep, mask = arrays(make_masks(recipe, net), 0)

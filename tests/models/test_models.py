@@ -88,7 +88,7 @@ def bits(net):
     return {parameter.name: parameter.asnumpy().tobytes() for parameter in net.get_parameters()}
 
 
-def test_it_fits_the_data():
+def test_a_built_net_fits_channels_and_classes():
     net = build_net(RECIPE, dataclasses.replace(SPEC, channels=2, classes=("a", "b", "c")))
     assert net(Tensor(np.zeros((5, 2, 8, 8), np.float32))).shape == (5, 3)
     assert not net.layer1[0].bn2.gamma.asnumpy().any()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 @pytest.mark.parametrize("shape", [(3, 4, 1, 1), (1, 4, 5, 6), (3, 1, 1, 1), (4, 1, 1)])
 @pytest.mark.parametrize("standard", [False, True])
-def test_values_and_both_gradients_are_the_products(shape, standard):
+def test_both_gradients_of_a_broadcast_product_are_right(shape, standard):
     rng = np.random.default_rng(0)
     x, given = rng.normal(size=(2, 3, 4, 5, 6)).astype(np.float32)
     factor = rng.normal(size=shape).astype(np.float32)
@@ -80,7 +80,7 @@ print(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1])
 """
 
 
-def test_no_buffers_are_kept(python):
+def test_broadcast_products_keep_no_buffers(python):
     """20 products of 8 MiB: MindSpore's own broadcast keeps two buffers for each of them."""
     Path("products.py").write_text(MEMORY)  # a compiled function must have a file
     plain, ours = (int(python("products.py", kind).stdout) for kind in ("plain", "spread"))
