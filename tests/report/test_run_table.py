@@ -98,7 +98,7 @@ def test_runs_of_fit_are_lines_of_their_own():
     ]
 
 
-def test_what_would_mislead_is_said():
+def test_unequal_updates_and_equal_seeds_are_warned_of():
     lines, notes = run_table(
         {"a": run(0.96), "b": run(0.98, 1, updates=(10,)), "c": run(0.9, 1, loss=None)}
     )
