@@ -89,7 +89,7 @@ def test_few_images_without_weights_are_a_line(folder):
     assert not [note for note in build().notes if "random numbers" in note]  # 1437 digits in memory
 
 
-def test_the_shown_rate_is_that_of_a_part(says):
+def test_notes_show_the_learning_rates_of_parts(says):
     fine = {"head_lr_factor": 10.0, "learning_rate": 0.01}
     for settings, rates, factor in (
         ({}, "stem to layer3 0.01, fc 0.1", 1),
@@ -161,7 +161,7 @@ def test_the_last_finite_of_equals_is_best():
         assert bests("loss", [bad, 2.0, bad]) == ([None, 2, 2], [1, 0, 1])
 
 
-def test_a_best_in_words():
+def test_the_best_evaluation_is_described_in_words():
     best = {"top1": 0.975, "macro_f1": 0.5, "loss": 0.12345, "update": 110}
     last = {**best, "top1": 0.9, "macro_f1": 0.25, "loss": 1.0}
     assert describe_best("top1", best, last) == "best top-1 97.50% (update 110), last 90.00%"

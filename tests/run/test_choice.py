@@ -63,7 +63,7 @@ def test_a_resume_keeps_its_checkpoints_choice(table, train):
 
 
 @pytest.mark.slow
-def test_a_typed_limit_wins_and_is_a_note(train):
+def test_a_limit_of_the_environment_wins_with_notes(train):
     train("yes", "--out-dir", "run", "--checkpoint-every", "1")
     shutil.rmtree(RunFolder(Path("run")).newest().path)
     variables = {"ONEDNN_MAX_CPU_ISA": "AVX2", instructions.IS_DEFAULT: ""}

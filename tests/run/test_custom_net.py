@@ -150,7 +150,7 @@ def test_attributes_that_change_in_training_are_named(capsys):
     assert "make each a Parameter" in line
 
 
-def test_of_a_skipped_first_update_nothing_is_said(capsys):
+def test_a_skipped_first_update_names_no_attributes(capsys):
     """The numbers that are not finite are the fault; the next update shows what changes."""
     x = np.full_like(X, 3e38)  # the norm of the gradients overflows
     with pytest.raises(NotFiniteError):

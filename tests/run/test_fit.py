@@ -92,7 +92,7 @@ def finished(tmp_path_factory, device):
     return fit(net, *pairs(), twice, **settings), net, settings
 
 
-def test_the_bits_are_those_of_the_recipe(events):
+def test_fit_and_train_compute_the_same_bits(events):
     ours = train(PLAIN, RunOptions(out_dir="recipe", progress=False))
     net = build_net(PLAIN, open_dataset(PLAIN).input)
     own = fit(net, *pairs(), epochs=1, batch_size=240, out_dir="own", progress=False)
@@ -158,7 +158,7 @@ def test_other_data_or_another_net_is_rejected(finished, raises_line):
             fit(**given | changes)
 
 
-def test_a_loss_of_ones_own_trains_and_validates(events):
+def test_a_custom_loss_trains_and_validates(events):
     """Of twice the loss every number is twice: at the first update, and over all of the validation
     set.
     """
@@ -182,7 +182,7 @@ def test_a_loss_of_ones_own_trains_and_validates(events):
     )
 
 
-def test_targets_may_be_anything(events):
+def test_targets_may_be_numbers_instead_of_classes(events):
     """Numbers instead of classes: the loss is the metric, and the best checkpoint has the
     lowest.
     """
@@ -436,7 +436,7 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
         ),
     ],
 )
-def test_what_cannot_work_is_one_line(raises_line, changes, parts):
+def test_arguments_that_cannot_work_are_one_line(raises_line, changes, parts):
     with raises_line(*parts):
         fit(**of(**changes))
     assert not Path("runs").exists()
@@ -518,7 +518,7 @@ def test_a_partial_trains_like_the_function_written_out(events):
     assert one == two
 
 
-def test_without_compiling_python_sees_every_step(capsys):
+def test_uncompiled_nets_run_python_in_every_call(capsys):
     """`mode="pynative"`: the report, too, is of a net that cannot be compiled; here it cannot be
     written.
     """

@@ -178,7 +178,7 @@ def test_multi_label_workers_compute_the_same(
 
 
 @pytest.mark.slow
-def test_several_classes_an_image_from_lists_to_predictions(device, events, last_state, capsys):
+def test_multi_label_works_from_lists_to_predictions(device, events, last_state, capsys):
     recipe = Recipe(**{**SEVERAL, "epochs": 8})
     options = RunOptions(out_dir="run", checkpoint_every=10, keep_last=99, **write_lists(72, 40))
     result = train(recipe, options)
@@ -282,7 +282,7 @@ def test_patience_counts_across_a_resume(device, events, last_state, capsys):
 
 @pytest.mark.slow
 @pytest.mark.release
-def test_ranks_stay_alike_to_the_bit(msrun):
+def test_all_workers_keep_the_same_bits(msrun):
     """With BatchNorm: every rank holds the same state after each update, moving statistics
     included.
     """
