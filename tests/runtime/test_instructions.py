@@ -39,7 +39,7 @@ def _mindspore(monkeypatch):
         (WITHOUT, "resnet20", "ALL", "", STANDARD, "ONEDNN_MAX_CPU_ISA is ALL"),
     ],
 )
-def test_the_choice(cpu, net, typed, before, convolutions, why):
+def test_cpu_net_checkpoint_and_user_choose_the_convolutions(cpu, net, typed, before, convolutions, why):
     choice = choose(cpu, net, typed, Choice(before, "of the checkpoint") if before else None)
     assert choice.convolutions == convolutions
     assert why in choice.why
@@ -72,7 +72,7 @@ def test_only_a_command_lifts_the_limit(cpu, monkeypatch):
     assert (instructions.VARIABLE in os.environ) == (cpu != ZEN_5)
 
 
-def test_a_typed_limit_stays(monkeypatch):
+def test_a_limit_of_the_environment_stays(monkeypatch):
     monkeypatch.setattr(instructions, "this_cpu", lambda: ZEN_5)
     monkeypatch.setattr(instructions, "_made", instructions.choice())
     monkeypatch.delenv(instructions.IS_DEFAULT, raising=False)
@@ -85,7 +85,7 @@ def test_a_typed_limit_stays(monkeypatch):
     assert instructions.describe() == "ONEDNN_MAX_CPU_ISA is AVX2"
 
 
-def test_the_doctors_line(monkeypatch):
+def test_the_doctor_names_the_instructions_of_nets(monkeypatch):
     monkeypatch.setattr(instructions, "typed_limit", lambda: "")
     lines = []
     for cpu in (ZEN_5, XEON, WITHOUT):

@@ -37,7 +37,7 @@ ALONE = {
 
 
 @pytest.mark.parametrize("variables", LAUNCHED.values(), ids=LAUNCHED.keys())
-def test_another_launchers_process_names_ours(variables, monkeypatch, raises_line):
+def test_processes_of_another_launcher_are_rejected(variables, monkeypatch, raises_line):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with raises_line(
@@ -74,14 +74,14 @@ def test_the_fix_is_the_typed_command(python, says):
     [SRUN | {"SLURM_STEP_NUM_NODES": "2"}, TORCHRUN | {"GROUP_WORLD_SIZE": "2"}],
     ids=["srun", "torchrun"],
 )
-def test_several_machines_get_the_page(variables, monkeypatch, raises_line):
+def test_errors_on_several_machines_name_the_page(variables, monkeypatch, raises_line):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with raises_line("is 2", "resnet_fn.launch once on each of the 2 machines", "distributed.md"):
         check_launcher()
 
 
-def test_predictions_need_not_join(python, says):
+def test_predict_is_not_rejected_under_srun(python, says):
     Path("a.png").touch()
     done = python("-m", "resnet_fn.predict", "none", "a.png", code=1, **SRUN)
     says(done.stderr, "predict: error: none")

@@ -11,7 +11,7 @@ WORKER = "import resnet_fn, sys, time; open(sys.argv[1], 'a').write('.'); time.s
 NOBODY = 2**22  # the largest process id that Linux gives is one less
 
 
-def test_whose_parent_is_dead_already_ends_at_once(python):
+def test_a_process_whose_parent_is_dead_ends(python):
     code = (
         "from resnet_fn.runtime.parent import die_with_parent; die_with_parent({}); print('lives')"
     )

@@ -53,7 +53,7 @@ def test_operations_that_ran_before_are_no_hindrance(python):
     assert python("-c", code).stdout == "[2.]\n[3.]\n"
 
 
-def test_what_was_set_already_stays_with_a_line(python):
+def test_settings_made_before_start_stay_with_a_warning(python):
     """MindSpore lets threads and determinism be set once."""
     code = (
         "import resnet_fn, mindspore\n"

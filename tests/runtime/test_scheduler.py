@@ -58,7 +58,7 @@ def test_ctrl_c_ends_a_scheduler_without_workers(start, wait_until):
     assert scheduler.wait(timeout=60) == 128 + signal.SIGINT
 
 
-def test_it_ends_when_it_is_killed(start, wait_until):
+def test_a_killed_scheduler_frees_its_port(start, wait_until):
     """By a signal that nobody can heed; MindSpore's part of it, too."""
     scheduler = start([sys.executable, "-m", "resnet_fn.train"])
     wait_until(lambda: listens(start.port))

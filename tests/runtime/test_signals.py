@@ -51,7 +51,7 @@ def test_a_blocked_sigint_is_awaited_in_a_thread():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def test_all_ranks_stop_for_one_signal():
+def test_all_workers_agree_on_one_signal():
     """From the sums of the votes: whoever got what, the answer is the same on every rank."""
     assert agreed_signal([0, 0, 0, 0, 0]) == 0
     assert agreed_signal([0, 3, 1, 0, 0]) == signal.SIGINT
