@@ -261,7 +261,7 @@ def test_extras_exist():
             assert set(named.split(",")) <= extras, f"{page.name}: {named}"
 
 
-def test_the_package_is_installed_from_a_checkout():
+def test_no_text_installs_the_package_by_name():
     """It is on no index, where its name is free for anybody."""
     for path in [*PAGES, *(ROOT / "resnet_fn").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
         assert not re.search(

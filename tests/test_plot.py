@@ -68,7 +68,7 @@ def test_seeds_of_one_recipe_share_a_line(runs):
     assert [*plot.lines_of(events)[0]] == runs
 
 
-def test_plot_says_what_is_wrong(runs):
+def test_missing_and_empty_logs_are_named(runs):
     for place in ("runs/c", "runs"):
         hint = "give one of the runs in runs: runs/a, runs/b"
         with pytest.raises(ValueError, match=rf"^{place}: contains no metrics\.jsonl; {hint}$"):

@@ -17,7 +17,7 @@ def train(python):
 
 
 @pytest.mark.slow
-def test_all_that_a_run_leaves(train, events):
+def test_a_run_leaves_log_checkpoints_and_next_commands(train, events):
     done = train(*SMALL, "--out-dir", "run")
     assert "WARNING" not in done.stderr + done.stdout
     assert "update/s" not in done.stderr  # no bar without a terminal
