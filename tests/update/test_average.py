@@ -58,7 +58,7 @@ def test_an_average_follows_its_recipe(warmup):
     assert make_average(nn.Dense(2, 2), Recipe(), 10.0) is None
 
 
-def test_an_average_that_starts_too_late_is_told(says):
+def test_an_average_that_never_moves_is_warned_of(says):
     one = [Parameter(Tensor(np.float32(1)), name="w")]
     late = describe_average(moving_average(one, 0.9, 10, start=105), 0.9, 109)
     says(late, "warning: ema_start, update 105: ", "never", "109 updates")

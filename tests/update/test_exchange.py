@@ -25,7 +25,7 @@ def report(rank, flags, finite=True):
     return pack(means, flags, Tensor(finite), one_hot)
 
 
-def test_a_reports_layout_is_the_files():
+def test_a_report_has_the_documented_layout():
     packed = report(2, make_flags([7, 8], without_samples=True), finite=False)
     assert packed.asnumpy().tolist() == [1.5, 0.75, 1, 7, 8, 0, 0, 1]
     assert make_flags().asnumpy().tolist() == [0]

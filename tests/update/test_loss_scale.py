@@ -37,7 +37,7 @@ def test_the_scale_follows_its_rules_in_random_updates():
     assert {2.0, 64.0} <= seen
 
 
-def test_off_never_moves_but_counts():
+def test_off_keeps_the_scale_and_counts_skipped_updates():
     scaler = DynamicLossScaler.off()
     step = adjust(scaler)
     results = [step(finite).tolist() for finite in (False, True, False, False)]

@@ -293,7 +293,7 @@ def test_the_rates_that_a_run_prints_are_true():
     assert deep == ("layer3 0.00625 to 0.025, fc 0.05", 1)
 
 
-def test_the_heads_rate_and_frozen_parts():
+def test_rates_of_head_and_layers_skip_frozen_parts():
     recipe = dataclasses.replace(RECIPE, head_lr_factor=10.0, layer_decay=0.5, freeze="stem,layer1")
     rates = factors(recipe)
     assert {name.split(".")[0]: value for name, value in rates.items()} == {

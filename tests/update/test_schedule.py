@@ -59,13 +59,13 @@ def test_a_whole_recipe_fits_into_a_few_updates():
     assert rates == [cosine_warmup(update, total=6, warmup=2, peak=0.4) for update in range(6)]
 
 
-def test_half_an_update_is_none(says):
+def test_a_length_below_half_an_update_is_noted(says):
     (note,) = check_lengths(Recipe(warmup_epochs=0.05), 10)
     says(note, "warmup_epochs 0.05", "not more than half an update, of 10 an epoch")
 
 
 @pytest.mark.parametrize("name", ["warmup_epochs", "ema_start"])
-def test_typed_lengths_below_half_an_update_are_errors(name, raises_line, says):
+def test_chosen_lengths_below_half_an_update_are_errors(name, raises_line, says):
     recipe = Recipe(ema=0.9, **{name: 0.04})  # of 10 updates an epoch: 0.4 updates
     assert check_lengths(recipe, 15) == []
     (note,) = check_lengths(recipe, 10)

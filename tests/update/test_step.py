@@ -431,7 +431,7 @@ def test_a_net_may_have_a_cell_named_before():
     assert step(x, Tensor([0, 1, 0, 1], mindspore.int32), 0.1).scaler.numpy()[2] == 0
 
 
-def test_accuracy_of_sparse_soft_and_several_labels():
+def test_accuracy_takes_sparse_soft_and_several_labels():
     logits = Tensor(np.array([[2.0, 1.0], [0.0, 1.0], [3.0, 4.0]], np.float32))
     assert accuracy(logits, Tensor(np.array([0, 1, 0], np.int32))).asnumpy() == pytest.approx(2 / 3)
     soft = Tensor(np.array([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4]], np.float32))
