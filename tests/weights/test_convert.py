@@ -69,7 +69,7 @@ def test_the_command_writes_the_chosen_names(capsys, written):
 
 
 @pytest.mark.slow
-def test_one_line_names_the_ambiguity(capsys):
+def test_two_nets_with_equal_parameters_are_warned_of(capsys):
     """A bare file does not say which of two models it is of; a checkpoint of ours does, and then it
     is a fact.
     """

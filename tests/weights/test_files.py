@@ -168,7 +168,7 @@ def test_a_place_that_cannot_be_written_is_named():
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested"])
 @pytest.mark.parametrize("name", ["a.pth", "a.safetensors", "a.ckpt", "a.bin"])
-def test_files_of_another_kind_are_errors(kind, name, foreign, raises_line):
+def test_fifos_and_devices_as_weights_are_errors(kind, name, foreign, raises_line):
     foreign(kind, name)
     with raises_line(name, "; "):
         read_arrays(name)

@@ -104,7 +104,7 @@ def test_only_reset_head_allows_other_classes(written):
     assert net.conv1.weight.asnumpy().tobytes() == ours["conv1.weight"].tobytes()
 
 
-def test_equal_names_that_hide_another_function(capsys, written):
+def test_weights_of_another_function_are_warned_or_rejected(capsys, written):
     written("a.safetensors", "mindcv", model="resnet18")
     load_weights(create_model("resnet18", num_classes=3), "a.safetensors")
     assert (

@@ -93,12 +93,12 @@ def settings_of(recipe):
         ({"crop_pct": 1.0, "input_size": [3, 224, 224]}, {}, {"eval_resize": 224}),
     ],
 )
-def test_typed_settings_win_over_the_files(entries, given, wanted, hub):
+def test_chosen_settings_win_over_the_files(entries, given, wanted, hub):
     recipe, _ = start(recipes.finetune(weights=hub(entries), **given))
     assert settings_of(recipe).items() >= wanted.items()
 
 
-def test_a_typed_zero_wins_over_the_files(hub):
+def test_a_chosen_zero_wins_over_the_files(hub):
     weights = hub(RA4)
     recipe, _ = start(recipes.finetune(weights=weights, eval_resize=0))
     assert (recipe.image_size, recipe.evaluation_resize) == (224, 256)  # 224 / 0.875
@@ -161,7 +161,7 @@ def test_lines_say_what_comes_from_where(hub):
         assert any(warning in note for note in source.notes)
 
 
-def test_nothing_beside_weights_is_said_too(written):
+def test_weights_without_preparation_get_a_note(written):
     written("a.safetensors")
     recipe, source = start(recipes.finetune(weights="a.safetensors"))
     assert "preparation as in the recipe" in source.notes[-1]
@@ -403,7 +403,7 @@ def test_evaluate_takes_the_preparation_of_weights(hub, folder, capsys):
     assert "interpolation bicubic" in capsys.readouterr().out
 
 
-def test_mean_and_deviation_of_images_in_memory(raises_line):
+def test_chosen_means_need_a_value_for_each_channel(raises_line):
     from resnet_fn.data.sources.load import load_dataset
 
     spec = load_dataset(Recipe(mean=(0.25,), std=(0.5,))).input
