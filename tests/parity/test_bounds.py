@@ -69,7 +69,7 @@ def years() -> np.ndarray:
 
 
 @pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1 / 1.04, False)])
-def test_numbers_without_a_fraction_lend_nothing(factor, right):
+def test_whole_numbers_widen_no_bound(factor, right):
     ladder = looked_up(lambda x: x - 2000, lambda x: x - 2000, years, factor)
     assert ladder.agrees == right, table(ladder)
     stage = stage_of(ladder, "eval forward")

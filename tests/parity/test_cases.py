@@ -539,7 +539,7 @@ def test_the_table_in_the_docs_is_this_one(table_in_docs):
     ]
 
 
-def test_a_step_from_the_command_line(tmp_path, capsys):
+def test_a_step_given_by_flag_is_compared(tmp_path, capsys):
     for factor in (1, 2):
         text = (
             f"make_step = own_step(lambda net, gradients, plan: [{factor} * one for one in "

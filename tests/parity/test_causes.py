@@ -51,7 +51,7 @@ def climb(norm=None, updates=2, use=SGD, **options):
     return title_of_stage(ladder.first_stage), ladder.first_stage.hints
 
 
-def test_batch_norm_momentum_inverted_by_hand():
+def test_an_inverted_momentum_written_by_hand_is_named():
     class ByHand(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -75,7 +75,7 @@ def test_batch_norm_momentum_inverted_by_hand():
     assert climb(ByHand()) == ("BatchNorm statistics after update 1", hints)
 
 
-def test_clipping_before_the_mean_over_micro_batches():
+def test_clipping_before_the_micro_batches_mean_is_named():
     use = dataclasses.replace(SGD, clip_norm=0.5)
 
     def each(gradients, plan):
@@ -89,7 +89,7 @@ def test_clipping_before_the_mean_over_micro_batches():
     )
 
 
-def test_learning_rate_off_by_one_update():
+def test_a_learning_rate_one_update_ahead_is_named():
     rates, words = (
         [*RATES, 0.0],
         "the learning rate is off by one update: the port's is one ahead of the reference's",
@@ -97,7 +97,7 @@ def test_learning_rate_off_by_one_update():
     assert climb(updates=3, schedule=lambda update: rates[update + 1]) == ("learning rate", [words])
 
 
-def test_learning_rate_off_by_one_inside_the_step():
+def test_a_rate_ahead_inside_the_step_is_named():
     def counts_for_itself(net, loss, optimizer, **options):
         step = make_train_step(net, loss, optimizer, **options)
         following = itertools.chain(RATES[1:], itertools.repeat(0))
@@ -156,7 +156,7 @@ def test_one_flipped_element_hides_no_cause():
     assert "off by one update" in hint
 
 
-def test_label_smoothing_over_the_other_classes():
+def test_label_smoothing_over_other_classes_is_named():
     use, loss = dataclasses.replace(SGD, label_smoothing=0.1), make_loss(0.1, over="others")
     stage, (hint,) = climb(use=use, loss=loss, quick=False)
     assert stage == "loss"

@@ -141,7 +141,7 @@ class Depth(nn.Cell):
     ("train", "evaluation", "stage"),
     [(False, True, None), (True, True, DROPOUT), (False, False, EVAL_FORWARD)],
 )
-def test_factors_of_stochastic_depth_by_hand(torch, train, evaluation, stage):
+def test_wrong_factors_of_stochastic_depth_are_found(torch, train, evaluation, stage):
     class Block(torch.nn.Module):
         def __init__(self):
             super().__init__()

@@ -69,7 +69,7 @@ def test_a_layer_is_compared_by_its_own_output():
         ("gradients", "gradients", 0.5),
     ],
 )
-def test_what_a_later_batch_alone_shows(cuts, stage, clip_norm):
+def test_faults_that_a_later_batch_shows_are_found(cuts, stage, clip_norm):
     assert ONE.max() < 3  # so that the first batch has nothing to cut
     ladder = climb(clip_norm, TWO + 2, cuts=cuts)
     assert title_of_stage(ladder.first_stage) == f"{stage}, later batches", table(ladder)

@@ -173,7 +173,7 @@ def test_command_mistakes_are_one_line(python):
 
 @pytest.mark.slow
 @pytest.mark.release
-def test_resnet50_ladder_at_64_pixels(torch, tmp_path, python):
+def test_the_ladder_agrees_on_resnet50(torch, tmp_path, python):
     """(With probes, and more updates: of ResNet-8 in docs/migrating.md and test_replay.py.)"""
     flags = (
         "--image-size",

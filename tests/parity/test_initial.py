@@ -69,7 +69,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("words", FAULTS)
-def test_what_differs_is_named(words):
+def test_arrays_initialised_otherwise_are_named(words):
     stage = initial_stage(builds(FAULTS[words], 1), builds())
     assert stage.verdict == "DIFFERS"
     assert any(hint.startswith(words) for hint in stage.hints), stage.hints

@@ -428,7 +428,7 @@ def test_a_setting_that_differs_is_named(compared, name):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_its_initialisation_is_compared(compared, kind):
+def test_each_kinds_initialisation_is_compared(compared, kind):
     inputs, theirs, port = KINDS[kind]
     draws, names = [Reference(theirs(), inputs) for _ in range(2)], compared(kind, port)[0]
     ours, theirs = (names.rename(torch_state(draw)) for draw in draws)

@@ -93,7 +93,7 @@ class Named(nn.Cell):
         return x + more.get("mask", 0)
 
 
-def test_what_cannot_be_used_is_refused():
+def test_unusable_inputs_and_optimizers_are_rejected():
     with pytest.raises(
         ValueError, match="construct takes x, more, but not the input 'mask'; add it to construct"
     ):

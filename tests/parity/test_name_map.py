@@ -47,7 +47,7 @@ def test_a_source_is_what_numpy_says(source, expected, words):
     assert str(source) == words
 
 
-def test_what_does_not_fit_is_said():
+def test_sources_that_do_not_fit_are_errors():
     for source, message in {
         MadeOf(
             (Part("fused", (0, 1, 2)),)
@@ -102,7 +102,7 @@ def read(entries):
     return read_map("names.json")
 
 
-def test_every_entry_is_done():
+def test_every_kind_of_map_entry_is_applied():
     names = match(Outline(OURS), Outline(THEIRS), read(CORRECTIONS))
     assert names.problems == ()
     rng = np.random.default_rng(0)
@@ -125,7 +125,7 @@ def test_every_entry_is_done():
         ({"from": "-a - b", "shape": [2, 1]}, [[-5], [-2]], "the sum of -a, -b as [2, 1]"),
     ],
 )
-def test_a_sum_and_signs(entry, expected, words):
+def test_sums_and_signs_apply_to_values_and_gradients(entry, expected, words):
     """The gradient of a sum is that of each part."""
     expected = np.array(expected, np.float32)
     theirs = {name: (2,) for name in "ab" if name in str(entry)}
@@ -189,7 +189,7 @@ def test_a_layer_stands_for_all_that_it_holds():
         ({"a": "c"}, ("--map:", "a: the reference has no layer 'c'", "use one of b")),
     ],
 )
-def test_what_it_cannot_mean_is_refused(entries, words, says):
+def test_map_entries_without_a_meaning_are_rejected(entries, words, says):
     with pytest.raises(ValueError) as error:
         match(Outline(OURS), Outline(THEIRS), read(entries))
     says(error, *words)

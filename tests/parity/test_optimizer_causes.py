@@ -82,7 +82,7 @@ OTHERS = {
 }
 
 
-def test_the_words_are_of_each_groups_numbers():
+def test_causes_name_each_groups_own_numbers():
     assert hints(two_groups((0.99, 0.9), (0.95, 0.8)), two_groups((0.9, 0.99), (0.8, 0.95))) == [
         f"betas swapped: β1, β2: {here} in the port, {there} in the reference (2 parameters, first "
         f"{first}.weight)"
@@ -96,7 +96,7 @@ def test_only_the_optimizers_real_difference_is_named(words):
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_the_same_gets_no_words(name):
+def test_the_same_optimizer_gets_no_cause(name):
     assert hints(RIGHT[name], RIGHT[name]) == []
 
 

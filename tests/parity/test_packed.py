@@ -92,7 +92,7 @@ def loss_of_packed(x: Any, y: Any) -> Any:
 
 
 @pytest.mark.parametrize("step", [0, 1])
-def test_a_net_that_returns_packed_sequences(step):
+def test_returned_packed_sequences_are_compared_without_padding(step):
     """The port pads: only steps that a sequence has are compared."""
     batches = [sentences(*lengths) for lengths in BATCHES]
     losses = {**LOSSES, "reference_loss": loss_of_packed}

@@ -276,7 +276,7 @@ def stored(trace: Trace) -> Recorded:
     return Recorded(trace, StoredSource(trace))
 
 
-def test_a_trace_has_the_answers(tmp_path, capsys):
+def test_traces_give_the_findings_of_live_probes(tmp_path, capsys):
     plan = plan_of(SGD, [(np.abs(draw(4, 8)), np.array([0, 1, 2, 0], np.int32))])
     live = record_live(Theirs(t.LeakyReLU(0.1)), plan)
     save_recording(live.trace, tmp_path / "theirs", source=live.source)

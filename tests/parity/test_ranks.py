@@ -152,7 +152,7 @@ def test_right_steps_agree(name, compared, capsys):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_named(fault, compared, capsys):
+def test_each_fault_of_several_workers_is_named(fault, compared, capsys):
     code, ladder, _ = compared(fault)
     stage, words = FAULTS[fault]
     assert (code, ladder["first_stage"]) == (1, stage), capsys.readouterr().out
@@ -161,7 +161,7 @@ def test_a_fault_is_named(fault, compared, capsys):
     )
 
 
-def test_what_does_not_belong_together_is_named(compared, tmp_path, says):
+def test_traces_that_do_not_belong_together_are_rejected(compared, tmp_path, says):
     folder = compared("right")[2]
     ours, theirs = load_recording(folder / "right"), load_recording(folder / "one")
     names = match(outline_of(ours, "train"), outline_of(theirs, "train"), None)

@@ -68,7 +68,7 @@ def test_assert_parity_shows_table_and_first_difference():
     assert assert_parity(*pair(0.1), **options).agrees
 
 
-def test_assert_parity_takes_a_module_or_a_trace():
+def test_assert_parity_needs_batches_or_a_trace():
     net, module = pair(0.1)
     with pytest.raises(
         ValueError,

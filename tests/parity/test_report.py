@@ -67,7 +67,7 @@ def ladder(*, faulty):
     return Ladder([good, skipped, wrong, rounded], [layer], NAMES, notes, ties=0 if faulty else 7)
 
 
-def test_a_table_of_agreement():
+def test_a_table_of_agreement_shows_stages_and_bounds():
     text = table(ladder(faulty=False))
     rows = [line.split() for line in text.splitlines()]
     assert rows[0] == [
@@ -101,7 +101,7 @@ def test_a_table_of_agreement():
     )
 
 
-def test_a_table_of_a_fault():
+def test_a_table_of_a_fault_names_first_differences():
     lines = table(ladder(faulty=True)).splitlines()
     assert lines[-5:] == [
         "first layer that differs: conv (the reference's 0) in evaluation mode: 2 in the port, 1 in the "

@@ -207,7 +207,7 @@ def test_integers_that_rounding_changes_decide_nothing():
 
 
 @pytest.mark.parametrize(("factor", "code"), [(1, 3), (2, 1)])
-def test_the_exit_code_of_an_undecided_verdict(factor, code):
+def test_undecided_exits_with_3_a_difference_with_1(factor, code):
     body = "return self.head(x.reshape(len(x), -1)) * {}, {}"
     write_net(
         "theirs.py",

@@ -666,7 +666,7 @@ def unused() -> tuple[nn.Cell, Any]:
 
 
 @pytest.mark.parametrize("use", [SGD, ADAMW], ids=["SGD", "AdamW"])
-def test_parameters_that_no_side_uses(use):
+def test_parameters_that_no_side_uses_are_named(use):
     """torch gives them neither state nor weight decay; a line reports that."""
     ladder = agrees(*unused(), vectors(5), dataclasses.replace(use, decay_all=True))
     (line,) = [line for line in ladder.changes if "token" in line]
@@ -685,7 +685,7 @@ class Cache:
     """Keys and values in an object of its own."""
 
 
-def test_a_dict_of_outputs_against_a_tuple():
+def test_outputs_in_dict_and_tuple_are_paired():
     """Without a loss: the recipe's, of `logits`.
 
     Outputs are paired by order and shape; what we have more is named.
@@ -733,7 +733,7 @@ def test_a_single_drawn_number_is_no_constant():
     assert title_of_stage(ladder.first_stage) == "initialisation"
 
 
-def test_a_reference_that_writes_into_its_input():
+def test_a_reference_may_write_into_its_input():
     """And whose ReLU writes into what the layer before it gave."""
 
     def forward(self, x):
@@ -751,7 +751,7 @@ def test_a_reference_that_writes_into_its_input():
     assert all(item.input.relative < 1e-6 for item in ladder.layers)
 
 
-def test_batches_that_change_while_they_are_used():
+def test_changes_of_batches_in_use_reach_no_side():
     """Both sides see them as they were at first."""
     batches = vectors()
 
@@ -800,7 +800,7 @@ def ported_layer_drop() -> nn.Cell:
 
 
 @pytest.mark.parametrize("share", [0.5, torch.tensor(0.5)])
-def test_layers_that_are_dropped(share):
+def test_layers_dropped_with_equal_shares_agree(share):
     ladder = agrees(ported_layer_drop(), layer_drop(share), vectors(), ADAMW)
     stage = stage_of(ladder, "dropout")
     assert [(item.port, item.reference) for item in stage.differences] == [(0.5, 0.5)]
@@ -830,7 +830,7 @@ def fused(share: float) -> Ladder:
     return ladder_of(net, module, tokens())
 
 
-def test_dropout_inside_a_fused_attention():
+def test_dropout_inside_the_references_fused_attention_is_compared():
     assert fused(0.1).agrees
     assert title_of_stage(fused(0.3).first_stage) == "dropout"
 
@@ -843,7 +843,7 @@ def steps(dtype: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("more", "verdict"), [(0, "ok"), (1e-6, "DIFFERS")])
-def test_a_table_computed_in_float32(more, verdict):
+def test_a_table_may_differ_by_float32s_rounding(more, verdict):
     table = steps(np.float32) + np.float32(more)
     assert not np.array_equal(table, steps(np.float64))
 
@@ -859,7 +859,7 @@ def test_a_table_computed_in_float32(more, verdict):
     assert ("table" in stage.note) == (not more)
 
 
-def test_both_sides_draw_in_evaluation():
+def test_drawing_in_evaluation_on_both_sides_is_undecided():
     """As a variational encoder."""
 
     def forward(self, x):
@@ -971,7 +971,7 @@ def test_a_right_port_with_a_dropout_branch_agrees(use):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_dropout_with_channels_last(accumulate):
+def test_dropout_agrees_with_channels_last(accumulate):
     module = t.Sequential(
         t.Conv2d(3, 4, 1),
         t.Dropout(0.3),
@@ -1013,7 +1013,7 @@ def test_dropout_inside_an_lstm_is_compared_by_share():
 
 
 @pytest.mark.parametrize(("share", "differs"), [(0.2, False), (0.3, True)])
-def test_dropout_of_scores_inside_a_fused_attention_here(share, differs):
+def test_a_ports_fused_attention_dropout_is_compared(share, differs):
     """The reference's mask has no place in the port: the share alone is compared, and a line names
     it. The other dropout has the same mask on both sides.
     """

@@ -346,7 +346,7 @@ def words_of(call):
 
 
 @pytest.mark.slow
-def test_the_mutation_score():
+def test_one_batch_shows_seven_of_eight_changes():
     """Of all single changes of six nets, those that one batch's output does not show (1e-5): some
     are no change.
     """

@@ -226,7 +226,7 @@ def test_without_float64_only_the_tolerance_counts():
     assert (by_name["eval forward"].verdict, by_name["train forward"].verdict) == ("ok", "DIFFERS")
 
 
-def test_missing_arrays_are_skipped_with_a_note():
+def test_stages_without_arrays_are_skipped_with_a_note():
     ours, theirs, exact = traces()
     by_name = compared(ours, theirs, exact, order=["w"])
     later, statistics = (

@@ -63,7 +63,7 @@ def test_transformers_run_layer_by_layer_in_evaluation():
     assert len(attention.further) == 2
 
 
-def test_a_module_with_a_version_is_restored():
+def test_restoring_a_module_keeps_its_state_dicts_version():
     """As torchvision's MNASNet does when it loads."""
 
     class Versioned(torch.nn.Module):
@@ -274,7 +274,7 @@ def test_few_undecided_relu_sides_count_as_rounding():
     assert "float32 cannot say on which side of 0 32 inputs of a ReLU lie" in table(ladder)
 
 
-def test_where_they_are_many_nothing_is_decided():
+def test_many_undecided_relu_sides_decide_nothing():
     with pytest.raises(AssertionError, match=r"^the net may differ from the reference") as error:
         climb(compare=assert_parity)
     assert "float32 cannot say on which side of 0 96 inputs of a ReLU lie" in str(error.value)
@@ -284,7 +284,7 @@ def test_where_they_are_many_nothing_is_decided():
     )
 
 
-def test_a_wrong_gradient_beside_them_is_found():
+def test_a_wrong_gradient_beside_ties_is_found():
     ladder = climb(fault=2.0)
     assert title_of_stage(ladder.first_stage) == "gradients"
     # by a factor of 2; the bias' gradient could be anything

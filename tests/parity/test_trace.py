@@ -134,7 +134,7 @@ def test_batches_that_do_not_fit_are_rejected(batches, accumulate, words, says):
     says(error, *words)
 
 
-def test_trees():
+def test_trees_are_listed_mapped_and_split():
     tree = {"ids": X, "more": (Y, [Y + 1])}
     assert [path for path, _ in leaves(tree)] == [("ids",), ("more", 0), ("more", 1, 0)]
     assert list(named_leaves(tree, "inputs")) == ["inputs ids", "inputs more 0", "inputs more 1 0"]

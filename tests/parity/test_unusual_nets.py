@@ -154,7 +154,7 @@ PAIRS = {
 
 @pytest.mark.parametrize("wrong", [False, True])
 @pytest.mark.parametrize("name", PAIRS)
-def test_unusual_nets(name: str, wrong: bool) -> None:
+def test_right_ports_of_unusual_nets_alone_agree(name: str, wrong: bool) -> None:
     pair = PAIRS[name]
     net = pair.port(pair.fault if wrong else "")
     batches = [pair.batch() for _ in range(2)]

@@ -34,7 +34,7 @@ def test_same_padding_is_that_many_zeros(size, kernel, stride, dilation):
     assert pads_of(valid, size) == (0, 0, 0, 0)
 
 
-def test_padding_as_it_is_given():
+def test_given_padding_is_read_for_each_side():
     assert pads_of(nn.Conv2d(3, 4, 3, pad_mode="pad", padding=(1, 2, 3, 4)), (8, 8)) == (1, 2, 3, 4)
     assert pads_of(nn.Conv2d(3, 4, 3, pad_mode="pad", padding=1), (8, 8)) == (1, 1, 1, 1)
     assert pads_of(nn.MaxPool2d(3, 2, pad_mode="pad", padding=1), (8, 8)) == (1, 1, 1, 1)

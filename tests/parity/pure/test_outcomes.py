@@ -123,7 +123,7 @@ def test_too_much_rounding_compares_nothing():
     assert not are_apart(*sides, rounding=2 * OUTCOMES)
 
 
-def test_float16_is_not_compared():
+def test_outcomes_of_fp16_runs_are_not_compared():
     sides = [multiples(*[factor] * 64) for factor in (1.0, 2.0)]
     assert are_apart(*sides)
     assert not are_apart(*sides, precision="fp16")

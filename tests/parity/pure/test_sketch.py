@@ -92,7 +92,7 @@ def test_masks_hide_no_other_numbers(rng):
     assert made[~usual].tolist() == pytest.approx(array[~usual].tolist())
 
 
-def test_other_integers_are_other_integers(rng):
+def test_integers_that_changed_are_seen(rng):
     array = rng.integers(0, 9, 100)
     other = array.copy()
     other[3:30] += 1

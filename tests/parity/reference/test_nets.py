@@ -104,7 +104,7 @@ def logits_error(net: nn.Cell, ref: "torch.nn.Module", images: np.ndarray) -> fl
         pytest.param("wide_resnet50_2", "", 33, marks=pytest.mark.slow),
     ],
 )
-def test_eval_logits_at_odd_sizes(name: str, stem: str, size: int) -> None:
+def test_eval_logits_equal_the_reference_at_odd_sizes(name: str, stem: str, size: int) -> None:
     net, ref = pair(name, stem, size, seed=0)
     assert logits_error(net, ref, batch(2, size, seed=1)[0]) < 1e-5
 

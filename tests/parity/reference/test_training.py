@@ -58,7 +58,7 @@ def published(logits, targets, loss, label_smoothing, smoothing_over):
 
 @pytest.mark.parametrize("labels", [HARD, SOFT], ids=["classes", "probabilities"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
-def test_it_is_ours_and_the_published_formula(torch, device, case, labels):
+def test_each_loss_is_ours_and_the_published_formula(torch, device, case, labels):
     recipe = dataclasses.replace(Recipe(), **case)
     loss = recipe_loss(plan_of(recipe, BATCHES).loss)
     logits = torch.tensor(LOGITS, requires_grad=True)
@@ -140,7 +140,7 @@ def run_torch(torch, module, recipe):
 
 @pytest.mark.parametrize("decay_all", [False, True])
 @pytest.mark.parametrize("fields", RECIPES, ids=lambda fields: "-".join(map(str, fields.values())))
-def test_six_updates_are_ours(torch, device, module, fields, decay_all):
+def test_six_updates_of_each_optimizer_are_ours(torch, device, module, fields, decay_all):
     recipe = Recipe(**{**COMMON, **fields, "decay_all": decay_all})
     theirs = run_torch(torch, module, recipe)
     start, gradients, rates = problem()
