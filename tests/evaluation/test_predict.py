@@ -447,7 +447,9 @@ def test_predict_enlarges_a_picture_as_evaluation_does(make_run):
         (["https://x.org/run", "images"], ["x.org/run", "is an address", "download it"]),
     ],
 )
-def test_swapped_arguments_and_addresses_are_named_with_fix(words, parts, run, digits_png, main, raises_line):
+def test_swapped_arguments_and_addresses_are_named_with_fix(
+    words, parts, run, digits_png, main, raises_line
+):
     with raises_line(*parts):
         main("predict", *words)
 

@@ -320,7 +320,9 @@ def test_ctrl_c_while_modules_load_ends_the_command(installed):
 
 
 @pytest.mark.slow
-def test_signals_end_runs_with_their_exit_codes(launcher, finish, installed, all_cpus, last_state, tmp_path):
+def test_signals_end_runs_with_their_exit_codes(
+    launcher, finish, installed, all_cpus, last_state, tmp_path
+):
     """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, SIGUSR1: 138, SIGUSR2: 140, within the 30 s that a
     pre-emption leaves; the same command goes on.
 

@@ -39,7 +39,9 @@ def _mindspore(monkeypatch):
         (WITHOUT, "resnet20", "ALL", "", STANDARD, "ONEDNN_MAX_CPU_ISA is ALL"),
     ],
 )
-def test_cpu_net_checkpoint_and_user_choose_the_convolutions(cpu, net, typed, before, convolutions, why):
+def test_cpu_net_checkpoint_and_user_choose_the_convolutions(
+    cpu, net, typed, before, convolutions, why
+):
     choice = choose(cpu, net, typed, Choice(before, "of the checkpoint") if before else None)
     assert choice.convolutions == convolutions
     assert why in choice.why
