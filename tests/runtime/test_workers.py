@@ -9,10 +9,14 @@ from resnet_fn.runtime.workers import Workers, exchange_numbers
 
 
 def test_an_unknown_role_is_rejected_before_mindspore_starts(python):
-    code = "from resnet_fn.runtime import workers; workers.join()"
+    code = (
+        "import sys; from resnet_fn.runtime import workers\n"
+        "try: workers.join()\n"
+        "finally: print('mindspore' in sys.modules)"
+    )
     done = python("-c", code, code=1, MS_ROLE="MS_WORKR")
     line = "ValueError: MS_ROLE: 'MS_WORKR' is unknown; use one of MS_WORKER, MS_SCHED"
-    assert done.stderr.splitlines()[-1] == line
+    assert (done.stdout, done.stderr.splitlines()[-1]) == ("False\n", line)
 
 
 def test_numbers_travel_exactly():

@@ -107,7 +107,7 @@ def test_a_clock_set_back_delays_nothing(tmp_path, monkeypatch, board_events):
     assert len(values(board_events(tmp_path), "train/loss")) == 200
 
 
-def test_a_full_disk_is_one_error(python, tmp_path):
+def test_a_full_disk_names_the_event_file(python, tmp_path):
     """No file of the process may grow beyond 4 kB, as on a full disk; 200 events are more."""
     done = python(
         "-c",
