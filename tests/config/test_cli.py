@@ -14,14 +14,14 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.train import parse
 
 
-def test_flags_may_stand_between_what_has_no_flag():
+def test_flags_may_stand_between_positional_arguments():
     parser = cli.Parser("predict", "", "")
     parser.add_argument("images", nargs="+")
     parser.add_argument("--top", type=int)
     assert parser.parse(["run", "--top", "3", "a.png", "b.png"]).images == ["run", "a.png", "b.png"]
 
 
-def test_a_reader_that_leaves_is_no_error():
+def test_a_pipe_that_closes_early_is_no_error():
     command = f"{sys.executable} -m resnet_fn.train --help | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -28,7 +28,7 @@ PACKAGE = Path(resnet_fn.__file__).parent
         ("été 文字\u3000\u200d 😀 \\n", "été 文字\u3000\u200d 😀 \\n"),
     ],
 )
-def test_a_text_is_one_line_without_codes(text, shown, capsys):
+def test_a_printed_text_is_one_line_without_codes(text, shown, capsys):
     assert printable(text) == printable(shown) == shown
     say(text, 3)
     warn(text)

@@ -164,7 +164,7 @@ def test_an_optimizers_default_replaces_no_chosen_setting():
     assert parse(["--recipe", "further/yours.toml", "--optimizer", "lion"])[0].beta2 == 0.99
 
 
-def test_each_value_has_its_line():
+def test_each_value_of_recipe_files_has_its_line():
     write('# b = 1; a = 1; ; "b" = [;  2, 3]   # c = 4;   c-d = "x = 5"; \'e\' = 1e-3')
     values = {"a": 1, "b": [2, 3], "c-d": "x = 5", "e": 1e-3}
     lines = (2, 4, 6, 7)
@@ -186,7 +186,7 @@ def test_flags_complete_or_overrule_what_a_file_needs():
     assert left_out == ("policy_ops 3 is left out: it needs --policy randaugment",)
 
 
-def test_a_number_is_no_folder(raises_line):
+def test_a_number_as_out_dir_is_named(raises_line):
     Path("mine.toml").write_text("out_dir = 3\n")
     with raises_line("mine.toml line 1: out_dir: 3 is not a text", kind=UsageError):
         parse(["--recipe", "mine.toml"])
