@@ -34,7 +34,7 @@ def magnitudes(name):
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_pixels_are_torchvisions(name, make_photograph, torchvision):
+def test_pixels_of_each_operation_are_torchvisions(name, make_photograph, torchvision):
     reference = torchvision.transforms.autoaugment
     nearest = torchvision.transforms.InterpolationMode.NEAREST
     for picture in (

@@ -223,7 +223,7 @@ class CountingSplit(FileSplit):
         return super().read(index)
 
 
-def test_it_reads_and_decodes_a_bounded_window_ahead(photographs):
+def test_a_feed_reads_a_bounded_window_ahead(photographs):
     many = tiled(photographs.train, CountingSplit)
     feed = make_feed(
         dataclasses.replace(photographs, train=many), dataclasses.replace(RECIPE, batch_size=10)

@@ -219,5 +219,5 @@ def test_random_crops_have_the_given_areas_and_ratios():
         ((1, 9), (0, 4, 1, 5)),
     ],
 )
-def test_where_no_box_fits_it_is_the_middle(size, box):
+def test_where_no_crop_fits_the_middle_is_taken(size, box):
     assert draw_box(*size, 1.0, np.random.default_rng(0)) == box

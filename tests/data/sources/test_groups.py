@@ -44,7 +44,7 @@ def test_frames_of_one_patient_stay_on_one_side(names, group_by, group_of):
     assert set(split(names, "")[0].names) & set(validation.names)  # another split than by pictures
 
 
-def test_a_column_of_the_list_groups():
+def test_a_column_of_the_list_gives_the_groups():
     groups = tuple(str(k % 7) for k in range(60))
     files = FileSplit("", tuple(FRAMES), np.zeros(60, np.int32), groups=groups)
     train, validation, _ = split_off(files, 0.3, SplitRule(group_by="patient"))
