@@ -159,7 +159,7 @@ def test_labels_are_read_back_and_no_formulas(run):
     assert dataset.test.labels.tolist() == labels.tolist()
 
 
-def test_predictions_are_a_list_of_images(run, digits_png, main):
+def test_a_predictions_table_is_a_list_of_images(run, digits_png, main):
     for name in ("=1.png", "+2.png", "-3.png", "@4.png", "'=5.png"):
         shutil.copy("images/00.png", name)
     names = sorted(path for path in os.listdir() if path.endswith(".png"))
