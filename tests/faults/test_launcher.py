@@ -294,7 +294,7 @@ def test_a_silent_worker_is_named_after_the_timeout(launcher, tmp_path):
     assert not launcher.processes(tmp_path)
 
 
-def test_a_reader_that_leaves_ends_nothing(launcher, tmp_path):
+def test_a_pipe_that_closes_early_ends_nothing(launcher, tmp_path):
     """`… | head -1`: the job goes on to its own end, with its own exit code."""
     words = [
         "import sys, time",

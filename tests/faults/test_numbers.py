@@ -128,7 +128,7 @@ def test_a_run_continues_after_a_non_finite_evaluation():
         (4_096, "events.out.tfevents"),  # tensorboardX, left alone, would wait for ever
     ],
 )
-def test_a_full_disk_surfaces_and_loses_nothing(room, full, launcher):
+def test_a_full_disk_is_named_and_loses_nothing(room, full, launcher):
     """RLIMIT_FSIZE: exit 1, one line, no half checkpoint; with room it goes on."""
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
     for before, code in ((limit, 1), (None, 0)):
