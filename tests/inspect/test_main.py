@@ -36,7 +36,7 @@ def test_command_shows_every_parameter(write_resnet8, capsys):
     assert stored["layer2.0.conv1.weight"]["mean"] == pytest.approx(weight.mean(), rel=1e-12)
 
 
-def test_command_compares_frameworks(write_resnet8, capsys):
+def test_files_of_two_frameworks_are_compared(write_resnet8, capsys):
     ours = write_resnet8("a.safetensors")
     theirs = {name: ours[name].copy() for name in ("fc.bias", "bn1.moving_mean")}
     theirs["fc.bias"][4] = 7
@@ -49,7 +49,7 @@ def test_command_compares_frameworks(write_resnet8, capsys):
     assert lines[5:] == ["45 of 47 common parameters are equal"]
 
 
-def test_another_net_ends_in_one_line(write_resnet8, raises_line):
+def test_comparing_another_net_is_one_error_line(write_resnet8, raises_line):
     write_resnet8("a.safetensors")
     write_arrays(
         "b.safetensors", {f"encoder.{place}": np.ones(2, np.float32) for place in range(3)}
@@ -121,7 +121,7 @@ def test_histograms_hold_the_arrays(write_resnet8, capsys, board_events):
     assert not found
 
 
-def test_a_recipe_file_says_which_lists(folder, write_recipe):
+def test_activations_are_of_the_recipe_files_lists(folder, write_recipe):
     net = create_model("resnet8", num_classes=2, in_channels=3)
     write_arrays("b.safetensors", {p.name: p.asnumpy() for p in net.get_parameters()})
     for half in ("train", "val"):
