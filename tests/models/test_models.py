@@ -45,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("device")
         pytest.param("resnet152", 60_192_808, marks=pytest.mark.slow),
     ],
 )
-def test_imagenet_parameter_counts(name, count):
+def test_imagenet_nets_have_their_published_parameter_counts(name, count):
     name, _, stem = name.partition(" ")
     assert (
         sum(parameter.size for parameter in create_model(name, stem=stem).trainable_params())
@@ -54,7 +54,7 @@ def test_imagenet_parameter_counts(name, count):
 
 
 @pytest.mark.parametrize(("depth", "option_a"), [(20, 269_722), (110, 1_727_962)])
-def test_cifar_parameter_counts(depth, option_a):
+def test_cifar_nets_have_the_papers_parameter_counts(depth, option_a):
     # The paper's option A has no weights in its shortcuts; our two projections add
     # 16·32 + 2·32 + 32·64 + 2·64 = 2,752.
     net = create_model(f"resnet{depth}", num_classes=10)
