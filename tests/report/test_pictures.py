@@ -35,7 +35,7 @@ def test_a_small_picture_has_every_pixel():
 
 
 @pytest.mark.parametrize(("size", "kind", "tolerance"), [(64, "PNG", 0), (65, "JPEG", 12)])
-def test_a_file_is_shown_as_it_is_cut(photographs, size, kind, tolerance):
+def test_photographs_are_shown_as_the_net_gets_them(photographs, size, kind, tolerance):
     recipe = Recipe(dataset="imagefolder", image_size=size, eval_resize=80)
     dataset = open_dataset(recipe, str(photographs))
     files = sorted((photographs / "val").glob("*/*"))
