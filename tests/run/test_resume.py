@@ -381,7 +381,7 @@ def test_a_command_with_left_out_settings_resumes(lines, words, note, checkpoint
     assert note in "".join(notes)
 
 
-def test_python_resumes_an_older_recipe_files_run(checkpoint):
+def test_python_finds_an_older_recipe_files_run(checkpoint):
     """Its settings have no effect by newer rules. The fixture's checkpoint is found, and cannot
     go on.
     """
