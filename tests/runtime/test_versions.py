@@ -20,7 +20,7 @@ from resnet_fn.update.optimizer import momentum_sgd
     ("version", "later"),
     [("2.7.2", False), ("2.8.0", False), ("2.9.0", True), ("2.10.0", True), ("2.11.0rc1", True)],
 )
-def test_ten_is_more_than_nine(version, later, monkeypatch):
+def test_minor_version_10_is_later_than_9(version, later, monkeypatch):
     monkeypatch.setattr(versions, "installed", lambda _: version)
     assert versions.at_least(2, 9) == later
 

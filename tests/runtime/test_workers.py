@@ -19,7 +19,7 @@ def test_an_unknown_role_is_rejected_before_mindspore_starts(python):
     assert (done.stdout, done.stderr.splitlines()[-1]) == ("False\n", line)
 
 
-def test_numbers_travel_exactly():
+def test_integers_are_exchanged_exactly():
     """As float32, in which workers sum: each number is one rank's, and zero on the others."""
     numbers = np.array([0, 1, 2**24 - 1, 2**24 + 1, 2**31 + 3, 2**48 - 1])
     assert exchange_numbers(numbers, Workers()).tolist() == numbers.tolist()
