@@ -130,7 +130,7 @@ def test_a_full_disk_names_the_event_file(python, tmp_path):
     assert re.search(r"run/events.out.tfevents: cannot be saved .*--out-dir run", done.stdout)
 
 
-def test_every_group_of_names_is_there(run, board_events):
+def test_a_run_writes_every_group_of_curves(run, board_events):
     events = board_events(run)
     tags = {value.tag for event in events for value in event.summary.value}
     wanted = {name for kind in ("train", "eval", "checkpoint") for name in SCALARS[kind].values()}
