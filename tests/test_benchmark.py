@@ -59,7 +59,7 @@ def test_wrong_flags_are_answered_before_any_work(words, parts, python, says):
         ("time-to-accuracy", "--rounds 1 --target 0.3", "seconds"),
     ],
 )
-def test_each_part_measures(part, flags, others, python):
+def test_each_part_measures_both_sides(part, flags, others, python):
     pytest.importorskip("torch")
     python(SCRIPT, part, *flags.split(), "--json", "result.json", seconds=500)
     result = json.loads(Path("result.json").read_text())

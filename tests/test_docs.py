@@ -149,7 +149,7 @@ def script(page):
     ],
     ids=lambda page: page.name,
 )
-def test_every_command_runs(page):
+def test_every_command_of_a_page_runs(page):
     if page.name == "SKILL.md":
         pytest.importorskip("torch", reason="reads what the ladder wrote")
     for folder in ("scripts", "resnet_fn", "docs"):
@@ -193,7 +193,7 @@ def same_words(line, printed):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_markers_are_understood(page):
+def test_markers_of_pages_have_a_known_form(page):
     text = page.read_text(encoding="utf-8")
     for rule, _, _ in blocks(page):
         assert re.fullmatch(r"|no \(.+\)|file \S+|on \S+|exits \d|instead .+", rule), (
@@ -252,7 +252,7 @@ def test_commands_and_flags_on_the_pages_exist(python):
             assert (ROOT / name).exists(), f"{page.name}: {name}"
 
 
-def test_extras_exist():
+def test_extras_that_pages_name_exist():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extras = set(setup["options.extras_require"])
