@@ -55,7 +55,7 @@ def test_counters_and_optimizer_arrays_are_left_out():
     assert strip_extras([*kept, *extras]) == kept
 
 
-def test_equal_names_hide_other_functions():
+def test_differences_behind_equal_names_are_described():
     def of(*names, kernel=7):
         arrays = {name: np.zeros(1, np.float32) for name in names}
         return {**arrays, "conv1.weight": np.zeros((64, 3, kernel, kernel), np.float32)}

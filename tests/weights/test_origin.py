@@ -55,7 +55,7 @@ def test_nets_that_compute_something_else_are_rejected(name, config, written, ra
     assert read_any_weights(name).useless  # to look at
 
 
-def test_a_plain_nets_name_leaves_no_doubt(written, capsys):
+def test_weights_naming_a_plain_net_get_no_warning(written, capsys):
     written("net.safetensors", "torchvision", model="resnet18")
     assert "resnetblur18" in read_weights("net.safetensors").warning  # nothing names the net
     load_weights(create_model("resnet18", num_classes=3), "net.safetensors")

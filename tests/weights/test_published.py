@@ -16,7 +16,7 @@ from resnet_fn.weights.published import PUBLISHED, Published, describe_random_st
 PAGE = Path(__file__).parents[2] / "docs" / "finetuning.md"
 
 
-def test_a_file_that_is_not_there_is_described(monkeypatch, raises_line):
+def test_a_missing_published_file_is_named_with_address(monkeypatch, raises_line):
     """Its address, the digits of its hash, and the place of PyTorch's own cache."""
     monkeypatch.setenv("TORCH_HOME", "cache")
     address = "https://download.pytorch.org/models/resnet50-11ad3fa6.pth"
