@@ -84,7 +84,7 @@ def reference_with_drop_path(torch):
         ("frozen", DROPOUT),
     ],
 )
-def test_dropout_runs_once_as_it_is(torch, fault, stage):
+def test_faults_at_real_dropout_rates_are_found(torch, fault, stage):
     ladder = compared(Dropped(Drop(fault)), reference_with_drop_path(torch))
     assert (ladder.first_stage and ladder.first_stage.id) == stage
     assert ladder.agrees == (not fault)

@@ -137,7 +137,7 @@ def compared(device, python, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_right_steps_agree(name, compared, capsys):
+def test_right_steps_of_two_workers_agree(name, compared, capsys):
     code, ladder, _ = compared(name)
     stages, out = (
         {stage["name"]: len(stage["differences"]) for stage in ladder["stages"]},

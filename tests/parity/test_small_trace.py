@@ -147,7 +147,7 @@ def test_a_cause_is_searched_in_the_recorded_module(replay, folder):
     assert re.search(r"^  torch_net.py:\d+: elu for relu in the port$", out, re.M)
 
 
-def test_what_it_does_not_hold_is_not_decided(replay):
+def test_what_a_small_trace_lacks_is_not_decided(replay):
     """Initial weights that are wrong, and an update that is right."""
     code, out = replay([("nn.Dense(8, 10)", 'nn.Dense(8, 10, weight_init="ones")')])
     assert code == 0
@@ -180,7 +180,7 @@ def test_a_port_is_its_next_version_s_reference(folder, tmp_path, capsys):
     assert "verdict: agree in" in capsys.readouterr().out
 
 
-def test_compare_takes_it_as_the_reference(folder, tmp_path, capsys):
+def test_compare_takes_a_small_trace_as_reference(folder, tmp_path, capsys):
     net, small = f"{folder / 'net.py'}:Net", str(folder / "trace.npz")
     whole = str(tmp_path / "whole")
     given = ["--mode", "pynative", "--probes", "none", "--out", whole]
@@ -258,11 +258,11 @@ def test_flags_that_do_not_fit_are_rejected(folder, tmp_path, flags, line):
         main([*given, "--out", str(tmp_path / "a.npz"), *flags])
 
 
-def test_a_test_of_another_project_passes(parity, folder):  # noqa: F811
+def test_the_parity_fixture_accepts_a_right_port(parity, folder):  # noqa: F811
     assert parity(str(folder / "trace.npz"), net=f"{folder / 'net.py'}:Net", mode="pynative").agrees
 
 
-def test_a_test_of_another_project_names_the_fault(parity, folder, tmp_path):  # noqa: F811
+def test_the_parity_fixture_names_stage_layer_and_cause(parity, folder, tmp_path):  # noqa: F811
     (tmp_path / "net.py").write_text(PORT.replace("BatchNorm2d(8)", "BatchNorm2d(8, eps=0.01)"))
     with pytest.raises(pytest.fail.Exception) as failure:
         parity(str(folder / "trace.npz"), net=f"{tmp_path / 'net.py'}:Net", mode="pynative")
@@ -306,7 +306,7 @@ def test_collecting_tests_imports_no_framework():
     ],
     ids=["resnet20", "resnet50"],
 )
-def test_the_file_is_small(tmp_path, flags, most):
+def test_a_small_trace_takes_few_kilobytes(tmp_path, flags, most):
     file = tmp_path / "trace.npz"
     assert main(["record", *flags, "--small", "--out", str(file)]) == 0
     assert file.stat().st_size <= most

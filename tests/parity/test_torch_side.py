@@ -225,7 +225,7 @@ RELUS = {
 
 
 @pytest.mark.parametrize("kind", RELUS)
-def test_an_input_near_zero_takes_the_other_side(kind):
+def test_flipped_ties_take_a_relus_other_side(kind):
     """And one near 6, where that is a limit."""
     relu, limited = RELUS[kind], kind in ("relu6", "hardtanh")
     x = torch.tensor(

@@ -26,7 +26,7 @@ def test_padded_sequences_are_packed(padded):
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_other_outputs_stay():
+def test_outputs_that_are_not_padded_stay():
     other = {"logits 0": np.ones((3, 4, 5))}
     assert packed_outputs(other, PACKED) == other
     assert packed_outputs(PACKED, PACKED) == PACKED

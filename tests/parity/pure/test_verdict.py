@@ -207,7 +207,7 @@ def test_a_row_says_which_rule_gives_its_bound(why):
 
 
 @pytest.mark.parametrize("error", [0.0, 1e-3])
-def test_kernels_move_packed_outputs_too(error):
+def test_errors_of_kernels_excuse_packed_outputs_too(error):
     """The port pads: what its kernels move has the name of its padded output."""
     port, reference = trace(7), trace(7)
     padded = np.ones((2, 3, 4), np.float32)
