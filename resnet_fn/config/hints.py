@@ -21,7 +21,8 @@ def _nearest(word: str, names: Iterable[str]) -> list[str]:
 
 
 def _did_you_mean(names: Iterable[object]) -> str:
-    return f"did you mean {' or '.join(map(str, names))}?"
+    choices = " or ".join(map(str, names))
+    return f"did you mean {choices}?"
 
 
 def suggest_name(word: str, known: Iterable[str], otherwise: Iterable[str] = ()) -> str:
@@ -45,13 +46,12 @@ def hint_for_flag(word: str, flags: Collection[str]) -> str:
 def _nearest_flags(word: str, flags: Collection[str]) -> str:
     prefix = "--no-" if word.startswith("--no-") else "--"
     name = word.removeprefix(prefix).lstrip("-").replace("_", "-")
-    bare = dict.fromkeys(flag.removeprefix("--").removeprefix("no-") for flag in flags)
+    bare = {flag.removeprefix("--").removeprefix("no-") for flag in flags}
     nearest = _nearest(name, bare)
     if not nearest:
         return "there is no such flag and none like it; see --help"
-    return _did_you_mean(
-        prefix + name if prefix + name in flags else f"--{name}" for name in nearest
-    )
+    nearest_flags = [prefix + name if prefix + name in flags else f"--{name}" for name in nearest]
+    return _did_you_mean(nearest_flags)
 
 
 def hint_for_word(word: str, flags: Collection[str]) -> str:
@@ -59,7 +59,9 @@ def hint_for_word(word: str, flags: Collection[str]) -> str:
     name, equals, value = word.partition("=")
     flag = f"--{name.replace('_', '-')}"
     if equals:  # as Hydra and ultralytics write settings
-        return f"write {flag} {value}" if flag in flags else hint_for_flag(flag, flags)
+        if flag in flags:
+            return f"write {flag} {value}"
+        return hint_for_flag(flag, flags)
     if "--data-dir" in flags and os.path.isdir(word):
         return f"if it is the folder of the data set, give --data-dir {word}"
     if "--milestones" in flags and re.fullmatch(r"[\d.]+", word):
@@ -72,12 +74,14 @@ def hint_for_word(word: str, flags: Collection[str]) -> str:
 
 def hint_for_square_size(value: object) -> str:
     """Return a hint about a size with two sides, such as "224x224" or [224, 224], else ""."""
-    parts = list(value) if isinstance(value, list | tuple) else re.split("[x×*,]", str(value))
+    parts = value if isinstance(value, list | tuple) else re.split("[x×*,]", str(value))
     sides = [str(part).strip() for part in parts]
     if len(sides) != 2 or not all(map(str.isdecimal, sides)):
         return ""
-    square = f"give {sides[0]}" if sides[0] == sides[1] else "give one number"
-    return f"images are square, so {square}"
+    height, width = sides
+    if height == width:
+        return f"images are square, so give {height}"
+    return "images are square, so give one number"
 
 
 def near_path(path: str | Path, otherwise: str) -> str:
@@ -90,12 +94,17 @@ def near_path(path: str | Path, otherwise: str) -> str:
     # checkpoints is below it. The nearest folders that have it, too, are complete.
     existing = missing = Path(path)
     while not existing.exists() and existing != existing.parent:
-        existing, missing = existing.parent, existing
-    names = sorted(entry.name for entry in existing.iterdir()) if existing.is_dir() else []
+        missing = existing
+        existing = missing.parent
+    if not existing.is_dir():
+        return otherwise
+    names = [entry.name for entry in existing.iterdir()]
     nearest = [existing / name for name in _nearest(missing.name, names)]
+    if not nearest:
+        return otherwise
     below = Path(path).relative_to(missing)
     complete = [folder / below for folder in nearest if (folder / below).exists()]
-    return _did_you_mean(complete or nearest) if nearest else otherwise
+    return _did_you_mean(complete or nearest)
 
 
 def near_run(path: Path, otherwise: str) -> str:
@@ -104,5 +113,6 @@ def near_run(path: Path, otherwise: str) -> str:
     """
     folder = path if path.is_dir() else path.parent
     runs = sorted(str(log.parent) for log in folder.glob("*/metrics.jsonl"))
-    hint = f"give one of the runs in {folder}: {first_few(runs)}" if runs else otherwise
-    return hint if path.is_dir() else near_path(path, hint)
+    if runs:
+        otherwise = f"give one of the runs in {folder}: {first_few(runs)}"
+    return otherwise if path.is_dir() else near_path(path, otherwise)
