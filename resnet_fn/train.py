@@ -15,7 +15,7 @@ from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import draft_of_run
+from resnet_fn.config.stored import draft_of_run
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console, instructions
 

@@ -19,9 +19,10 @@ from resnet_fn.config.declaration import BALANCED, CUSTOM, show_value, to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed
 from resnet_fn.config.printing import shell_words, warn
-from resnet_fn.config.recipe import PREPARATION, Recipe, recipe_from_dict
+from resnet_fn.config.recipe import PREPARATION, Recipe
 from resnet_fn.config.rules import dropped_in_new_runs
 from resnet_fn.config.settings import changed
+from resnet_fn.config.stored import recipe_from_dict
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.input_spec import renamed
