@@ -11,7 +11,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import TruncatedNormal, initializer
 
-from resnet_fn.config.packages import installed
+from resnet_fn.config.packages import installed_version
 from resnet_fn.runtime import process, versions
 from resnet_fn.update.optimizer import momentum_sgd
 
@@ -27,7 +27,7 @@ def test_ten_is_more_than_nine(version, later, monkeypatch):
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.7.1", "2.11.0"])
 def test_an_untested_version_prints_a_line(version, monkeypatch):
-    assert versions.warnings() == [] or installed() not in versions.RUN_ON
+    assert versions.warnings() == [] or installed_version("mindspore") not in versions.RUN_ON
     monkeypatch.setattr(metadata, "version", {"mindspore": version, "pillow": "9.0.1"}.get)
     assert versions.warnings() == [
         f"warning: MindSpore {version} was never tried with this package (2.7.2, 2.8.0, 2.9.0, "
