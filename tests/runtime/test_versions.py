@@ -21,7 +21,7 @@ from resnet_fn.update.optimizer import momentum_sgd
     [("2.7.2", False), ("2.8.0", False), ("2.9.0", True), ("2.10.0", True), ("2.11.0rc1", True)],
 )
 def test_ten_is_more_than_nine(version, later, monkeypatch):
-    monkeypatch.setattr(versions, "installed", lambda _: version)
+    monkeypatch.setattr(versions, "installed_version", lambda _: version)
     assert versions.at_least(2, 9) == later
 
 
@@ -41,7 +41,7 @@ def test_an_untested_version_prints_a_line(version, monkeypatch):
 def test_the_warning_is_no_refusal_and_comes_once(rank, lines, python):
     code = (
         "from resnet_fn.runtime import process, versions\n"
-        "versions.installed = {'mindspore': '2.11.0', 'pillow': '9.1.0'}.get\n"
+        "versions.installed_version = {'mindspore': '2.11.0', 'pillow': '9.1.0'}.get\n"
         "process.start(threads=1); process.start(threads=1)\n"
         "print((__import__('mindspore').Tensor([1.0]) + 1).asnumpy())"
     )
