@@ -1,5 +1,5 @@
-"""This module reads and writes recipe files, in TOML, and reads the config.json of a run as one.
-The line `extends` names a recipe or another recipe file.
+"""This module reads and writes recipe files, in TOML. The line `extends` names a recipe or another
+recipe file.
 
     extends = "imagenet_resnet50_v1"
     epochs = 30
@@ -132,7 +132,7 @@ def read_toml(path: Path) -> dict[str, Entry]:
 
 
 def _line_number(word: str, text: str) -> int:
-    """Return the number of the first line in a TOML text that begins with a name."""
+    """Return the number of the first line in a TOML text that begins with a name, or 1."""
     key = re.escape(word)
     # after spaces the name, quoted or not, and "=" (or "." of a section), or the section [name]
     match = re.search(rf"^[^\S\n]*(?:[\"']?{key}[\"']?\s*[=.]|\[+\s*{key}\b)", text, re.M)
