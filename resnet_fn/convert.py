@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from resnet_fn.config import cli
+from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.printing import say, warn
 from resnet_fn.weights.names import STYLES
 
@@ -32,8 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--model", default="", metavar="NAME", help="name of the net, if the weights do not show it"
     )
-    parser.add_argument("--which", **cli.WHICH)
-    parser.add_argument("--allow-non-finite", **cli.ALLOW_NON_FINITE)
+    parser.add_argument("--which", **shared_flags.WHICH)
+    parser.add_argument("--allow-non-finite", **shared_flags.ALLOW_NON_FINITE)
     parsed = parser.parse(arguments)
     from resnet_fn.weights.load import convert_weights
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from resnet_fn.config import cli
+from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.output_paths import file_to_write, folder_to_write
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     about = "Compute the metrics of a checkpoint on all validation images, or on other images."
     flags = cli.Parser("evaluate", about, _EXAMPLES, "RUN")
-    cli.add_checkpoint_flags(flags)
+    shared_flags.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")
     group.add_argument(
         "--weights",
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--model", metavar="NAME", help="net to use instead of the recipe's")
     group.add_argument("--stem", metavar="NAME", help="stem to use instead of the recipe's")
     usual = Recipe()
-    cli.add_setting_flags(
+    shared_flags.add_setting_flags(
         flags,
         usual,
         skip={*vars(usual)} - {*_OF_WEIGHTS},
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--tta", choices=("none", "flip"), default="none", help=tta)
     group.add_argument(
         "--image-size",
-        type=cli.pixels,
+        type=shared_flags.pixels,
         default=0,
         metavar="N",
         help="image size [pixels]; 0: the recipe's",
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument(
         "--val-list", default="", metavar="FILE", help="list of images; default: as in training"
     )
-    cli.add_device_flags(flags)
+    shared_flags.add_device_flags(flags)
     group = flags.add_argument_group("output")
     group.add_argument(
         "--json",
@@ -87,10 +87,10 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--report", type=folder_to_write, metavar="DIR", help=files)
     parsed = flags.parse(arguments)
     weights = parsed.weights
-    trained = cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
+    trained = shared_flags.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
     changes = {
         name: value
-        for name, value in cli.settings_in(parsed, Recipe).items()
+        for name, value in shared_flags.settings_in(parsed, Recipe).items()
         if name in ("model", "stem", *_OF_WEIGHTS) and value is not None
     }
     also = ", ".join(f"--{flag_name(name)}" for name in _OF_WEIGHTS)

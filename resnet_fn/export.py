@@ -5,7 +5,7 @@ file.
 from collections.abc import Sequence
 from pathlib import Path
 
-from resnet_fn.config import cli
+from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.printing import say
 
 _EXAMPLES = """examples:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     """Export a net, verify the file, and print the largest difference between logits."""
     about = "Write a net to a file, load it back and compare its logits on validation images."
     flags = cli.Parser("export", about, _EXAMPLES, "RUN --format NAME --out FILE")
-    cli.add_checkpoint_flags(flags)
+    shared_flags.add_checkpoint_flags(flags)
     group = flags.add_argument_group("the file")
     group.add_argument(
         "--format",
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     group.add_argument(
         "--image-size",
-        type=cli.pixels,
+        type=shared_flags.pixels,
         default=0,
         metavar="N",
         help="image size [pixels]; 0: the recipe's",
@@ -49,9 +49,9 @@ def main(arguments: Sequence[str]) -> int:
         metavar="PATH",
         help="folder of the data set; default: as in training",
     )
-    cli.add_device_flags(flags)
+    shared_flags.add_device_flags(flags)
     parsed = flags.parse(arguments)
-    checkpoint = cli.chosen_checkpoint(parsed)
+    checkpoint = shared_flags.chosen_checkpoint(parsed)
     fixed = parsed.batch != "dynamic"
     size = parsed.image_size
     number = parsed.batch.isdigit() and int(parsed.batch) > 0

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from resnet_fn.config import cli
+from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.output_paths import file_to_write
 from resnet_fn.config.printing import printable, say, shell_words
 from resnet_fn.config.wording import counted
@@ -96,7 +96,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument("images", nargs="*", metavar="IMAGE_OR_FOLDER", help=paths)
     a_list = "file with the path of an image in each line, whatever the ending of its name"
     flags.add_argument("--list", metavar="FILE", help=a_list)
-    cli.add_checkpoint_flags(flags, positional=False)
+    shared_flags.add_checkpoint_flags(flags, positional=False)
     group = flags.add_argument_group("output")
     top = "number of classes to print for each image; default 5"
     group.add_argument("--top", type=int, metavar="N", help=top)
@@ -107,7 +107,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     group.add_argument("--csv", type=file_to_write, metavar="FILE", help=table)
     sort = "doubt: least certain predictions first; default name"
     group.add_argument("--sort", choices=("name", "doubt"), default="name", help=sort)
-    cli.add_device_flags(flags)
+    shared_flags.add_device_flags(flags)
     parsed = flags.parse(arguments)
     most = parsed.top
     least = parsed.threshold

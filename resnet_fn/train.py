@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.checkpoint.run_folder import settings_of, will_resume
-from resnet_fn.config import cli
+from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import draft_of_run
+from resnet_fn.config.stored import draft_of_run
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console, instructions
 
@@ -62,10 +62,10 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         "that the recipe sets."
     )
     top, shown = ([], []) if "--help-all" in arguments else (_FIRST.split(), _SHOWN.split())
-    cli.add_setting_flags(
+    shared_flags.add_setting_flags(
         parser, recipe, base.make(RunOptions), skip=("name",), first=top, shown=shown
     )
-    given = cli.settings_in(parser.parse(arguments), Recipe, RunOptions)
+    given = shared_flags.settings_in(parser.parse(arguments), Recipe, RunOptions)
     name = given.get("dataset", "")
     if name not in _DATASETS and os.path.isdir(name):
         fix = f"give --dataset imagefolder --data-dir {name}"

@@ -7,7 +7,7 @@ import pytest
 
 import resnet_fn
 from resnet_fn import __main__ as listing
-from resnet_fn.config.packages import installed
+from resnet_fn.config.packages import installed_version
 
 SCREEN = 24  # lines of 80 columns
 
@@ -36,7 +36,7 @@ def test_every_command_has_help_in_short_groups(command, flag, python):
 def test_the_versions_come_without_mindspore(python):
     """Of a checkout that is not installed, and where MindSpore cannot be imported."""
     line = (
-        f"resnet_fn {resnet_fn.__version__}, MindSpore {installed()}, Python "
+        f"resnet_fn {resnet_fn.__version__}, MindSpore {installed_version('mindspore')}, Python "
         f"{platform.python_version()}\n"
     )
     for words in (

@@ -29,7 +29,7 @@ from resnet_fn.config.declaration import expand_home, to_dict
 from resnet_fn.config.draft import Draft
 from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.packages import installed
+from resnet_fn.config.packages import installed_version
 from resnet_fn.config.printing import warn
 from resnet_fn.config.reading import read_json
 from resnet_fn.config.recipe import Recipe
@@ -245,7 +245,7 @@ class RunFolder:
         """
         from resnet_fn import __version__
 
-        packages = {name: installed(name) for name in ("mindspore", "numpy")}
+        packages = {name: installed_version(name) for name in ("mindspore", "numpy")}
         config = {
             "recipe": to_dict(recipe),
             "options": to_dict(options),

@@ -1,6 +1,6 @@
-"""This package holds the settings of a training run, and makes command-line flags from them.
+"""Settings, flags, and what all rooms need to print and to read.
 
-To read it, follow a setting:
+To read the settings, follow one:
 
     declaration       declares a setting, and checks a value of it
     optimizers        which settings each optimizer reads
@@ -9,7 +9,9 @@ To read it, follow a setting:
     settings          the base class of recipe and options, whose constructor checks the settings
     recipe, options   all settings
     recipe_file       reads and writes a recipe file
-    cli               the parser of all commands, flags that are made of settings, exit codes
+    stored            reads the settings that runs, checkpoints and traces have stored
+    cli               the parser of all commands, their lines of errors and exit codes
+    shared_flags      flags of several commands, and flags that are made of settings
 
 The other modules need not be read for this. `hints`, `wording` and `foreign_flags` make parts of
 messages, `printing` prints, `reading` reads files of others, `output_paths` checks what a command

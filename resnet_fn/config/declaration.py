@@ -27,15 +27,18 @@ CUSTOM = "own"
 
 
 class Declaration(NamedTuple):
-    """What `setting` declares. `Recipe.declarations` and `RunOptions.declarations` contain it."""
+    """What `setting` declares, whose docstring describes the fields.
+
+    `Recipe.declarations` and `RunOptions.declarations` contain it.
+    """
 
     name: str
     default: Any
-    group: str  # the title above its flag in --help
+    group: str
     meaning: str
     unit: str
-    aliases: list[str]  # other names of the flag
-    choices: list[str]  # allowed texts, besides the default; empty: any text
+    aliases: list[str]
+    choices: list[str]
     at_least: float | None
     above: float | None
     within: str
@@ -64,20 +67,23 @@ def setting(
     """Declare a setting. Returns a field of a dataclass.
 
     Args:
+        group: the title above the setting's flag in --help.
         default: the default value, an int, float, bool, str or tuple of floats. Values have the
             default's type.
+        meaning: the text of --help.
+        unit: shown in --help. "path" lets workers have different values, and "pixels" adds a hint
+            to the error of a value such as 224x224.
         aliases: other names of the flag, separated by spaces.
         choices: allowed texts, for example "a|b|c". The default is allowed, too. An empty `choices`
             allows any text.
         at_least, above, within: bounds of a number, or of each number in a tuple. `within` is an
             interval, "[0, 1)".
-        per_worker: whether workers may have different values. Workers may always have different
-            paths (`unit` "path").
+        per_worker: whether workers may have different values.
         compared: whether the ladder accepts a recipe that changes the setting.
         dropped_to: the value that the setting gets if a rule drops it, because nothing uses it.
             None: the default.
         if_not_stored: what a stored run or trace means that lacks the setting, because an older
-            version wrote it. None: the default. See `with_missing_settings`.
+            version wrote it. None: the default. See `stored.with_missing_settings`.
     """
     declared = Declaration(
         name="",  # `Settings` sets the name
@@ -113,14 +119,6 @@ def as_declared(declared: Declaration, value: Any) -> Any:
     return value
 
 
-def expand_home(path: str) -> str:
-    """Replace ~ at the start of a path by the home folder, as a shell does.
-
-    A path that exists as it is written stays unchanged.
-    """
-    return path if os.path.lexists(path) else os.path.expanduser(path)
-
-
 def _as_float(number: int) -> float:
     try:
         return float(number)
@@ -146,9 +144,12 @@ def _wrong_type(declared: Declaration, value: Any) -> str:
         return ""
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     wrong = f"is not {names.get(wanted, 'a list of numbers')}"
-    hint = hint_for_square_size(value) if declared.unit == "pixels" else ""
     if declared.choices:
-        hint = suggest_name("", _shown(declared.choices))
+        hint = suggest_name("", _shown(declared.choices))  # lists them
+    elif declared.unit == "pixels":
+        hint = hint_for_square_size(value)
+    else:
+        hint = ""
     return f"{wrong}; {hint}" if hint else wrong
 
 
@@ -192,43 +193,6 @@ def check_value(settings_class: Any, name: str, value: Any) -> None:
         raise ValueError(wrong)
 
 
-def with_missing_settings(settings_class: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings `values` that a run or a trace has stored, and those that it lacks.
-
-    The latter get the values that `if_not_stored` declares, as JSON types.
-    """
-    missing = {
-        name: _as_json(declared.if_not_stored)
-        for name, declared in settings_class.declarations.items()
-    }
-    return {**missing, **values}
-
-
-def check_names(
-    names: Iterable[str],
-    *settings_classes: Any,
-    what: str = "",
-    useless: Collection[str] = (),
-) -> None:
-    """Raise a ValueError if one of `names` is not a setting of `settings_classes`.
-
-    The hint names none of the settings in `useless`.
-    """
-    known = all_names(*settings_classes)
-    for name in names:
-        if known.get(name) == name:
-            continue
-        useful = {word: setting for word, setting in known.items() if setting not in useless}
-        hint = f"did you mean {known[name]}?" if name in known else hint_for_setting(name, useful)
-        caller = what or settings_classes[0].__name__.lower()
-        raise ValueError(f"{caller}: unknown setting {name!r}; {hint}")
-
-
-def hint_for_setting(word: str, known: Mapping[str, str]) -> str:
-    """Return a hint about an unknown setting. `known` is the result of `all_names`."""
-    return advice_on_setting(word, known) or suggest_name(word, sorted(set(known.values())))
-
-
 def all_names(*settings_classes: Any) -> dict[str, str]:
     """Map each name and alias of a setting to the setting's name, for example "lr" to
     "learning_rate".
@@ -240,6 +204,33 @@ def all_names(*settings_classes: Any) -> dict[str, str]:
             for alias in declared.aliases:
                 names[alias.replace("-", "_")] = name
     return names
+
+
+def check_names(
+    names: Iterable[str],
+    *settings_classes: Any,
+    caller: str = "",
+    useless: Collection[str] = (),
+) -> None:
+    """Raise a ValueError if one of `names` is not a setting of `settings_classes`.
+
+    The error starts with `caller`, by default the first class. The hint names none of the settings
+    in `useless`.
+    """
+    known = all_names(*settings_classes)
+    caller = caller or settings_classes[0].__name__.lower()
+    for name in names:
+        if known.get(name) == name:
+            continue
+        # also if it is an alias, which only flags and recipe files may use
+        useful = {word: setting for word, setting in known.items() if setting not in useless}
+        hint = f"did you mean {known[name]}?" if name in known else hint_for_setting(name, useful)
+        raise ValueError(f"{caller}: unknown setting {name!r}; {hint}")
+
+
+def hint_for_setting(word: str, known: Mapping[str, str]) -> str:
+    """Return a hint about an unknown setting. `known` is the result of `all_names`."""
+    return advice_on_setting(word, known) or suggest_name(word, sorted(set(known.values())))
 
 
 def explain(declared: Declaration, value: Any) -> str:
@@ -255,8 +246,9 @@ def explain(declared: Declaration, value: Any) -> str:
         text += f" ({', '.join(_shown(declared.choices))})"
     if declared.unit:
         text += f" [{declared.unit}]"
-    if shown or value != declared.default:
-        text += f"; default {shown or 'none'}{'*' if value != declared.default else ''}"
+    is_changed = value != declared.default
+    if shown or is_changed:
+        text += f"; default {shown or 'none'}" + ("*" if is_changed else "")
     if declared.aliases:
         text += f"; also --{', --'.join(declared.aliases)}"
     return text
@@ -272,10 +264,19 @@ def show_value(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
+def expand_home(path: str) -> str:
+    """Replace ~ at the start of a path by the home folder, as a shell does.
+
+    A path that exists as it is written stays unchanged.
+    """
+    return path if os.path.lexists(path) else os.path.expanduser(path)
+
+
 def to_dict(config: Any) -> dict[str, Any]:
     """Convert a recipe, options or an `InputSpec` to a dict of JSON types."""
-    return {name: _as_json(value) for name, value in vars(config).items()}
+    return {name: as_json(value) for name, value in vars(config).items()}
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
+    """Convert a setting's value to a JSON type."""
     return list(value) if isinstance(value, tuple) else value

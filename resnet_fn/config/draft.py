@@ -63,7 +63,7 @@ class SourcedValue(NamedTuple):
         is_wanted = self.is_chosen and self.value
         return bool(is_wanted or self.value != self.declared.dropped_to)
 
-    def as_declared(self) -> "SourcedValue":
+    def converted(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
         value = as_declared(self.declared, self.value)
         if self.is_chosen and isinstance(value, str) and self.declared.name != "name":
@@ -87,37 +87,33 @@ class Draft(NamedTuple):
         Settings without effect are dropped, with a note if they are not usual ones, or are faults.
         """
         values = self._with_flags(given)
-        faults = [
-            (name, text)
-            for name, value in values.items()
-            if (text := fault(value.declared, value.value))
-        ]
-        # setting → value, which rules read
-        valid = {name: values[name].value for name in values.keys() - dict(faults)}
+        faults = _faults_of_values(values)  # pairs, because a setting can have several
+        wrong = {name for name, _ in faults}
+        # setting → plain value, which rules read
+        plain = {name: values[name].value for name in values.keys() - wrong}
         dropped = set[str]()  # of these, nothing more can be lost
         notes = [*self.drop_notes]
         for rule in RULES:  # in order, because a rule may change what a later one reads
-            text = rule.broken_by(valid)
+            text = rule.broken_by(plain)
             if not text or not self._must_obey(rule, values):
                 continue
             reason = text.partition(";")[0]  # without the fix
             for name in rule.settings.split():
-                if name not in valid or name in dropped or not values[name].would_be_lost:
+                if name not in plain or name in dropped or not values[name].would_be_lost:
                     continue
                 change = _change_weaker(rule, name, reason, values)
                 if change is None:
-                    faults.append((name, f"{name}: {valid[name]!r} {text}"))
+                    faults.append((name, f"{name}: {plain[name]!r} {text}"))
                     continue
-                weaker, note = change
-                values[weaker.declared.name] = weaker
-                valid[weaker.declared.name] = weaker.value
+                changed = change.value.declared.name
+                values[changed] = change.value
+                plain[changed] = change.value.value
                 if rule.on_break == "drop":
                     dropped.add(name)
-                notes += [note] if note else []
-        located = (
-            (name, ": ".join(filter(None, (values[name].line, text)))) for name, text in faults
-        )
-        return self._replace(values=values, drop_notes=tuple(notes), faults=tuple(located))
+                if change.note:
+                    notes.append(change.note)
+        located = tuple((name, _with_line(values[name], text)) for name, text in faults)
+        return self._replace(values=values, drop_notes=tuple(notes), faults=located)
 
     def _with_flags(self, given: Mapping[str, Any]) -> dict[str, SourcedValue]:
         """Return the values with the flags `given` over them, in the types of their settings."""
@@ -125,18 +121,21 @@ class Draft(NamedTuple):
             name: SourcedValue(self.values[name].declared, value, Source.FLAG)
             for name, value in given.items()
         }
-        values = {name: value.as_declared() for name, value in {**self.values, **flags}.items()}
+        values = {name: value.converted() for name, value in {**self.values, **flags}.items()}
         return values if self.resumes else values | _defaults_of_optimizer(values)
 
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
-        """Return whether a rule is for this draft.
+        """Return whether a rule counts here.
 
-        A rule of new runs only is not for one that resumes, nor if the user chose none of the
-        settings that it has or reads, because the recipe can be that of a stored run.
+        A rule for new runs counts if the run is new and the user chose one of the settings that the
+        rule has or reads. If the user chose none, the recipe can be that of a stored run.
         """
+        if not rule.only_new_runs:
+            return True
+        if self.resumes:
+            return False
         involved = values.keys() & {*rule.settings.split(), *rule.reads}
-        by_user = any(values[name].is_chosen for name in involved)
-        return not rule.only_new_runs or (by_user and not self.resumes)
+        return any(values[name].is_chosen for name in involved)
 
     def complete(self, **given: Any) -> "Draft":
         """Return `resolve(given)`, or raise a ValueError that lists all faults."""
@@ -148,13 +147,23 @@ class Draft(NamedTuple):
     def make(self, settings_class: type[_Settings]) -> _Settings:
         """Make a `Recipe` or `RunOptions` of this draft's values, without further checks."""
         plain = {name: value.value for name, value in self.values.items()}
-        new = unchecked(settings_class, plain)
+        new = unchecked(settings_class, plain)  # whose `chosen` is empty
         for name in vars(new):
             value = self.values[name]
             if value.is_chosen:
                 new.chosen[name] = value.source
         made: _Settings = new
         return made
+
+
+def _faults_of_values(values: Mapping[str, SourcedValue]) -> list[tuple[str, str]]:
+    """Return pairs (setting, error text) of the values that are wrong whatever the others are."""
+    faults = ((name, fault(value.declared, value.value)) for name, value in values.items())
+    return [(name, text) for name, text in faults if text]
+
+
+def _with_line(value: SourcedValue, text: str) -> str:
+    return f"{value.line}: {text}" if value.line else text
 
 
 def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
@@ -170,29 +179,51 @@ def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, Sour
     }
 
 
+class _Change(NamedTuple):
+    """What makes settings obey a rule that they break."""
+
+    value: SourcedValue  # of the setting that changes
+    note: str  # "" if nobody needs one
+
+
 def _change_weaker(
     rule: Rule, name: str, reason: str, values: Mapping[str, SourcedValue]
-) -> tuple[SourcedValue, str] | None:
-    """Return a new value for the weaker of two settings that break a rule, and a note ("" if nobody
-    needs one), or None if neither may change.
+) -> _Change | None:
+    """Return a new value for the weaker of two settings that break a rule, or None if neither may
+    change.
 
     One of the two is `name`, the other is the strongest of those that the condition reads.
     """
     value = values[name]
     others = (values[other] for other in rule.reads if other != name)
     strongest = max(others, key=lambda other: other.source)
-    if isinstance(rule.on_break, Replace) and strongest.source < value.source:
-        needed = SourcedValue(strongest.declared, rule.on_break.value, value.source)
-        return needed, _left_out(strongest, f"{name} {reason}")
-    is_weaker = value.source < strongest.source
-    from_recipe = not value.is_chosen  # then it is dropped, even if the other is from a recipe, too
-    if rule.on_break == "drop" and (is_weaker or from_recipe):
-        declared = value.declared
-        dropped = SourcedValue(declared, declared.dropped_to, strongest.source)
-        is_usual = value.value in (declared.default, declared.if_not_stored)
-        silent = from_recipe and is_usual  # nobody has asked for it
-        return dropped, "" if silent else _left_out(value, f"it {reason}")
+    if isinstance(rule.on_break, Replace):
+        return _replaced(strongest, rule.on_break.value, value, reason)
+    if rule.on_break == "drop":
+        return _dropped(value, strongest, reason)
     return None
+
+
+def _replaced(other: SourcedValue, needed: Any, value: SourcedValue, reason: str) -> _Change | None:
+    """Return the other setting with the value that `value` needs, if the other is weaker."""
+    if other.source >= value.source:
+        return None
+    new = SourcedValue(other.declared, needed, value.source)
+    return _Change(new, _left_out(other, f"{value.declared.name} {reason}"))
+
+
+def _dropped(value: SourcedValue, strongest: SourcedValue, reason: str) -> _Change | None:
+    """Return what dropping `value` leaves, if `value` is the weaker one or a recipe's."""
+    from_recipe = not value.is_chosen
+    if value.source >= strongest.source and not from_recipe:
+        return None
+    declared = value.declared
+    # as strong as the setting that left it without effect, because later rules read it, too
+    new = SourcedValue(declared, declared.dropped_to, strongest.source)
+    is_usual = value.value in (declared.default, declared.if_not_stored)
+    if from_recipe and is_usual:  # nobody has asked for it
+        return _Change(new, "")
+    return _Change(new, _left_out(value, f"it {reason}"))
 
 
 def _left_out(value: SourcedValue, reason: str) -> str:

@@ -8,12 +8,15 @@ import re
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
+# Advice that also fits commands that only compute, such as evaluate.
+_NOT_NEEDED = "not needed here; leave it out"
+_NOT_THERE = "this package does not have it; leave it out"
 # A line of advice, and below it, indented, the flags that get it, without dashes. Advice fits a
 # command that has all flags which the advice names. Advice that names no flag is for training. A
 # flag may stand below several lines of advice: it gets the first one that fits the command. For
 # example, --workers gets --data-threads in `train`, and --threads in `evaluate`, which lacks the
 # former.
-_FLAGS = """
+_FLAGS = f"""
 # data
 give --data-dir FOLDER
     data dataset-path dataset-dir dataset-root data-root data-folder data-url root d
@@ -303,12 +306,12 @@ the update is compiled; give --mode pynative to compile nothing
     compile torchcompile torch-compile torchscript jit no-compile graph-mode eager
 to need less memory, give --accumulate N
     grad-checkpointing gradient-checkpointing activation-checkpointing
-not needed here; leave it out
+{_NOT_NEEDED}
     pin-mem pin-memory persistent-workers prefetch-factor no-prefetcher channels-last fuser
     prefetch cache-dataset cache cache-mode dataset-sink-mode sink-mode memory-format
     use-multi-epochs-loader worker-seeding no-ddp-bb model-ema-force-cpu verbose v
     enable-modelarts drop-last drop-remainder
-this package does not have it; leave it out
+{_NOT_THERE}
     vflip flipud vertical-flip shear perspective mosaic hsv-h hsv-s hsv-v copy-paste augmix
     aug-splits split-bn jsd-loss drop-block gp global-pool bn-momentum bn-eps lookahead sam
     lr-noise lr-noise-pct lr-noise-std lr-k-decay lr-cycle-mul lr-cycle-decay lr-cycle-limit
@@ -389,7 +392,6 @@ def _by_word() -> dict[str, list[str]]:
 
 
 ADVICE_BY_WORD = _by_word()
-_ALWAYS_TRUE = ("not needed here; leave it out", "this package does not have it; leave it out")
 
 
 def flags_in(advice: str) -> list[str]:
@@ -409,7 +411,9 @@ def _fits(advice: str, flags: Collection[str]) -> bool:
     """Return whether a command with `flags` can follow the advice."""
     if named := flags_in(advice):
         return set(named) <= set(flags)
-    return "--epochs" in flags or ("--device" in flags and advice in _ALWAYS_TRUE)
+    trains = "--epochs" in flags
+    computes = "--device" in flags
+    return trains or (computes and advice in (_NOT_NEEDED, _NOT_THERE))
 
 
 def advice_on_setting(word: str, settings: Collection[str]) -> str:

@@ -1,61 +1,87 @@
-"""These functions return hints: what to give instead of a wrong name, value, flag or path, and what
-to do after a failed write.
-"""
+"""These functions return hints: what to give instead of a wrong name, value, flag or path."""
 
 import difflib
-import errno
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from resnet_fn.config.foreign_flags import advice_on_flag
 from resnet_fn.config.wording import first_few
 
-_ADDRESS = re.compile("[a-z][a-z0-9]+:/", re.IGNORECASE)  # a Path has one slash
-# What helps after a failed write; other errors have no usual cause.
-_FIXES = {
-    errno.ENOSPC: "make room on the disk",
-    errno.EDQUOT: "make room in your quota of the disk",
-    errno.EROFS: "make the disk writable",
-    errno.EACCES: "get the permission to write",
-    errno.EPERM: "get the permission to write",
-    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
-}
+_SHORT = 4  # so few names are all listed
+# One slash is enough, because Path turns http:// into http:/.
+_ADDRESS = re.compile("[a-z][a-z0-9]+:/", re.IGNORECASE)
+_YES_NO = ("true", "false", "yes", "no", "on", "off")
 
 
-def suggest_name(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
-    """Suggest names in `known` similar to `word`, or list the names in `main`, or in `known` if
-    `main` is empty.
+def _nearest(word: str, names: Iterable[str]) -> list[str]:
+    """Return up to three names that are written like `word`, the nearest first."""
+    return difflib.get_close_matches(word, names, n=3, cutoff=0.6)
+
+
+def _did_you_mean(names: Iterable[object]) -> str:
+    choices = " or ".join(map(str, names))
+    return f"did you mean {choices}?"
+
+
+def suggest_name(word: str, known: Iterable[str], otherwise: Iterable[str] = ()) -> str:
+    """Suggest names in `known` that are written like `word`.
+
+    If there are none, or `known` has few names, list the names in `otherwise`, or in `known` if
+    `otherwise` is empty.
     """
     names = list(known)
-    near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
-    if near and len(names) > 4:
-        return f"did you mean {' or '.join(near)}?"
-    return f"use one of {first_few(list(main) or names, 30)}"
+    nearest = _nearest(word, names)
+    if nearest and len(names) > _SHORT:
+        return _did_you_mean(nearest)
+    return f"use one of {first_few(list(otherwise) or names, 30)}"
 
 
-def closest_flag(word: str, flags: Iterable[str]) -> str:
-    """Return a hint with the flags that are nearest to an unknown flag."""
-    no = "--no-" if word.startswith("--no-") else "--"
-    bare = dict.fromkeys(flag.removeprefix("--").removeprefix("no-") for flag in flags)
-    near = difflib.get_close_matches(
-        word.removeprefix(no).lstrip("-").replace("_", "-"), bare, n=3, cutoff=0.6
-    )
-    names = [no + name if no + name in flags else "--" + name for name in near]
-    return (
-        f"did you mean {' or '.join(names)}?"
-        if near
-        else "there is no such flag and none like it; see --help"
-    )
+def hint_for_flag(word: str, flags: Collection[str]) -> str:
+    """Return a hint about an unknown flag: advice on other projects' flags, or the nearest."""
+    return advice_on_flag(word, flags) or _nearest_flags(word, flags)
+
+
+def _nearest_flags(word: str, flags: Collection[str]) -> str:
+    prefix = "--no-" if word.startswith("--no-") else "--"
+    name = word.removeprefix(prefix).lstrip("-").replace("_", "-")
+    bare = {flag.removeprefix("--").removeprefix("no-") for flag in flags}
+    nearest = _nearest(name, bare)
+    if not nearest:
+        return "there is no such flag and none like it; see --help"
+    nearest_flags = [prefix + name if prefix + name in flags else f"--{name}" for name in nearest]
+    return _did_you_mean(nearest_flags)
+
+
+def hint_for_word(word: str, flags: Collection[str]) -> str:
+    """Return a hint about an unknown argument that is no flag."""
+    name, equals, value = word.partition("=")
+    flag = f"--{name.replace('_', '-')}"
+    if equals:  # as Hydra and ultralytics write settings
+        if flag in flags:
+            return f"write {flag} {value}"
+        return hint_for_flag(flag, flags)
+    if "--data-dir" in flags and os.path.isdir(word):
+        return f"if it is the folder of the data set, give --data-dir {word}"
+    if "--milestones" in flags and re.fullmatch(r"[\d.]+", word):
+        return "write several numbers with commas, as in --milestones 30,60"
+    is_name = re.fullmatch(r"\w+(\.toml)?", word) and word.lower() not in _YES_NO
+    if "--recipe" in flags and is_name:
+        return f"if it is a recipe, give --recipe {word}; start a flag with --"
+    return "start a flag with --, and give no value to a yes/no flag"
 
 
 def hint_for_square_size(value: object) -> str:
     """Return a hint about a size with two sides, such as "224x224" or [224, 224], else ""."""
-    parts = list(value) if isinstance(value, list | tuple) else re.split("[x×*,]", str(value))
+    parts = value if isinstance(value, list | tuple) else re.split("[x×*,]", str(value))
     sides = [str(part).strip() for part in parts]
     if len(sides) != 2 or not all(map(str.isdecimal, sides)):
         return ""
-    square = f"give {sides[0]}" if sides[0] == sides[1] else "give one number"
-    return f"images are square, so {square}"
+    height, width = sides
+    if height == width:
+        return f"images are square, so give {height}"
+    return "images are square, so give one number"
 
 
 def near_path(path: str | Path, otherwise: str) -> str:
@@ -64,14 +90,21 @@ def near_path(path: str | Path, otherwise: str) -> str:
     """
     if _ADDRESS.match(str(path)):
         return "it is an address, and nothing is downloaded; download it, and give its path"
-    there = wrong = Path(path)
-    while not there.exists() and there != there.parent:
-        there, wrong = there.parent, there
-    names = sorted(entry.name for entry in there.iterdir()) if there.is_dir() else []
-    near = [there / name for name in difflib.get_close_matches(wrong.name, names, n=3, cutoff=0.6)]
-    rest = Path(path).relative_to(wrong)
-    whole = [folder / rest for folder in near if (folder / rest).exists()]
-    return f"did you mean {' or '.join(map(str, whole or near))}?" if near else otherwise
+    # In runs/frist/checkpoints, if there is no runs/frist: runs exists, runs/frist is missing, and
+    # checkpoints is below it. The nearest folders that have it, too, are complete.
+    existing = missing = Path(path)
+    while not existing.exists() and existing != existing.parent:
+        missing = existing
+        existing = missing.parent
+    if not existing.is_dir():
+        return otherwise
+    names = [entry.name for entry in existing.iterdir()]
+    nearest = [existing / name for name in _nearest(missing.name, names)]
+    if not nearest:
+        return otherwise
+    below = Path(path).relative_to(missing)
+    complete = [folder / below for folder in nearest if (folder / below).exists()]
+    return _did_you_mean(complete or nearest)
 
 
 def near_run(path: Path, otherwise: str) -> str:
@@ -80,12 +113,6 @@ def near_run(path: Path, otherwise: str) -> str:
     """
     folder = path if path.is_dir() else path.parent
     runs = sorted(str(log.parent) for log in folder.glob("*/metrics.jsonl"))
-    hint = f"give one of the runs in {folder}: {first_few(runs)}" if runs else otherwise
-    return hint if path.is_dir() else near_path(path, hint)
-
-
-def fix_for_write(error: OSError) -> str:
-    """Return what a user can do after the error of a failed write, such as "make room on the
-    disk".
-    """
-    return _FIXES.get(error.errno or 0, "remove the cause")
+    if runs:
+        otherwise = f"give one of the runs in {folder}: {first_few(runs)}"
+    return otherwise if path.is_dir() else near_path(path, otherwise)

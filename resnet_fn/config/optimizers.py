@@ -15,8 +15,9 @@ class Traits(NamedTuple):
     # Settings that it reads besides momentum and weight decay. Its function takes them by name, in
     # any order.
     settings: tuple[str, ...]
-    # If other optimizers read one of these settings, too, this one can have a default of its own in
-    # one of two ways. A setting of this optimizer alone needs neither.
+    # If other optimizers read one of these settings, too, this one can have a default of its own:
+    # in `value_if_zero` if the recipe's default is 0, otherwise in `own_defaults`. A setting of
+    # this optimizer alone needs neither.
     value_if_zero: Mapping[str, float] = {}  # a recipe's 0 stays, and the optimizer gets this value
     own_defaults: Mapping[str, float] = {}  # the recipe gets this value, if the user chose no other
     # whether a weight's new value depends on no other weight, so that `vectors.py` may join them

@@ -1,8 +1,8 @@
 """This module defines `RunOptions`: how a run is computed and recorded.
 
-They may change when a run is resumed, for example `RunOptions(accumulate=2, keep_last=5)`. They
-never change the order of the data set's samples or the learning rate, because an update is defined
-by the `Recipe`.
+The options may change when a run is resumed, for example `RunOptions(accumulate=2, keep_last=5)`.
+They never change the order of the data set's samples or the learning rate, because an update is
+defined by the `Recipe`.
 """
 
 import dataclasses
@@ -16,6 +16,8 @@ _run = partial(setting, "run folder, resuming and data files")
 _compute = partial(setting, "how updates are computed")
 _compute_per_worker = partial(_compute, per_worker=True)
 _record = partial(setting, "logs and checkpoints", per_worker=True)
+# Options of a single start, which another run does not take over.
+OF_ONE_START = ("out_dir", "resume", "allow_other_data", "progress")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,7 @@ class RunOptions(Settings):
         "auto", "decode all images before training; auto: if at most 20,000", choices="auto|yes|no"
     )
     allow_other_data: bool = _run(False, "resume even if the training set has changed")
+    # It stands here, because --help and config.json have this order.
     max_skips: int = _run(
         20, "stop the run after this many overflows in a row (fp16)", "updates", at_least=1
     )

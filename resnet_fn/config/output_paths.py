@@ -1,8 +1,22 @@
-"""Checks of files and folders to be written, which `add_argument` takes as `type`."""
+"""Checks of files and folders to be written, and what helps if a write fails.
+
+`add_argument` takes the checks as `type`.
+"""
 
 import argparse
+import errno
 import os
 from pathlib import Path
+
+# What helps after a failed write; other errors have no usual cause.
+_FIXES = {
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room in your quota of the disk",
+    errno.EROFS: "make the disk writable",
+    errno.EACCES: "get the permission to write",
+    errno.EPERM: "get the permission to write",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
+}
 
 
 def file_to_write(text: str) -> str:
@@ -17,10 +31,11 @@ def file_to_write(text: str) -> str:
 
 def folder_to_write(text: str) -> str:
     """Check that the folder `text` can be written or made, and return `text`."""
-    existing = next(
-        folder for folder in (Path(text), *Path(text).absolute().parents) if folder.exists()
+    path = Path(text)
+    nearest_existing = next(
+        folder for folder in (path, *path.absolute().parents) if folder.exists()
     )
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
+    if not nearest_existing.is_dir() or not os.access(nearest_existing, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")
     return text
 
@@ -30,3 +45,10 @@ def new_folder(text: str) -> str:
     if Path(folder_to_write(text)).is_dir() and any(Path(text).iterdir()):
         raise argparse.ArgumentTypeError(f"{text!r} is not empty; give a new folder")
     return text
+
+
+def fix_for_write(error: OSError) -> str:
+    """Return what a user can do after the error of a failed write, such as "make room on the
+    disk".
+    """
+    return _FIXES.get(error.errno or 0, "remove the cause")

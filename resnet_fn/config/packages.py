@@ -11,7 +11,7 @@ NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_r
 EXTRAS = {"torch": "torch", "matplotlib": "plots", "onnx": "export", "onnxruntime": "export"}
 
 
-def installed(package: str = "mindspore") -> str:
+def installed_version(package: str) -> str:
     """Return the installed version of a package, or "" if pip does not list the package."""
     try:
         return metadata.version(package)
@@ -20,8 +20,10 @@ def installed(package: str = "mindspore") -> str:
 
 
 def versions_line() -> str:
-    """Return the versions of this package, MindSpore and Python in a line, without their import."""
-    mindspore = installed("mindspore") or "not installed"
+    """Return the versions of this package, MindSpore and Python in a line, without importing
+    MindSpore.
+    """
+    mindspore = installed_version("mindspore") or "not installed"
     python = platform.python_version()
     return f"resnet_fn {resnet_fn.__version__}, MindSpore {mindspore}, Python {python}"
 

@@ -8,13 +8,11 @@ import shlex
 import sys
 from typing import TextIO
 
-# Control characters, line separators, characters that turn the direction of writing, and halves of
-# characters, which no stream can write.
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-_TO_ESCAPE = re.compile(rb"[^\x20-\x7e]|['\\]")  # bytes between $' and '
+_CONTROLS = "\x00-\x1f\x7f-\x9f"
+_LINE_SEPARATORS = "\u2028\u2029"
+_DIRECTION_MARKS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # of writing
+_HALF_CHARACTERS = "\ud800-\udfff"  # which no stream can write
+_UNSAFE = re.compile(f"[{_CONTROLS}{_LINE_SEPARATORS}{_DIRECTION_MARKS}{_HALF_CHARACTERS}]")
 
 
 def in_utf8(name: str) -> str:
@@ -36,6 +34,9 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), in_utf8(text))
 
 
+_ESCAPED = re.compile(rb"[^\x20-\x7e]|['\\]")  # bytes that are escapes between $' and '
+
+
 def shell_words(*words: object) -> str:
     """Return words as a shell reads them, on one line that a terminal shows and does not obey."""
     return " ".join(map(_shell_word, map(str, words)))
@@ -45,7 +46,7 @@ def _shell_word(word: str) -> str:
     if printable(word) == word:
         return shlex.quote(word)
     data = word.encode("utf-8", "surrogateescape")
-    escaped = _TO_ESCAPE.sub(lambda match: b"\\x%02x" % match[0][0], data)
+    escaped = _ESCAPED.sub(lambda match: b"\\x%02x" % match[0][0], data)
     return f"$'{escaped.decode()}'"
 
 

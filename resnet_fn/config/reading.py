@@ -13,7 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-NOT_REGULAR = "not a regular file"
+NOT_REGULAR = "not a regular file"  # of an OSError, whose EINVAL alone can have other causes
 _DESCRIPTOR = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/(self|\d+)/fd/\d+")
 _LARGEST_TEXT = 1 << 30  # bytes; contents.json of 10 million files has 0.8 GB
 
@@ -71,8 +71,8 @@ def open_user_file(path: str | Path) -> BufferedReader:
 
 def _size_of_regular(path: str | Path) -> int:
     status = os.stat(path)
+    if stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(status.st_mode):
-        code = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
-        what = os.strerror(code) if code == errno.EISDIR else NOT_REGULAR
-        raise OSError(code, what, str(path))
+        raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
     return status.st_size

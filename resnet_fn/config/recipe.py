@@ -1,15 +1,12 @@
 """This module defines `Recipe`, the settings of a run's updates and evaluation."""
 
 import dataclasses
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
-from resnet_fn.config.declaration import CUSTOM, check_names, setting, with_missing_settings
-from resnet_fn.config.draft import unchecked
+from resnet_fn.config.declaration import CUSTOM, setting
 from resnet_fn.config.optimizers import OPTIMIZERS, optimizers_reading
 from resnet_fn.config.rules import OF_FILES
-from resnet_fn.config.settings import Settings, changed
+from resnet_fn.config.settings import Settings
 
 # Filters of Pillow that resize an image, named as in timm.
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "hamming", "box")
@@ -324,6 +321,7 @@ class Recipe(Settings):
                 f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; "
                 f"the run uses plain {traits.name_without_decay}"
             )
+        # AdamW's step is Adam's
         if traits.usual_rate and self.learning_rate >= 50 * traits.usual_rate:
             notes.append(
                 f"learning_rate {self.learning_rate:g}: {traits.title.removesuffix('W')} moves "
@@ -339,26 +337,6 @@ def check_buildable(recipe: Recipe) -> None:
     if CUSTOM in (recipe.dataset, recipe.model):
         raise ValueError(
             "model: this run's net and data were passed to resnet_fn.fit, and no command can make "
-            "them; call fit again "
-            "with the run's out_dir, or load the weights by resnet_fn.load_weights(net, RUN)"
+            "them; call fit again with the run's out_dir, or load the weights by "
+            "resnet_fn.load_weights(net, RUN)"
         )
-
-
-def recipe_from_dict(settings: dict[str, Any]) -> Recipe:
-    """Make a recipe from the dict that `to_dict` has made and a checkpoint or a trace has
-    stored.
-    """
-    settings = stored_recipe(settings)
-    check_names(settings, Recipe)
-    # `Recipe(**settings)` would reject settings without effect, which a saved recipe may have.
-    return changed(unchecked(Recipe, settings))
-
-
-def stored_recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe that any version has stored, as a dict of this version's settings."""
-    settings = dict(settings)
-    rate = settings.pop("head_learning_rate", 0)  # the last layer's peak rate; 0: learning_rate
-    if rate:
-        # A learning rate of 0 is rejected later, as in any recipe.
-        settings["head_lr_factor"] = rate / (settings.get("learning_rate") or 1)
-    return with_missing_settings(Recipe, settings)

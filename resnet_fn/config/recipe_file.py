@@ -1,5 +1,5 @@
-"""This module reads and writes recipe files, in TOML, and reads the config.json of a run as one.
-The line `extends` names a recipe or another recipe file.
+"""This module reads and writes recipe files, in TOML. The line `extends` names a recipe or another
+recipe file.
 
     extends = "imagenet_resnet50_v1"
     epochs = 30
@@ -11,42 +11,27 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from resnet_fn.config.declaration import (
-    all_names,
-    check_names,
-    hint_for_setting,
-    to_dict,
-    with_missing_settings,
-)
-from resnet_fn.config.draft import Draft, Source, SourcedValue, draft_of, unchecked
+from resnet_fn.config.declaration import all_names, hint_for_setting, to_dict
+from resnet_fn.config.draft import Draft, Source, SourcedValue, draft_of
 from resnet_fn.config.hints import near_path, suggest_name
-from resnet_fn.config.options import RunOptions
+from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.reading import read_regular
-from resnet_fn.config.recipe import Recipe, stored_recipe
+from resnet_fn.config.recipe import Recipe
 
 ENDING = ".toml"
 FORMAT = 1  # the file's format, in the line `format`
 _LARGEST = 1 << 20  # bytes of a recipe file
 _DECLARED = Recipe.declarations | RunOptions.declarations
 _NAMES = all_names(Recipe, RunOptions)
-# left out of a run's own recipe file
-_NOT_STORED = ("out_dir", "resume", "allow_other_data", "progress")
 
 
-def draft_of_run(settings: Mapping[str, Any]) -> Draft:
-    """Make a draft (unchecked settings) from a run's config.json, without options such as
-    `out_dir`.
-    """
-    recipe = stored_recipe(settings["recipe"])
-    check_names(recipe, Recipe)
-    check_names(settings["options"], RunOptions, what="options")
-    options = {
-        name: value for name, value in settings["options"].items() if name not in _NOT_STORED
-    }
-    options = with_missing_settings(RunOptions, options)
-    return draft_of(unchecked(Recipe, recipe), unchecked(RunOptions, options))
+class Entry(NamedTuple):
+    """What a recipe file has about one name."""
+
+    value: Any
+    line: str  # "mine.toml line 3"
 
 
 def read_recipe_file(
@@ -57,18 +42,8 @@ def read_recipe_file(
     `extended_by` has the files that extend `path`, from which a circle is recognised.
     """
     entries = read_toml(path)
-    number, line = entries.pop("format", (FORMAT, ""))
-    if number != FORMAT:
-        raise ValueError(
-            f"{line}: format: {number!r} is not supported; this version reads format {FORMAT}"
-        )
-    base = draft_of(Recipe(), RunOptions())
-    if "extends" in entries:
-        extends, line = entries.pop("extends")
-        try:
-            base = _read_extended(path, str(extends), named, (*extended_by, path.resolve()))
-        except ValueError as error:
-            raise ValueError(f"{line}: extends: {error}") from None
+    _check_format(entries.pop("format", None))
+    base = _base_of(path, entries.pop("extends", None), named, extended_by)
     values = {**base.values, "name": SourcedValue(_DECLARED["name"], path.stem, Source.FILE)}
     written_as: dict[str, str] = {}  # setting → its name in this file, for example an alias
     for written, (value, line) in entries.items():
@@ -84,6 +59,26 @@ def read_recipe_file(
         written_as[name] = written
         values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line)
     return Draft(values, base.drop_notes)
+
+
+def _check_format(entry: Entry | None) -> None:
+    if entry and entry.value != FORMAT:
+        raise ValueError(
+            f"{entry.line}: format: {entry.value!r} is not supported; this version reads format "
+            f"{FORMAT}"
+        )
+
+
+def _base_of(
+    path: Path, extends: Entry | None, named: Mapping[str, Recipe], extended_by: tuple[Path, ...]
+) -> Draft:
+    """Return the draft that the file `path` changes: of what it extends, or of the defaults."""
+    if extends is None:
+        return draft_of(Recipe(), RunOptions())
+    try:
+        return _read_extended(path, str(extends.value), named, (*extended_by, path.resolve()))
+    except ValueError as error:
+        raise ValueError(f"{extends.line}: extends: {error}") from None
 
 
 def _read_extended(
@@ -104,10 +99,8 @@ def _read_extended(
     )
 
 
-def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
-    """Read a TOML file, and map each name to its value and its line, for example "mine.toml line
-    3".
-    """
+def read_toml(path: Path) -> dict[str, Entry]:
+    """Read a TOML file without sections, and map each name to its entry."""
     try:
         data = read_regular(path, _LARGEST)
         text = data.decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
@@ -128,16 +121,23 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
         raise ValueError(f"{path}: is not a TOML file: {error}; {how_to_write}") from None
     entries = {}
     for word, value in settings.items():
-        key = re.escape(word)
-        match = re.search(rf"^[^\S\n]*(?:[\"']?{key}[\"']?\s*[=.]|\[+\s*{key}\b)", text, re.M)
-        line = f"{path} line {text.count(chr(10), 0, match.start() if match else 0) + 1}"
+        line = f"{path} line {_line_number(word, text)}"
         if isinstance(value, dict):
             raise ValueError(
                 f"{line}: [{word}]: a recipe file has no sections; write name = value for each "
                 "setting"
             )
-        entries[word] = value, line
+        entries[word] = Entry(value, line)
     return entries
+
+
+def _line_number(word: str, text: str) -> int:
+    """Return the number of the first line in a TOML text that begins with a name, or 1."""
+    key = re.escape(word)
+    # after spaces the name, quoted or not, and "=" (or "." of a section), or the section [name]
+    match = re.search(rf"^[^\S\n]*(?:[\"']?{key}[\"']?\s*[=.]|\[+\s*{key}\b)", text, re.M)
+    before = text[: match.start()] if match else ""
+    return before.count("\n") + 1
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
@@ -147,7 +147,11 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     useless = _settings_without_effect(recipe)
     values = {name: value for name, value in to_dict(recipe).items() if name not in useless}
     usual = to_dict(RunOptions())
-    values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _NOT_STORED}
+    values |= {
+        name: value
+        for name, value in to_dict(options).items()
+        if value != usual[name] and name not in OF_ONE_START
+    }
     groups = {_DECLARED[name].group: "" for name in values}
     # JSON's values are valid TOML, except DEL, which must be escaped
     for name, value in values.items():

@@ -40,7 +40,8 @@ class Rule(NamedTuple):
     """A rule lists settings that make sense only if a condition holds."""
 
     settings: str  # names of the settings that need the condition, separated by spaces
-    # the condition, whose parameters have the names of the settings that it reads
+    # the condition, whose parameters have the names of the settings that it reads: at least one
+    # besides the setting that needs the condition
     holds: Callable[..., Any]
     # What follows the setting in the note or error: a reason, and after ";" a fix. "{epochs}" is
     # replaced by the value of epochs.
@@ -102,6 +103,19 @@ def _rule_of_optimizers(setting: str) -> Rule:
         lambda optimizer: setting in OPTIMIZERS[optimizer].settings,
         f"needs --optimizer {optimizers_reading(setting, 'or').lower()}",
     )
+
+
+def dropped_in_new_runs(settings: Mapping[str, Any]) -> set[str]:
+    """Return the names in `settings` that a new run drops, by a rule that stored runs need not
+    obey.
+    """
+    return {
+        name
+        for rule in RULES
+        if rule.only_new_runs and rule.on_break != "error" and rule.broken_by(settings)
+        for name in rule.settings.split()
+        if name in settings
+    }
 
 
 # Settings that `fit` rejects, because the net and the data are the caller's.
@@ -297,6 +311,7 @@ RULES = (
         f"is for {optimizers_reading('nesterov')}, not for {{optimizer}}; give --no-nesterov",
     ),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
+    # nesterov has a rule above, whose text names the flag that turns it off
     *(_rule_of_optimizers(setting) for setting in OPTIMIZER_SETTINGS if setting != "nesterov"),
     Rule(
         "trust_coefficient",
@@ -361,16 +376,3 @@ RULES = (
         only_new_runs=True,
     ),
 )
-
-
-def dropped_in_new_runs(settings: Mapping[str, Any]) -> set[str]:
-    """Return the names in `settings` that a new run drops, by a rule that stored runs need not
-    obey.
-    """
-    return {
-        name
-        for rule in RULES
-        if rule.only_new_runs and rule.on_break != "error" and rule.broken_by(settings)
-        for name in rule.settings.split()
-        if name in settings
-    }

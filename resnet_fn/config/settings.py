@@ -23,7 +23,6 @@ and 3. Copies by `dataclasses.replace`, `copy` and `pickle` forget `chosen`; tho
 """
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from resnet_fn.config.declaration import Declaration, check_names, explain
@@ -41,17 +40,17 @@ class Settings:
     declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
 
     def __init_subclass__(cls) -> None:
-        """Set `declarations`, and add their help to the class's docstring."""
+        """Set `declarations`, and add their help to the class's docstring.
+
+        This runs before `@dataclass`, which turns the fields into defaults.
+        """
         cls.declarations = getattr(cls, "declarations", {}) | {
             name: field.metadata["declaration"]._replace(name=name)
             for name, field in vars(cls).items()
             if isinstance(field, dataclasses.Field)
         }
-        text = (cls.__doc__ or "").rstrip()
-        text += "\n\n    Attributes:\n"
-        for name, declared in cls.declarations.items():
-            text += f"        {name}: {explain(declared, declared.default)}\n"
-        cls.__doc__ = text
+        about = (cls.__doc__ or "").rstrip()
+        cls.__doc__ = f"{about}\n\n{_attributes_text(cls)}"
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
         """Make an instance, and remember which keywords were given."""
@@ -59,7 +58,8 @@ class Settings:
         new = super().__new__(cls)
         # `dataclasses.replace` passes all settings. Which of them the user chose is not known.
         is_replace = len(given) == len(cls.declarations)
-        _remember_chosen(new, {}, () if is_replace else given)
+        chosen = {} if is_replace else dict.fromkeys(given, Source.FLAG)
+        _set_chosen(new, chosen)
         return new
 
     def __post_init__(self) -> None:
@@ -89,10 +89,19 @@ def changed(config: Any, **given: Any) -> Any:
     """
     check_names(given, type(config))
     new = draft_of(config).complete(**given).make(type(config))
-    _remember_chosen(new, config.chosen, given)
+    chosen = config.chosen | dict.fromkeys(given, Source.FLAG)
+    _set_chosen(new, chosen)
     return new
 
 
-def _remember_chosen(config: Any, before: dict[str, Source], names: Iterable[str]) -> None:
+def _set_chosen(config: Any, chosen: dict[str, Source]) -> None:
     """Set `chosen`, although the class is frozen."""
-    object.__setattr__(config, "chosen", before | dict.fromkeys(names, Source.FLAG))
+    object.__setattr__(config, "chosen", chosen)
+
+
+def _attributes_text(cls: type[Settings]) -> str:
+    """Return the part of a docstring that lists the settings with their help."""
+    text = "    Attributes:\n"
+    for name, declared in cls.declarations.items():
+        text += f"        {name}: {explain(declared, declared.default)}\n"
+    return text

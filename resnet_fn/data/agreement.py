@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.declaration import show_value
-from resnet_fn.config.packages import installed
+from resnet_fn.config.packages import installed_version
 from resnet_fn.config.wording import first_few
 from resnet_fn.data.dataset import DataSet, Samples, Split
 from resnet_fn.data.sources.files import FileSplit
@@ -59,7 +59,7 @@ def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}
-    values |= {name: installed(name) for name in ("mindspore", "numpy", "pillow")}
+    values |= {name: installed_version(name) for name in ("mindspore", "numpy", "pillow")}
     values |= kernel_choices()
     for config in configs:
         values |= {

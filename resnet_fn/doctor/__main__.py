@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config import cli
+from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.output_paths import file_to_write
 from resnet_fn.config.printing import say
 from resnet_fn.config.wording import words_of
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument(
         "--out-dir", metavar="DIR", help="folder for the runs; default: the current folder"
     )
-    cli.add_device_flags(flags)
+    shared_flags.add_device_flags(flags)
     group = flags.add_argument_group("output")
     group.add_argument(
         "--json",

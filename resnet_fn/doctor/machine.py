@@ -5,7 +5,7 @@ import platform
 from typing import Any
 
 import resnet_fn
-from resnet_fn.config.packages import EXTRAS, NEEDED, installed
+from resnet_fn.config.packages import EXTRAS, NEEDED, installed_version
 from resnet_fn.doctor.product import WHOLE, speedup
 from resnet_fn.runtime import instructions
 from resnet_fn.runtime.cpus import cpu_count
@@ -40,7 +40,7 @@ def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, A
         "threads": kernel_threads(threads) if device == "CPU" else 0,
         "cpu": describe_cpu() if device == "CPU" and workers.is_main else {},
         "workers": workers.size,
-        "packages": {name: installed(name) for name in (*NEEDED, *EXTRAS)},
+        "packages": {name: installed_version(name) for name in (*NEEDED, *EXTRAS)},
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
 

@@ -16,8 +16,9 @@ from resnet_fn.checkpoint.run_folder import earlier_run, find_checkpoint
 from resnet_fn.config.draft import unchecked
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say
-from resnet_fn.config.recipe import Recipe, check_buildable, recipe_from_dict
+from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.config.settings import changed
+from resnet_fn.config.stored import recipe_from_dict
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import normalise
 from resnet_fn.data.input_spec import InputSpec

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config import cli
+from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.declaration import flag_name
-from resnet_fn.config.hints import fix_for_write
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.output_paths import file_to_write, folder_to_write
+from resnet_fn.config.output_paths import file_to_write, fix_for_write, folder_to_write
 from resnet_fn.config.printing import say, warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.wording import counted
@@ -106,14 +105,14 @@ def _parser() -> cli.Parser:
     parser.add_argument(
         "--data-dir", metavar="PATH", help="data set; default: the folder used in training"
     )
-    parser.add_argument("--which", **cli.WHICH)
+    parser.add_argument("--which", **shared_flags.WHICH)
     parser.add_argument(
         "--out-dir", type=folder_to_write, metavar="PATH", help="write TensorBoard histograms"
     )
     parser.add_argument(
         "--json", type=file_to_write, metavar="FILE", help="write statistics (NaN, inf as null)"
     )
-    cli.add_device_flags(parser)
+    shared_flags.add_device_flags(parser)
     return parser
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resnet_fn.config import cli
+from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.output_paths import file_to_write, new_folder
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
@@ -98,7 +98,7 @@ def _parser_of_live() -> cli.Parser:
         reference="; default the PyTorch version of --model",
     )
     flags.add_task_flags(parser)
-    flags.add(cli.add_device_flags(parser), "mode")
+    flags.add(shared_flags.add_device_flags(parser), "mode")
     flags.add(parser.add_argument_group("what is written"), *flags.WRITTEN)
     return parser
 
@@ -180,7 +180,7 @@ def _parser_of_record() -> cli.Parser:
     )
     flags.add(group, "our-step")
     flags.add_task_flags(parser)
-    flags.add(cli.add_device_flags(parser), "mode")
+    flags.add(shared_flags.add_device_flags(parser), "mode")
     flags.add(parser.add_argument_group("what is written"), "out", "small", "layers", "probes")
     return parser
 
@@ -288,7 +288,7 @@ def _parser_of_replay() -> cli.Parser:
         model="; default the model of the trace's recipe",
     )
     group.add_argument("--reference", **flags.SEARCHED)
-    flags.add(cli.add_device_flags(parser), "mode")
+    flags.add(shared_flags.add_device_flags(parser), "mode")
     flags.add(parser.add_argument_group("what is written"), *flags.WRITTEN)
     return parser
 

@@ -5,7 +5,7 @@ import dataclasses
 from typing import Any
 
 from resnet_fn import recipes
-from resnet_fn.config import cli
+from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
 from resnet_fn.config.output_paths import file_to_write, folder_to_write
@@ -166,7 +166,9 @@ def add_task_flags(parser: cli.Parser) -> None:
         group.add_argument(
             f"--{name}", metavar="NAME", help=f"{choices}; default {getattr(recipe, name)}"
         )
-    cli.add_setting_flags(parser, recipe, skip=[name for name in declared if name not in _STEP])
+    shared_flags.add_setting_flags(
+        parser, recipe, skip=[name for name in declared if name not in _STEP]
+    )
 
 
 def task_flags_in(parsed: argparse.Namespace) -> list[str]:
@@ -177,7 +179,7 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
         name: getattr(parsed, name)
         for name in ("recipe", "inputs", "steps", "in_channels", "num_classes")
     }
-    given |= {"accumulate": parsed.accumulate, **cli.settings_in(parsed, Recipe)}
+    given |= {"accumulate": parsed.accumulate, **shared_flags.settings_in(parsed, Recipe)}
     own = own_functions(parsed)
     return [
         f"--{flag_name(name)}"
@@ -201,7 +203,7 @@ def asked_in(parsed: argparse.Namespace) -> Asked:
     allowed = {*_STEP, "loss", "optimizer"} - {*custom}
     settings = {
         name: value
-        for name, value in cli.settings_in(parsed, Recipe).items()
+        for name, value in shared_flags.settings_in(parsed, Recipe).items()
         if name in allowed and value is not None
     }
     with cli.as_usage_error():

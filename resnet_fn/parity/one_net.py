@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from resnet_fn.config import cli
+from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
@@ -78,7 +78,7 @@ def _parser() -> cli.Parser:
     compile_ = "also compile a torch Module with torch.compile"
     group.add_argument("--compile", action="store_true", help=compile_)
     flags.add_task_flags(parser)
-    cli.add_device_flags(parser)
+    shared_flags.add_device_flags(parser)
     flags.add(parser.add_argument_group("what is written"), "json")
     return parser
 

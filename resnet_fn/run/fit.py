@@ -130,7 +130,9 @@ def _read_settings(
         raise ValueError(
             "monitor: 'map' needs images with several labels; give top1, macro_f1 or loss"
         )
-    check_names(chosen, Recipe, RunOptions, what="fit", useless={*_OF_RECIPES, *NOT_OF_FIT.split()})
+    check_names(
+        chosen, Recipe, RunOptions, caller="fit", useless={*_OF_RECIPES, *NOT_OF_FIT.split()}
+    )
     if not are_classes(split.labels):
         got = describe(split.labels)
         if isinstance(loss, str):

@@ -17,11 +17,12 @@ from resnet_fn.checkpoint.parameters import missing_buffers, restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
 from resnet_fn.config.declaration import BALANCED, CUSTOM, show_value, to_dict
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.packages import installed
+from resnet_fn.config.packages import installed_version
 from resnet_fn.config.printing import shell_words, warn
-from resnet_fn.config.recipe import PREPARATION, Recipe, recipe_from_dict
+from resnet_fn.config.recipe import PREPARATION, Recipe
 from resnet_fn.config.rules import dropped_in_new_runs
 from resnet_fn.config.settings import changed
+from resnet_fn.config.stored import recipe_from_dict
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.input_spec import renamed
@@ -433,7 +434,7 @@ def parallel_layout(
         **kernel_environment(),
     }
     if decodes_images:
-        kernels["Pillow"] = installed("pillow")
+        kernels["Pillow"] = installed_version("pillow")
     return {
         "workers": workers.size,
         "micro-batches": options.accumulate,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.hints import fix_for_write
+from resnet_fn.config.output_paths import fix_for_write
 from resnet_fn.config.printing import warn
 
 # Errors of an operation that a file system, for example a mounted bucket, does not have.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from resnet_fn.config.hints import fix_for_write
+from resnet_fn.config.output_paths import fix_for_write
 from resnet_fn.config.reading import read_json
 from resnet_fn.runtime.disk import is_mount, replace_file
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from resnet_fn.config.cli import with_typed_command
 from resnet_fn.config.declaration import check_value
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.packages import installed
+from resnet_fn.config.packages import installed_version
 from resnet_fn.config.printing import say, warn
 from resnet_fn.config.wording import first_line
 from resnet_fn.runtime import instructions, versions
@@ -119,7 +119,7 @@ def kernel_environment() -> dict[str, Any]:
 
 @functools.cache  # because pip's lists are searched for 4 ms, and an epoch may be saved twice
 def _versions() -> dict[str, str]:
-    return {"MindSpore": installed("mindspore"), "NumPy": installed("numpy")}
+    return {"MindSpore": installed_version("mindspore"), "NumPy": installed_version("numpy")}
 
 
 def use_exact_kernels() -> bool:

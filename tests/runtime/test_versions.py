@@ -11,7 +11,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import TruncatedNormal, initializer
 
-from resnet_fn.config.packages import installed
+from resnet_fn.config.packages import installed_version
 from resnet_fn.runtime import process, versions
 from resnet_fn.update.optimizer import momentum_sgd
 
@@ -21,13 +21,13 @@ from resnet_fn.update.optimizer import momentum_sgd
     [("2.7.2", False), ("2.8.0", False), ("2.9.0", True), ("2.10.0", True), ("2.11.0rc1", True)],
 )
 def test_minor_version_10_is_later_than_9(version, later, monkeypatch):
-    monkeypatch.setattr(versions, "installed", lambda _: version)
+    monkeypatch.setattr(versions, "installed_version", lambda _: version)
     assert versions.at_least(2, 9) == later
 
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.7.1", "2.11.0"])
 def test_an_untested_version_prints_a_line(version, monkeypatch):
-    assert versions.warnings() == [] or installed() not in versions.RUN_ON
+    assert versions.warnings() == [] or installed_version("mindspore") not in versions.RUN_ON
     monkeypatch.setattr(metadata, "version", {"mindspore": version, "pillow": "9.0.1"}.get)
     assert versions.warnings() == [
         f"warning: MindSpore {version} was never tried with this package (2.7.2, 2.8.0, 2.9.0, "
@@ -41,7 +41,7 @@ def test_an_untested_version_prints_a_line(version, monkeypatch):
 def test_the_warning_is_no_refusal_and_comes_once(rank, lines, python):
     code = (
         "from resnet_fn.runtime import process, versions\n"
-        "versions.installed = {'mindspore': '2.11.0', 'pillow': '9.1.0'}.get\n"
+        "versions.installed_version = {'mindspore': '2.11.0', 'pillow': '9.1.0'}.get\n"
         "process.start(threads=1); process.start(threads=1)\n"
         "print((__import__('mindspore').Tensor([1.0]) + 1).asnumpy())"
     )

@@ -120,16 +120,16 @@ def recipe_optimizer(plan: OptimizerPlan, module: torch.nn.Module) -> torch.opti
     settings = settings_read_by(plan.name, plan.settings)
     if plan.name == "sgd":
         return torch.optim.SGD(groups, lr=1.0, momentum=momentum, **settings)
-    if plan.name == "lars":
-        return Lars(groups, momentum, **settings)
-    betas = (momentum, settings["beta2"])
-    if plan.name == "lion":
-        return Lion(groups, betas)
-    if plan.name == "lamb":
-        return Lamb(groups, betas, settings["epsilon"])
     adams = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    adam = adams[plan.name]
-    return adam(groups, lr=1.0, betas=betas, eps=settings["epsilon"])
+    if plan.name in adams:
+        betas = (momentum, settings["beta2"])
+        return adams[plan.name](groups, lr=1.0, betas=betas, eps=settings["epsilon"])
+    others: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "lars": Lars,
+        "lamb": Lamb,
+        "lion": Lion,
+    }
+    return others[plan.name](groups, momentum, **settings)
 
 
 class Lars(torch.optim.Optimizer):
@@ -176,10 +176,10 @@ class Lamb(torch.optim.Optimizer):
     The layer-wise ratio ‖w‖ / ‖r + decay · w‖ is 1 without weight decay, or if a norm is 0.
     """
 
-    def __init__(self, groups: Any, betas: tuple[float, float], eps: float) -> None:
+    def __init__(self, groups: Any, momentum: float, beta2: float, epsilon: float) -> None:
         super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
-        self.betas = betas
-        self.eps = eps
+        self.betas = (momentum, beta2)
+        self.epsilon = epsilon
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
@@ -202,7 +202,7 @@ class Lamb(torch.optim.Optimizer):
                 v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
                 m_hat = m / (1 - beta1**t)
                 v_hat = v / (1 - beta2**t)
-                u = m_hat / (v_hat.sqrt() + self.eps) + decay * w
+                u = m_hat / (v_hat.sqrt() + self.epsilon) + decay * w
                 w_norm = torch.linalg.vector_norm(w)
                 u_norm = torch.linalg.vector_norm(u)
                 if decay and w_norm > 0 and u_norm > 0:
@@ -214,9 +214,9 @@ class Lamb(torch.optim.Optimizer):
 class Lion(torch.optim.Optimizer):
     """The optimizer Lion (Chen et al., arXiv 2302.06675, algorithm 2)."""
 
-    def __init__(self, groups: Any, betas: tuple[float, float]) -> None:
+    def __init__(self, groups: Any, momentum: float, beta2: float) -> None:
         super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
-        self.betas = betas
+        self.betas = (momentum, beta2)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:

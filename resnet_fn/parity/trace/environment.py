@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import resnet_fn
-from resnet_fn.config.packages import installed
+from resnet_fn.config.packages import installed_version
 from resnet_fn.runtime.cpus import processor
 
 # Prefixes of environment variables that choose kernels or change the kernels' results.
@@ -33,7 +33,7 @@ def environment(**settings: Any) -> dict[str, str]:
         "Python": platform.python_version(),
         "CPU": processor(),
     }
-    values |= {name: version for name in _LIBRARIES if (version := installed(name))}
+    values |= {name: version for name in _LIBRARIES if (version := installed_version(name))}
     values |= {name: str(value) for name, value in settings.items()}
     return values | {
         name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
