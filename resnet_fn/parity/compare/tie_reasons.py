@@ -19,8 +19,8 @@ from resnet_fn.parity.trace.stages import TRAIN_FORWARD
 def excusing_step_ties(result: Verdict, sides: Sides) -> Verdict:
     """Return the verdict that excuses what ties of functions such as `long` change.
 
-    It is the same verdict if no stage differs, or if the first stage that differs still does: then
-    ties are not the reason, and nothing is excused.
+    Nothing is excused if the first computed stage that differs still does: then ties are not the
+    reason.
     """
     first = result.first_computed
     step_ties = sides.reference.ties
