@@ -120,7 +120,8 @@ class Allowed(NamedTuple):
     tolerance: float  # a relative error that passes whatever the rounding
     rounding: float = 0.0  # the reference's relative rounding; a multiple of it passes
     why: str = ""  # the reason for the larger bound (trace/reasons.py)
-    large: float | None = None  # the same of the large numbers, compared apart; None: `rounding`
+    # `rounding` and `why` of the large numbers, which are compared apart; None: the same
+    large: tuple[float, str] | None = None
 
     def compare(self, array: ArrayId | str, port: object, reference: object) -> Difference:
         """Compare two arrays of one shape with this bound."""
@@ -131,7 +132,7 @@ class Allowed(NamedTuple):
             tolerance=self.tolerance,
             rounding=self.rounding,
             why=self.why,
-            large_rounding=self.large,
+            large=self.large,
         )
 
 
@@ -155,12 +156,19 @@ def larger_bound(
     `large` is the measured rounding of the array's large numbers. It takes the place of that of the
     others; all other roundings are the large numbers', too.
     """
+    rounding, why = _largest(tolerance, roundings)
+    of_large = None
+    if large is not None:
+        of_large = _largest(tolerance, {**roundings, reasons.MEASURED: large})
+    return Allowed(tolerance, rounding, why, of_large)
+
+
+def _largest(tolerance: float, roundings: Mapping[str, float]) -> tuple[float, str]:
+    """Return the largest rounding with its reason or, if a tolerance allows more, with that one."""
     why, rounding = max(roundings.items(), key=lambda one: one[1])
     if ROUNDING_FACTOR * rounding <= tolerance:
         why = within(tolerance).why
-    if large is not None:
-        large = max({**roundings, reasons.MEASURED: large}.values())
-    return Allowed(tolerance, rounding, why, large)
+    return rounding, why
 
 
 # The rounding of an array: measured, and what it gets at least or at most.
