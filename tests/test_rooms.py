@@ -41,6 +41,7 @@ WITH_TORCH = (  # modules, or beginnings of their names, that need PyTorch to be
     "parity.explain.calls",
     "parity.explain.constants",
     "parity.explain.gradient_changes",
+    "parity.explain.layer_changes",
     "parity.explain.loss_changes",
     "parity.explain.search",
     "parity.explain.sequences",

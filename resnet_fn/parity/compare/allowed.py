@@ -1,8 +1,10 @@
 """How far an array of the port may be from the reference's: bounds, their reasons and evidence.
 
-An error passes if it is at most the tolerance, and differs if it is above both the tolerance and 4
-times the rounding. In between it passes if the rounding is at most 1/16, else the array is
-undecided (`Difference.verdict` in trace/difference.py).
+This module has the numbers; what follows from them is decided by `Difference.verdict`
+(trace/difference.py). An error passes if it is at most the tolerance, and differs if it is above
+both the tolerance and 4 (ROUNDING_FACTOR) times the rounding. In between it passes if the rounding
+is at most 1/16 (CEILING), else the array is undecided. Both names are in trace/limits.py, with
+other limits that the recorder needs too.
 
 First come the tolerances and the other constants. Then, by what they are for, functions whose names
 say what they return:
@@ -12,14 +14,14 @@ say what they return:
 - …_bound, `within`: an `Allowed`, which is a tolerance and the largest rounding (`larger_bound`),
   with the reason that decided (trace/reasons.py)
 - …_difference: a `Difference` of arrays that have no rounding of their own
-- as_…, `without_step_ties`: a `Difference` by another measure, where a bound decides nothing
+- as_…, `relative_to_stage`, `without_step_ties`: a `Difference` by another measure, where a bound
+  decides nothing
 
 Numbers far above an array's median ("large", such as −1e4 in a mask) would hide all others in a
 norm. They are compared apart, with a rounding of their own (`difference.large_numbers`).
 
-docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are the
-limits that the recorder needs too (trace/limits.py, with CEILING, the most rounding that decides,
-and EXACT, for sums over workers), how far two draws of random numbers may be apart
+docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are how
+far sums over workers may be apart (EXACT in trace/limits.py) and two draws of random numbers
 (compare/draws.py), the tolerance by which hints judge a layer (trace/layer.py), and the error up to
 which a cause explains a difference (trace/difference.py).
 """
@@ -28,7 +30,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -118,8 +120,8 @@ class Allowed(NamedTuple):
     tolerance: float  # a relative error that passes whatever the rounding
     rounding: float = 0.0  # the reference's relative rounding; a multiple of it passes
     why: str = ""  # the reason for the larger bound (trace/reasons.py)
-    # the rounding of the large numbers, which are compared apart, if it is another
-    large: float | None = None
+    # `rounding` and `why` of the large numbers, which are compared apart; None: the same
+    large: tuple[float, str] | None = None
 
     def compare(self, array: ArrayId | str, port: object, reference: object) -> Difference:
         """Compare two arrays of one shape with this bound."""
@@ -130,8 +132,13 @@ class Allowed(NamedTuple):
             tolerance=self.tolerance,
             rounding=self.rounding,
             why=self.why,
-            large_rounding=self.large,
+            large=self.large,
         )
+
+
+def _or_one(size: float) -> float:
+    """Return what an error is divided by: relative to nothing, it is the error itself."""
+    return size or 1.0
 
 
 def within(tolerance: float) -> Allowed:
@@ -146,31 +153,40 @@ def larger_bound(
 ) -> Allowed:
     """Return what a tolerance, and the largest of several roundings by reason, allow.
 
-    `large` is the measured rounding of the array's large numbers, which get the other roundings,
-    too.
+    `large` is the measured rounding of the array's large numbers. It takes the place of that of the
+    others; all other roundings are the large numbers', too.
     """
+    rounding, why = _largest(tolerance, roundings)
+    of_large = None
+    if large is not None:
+        of_large = _largest(tolerance, {**roundings, reasons.MEASURED: large})
+    return Allowed(tolerance, rounding, why, of_large)
+
+
+def _largest(tolerance: float, roundings: Mapping[str, float]) -> tuple[float, str]:
+    """Return the largest rounding with its reason or, if a tolerance allows more, with that one."""
     why, rounding = max(roundings.items(), key=lambda one: one[1])
     if ROUNDING_FACTOR * rounding <= tolerance:
         why = within(tolerance).why
-    if large is not None:
-        large = max({**roundings, reasons.MEASURED: large}.values())
-    return Allowed(tolerance, rounding, why, large)
+    return rounding, why
 
 
 # The rounding of an array: measured, and what it gets at least or at most.
 
 
 def rounding_of(
-    names: NameMap, errors: Mapping[Key, float], name: str, given: Arrays, made: np.ndarray
+    names: NameMap, errors: Mapping[Key, float], name: str, reference: Arrays, built: np.ndarray
 ) -> float:
-    """Return the relative rounding of the array `made`, which is built from the reference's arrays
-    `given` for the port's array `name`.
+    """Return the relative rounding of the array `built`: what the port's array `name` is compared
+    with.
 
-    The port's array may be a part of a larger one. It then gets the absolute error of the whole.
+    `names` builds it from the arrays of `reference`. These and their `errors` are under the
+    reference's own names. The array may be a part of a larger one. It then gets the absolute error
+    of the whole.
     """
-    sources = [one for one in names.sources(name) if one in errors and one in given]
-    off = math.hypot(*(errors[one] * (norm(given[one]) or 1.0) for one in sources))
-    return off / (norm(made) or 1.0)
+    sources = [one for one in names.sources(name) if one in errors and one in reference]
+    error = math.hypot(*(errors[one] * _or_one(norm(reference[one])) for one in sources))
+    return error / _or_one(norm(built))
 
 
 def capped_rounding(
@@ -214,6 +230,19 @@ def kernel_rounding(error: float) -> float:
 # Ties: where rounding decides on which side of a step a number is.
 
 
+def _larger_of_each(
+    errors: Mapping[Any, float],
+    others: Mapping[Any, float],
+    factor: float = 1.0,
+    missing: float = 0.0,
+) -> dict[Any, float]:
+    """Return the larger one of each error and `factor` times the other error of that array.
+
+    `missing` is the other error of an array that `others` lacks.
+    """
+    return {name: max(error, factor * others.get(name, missing)) for name, error in errors.items()}
+
+
 def rounding_with_relu_ties(measured: Rounding, flipped: Rounding) -> Rounding:
     """Return the larger rounding of each array: as measured, or with flipped ties.
 
@@ -221,10 +250,7 @@ def rounding_with_relu_ties(measured: Rounding, flipped: Rounding) -> Rounding:
     its tolerance it is undecided.
     """
     return {
-        stage: {
-            name: max(error, flipped.get(stage, {}).get(name, math.inf))
-            for name, error in errors.items()
-        }
+        stage: _larger_of_each(errors, flipped.get(stage, {}), missing=math.inf)
         for stage, errors in measured.items()
     }
 
@@ -250,15 +276,13 @@ def rounding_with_step_ties(measured: Rounding, ties: Rounding, forward_differs:
     of_outputs = {stages.LOSS.name, stages.ALL_OUTPUTS.name, stages.TRAJECTORY.name}
     kept = {stages.EVAL_FORWARD.name} | (set() if forward_differs else of_outputs)
     factor = TIE_FACTOR / ROUNDING_FACTOR
-    return {
-        stage: errors
-        if stage.name in kept
-        else {
-            name: max(error, factor * ties.get(stage, {}).get(name, 0.0))
-            for name, error in errors.items()
-        }
-        for stage, errors in measured.items()
-    }
+    rounding = {}
+    for stage, errors in measured.items():
+        if stage.name in kept:
+            rounding[stage] = errors
+        else:
+            rounding[stage] = _larger_of_each(errors, ties.get(stage, {}), factor)
+    return rounding
 
 
 def without_step_ties(
@@ -273,10 +297,13 @@ def without_step_ties(
         return item
     equal = same_numbers(port, reference)
     with np.errstate(invalid="ignore"):  # of equal infinities
-        off = np.where(equal, 0.0, np.subtract(port, reference, dtype=np.float64))
-        moved = TIE_FACTOR * np.abs(np.subtract(flipped, reference, dtype=np.float64))
-    left = np.sign(off) * np.maximum(np.abs(off) - np.nan_to_num(moved, posinf=0.0), 0.0)
-    rest = bound.compare(item.id, np.where(left, reference + left, reference), reference)
+        apart = np.where(equal, 0.0, np.subtract(port, reference, dtype=np.float64))
+        excused = TIE_FACTOR * np.abs(np.subtract(flipped, reference, dtype=np.float64))
+    # where a tie makes a number infinite or NaN, nothing is excused
+    excused = np.nan_to_num(excused, posinf=0.0)
+    beyond = np.sign(apart) * np.maximum(np.abs(apart) - excused, 0.0)
+    without = np.where(beyond, reference + beyond, reference)
+    rest = bound.compare(item.id, without, reference)
     return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=reasons.TIES)
 
 
@@ -303,33 +330,34 @@ def random_walk_norm(updates: int, size: float) -> float:
 def change_bound(
     sizes: Sizes,
     tolerance: float,
-    of_value: float | None,
+    value_tolerance: float | None,
     roundings: Mapping[str, float],
     large: float | None,
 ) -> Allowed:
     """Return the bound of a change: at least the last place of the array.
 
-    An untrained array may be apart by the fraction `of_value` of its value, if that is less than
-    the tolerance. None: the array is trained, so its value allows nothing and limits nothing.
+    `value_tolerance` is None if the array is trained: its value allows nothing and limits nothing.
+    An untrained array may be apart by this fraction of its value, if that is less than `tolerance`;
+    0: by rounding only.
     """
-    size = sizes.change or 1.0
-    if of_value is not None:
-        tolerance = min(tolerance, of_value * sizes.value / size)
+    size = _or_one(sizes.change)
+    if value_tolerance is not None:
+        tolerance = min(tolerance, value_tolerance * sizes.value / size)
     unit = sizes.unit / size
     return larger_bound(tolerance, {**roundings, reasons.UNIT: unit}, large=large)
 
 
-def as_part(item: Difference, part: float, tolerance: float, why: str) -> Difference:
-    """Return the difference of a change as a part of something larger: of the value, or of all
+def as_fraction(item: Difference, fraction: float, tolerance: float, why: str) -> Difference:
+    """Return the difference of a change, relative to something larger: to the value, or to all
     changes.
 
-    `part` is the norm of the change as a fraction of the larger one's. `tolerance` is that of the
-    larger one.
+    `fraction` is the norm of the change divided by the norm of the larger one. `tolerance` is that
+    of the larger one.
     """
     return dataclasses.replace(
         item,
-        relative=item.relative * part,
-        rounding=item.rounding * part,
+        relative=item.relative * fraction,
+        rounding=item.rounding * fraction,
         tolerance=tolerance,
         why=why,
     )
@@ -342,7 +370,7 @@ def as_zero_in_reference(item: Difference) -> Difference:
 
 def random_walk_bound(updates: int, weights: np.ndarray, change: np.ndarray) -> Allowed:
     """Return the bound of a change by the optimizer alone."""
-    error = random_walk_norm(updates, norm(weights)) / (norm(without_large(change)) or 1.0)
+    error = random_walk_norm(updates, norm(weights)) / _or_one(norm(without_large(change)))
     # this estimate may allow much, but never makes an array undecided
     return larger_bound(CHANGES_TOLERANCE, {reasons.RANDOM_WALK: min(error, CEILING)})
 
@@ -360,13 +388,13 @@ def chance_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool
     return small | (np.abs(port - reference) > CHANCE_SHARE * size) | only_rounding
 
 
-def as_part_of_stage(item: Difference, off: float, whole: float, rounding: float) -> Difference:
-    """Return the difference of an array that is only rounding, as a part of the whole stage.
+def relative_to_stage(item: Difference, error: float, whole: float, rounding: float) -> Difference:
+    """Return the difference of an array that is only rounding, relative to the whole stage.
 
-    Such an array only needs to be small. `off` is the norm of the error, and `whole` the norm of
+    Such an array only needs to be small. `error` is the norm of the error, and `whole` the norm of
     the stage.
     """
-    relative = off / (whole or 1.0)
+    relative = error / _or_one(whole)
     return dataclasses.replace(
         item, relative=relative, rounding=rounding, why=reasons.PART_OF_STAGE
     )
@@ -378,7 +406,7 @@ def cancellation_bound(largest: float, factor: float, loss: float, kernels: floa
 
     Where large numbers cancel, the small result keeps the rounding of the large ones.
     """
-    error = CANCELLATION_UNIT * largest * factor / (abs(loss) or 1.0)
+    error = CANCELLATION_UNIT * largest * factor / _or_one(abs(loss))
     # the first estimate may allow much, but never makes a loss undecided; kernels may
     roundings = {
         reasons.CANCELLATION: min(error, CEILING),

@@ -1,8 +1,10 @@
-"""Compare both sides stage by stage."""
+"""Compare both sides stage by stage, by what their traces have."""
 
 from collections.abc import Mapping, Sequence
 
+from resnet_fn.parity.compare import remarks
 from resnet_fn.parity.compare.randomness import undecided_if_random
+from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.rules import RULES
 from resnet_fn.parity.compare.sides import Sides
@@ -42,8 +44,32 @@ def _one(rule: Rule, sides: Sides, others: Sequence[Sides], workers: PortWorkers
     return stage
 
 
-def beyond_rounding(stages: Sequence[Stage]) -> list[Difference]:
-    """Return the arrays within their tolerance that rounding does not explain, worst first."""
+def verdict_by_recorded_rounding(sides: Sides) -> Verdict:
+    """Return the verdict by the rounding that the reference's trace has, without probes."""
+    port, reference = sides.port, sides.reference
+    modes = port.environment.get("mode"), reference.environment.get("mode")
+    return Verdict(
+        stages=compare_stages(sides),
+        layers=sides.layers,
+        names=sides.names,
+        settings=remarks.settings(sides),
+        changes=remarks.changes(sides),
+        environment=remarks.environment(sides),
+        precision="float16" if reference.plan.precision == "fp16" else "float32",
+        compiled="pynative" not in modes,
+        measured=bool(sides.rounding),
+        ran={mode: len(layers) for mode, layers in port.layers.items()},
+        rounding=sides.rounding,
+    )
+
+
+def beyond_rounding(result: Verdict) -> list[Difference]:
+    """Return the arrays within their tolerance that rounding does not explain, worst first.
+
+    There are none if the rounding is not known, or if it is that of float16.
+    """
+    if not result.rounding or result.precision != "float32":
+        return []
     named = {rule.id for rule in RULES if rule.names_beyond}
-    items = [one for stage in stages if stage.id in named for one in stage.differences]
+    items = [one for stage in result.stages if stage.id in named for one in stage.differences]
     return sorted((one for one in items if one.beyond), key=lambda one: -one.beyond)

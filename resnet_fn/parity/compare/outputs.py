@@ -7,8 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
+    CHANGES_TOLERANCE,
+    GRADIENTS_TOLERANCE,
+    OUTPUTS_TOLERANCE,
+    SETTINGS_TOLERANCE,
     growing_rounding,
     integer_difference,
     kernel_rounding,
@@ -140,7 +143,7 @@ class NetOutputs(Outputs):
 
     id: StageId = TRAIN_FORWARD
     names_beyond: bool = True
-    tolerance: float = allowed.OUTPUTS_TOLERANCE
+    tolerance: float = OUTPUTS_TOLERANCE
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, which is undecided if an output is not read."""
@@ -191,7 +194,7 @@ class Loss(Outputs):
 
     id: StageId = LOSS
     names_beyond: bool = True
-    tolerance: float = allowed.OUTPUTS_TOLERANCE
+    tolerance: float = OUTPUTS_TOLERANCE
 
     floor: ClassVar = reasons.FROM_OUTPUTS
 
@@ -205,7 +208,7 @@ class GradientNorm(Outputs):
     """Compares the global norm, which gets at least the rounding of all gradients together."""
 
     id: StageId = NORM
-    tolerance: float = allowed.OUTPUTS_TOLERANCE
+    tolerance: float = OUTPUTS_TOLERANCE
 
     floor: ClassVar = reasons.FROM_GRADIENTS
 
@@ -225,7 +228,7 @@ class Rates(Outputs):
 
     id: StageId = RATE
     trains: bool = False
-    tolerance: float = allowed.SETTINGS_TOLERANCE
+    tolerance: float = SETTINGS_TOLERANCE
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if both sides use the recipe's rates."""
@@ -240,7 +243,7 @@ class Losses(Outputs):
     """Compares the loss of every update, as far as the reference's rounding allows."""
 
     id: StageId = TRAJECTORY
-    tolerance: float = allowed.CHANGES_TOLERANCE
+    tolerance: float = CHANGES_TOLERANCE
 
     floor: ClassVar = reasons.FROM_EARLIER
 
@@ -267,7 +270,7 @@ class ChangedBuffers(Outputs):
     """Compares the outputs after the updates, which show differences in statistics and buffers."""
 
     id: StageId = CHANGED_BUFFERS
-    tolerance: float = allowed.GRADIENTS_TOLERANCE
+    tolerance: float = GRADIENTS_TOLERANCE
 
     floor: ClassVar = reasons.FROM_OUTPUTS
 

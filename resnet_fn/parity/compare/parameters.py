@@ -1,4 +1,11 @@
-"""Rules for stages with one array for each parameter or statistic."""
+"""Rules for stages with one array for each parameter or statistic.
+
+Parameters     one array for each parameter or statistic
+├ Weights      those with which both sides begin, bit for bit
+├ Gradients    before clipping
+│ └ Clipped    after clipping
+└ Changes      how far updates have moved them, in several classes (changes.py)
+"""
 
 import dataclasses
 import math
@@ -7,16 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.parity.compare import allowed
 from resnet_fn.parity.compare.allowed import (
+    GRADIENTS_TOLERANCE,
     NO_GRADIENT,
+    NO_TOLERANCE,
     Allowed,
-    as_part_of_stage,
     as_zero_in_reference,
     capped_rounding,
     integer_difference,
     larger_bound,
     median_of_stage,
+    relative_to_stage,
     rounding_of,
 )
 from resnet_fn.parity.compare.rule import RunRule
@@ -35,6 +43,13 @@ from resnet_fn.parity.trace.stages import CLIPPED, GRADIENTS, WEIGHTS, ArrayId, 
 from resnet_fn.parity.trace.tree import Arrays
 
 
+class ByChance(NamedTuple):
+    """What the optimizer changes by chance, because a gradient is only rounding."""
+
+    largest: float  # how far it may change an element
+    masks: Arrays  # the elements that it may change so, by the array's name
+
+
 class OfStage(NamedTuple):
     """What is known of all arrays of a stage before one is compared."""
 
@@ -42,12 +57,11 @@ class OfStage(NamedTuple):
     median: float  # of `measured`
     large: Mapping[Any, float]  # the rounding of large numbers, by the names in the reference
     whole: float  # the norm of the reference's arrays that have a gradient
-    largest_by_chance: float  # `Parameters.moved_by_chance`
-    by_chance: Arrays
+    by_chance: ByChance  # `Parameters.moved_by_chance`
     changing: Mapping[str, np.ndarray]  # `Sides.changing`, by the port's names
 
 
-class Case(NamedTuple):
+class ComparedArray(NamedTuple):
     """One array of both sides, in the port's layout, while a rule compares it."""
 
     id: ArrayId
@@ -62,15 +76,15 @@ class Case(NamedTuple):
         """Return the difference with a bound."""
         return bound.compare(self.id, self.port, self.reference)
 
-    def as_rounding(self, item: Difference) -> Difference | None:
-        """Return the difference as a part of the stage if the array is only rounding and does not
+    def as_only_rounding(self, item: Difference) -> Difference | None:
+        """Return the difference relative to the stage if the array is only rounding and does not
         pass, else None.
         """
         does_not_pass = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
         if not (does_not_pass and self.only_rounding):
             return None
-        off = norm(self.port - self.reference)
-        return as_part_of_stage(item, off, self.whole, self.roundings[reasons.MEDIAN])
+        error = norm(self.port - self.reference)
+        return relative_to_stage(item, error, self.whole, self.roundings[reasons.MEDIAN])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,61 +109,96 @@ class Parameters(RunRule):
         names = self.compared(sides)
         if not names:
             return not_in_task(self.id, "there are none")
-        port, given = self.values(sides.port.run), self.values(sides.reference.run)
-        reference = sides.names.rename(given, self.made_of)
+        port = self.values(sides.port.run)
+        by_own_names = self.values(sides.reference.run)  # by the reference's names
+        reference = sides.names.rename(by_own_names, self.made_of)  # the same by the port's names
         on_both = [name for name in names if name in port and name in reference]
         common = [name for name in on_both if not self.is_idle(sides, name, reference[name])]
         if not common:
             if on_both:
                 return not_in_task(self.id, "nothing changes")
             return Stage(self.id, note="one side keeps none" if sides.port.run.after else NOT_RUN)
-        of_stage = self._of_stage(sides, given, reference, common)
+        of_stage = self._of_stage(sides, by_own_names, reference, common)
         differences, too_small = [], []
         for name in common:
-            a, b = port[name], reference[name]
-            if are_integers(b):
-                changing = of_stage.changing.get(name)
-                differences.append(integer_difference(self.array_id(name), a, b, changing))
-                continue
-            item = self.difference(sides, self._case(sides, name, a, b, of_stage))
+            item = self._difference_of(name, port[name], reference[name], sides, of_stage)
             if item is None:
                 too_small.append(name)
             else:
                 differences.append(item)
         return Stage(self.id, differences, too_small=too_small)
 
+    def compared(self, sides: Sides) -> Sequence[str]:
+        """Return the port's arrays that the stage has, in the order of its rows."""
+        return sides.compared.all
+
+    def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
+        """Return whether an array is left out, because the reference does not change it."""
+        return False
+
+    def moved_by_chance(self, sides: Sides, reference: Arrays) -> ByChance:
+        """Return what the optimizer may change by chance."""
+        return ByChance(0.0, {})
+
+    def array_id(self, name: str) -> ArrayId:
+        """Return the id of the compared array of a parameter."""
+        return ArrayId(name)
+
+    def difference(self, sides: Sides, array: ComparedArray) -> Difference | None:
+        """Return the difference of one array, or None if float32 cannot show it."""
+        item = array.compare(larger_bound(self.tolerance, array.roundings, array.large))
+        return array.as_only_rounding(item) or item
+
     def _of_stage(
-        self, sides: Sides, given: Arrays, reference: Arrays, common: Sequence[str]
+        self, sides: Sides, by_own_names: Arrays, reference: Arrays, common: Sequence[str]
     ) -> OfStage:
-        """Return what is known of all arrays together. `reference` is built from `given`, and
-        `common` are the arrays that are compared.
+        """Return what is known of all arrays together. `reference` is built from `by_own_names`,
+        and `common` are the arrays that are compared.
         """
-        measured = self._measured(sides, given, {name: reference[name] for name in common})
+        measured = self._measured(sides, by_own_names, {name: reference[name] for name in common})
         # only arrays that have a gradient count: an integer counter would dominate the norm
         trained = [one for name, one in reference.items() if name in sides.port.run.gradients]
-        largest_by_chance, by_chance = self.moved_by_chance(sides, reference)
         return OfStage(
             measured=measured,
             median=median_of_stage([*measured.values()]),
             large=sides.rounding_of_large(self.id),
             whole=math.hypot(*map(norm, trained)),
-            largest_by_chance=largest_by_chance,
-            by_chance=by_chance,
+            by_chance=self.moved_by_chance(sides, reference),
             changing=sides.names.rename(sides.changing(self.id)),
         )
 
-    def _case(
-        self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray, of_stage: OfStage
-    ) -> Case:
+    def _measured(self, sides: Sides, by_own_names: Arrays, reference: Arrays) -> dict[str, float]:
+        """Return the measured rounding of each array of `reference`, built from `by_own_names`."""
+        errors, roundings = sides.rounding_of_stage(self.id), {}
+        for name, array in reference.items():
+            error = rounding_of(sides.names, errors, name, by_own_names, array)
+            if name not in sides.only_rounding:
+                error = capped_rounding(sides.names, errors, name, error, self.tolerance)
+            roundings[name] = error
+        return roundings
+
+    def _difference_of(
+        self, name: str, port: np.ndarray, reference: np.ndarray, sides: Sides, of_stage: OfStage
+    ) -> Difference | None:
+        """Return the difference of an array of numbers or integers, or None as `difference`."""
+        if are_integers(reference):
+            changing = of_stage.changing.get(name)
+            return integer_difference(self.array_id(name), port, reference, changing)
+        array = self._compared_array(name, port, reference, sides, of_stage)
+        return self.difference(sides, array)
+
+    def _compared_array(
+        self, name: str, port: np.ndarray, reference: np.ndarray, sides: Sides, of_stage: OfStage
+    ) -> ComparedArray:
         """Return one array of both sides, with what is known of its rounding, and without what
         chance decides.
         """
-        if name in of_stage.by_chance:
-            mask, largest = of_stage.by_chance[name], of_stage.largest_by_chance
-            port = _without_chance(port, reference, mask, largest)
+        largest, masks = of_stage.by_chance
+        if name in masks:
+            port = _without_chance(port, reference, masks[name], largest)
         sources = sides.names.sources(name)
         large = [of_stage.large[source] for source in sources if source in of_stage.large]
-        return Case(
+        return ComparedArray(
             id=self.array_id(name),
             port=port,
             reference=reference,
@@ -161,39 +210,6 @@ class Parameters(RunRule):
             whole=of_stage.whole,
             only_rounding=name in sides.only_rounding,
         )
-
-    def _measured(self, sides: Sides, given: Arrays, reference: Arrays) -> dict[str, float]:
-        """Return the measured rounding of each array of `reference`, built from `given`."""
-        errors, roundings = sides.rounding_of_stage(self.id), {}
-        for name, array in reference.items():
-            error = rounding_of(sides.names, errors, name, given, array)
-            if name not in sides.only_rounding:
-                error = capped_rounding(sides.names, errors, name, error, self.tolerance)
-            roundings[name] = error
-        return roundings
-
-    def compared(self, sides: Sides) -> Sequence[str]:
-        """Return the port's arrays that the stage has, in the order of its rows."""
-        return sides.compared.all
-
-    def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
-        """Return whether an array is left out, because the reference does not change it."""
-        return False
-
-    def moved_by_chance(self, sides: Sides, reference: Arrays) -> tuple[float, Arrays]:
-        """Return how far the optimizer may change elements by chance, and masks of these elements
-        by the array's name.
-        """
-        return 0.0, {}
-
-    def array_id(self, name: str) -> ArrayId:
-        """Return the id of the compared array of a parameter."""
-        return ArrayId(name)
-
-    def difference(self, sides: Sides, case: Case) -> Difference | None:
-        """Return the difference of one array, or None if float32 cannot show it."""
-        item = case.compare(larger_bound(self.tolerance, case.roundings, case.large))
-        return case.as_rounding(item) or item
 
 
 def _without_chance(
@@ -209,35 +225,39 @@ def _without_chance(
 
 
 @dataclasses.dataclass(frozen=True)
+class Weights(Parameters):
+    """Compares the arrays with which both sides begin, bit for bit."""
+
+    id: StageId = WEIGHTS
+    trains: bool = False
+    tolerance: float = NO_TOLERANCE
+
+
+@dataclasses.dataclass(frozen=True)
 class Gradients(Parameters):
     """Compares gradients in the order of the backward pass, and which arrays have none."""
 
     id: StageId = GRADIENTS
     names_beyond: bool = True
-    tolerance: float = allowed.GRADIENTS_TOLERANCE
+    tolerance: float = GRADIENTS_TOLERANCE
     made_of: str = name_map.GRADIENT_KIND
 
     def compared(self, sides: Sides) -> Sequence[str]:
         """Return the arrays that have a gradient on both sides."""
         return sides.compared.backward
 
-    def difference(self, sides: Sides, case: Case) -> Difference | None:
+    def difference(self, sides: Sides, array: ComparedArray) -> Difference | None:
         """Return the difference. Where the reference's gradient is None, a small one counts as 0,
         and of any other all is wrong (no such array is in `Sides.only_rounding`).
         """
-        none = sides.no_gradient.get(case.id.name)
-        if none is None:
-            return super().difference(sides, case)
-        owner = case.id.name.rpartition(".")[0]
-        largest = max(
-            float(np.abs(gradient).max(initial=0))
-            for gradients in (self.values(sides.port.run), sides.gradients)
-            for other, gradient in gradients.items()
-            if other.rpartition(".")[0] == owner
-        )
-        port = np.where(none & (np.abs(case.port) <= NO_GRADIENT * largest), 0, case.port)
-        item = super().difference(sides, case._replace(port=port))
-        is_wrong = port.any() and not case.reference.any()
+        name = array.id.name
+        is_none = sides.no_gradient.get(name)
+        if is_none is None:
+            return super().difference(sides, array)
+        is_small = np.abs(array.port) <= NO_GRADIENT * self._largest_in_layer(sides, name)
+        port = np.where(is_none & is_small, 0, array.port)
+        item = super().difference(sides, array._replace(port=port))
+        is_wrong = port.any() and not array.reference.any()
         return as_zero_in_reference(item) if item and is_wrong else item
 
     def stage(self, sides: Sides) -> Stage:
@@ -251,6 +271,16 @@ class Gradients(Parameters):
         ]
         return dataclasses.replace(stage, hints=hints)
 
+    def _largest_in_layer(self, sides: Sides, name: str) -> float:
+        """Return the largest number of both sides' gradients in the layer of a parameter."""
+        layer = name.rpartition(".")[0]
+        return max(
+            float(np.abs(gradient).max(initial=0))
+            for gradients in (self.values(sides.port.run), sides.gradients)
+            for other, gradient in gradients.items()
+            if other.rpartition(".")[0] == layer
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Clipped(Gradients):
@@ -258,12 +288,3 @@ class Clipped(Gradients):
 
     id: StageId = CLIPPED
     names_beyond: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Weights(Parameters):
-    """Compares the arrays with which both sides begin, bit for bit."""
-
-    id: StageId = WEIGHTS
-    trains: bool = False
-    tolerance: float = allowed.NO_TOLERANCE

@@ -17,7 +17,8 @@ from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.stages import ArrayId, Key, StageId
 from resnet_fn.parity.trace.tree import Arrays
 
-# relative errors of the arrays of each stage, by `Key`, or by `ArrayId` of losses alone
+# relative errors of the arrays of each stage. Their keys are of one type in each stage: `Key`, or
+# `ArrayId` of losses alone.
 Rounding = dict[StageId, dict[Any, float]]
 
 # masks of the elements of integers and booleans that rounding may change, by stage
@@ -41,7 +42,9 @@ class Probe:
     error: str  # why there are no outputs, or an empty string
     # the reference's rounding of each output
     rounding: dict[str, float] = field(default_factory=dict)
-    further: tuple[float, ...] = ()  # numbers that differ if the two sides had different inputs
+    # of a layer's unchanged inputs: how many numbers the first has, then the norm of each input
+    # that is another array (of integers 0). Other numbers on the other side: it had other inputs.
+    further: tuple[float, ...] = ()
 
 
 Probes = dict[str, dict[str, Probe]]  # layer's name ("" for the net) → probe's name → result

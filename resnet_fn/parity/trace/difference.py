@@ -238,16 +238,16 @@ def difference(
     tolerance: float = 0.0,
     rounding: float = 0.0,
     why: str = "",
-    large_rounding: float | None = None,
+    large: tuple[float, str] | None = None,
 ) -> Difference:
     """Compare an array with the reference's array of the same shape.
 
     `array` is the array's id, or only its name.
 
     `tolerance` is the relative error that always passes. `rounding` is the relative rounding of
-    `reference`, of which a multiple passes; `large_rounding` is that of its large numbers, if it is
-    another. `why` names the rule that gives the larger bound. The result has the error and rounding
-    of the part that is further beyond its bound.
+    `reference`, of which a multiple passes. `why` names the rule that gives the larger bound.
+    `large` has `rounding` and `why` of the large numbers, if these are others. The result has the
+    error, rounding and `why` of the part that is further beyond its bound.
     """
     exact = are_integers(port, reference)
     a, b = in_range(port), in_range(reference)
@@ -267,10 +267,10 @@ def difference(
     norms = norm(a[finite]) * norm(b[finite])
     relative, of_large = errors_of_parts(port, reference, reference)
     if of_large is not None:
-        other = rounding if large_rounding is None else large_rounding
+        other, other_why = large or (rounding, why)
         limits = [max(tolerance, ROUNDING_FACTOR * one) for one in (rounding, other)]
         if _ratio(of_large, limits[1]) > _ratio(relative, limits[0]):
-            relative, rounding = of_large, other
+            relative, rounding, why = of_large, other, other_why
     return Difference(
         id=array,
         max_abs=float(apart.max(initial=0.0)),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.compare.allowed import Allowed
+from resnet_fn.parity.compare.allowed import Allowed, larger_bound
 from resnet_fn.parity.compare.probes import compare_probes, judge_probes
 from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.rules import RULES
@@ -18,6 +18,7 @@ from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
 from resnet_fn.parity.compare.verdict import Evidence, Request, decide, verdict
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.data import Probe, Run, Trace
 from resnet_fn.parity.trace.derived import MEASURED_ARRAYS
 from resnet_fn.parity.trace.difference import DIFFERS, Difference, difference
@@ -204,6 +205,20 @@ def test_a_row_says_which_rule_gives_its_bound(why):
         "equal": (WEIGHTS, "conv.weight"),
     }
     assert whys[place[why]] == why
+
+
+@pytest.mark.parametrize(
+    ("usual", "large", "verdict_and_why"),
+    [(1e-7, 1e-3, ("rounding", "measured rounding")), (1e-3, 1e-7, ("DIFFERS", "tolerance"))],
+)
+def test_why_is_of_the_numbers_that_decide(usual, large, verdict_and_why):
+    """Here of the large ones, which are compared apart."""
+    reference = np.array([1.0, 2.0, 3.0, 4.0, -1e9])
+    port = reference * [1, 1, 1, 1, 1.002]
+    bound = larger_bound(1e-5, {reasons.MEASURED: usual}, large)
+    item = bound.compare("scores", port, reference)
+    assert item.rounding == large
+    assert (item.verdict, item.why) == verdict_and_why
 
 
 @pytest.mark.parametrize("error", [0.0, 1e-3])
