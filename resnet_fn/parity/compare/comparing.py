@@ -1,4 +1,4 @@
-"""Compare both sides stage by stage, by what their traces have."""
+"""Compare both sides stage by stage, with the rounding that they have."""
 
 from collections.abc import Mapping, Sequence
 

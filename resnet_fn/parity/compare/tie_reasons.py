@@ -1,4 +1,4 @@
-"""Decide whether ties are the reason why a stage differs.
+"""Compare stages again with the rounding that ties of numbers explain.
 
 A tie is a number so near to a step that rounding decides on which side it is. The bounds with ties
 are in `allowed`.

@@ -2,7 +2,8 @@
 
 The table `_FAMILIES`, at the end, has a family of changes for each kind of call (`Call.kind`). A
 family yields pairs of a title and a function that computes the changed result, likely changes
-first. A title is what the port may do, and for what: `own` is what the call does now. A family
+first. A title is what the port may do, and for what: `own` is what the call does now. A change is
+found again by its title, so a call has each title once, and every time the same ones. A family
 for `torch.roll` would be:
 
     def _roll(call: Call) -> Changes:
@@ -37,6 +38,9 @@ from resnet_fn.parity.record.torch_decisions import is_float
 
 # part of the title of a change that replaces an argument by another array
 AS_ARGUMENT = " as argument"
+
+# how the titles of changes end that may leave something out of a loss
+FACTOR_LEFT_OUT, OF_THE_MASK = " factor left out", " of the mask"
 
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(torch, name) for name in ("mean", "sum", "amax")
@@ -139,8 +143,8 @@ def _product(call: Call) -> Changes:
 def _product_of_arrays(call: Call) -> Changes:
     """Yield other factors: "the second factor left out"."""
     a, b = call.args[:2]
-    yield "the second factor left out", lambda: a.expand_as(call.out) + 0
-    yield "the first factor left out", lambda: b.expand_as(call.out) + 0
+    yield "the second" + FACTOR_LEFT_OUT, lambda: a.expand_as(call.out) + 0
+    yield "the first" + FACTOR_LEFT_OUT, lambda: b.expand_as(call.out) + 0
     if a.shape != b.shape:
         return
     for name in ("gelu", "tanh GELU", "silu", "quick GELU", "relu"):
@@ -230,7 +234,7 @@ def _item(call: Call) -> Changes:
     """Yield other entries and reductions: "[-1] of axis 1 for [0]"."""
     index = as_tuple(call.args[1])
     if len(index) == 1 and isinstance(index[0], torch.Tensor) and index[0].dtype == torch.bool:
-        yield "all entries for those of the mask", lambda: call.x + 0
+        yield "all entries for those" + OF_THE_MASK, lambda: call.x + 0
     for place, entry in enumerate(index):
         if entry is None or entry is Ellipsis or isinstance(entry, torch.Tensor):
             return

@@ -15,7 +15,12 @@ import torch
 
 from resnet_fn.config.wording import first_line
 from resnet_fn.parity.explain.axis_changes import PERMUTED
-from resnet_fn.parity.explain.call_changes import AS_ARGUMENT, changes
+from resnet_fn.parity.explain.call_changes import (
+    AS_ARGUMENT,
+    FACTOR_LEFT_OUT,
+    OF_THE_MASK,
+    changes,
+)
 from resnet_fn.parity.explain.calls import Call, Calls, Chosen, Solved
 from resnet_fn.parity.explain.constants import Constants
 from resnet_fn.parity.explain.factors import rounded
@@ -412,7 +417,7 @@ class Searcher:
         """
         for option in self._options(run, "", None):
             (words,) = {*option.values()}
-            if len(option) > 1 or not words.endswith((" factor left out", " of the mask")):
+            if len(option) > 1 or not words.endswith((FACTOR_LEFT_OUT, OF_THE_MASK)):
                 continue
             with contextlib.suppress(Exception):
                 changed = {**chosen, **option}

@@ -42,8 +42,9 @@ class Probe:
     error: str  # why there are no outputs, or an empty string
     # the reference's rounding of each output
     rounding: dict[str, float] = field(default_factory=dict)
-    # of a layer's unchanged inputs: how many numbers the first has, then the norm of each input
-    # that is another array (of integers 0). Other numbers on the other side: it had other inputs.
+    # Numbers of the inputs, by which to see that the other side had other ones. Of the net: the norm
+    # of each changed input. Of a layer: how many numbers the first unchanged input has, then the
+    # norm of each input that is another array (of integers 0).
     further: tuple[float, ...] = ()
 
 

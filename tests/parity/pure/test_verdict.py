@@ -42,6 +42,8 @@ NAMES = NameMap(
     "names", {name: whole_array(name) for name in {**SHAPES, **STATISTICS}}, {"conv": "conv"}, ()
 )
 WHOLE = 1e-6  # the rounding of each array of the reference
+# large numbers get the median of gradients, as all numbers do
+LARGE_AT_LEAST = {EVAL_FORWARD: 0.0, GRADIENTS: WHOLE}
 
 
 def run(seed: int, updates: int = 3, **fields: Any) -> Run:
@@ -219,6 +221,22 @@ def test_why_is_of_the_numbers_that_decide(usual, large, verdict_and_why):
     item = bound.compare("scores", port, reference)
     assert item.rounding == large
     assert (item.verdict, item.why) == verdict_and_why
+
+
+@pytest.mark.parametrize(("of_large", "expected"), [(1e-3, "rounding"), (1e-7, "DIFFERS")])
+@pytest.mark.parametrize(
+    ("stage_id", "name"), [(EVAL_FORWARD, "logits"), (GRADIENTS, "conv.weight")]
+)
+def test_large_numbers_have_their_measured_rounding(stage_id, name, of_large, expected):
+    """One number is 10¹² times the others, and differs by 0.2 %. The others are equal."""
+    port, reference = trace(7), trace(7)
+    for one, factor in ((port, 1.002), (reference, 1.0)):
+        MEASURED_ARRAYS[stage_id](one.run)[name].flat[0] = 1e12 * factor
+    reference.rounding[dataclasses.replace(stage_id, large=True)] = {name: of_large}
+    found = verdict(port, reference, NAMES)
+    stage = next(one for one in found.stages if one.id == stage_id)
+    item = next(one for one in stage.differences if one.id.name == name)
+    assert (item.verdict, item.rounding) == (expected, max(of_large, LARGE_AT_LEAST[stage_id]))
 
 
 @pytest.mark.parametrize("error", [0.0, 1e-3])
