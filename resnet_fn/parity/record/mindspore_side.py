@@ -50,7 +50,7 @@ from resnet_fn.parity.record.mindspore_step import (
     evaluation,
 )
 from resnet_fn.parity.record.mindspore_updates import NetBefore, recorded_updates
-from resnet_fn.parity.record.mindspore_workers import of_all_workers
+from resnet_fn.parity.record.mindspore_workers import merged_outputs
 from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.side import Dropped, Measured, Only
 from resnet_fn.parity.trace.constants import draw_constants
@@ -285,7 +285,7 @@ class MindSporeSide:
 
     def of_all_workers(self, outputs: Arrays) -> Arrays:
         """Return the outputs as one worker would have them."""
-        return of_all_workers(outputs, self.plan, self._workers)
+        return merged_outputs(outputs, self.plan, self._workers)
 
     def exact_kernels(
         self, limits: bool = False

@@ -7,7 +7,7 @@ from resnet_fn.parity.trace.tree import Arrays
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
 
-def of_all_workers(outputs: Arrays, plan: Plan, workers: Workers) -> Arrays:
+def merged_outputs(outputs: Arrays, plan: Plan, workers: Workers) -> Arrays:
     """Return the last worker's outputs or, without micro-batches, the outputs of the whole batch,
     as `ranks.merge` does.
     """

@@ -138,8 +138,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
 def _without_dropout(side: Side, with_probes: bool) -> tuple[_WithoutDropout, list[Layer]]:
     """Run the net without dropout, before the updates.
 
-    The second result is all executions in training mode: dropout is looked for in those after a
-    random one, too.
+    The second result is all executions in training mode, because dropout is looked for in those
+    after a random one, too. The caller frees them, so they are not among the first result.
     """
     what_draws, probed = "", Probes()
     with side.without_dropout() as dropped:
@@ -213,7 +213,7 @@ def _updates_with_masks(
 ) -> tuple[Run, LossesAlone, dict[str, list[Layer]]]:
     """Make the updates, and run the loss alone.
 
-    The third result is the executions of layers with masks, if there are any, under their mode.
+    The third result is the executions of layers with masks, under their mode; {}: without masks.
     """
     layers = {}
     with side.masked(masks):

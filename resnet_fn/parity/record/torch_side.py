@@ -18,8 +18,8 @@ from resnet_fn.parity.record.torch_layers import (
     inputs_of_layer,
     layers_of,
     layers_with_rounding,
-    output_of,
     probes_of,
+    running_layer,
 )
 from resnet_fn.parity.record.torch_modes import Limits
 from resnet_fn.parity.record.torch_module import (
@@ -58,7 +58,7 @@ class TorchSide:
     one-way: they put nothing back, because the source answers with what they leave.
 
     Args:
-        module: the module that was ported. It is not changed; only lazy layers get their sizes.
+        module: the given module. It is not changed; only lazy layers get their sizes.
         plan: the updates.
         loss: a function (outputs, labels) → scalar; by default the plan's.
         make_optimizer: returns an optimizer of a module; by default the plan's.
@@ -167,13 +167,12 @@ class TorchSide:
 
         `compiled` has no meaning in PyTorch.
         """
-        with self._rates.as_built(layers_by_path(self._reference), only):
-            layer = copied(self._reference.get_submodule(name)).train()
         if inputs is None:
-            given = inputs_of_layer(self._reference, name, self.plan.first[0])
+            arguments = inputs_of_layer(self._reference, name, self.plan.first[0])
         else:
-            given = (torch.from_numpy(inputs),), {}
-        return partial(output_of, layer, given)
+            arguments = (torch.from_numpy(inputs),), {}
+        with self._rates.as_built(layers_by_path(self._reference), only):
+            return running_layer(self._reference.get_submodule(name), arguments)
 
     def layers(self, mode: str) -> list[Layer]:
         """Return the executions of layers, with the rounding of their inputs and outputs.
