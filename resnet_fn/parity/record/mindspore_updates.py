@@ -12,11 +12,13 @@ from resnet_fn.parity.trace.tree import Arrays, split
 
 
 class NetBefore:
-    """A net as it is when this is made: before a stepper is made, and before updates.
+    """Puts a net back after updates, with the attributes that it has when this is made.
+
+    Make it before the stepper.
 
     Args:
         net: the net.
-        state: its parameters and statistics.
+        state: the parameters and statistics that it gets back.
     """
 
     def __init__(self, net: nn.Cell, state: Arrays) -> None:
