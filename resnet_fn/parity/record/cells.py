@@ -57,6 +57,16 @@ def unchanged(parameters: Iterable[Parameter], handles: Sequence[Any] = ()) -> I
 
 
 @contextlib.contextmanager
+def requiring_grad(parameters: Iterable[Parameter], value: bool) -> Iterator[None]:
+    """Set `requires_grad` of parameters to a value inside a `with` block."""
+    with contextlib.ExitStack() as restored:
+        for parameter in parameters:
+            restored.callback(setattr, parameter, "requires_grad", parameter.requires_grad)
+            parameter.requires_grad = value
+        yield
+
+
+@contextlib.contextmanager
 def as_before(net: nn.Cell) -> Iterator[None]:
     """Restore a net's mode, parameters and attributes at the end of a `with` block.
 

@@ -1,4 +1,4 @@
-"""Call a MindSpore net, compiled or not, and explain its errors."""
+"""Call a MindSpore net, compiled or not, and explain its errors; MindSpore's version and mode."""
 
 import contextlib
 import inspect
@@ -15,6 +15,7 @@ from mindspore import Parameter, Tensor, nn
 from resnet_fn.config.wording import first_line
 from resnet_fn.parity.record.cells import as_before, write
 from resnet_fn.parity.record.common import what_failed
+from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.returned import as_real, named_outputs
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 from resnet_fn.runtime import process
@@ -55,6 +56,13 @@ def compiler() -> Compile | None:
     off.
     """
     return None if os.environ.get("MS_JIT") == "0" else mindspore.jit
+
+
+def environment_of_process() -> dict[str, str]:
+    """Return versions, device and mode of this process."""
+    mode = "graph" if compiler() else "pynative"
+    deterministic = process.context("deterministic")
+    return environment(deterministic=deterministic, mode=mode, **process.started)
 
 
 def outputs_of(value: Any) -> Arrays:
@@ -201,6 +209,17 @@ def explained(inputs: Tree, compiled: bool = False, train: bool = False) -> Iter
 def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
     """Return all parameters and statistics by path. A path may differ from the parameter's name."""
     return dict(net.parameters_and_names())
+
+
+def trained_integers(net: nn.Cell) -> dict[str, Parameter]:
+    """Return the trained parameters that are integers or booleans, by path."""
+    return {
+        path: parameter
+        for path, parameter in parameters_by_path(net).items()
+        if parameter.requires_grad
+        and not parameter.dtype.is_floating_point
+        and not parameter.dtype.is_complex
+    }
 
 
 def state(net: nn.Cell) -> Arrays:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 from resnet_fn.parity.record.attributes import attributes_of
@@ -14,6 +15,7 @@ from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     array_of,
     call,
+    compiler,
     explained,
     first_call,
     outputs_of,
@@ -23,6 +25,7 @@ from resnet_fn.parity.record.probes import Caller, compute_probes
 from resnet_fn.parity.trace.data import Probes
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.tree import Tree
+from resnet_fn.runtime import process
 
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
@@ -87,7 +90,34 @@ def inputs_of_layer(net: nn.Cell, name: str, inputs: Tree) -> tuple[Any, Any]:
     return given[0]
 
 
-class Alone(nn.Cell):
+def running_layer(
+    cell: nn.Cell,
+    arguments: tuple[Any, Any],
+    off: Callable[[], AbstractContextManager[None]],
+    as_built: Callable[[], AbstractContextManager[None]],
+    compiled: bool,
+) -> Callable[[], np.ndarray]:
+    """Return a function that runs a cell in training mode, and returns its first output.
+
+    `arguments` are positional and by keyword. Each run is made in a context in which all dropout of
+    the net is off and, inside of it, in one in which dropout is as built. With `compiled`, the cell
+    is compiled if it can be.
+    """
+    args, kwargs = arguments
+    construct = cell
+    if (jit := compiler()) and compiled and not kwargs:
+        construct = jit(_Alone(cell).construct)
+
+    def run() -> np.ndarray:
+        with off(), as_built(), as_before(cell), process.ending_mixed_precision():
+            cell.set_train(True)
+            outputs = outputs_of(construct(*args, **kwargs))
+            return next(iter(outputs.values()))
+
+    return run
+
+
+class _Alone(nn.Cell):
     """Calls a layer, so that it can be compiled without its net."""
 
     def __init__(self, layer: nn.Cell) -> None:

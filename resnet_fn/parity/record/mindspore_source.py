@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Sequence
 
+from resnet_fn.parity.record.kernel_faults import kernel_faults
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.like import Like
@@ -31,4 +32,4 @@ class MindSporeSource:
 
     def kernel_faults(self) -> Sequence[KernelFault]:
         """Return the known faults of MindSpore's kernels that the port may use."""
-        return self.side.kernel_faults()
+        return kernel_faults(self.side.code_of_user())

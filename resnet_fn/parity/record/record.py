@@ -1,8 +1,9 @@
 """Record what a net computes: what a trace holds, and in which order it is made."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +14,8 @@ from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
 from resnet_fn.parity.record.kernel_errors import kernel_errors
 from resnet_fn.parity.record.passes import evaluated, only_output, trained
 from resnet_fn.parity.record.randomness import before_random, is_random
-from resnet_fn.parity.record.side import Side
-from resnet_fn.parity.trace.data import Probes, Trace
+from resnet_fn.parity.record.side import Dropped, Side
+from resnet_fn.parity.trace.data import Probes, Run, Trace
 from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
@@ -22,6 +23,18 @@ from resnet_fn.parity.trace.masks import SharedMasks, shared_masks
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.tree import Arrays, map_tree, shared
+
+
+class _WithoutDropout(NamedTuple):
+    """What the net computes without dropout, before the updates."""
+
+    dropped: Dropped  # the dropouts that are off
+    layers: dict[str, list[Layer]]  # the executions by mode
+    training_draws: bool  # whether training draws random numbers
+    output: np.ndarray | None  # the only output in training mode, if the net itself has a rate
+    # of the port; of the reference, they are empty here, and computed after the updates
+    what_draws: str  # `Trace.random_train`
+    probed: Probes
 
 
 # Long: the steps of a recording, one after the other.
@@ -35,100 +48,116 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     A Trace is made in these steps, which the code below has by number:
 
     1. The weights: as the net was built, then as it is trained.
-    2. Evaluation mode: whether it draws random numbers with dropout as built.
+    2. Evaluation mode, with dropout as built: whether it draws random numbers.
     3. Without dropout: the layers in both modes; whether training draws random numbers.
     4. Dropout: where the net applies it, and the masks that both sides get.
     5. The optimizer: its settings.
-    6. The updates; with their outputs, the loss alone; with masks, the layers again: before the
-       updates of the reference, after those of the port.
-    7. Of the reference: how rounding changes the updates; the optimizer alone; if training draws
-       random numbers, the layers again; probes.
-    8. Of the port: how inaccurate kernels change what it computes.
-    9. Limits that no number has reached; the Trace; the initial values of further builds.
+    6. The updates, the loss alone, and the layers with masks.
+    7. Of the reference: how far rounding moves the updates.
+    8. Of the port: how far inaccurate kernels move what it computes.
+    9. The Trace, with the initial values of further builds.
 
-    Each step may draw random numbers, so their order is part of the result. The port itself is
-    trained, so its probes (in 3) and its optimizer alone (in 5) come before the updates, which may
-    change the net's attributes and the optimizer's state. Of the reference copies are trained, so
-    both come late (in 7): their results take the memory of several nets.
+    Each step may draw random numbers, so their order is part of the result.
     """
     of_port = not side.is_reference
-    random_train, probed = "", Probes()  # set in 3 of the port, in 7 of the reference
     with side.session():
         # 1. The weights
         initial = side.state()
         side.start(initial, like)
         # 2. Evaluation mode, with dropout as built
-        random_eval = is_random(partial(evaluated, side))
+        evaluation_draws = is_random(partial(evaluated, side))
         # a net that draws there may drop there: step 4 looks for masks in these executions
-        dropping_in_evaluation = side.layers("eval") if random_eval else []
-        if not random_eval:
+        evaluation_with_dropout = side.layers("eval") if evaluation_draws else []
+        if not evaluation_draws:
             side.evaluate_as_built()
-        with_probes = probes and side.plan.precision == "fp32" and not random_eval
+        with_probes = probes and side.plan.precision == "fp32" and not evaluation_draws
         # 3. Without dropout
-        with side.without_dropout() as dropout_rates:
-            layers, at_random = _layers_in_both_modes(side)  # whether training draws
-            executions = layers["train"]  # dropout is looked for in those after a random one, too
-            if of_port:
-                layers["train"], random_train = _cut_before_random(side, executions, at_random)
-            # the path "": the net itself has an attribute with a rate, which its output shows
-            output = only_output(side) if any(path == "" for path, *_ in dropout_rates) else None
-            if with_probes and of_port:
-                probed = _probes(side, layers["eval"])
+        without, executions = _without_dropout(side, with_probes)
+        layers, training_draws = without.layers, without.training_draws
         # 4. Dropout
-        drops = drops_of(dropout_rates, executions, side.dropping_layer, output)
-        drops = in_evaluation(drops, dropping_in_evaluation)
+        drops = drops_of(without.dropped, executions, side.dropping_layer, without.output)
+        drops = in_evaluation(drops, evaluation_with_dropout)
         masks, unmasked = _masks(side, drops, executions, like)
         del executions  # during the updates, random ones would fill the memory
         # 5. The optimizer
         settings = side.optimizer_settings()
         alone = side.optimizer_alone(like) if of_port else {}
         # 6. The updates
-        with side.masked(masks):
-            if masks and not of_port:
-                layers["dropout"] = side.layers("dropout")
-            run = side.updates(like)
-            initial = shared(initial, run.start)
-            losses = losses_alone(side, run, like)
-            if masks and of_port:  # a port's masks are ones until all updates are made
-                layers["dropout"] = side.layers("dropout")
+        run, losses, layers_with_masks = _updates_with_masks(side, masks, like)
+        initial = shared(initial, run.start)
+        layers |= layers_with_masks
         # 7. Of the reference: rounding first, for which the updates' decisions are in memory
         measured = side.measured()
+        what_draws, probed = without.what_draws, without.probed
         if not of_port:
             alone = side.optimizer_alone(like)
-            layers["train"], random_train = _cut_before_random(side, layers["train"], at_random)
+            layers["train"], what_draws = _cut_before_random(side, layers["train"], training_draws)
             if with_probes:
-                probed = _probes(side, layers["eval"])
+                probed = _probes_or_note(side, layers["eval"])
         # 8. Of the port, which the updates have compiled: kernels, in runs that are not compiled.
         # This also sets the rounding of outputs of `layers` whose kernels are inaccurate.
-        kernels = {} if at_random or random_eval else kernel_errors(side, run, like, layers)
-        # 9. Limits
-        limits = _limits(side, losses, like)
+        draws = training_draws or evaluation_draws
+        kernels = {} if draws else kernel_errors(side, run, like, layers)
+        # 9. The Trace
+        limits = _lines_of_limits(side, losses, like)
+        plan = _as_seen(side)
+        unread = sorted(side.unread)
+        notes = [*dropout_notes(side.is_reference, without.dropped, side.plan), *side.notes]
+        environment = side.environment()
+        roles = side.roles()  # tied, trainable, constants; buffers or attributes
+        # last, because it seeds all generators, and because the user's function may set flags
+        builds = _builds_or_note(side, notes)
         trace = Trace(
             framework=side.framework,
-            plan=_as_seen(side),
+            plan=plan,
             initial=initial,
             layers=layers,
             run=run,
             kernels=kernels,
-            unread=sorted(side.unread),
-            notes=[*dropout_notes(side.is_reference, dropout_rates, side.plan), *side.notes],
-            environment=side.environment(),
-            random_eval=random_eval,
-            random_train=random_train,
+            unread=unread,
+            notes=notes,
+            environment=environment,
+            random_eval=evaluation_draws,
+            random_train=what_draws,
             drops=drops,
             unmasked=unmasked,
             probes=probed,
             limits=limits,
+            builds=builds,
             optimizer_alone=alone,
             losses_alone=losses.losses,
             optimizer_settings=settings,
             rounding=measured.rounding,
             ties=measured.ties,
             changing=measured.changing,
-            **side.roles(),  # tied, trainable, constants; buffers or attributes
+            **roles,
         )
-        trace.builds = _builds(side, trace.notes)  # last, because it seeds all generators
         return Recorded(trace, side.source(trace))
+
+
+def _without_dropout(side: Side, with_probes: bool) -> tuple[_WithoutDropout, list[Layer]]:
+    """Run the net without dropout, before the updates.
+
+    The second result is all executions in training mode, because dropout is looked for in those
+    after a random one, too. The caller frees them, so they are not among the first result.
+    """
+    what_draws, probed = "", Probes()
+    with side.without_dropout() as dropped:
+        layers, training_draws = _layers_in_both_modes(side)
+        executions = layers["train"]
+        of_port = not side.is_reference
+        # The port itself is trained, so its probes and, in step 5, its optimizer alone come before
+        # the updates, which may change the net's attributes and the optimizer's state. Of the
+        # reference copies are trained, so both come late, in step 7: their results take the memory
+        # of several nets.
+        if of_port:
+            layers["train"], what_draws = _cut_before_random(side, executions, training_draws)
+        # the path "": the net itself has an attribute with a rate, which its output shows
+        output = only_output(side) if any(path == "" for path, *_ in dropped) else None
+        if of_port and with_probes:
+            probed = _probes_or_note(side, layers["eval"])
+    results = _WithoutDropout(dropped, layers, training_draws, output, what_draws, probed)
+    return results, executions
 
 
 def _layers_in_both_modes(side: Side) -> tuple[dict[str, list[Layer]], bool]:
@@ -145,15 +174,15 @@ def _layers_in_both_modes(side: Side) -> tuple[dict[str, list[Layer]], bool]:
 
 
 def _cut_before_random(
-    side: Side, executions: list[Layer], at_random: bool
+    side: Side, executions: list[Layer], training_draws: bool
 ) -> tuple[list[Layer], str]:
     """Return the executions before the first that draws random numbers, and what draws them; if
     training draws none, all executions and "".
     """
-    return before_random(executions, side.layers_again) if at_random else (executions, "")
+    return before_random(executions, side.layers_again) if training_draws else (executions, "")
 
 
-def _probes(side: Side, executions: Sequence[Layer]) -> Probes:
+def _probes_or_note(side: Side, executions: Sequence[Layer]) -> Probes:
     """Return the results on probes. If an error is raised, return {} and add a note."""
     try:
         return side.probes(executions)
@@ -163,23 +192,6 @@ def _probes(side: Side, executions: Sequence[Layer]) -> Probes:
             f"the probes of {framework} failed, so there are none ({words_of(error)})"
         )
         return {}
-
-
-def _builds(side: Side, notes: list[str]) -> list[Arrays]:
-    """Return the initial values of several nets, or [] and add a note if a net is built once only.
-
-    A function of the user's may fail the second time, if it writes a file or sets a flag.
-    """
-    try:
-        return side.builds()
-    except Exception as error:
-        framework = side.framework.partition(" ")[0]
-        fault = words_with_place(error)
-        notes.append(
-            f"{framework}'s net cannot be built again ({fault}), so initial values of one build "
-            "are compared"
-        )
-        return []
 
 
 def _masks(
@@ -196,7 +208,25 @@ def _masks(
     return shared_masks(own, own, {layer.name: layer.name for layer in layers})
 
 
-def _limits(side: Side, losses: LossesAlone, like: Like | None) -> list[str]:
+def _updates_with_masks(
+    side: Side, masks: Mapping[str, Sequence[np.ndarray]], like: Like | None
+) -> tuple[Run, LossesAlone, dict[str, list[Layer]]]:
+    """Make the updates, and run the loss alone.
+
+    The third result is the executions of layers with masks, under their mode; {}: without masks.
+    """
+    layers = {}
+    with side.masked(masks):
+        if masks and side.is_reference:
+            layers["dropout"] = side.layers("dropout")
+        run = side.updates(like)
+        losses = losses_alone(side, run, like)
+        if masks and not side.is_reference:  # a port's masks are ones until all updates are made
+            layers["dropout"] = side.layers("dropout")
+    return run, losses, layers
+
+
+def _lines_of_limits(side: Side, losses: LossesAlone, like: Like | None) -> list[str]:
     """Return what no update or probe has reached (`Side.limits`), and where the reference's own
     loss fails alone.
 
@@ -216,3 +246,20 @@ def _as_seen(side: Side) -> Plan:
 
     batches = [map_tree(seen, tuple(batch)) for batch in side.plan.batches]
     return dataclasses.replace(side.plan, batches=batches)
+
+
+def _builds_or_note(side: Side, notes: list[str]) -> list[Arrays]:
+    """Return the initial values of several nets, or [] and add a note if a net is built once only.
+
+    A function of the user's may fail the second time, if it writes a file or sets a flag.
+    """
+    try:
+        return side.builds()
+    except Exception as error:
+        framework = side.framework.partition(" ")[0]
+        fault = words_with_place(error)
+        notes.append(
+            f"{framework}'s net cannot be built again ({fault}), so initial values of one build "
+            "are compared"
+        )
+        return []

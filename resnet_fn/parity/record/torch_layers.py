@@ -94,12 +94,21 @@ def inputs_of_layer(module: torch.nn.Module, name: str, inputs: Tree) -> tuple[A
     return given[0]
 
 
-def output_of(layer: torch.nn.Module, given: tuple[Any, Any]) -> np.ndarray:
-    """Return the first output of a copy of a layer on arguments, positional and by keyword."""
-    args, kwargs = map_tensors(torch.Tensor.clone, given)
-    with torch.no_grad(), layer_by_layer():
-        outputs = outputs_of(copied(layer)(*args, **kwargs))
-    return next(iter(outputs.values()))
+def running_layer(layer: torch.nn.Module, arguments: tuple[Any, Any]) -> Callable[[], np.ndarray]:
+    """Return a function that runs a layer in training mode, and returns its first output.
+
+    The layer is copied now, with its present dropout rates, and again for each run. `arguments` are
+    positional and by keyword.
+    """
+    layer = copied(layer).train()
+
+    def run() -> np.ndarray:
+        args, kwargs = map_tensors(torch.Tensor.clone, arguments)
+        with torch.no_grad(), layer_by_layer():
+            outputs = outputs_of(copied(layer)(*args, **kwargs))
+        return next(iter(outputs.values()))
+
+    return run
 
 
 def probes_of(

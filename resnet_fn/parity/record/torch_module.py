@@ -1,4 +1,4 @@
-"""Read, convert and call a torch module."""
+"""Read, convert and call a torch module; PyTorch's version and settings."""
 
 import contextlib
 import inspect
@@ -11,11 +11,23 @@ import torch
 
 from resnet_fn.parity.record.common import what_failed
 from resnet_fn.parity.record.torch_copy import copied
+from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import title_of
 from resnet_fn.parity.trace.returned import as_real, named_outputs
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 
 FRAMEWORK = f"PyTorch {torch.__version__.partition('+')[0]}"
+
+
+def environment_of_process() -> dict[str, str]:
+    """Return versions, threads and kernels of this process."""
+    return environment(
+        device="CPU",
+        threads=torch.get_num_threads(),
+        deterministic="ON" if torch.are_deterministic_algorithms_enabled() else "OFF",
+        HF32="off" if torch.get_float32_matmul_precision() == "highest" else "as it comes",
+        kernels=torch.backends.cpu.get_cpu_capability(),
+    )
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
@@ -50,6 +62,11 @@ def initialise(module: torch.nn.Module, inputs: Tree) -> None:
         with torch.no_grad():
             call(module.eval(), tensors(inputs, torch.float32))
         module.train(was_training)
+
+
+def layers_by_path(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """Return a module's layers by path. A forward pass may exchange some."""
+    return dict(module.named_modules())
 
 
 def dtype_of(module: torch.nn.Module) -> torch.dtype:

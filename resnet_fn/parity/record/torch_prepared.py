@@ -3,17 +3,65 @@ what is trained in it.
 """
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import torch
 
 from resnet_fn.config.wording import first_few
+from resnet_fn.parity.record.drawing import Drawing
+from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.torch_copy import copied
-from resnet_fn.parity.record.torch_module import call, first_call, tensors
+from resnet_fn.parity.record.torch_layers import roles_of
+from resnet_fn.parity.record.torch_module import call, first_call, layers_by_path, state, tensors
 from resnet_fn.parity.record.torch_recipe import loss_of
-from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer
+from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer, load
 from resnet_fn.parity.trace.constants import SMALL
 from resnet_fn.parity.trace.plan import MEAN_SIZE, Plan
 from resnet_fn.parity.trace.tree import Tree
+
+
+class Prepared(NamedTuple):
+    """A copy of a module that is ready to be the reference, and what belongs to it."""
+
+    module: torch.nn.Module
+    plan: Plan  # with the loss of a task that trains nothing, if this is one
+    loss: Loss
+    rates: Rates  # of dropout, as the module was built
+    notes: list[str]
+
+
+def prepare(
+    module: torch.nn.Module,
+    plan: Plan,
+    loss: Loss | None,
+    make_optimizer: MakeOptimizer | None,
+    drawing: Drawing | None,
+) -> Prepared:
+    """Copy a module as it was built, choose the loss, and prepare the copy.
+
+    `drawing` draws the copy's weights, if it is given.
+    """
+    reference = copied(module).float()
+    rates = Rates(layers_by_path(reference))
+    loss, plan, untrained_note = choose_loss(reference, plan, loss, make_optimizer)
+    with rates.off(layers_by_path(reference)):
+        changed_note = prepare_reference(reference, plan.batches[0][0], plan.seed)
+    if make_optimizer:
+        freeze_as_optimizer(reference, make_optimizer)
+    if drawing:
+        roles = roles_of_reference(module, reference)
+        load(reference, drawing.weights(state(reference), roles["trainable"], roles["tied"]))
+    notes = [note for note in (untrained_note, changed_note) if note]
+    return Prepared(reference, plan, loss, rates, notes)
+
+
+def roles_of_reference(module: torch.nn.Module, reference: torch.nn.Module) -> dict[str, Any]:
+    """Return which parameters are shared, trained or constant, as fields of a `Trace`.
+
+    All are as in the given module, except what is trained: an optimizer may have frozen parameters
+    of the reference (`freeze_as_optimizer`).
+    """
+    return roles_of(module) | {"trainable": roles_of(reference)["trainable"]}
 
 
 def choose_loss(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.parity.record.common import check_scalar
+from resnet_fn.parity.record.common import check_scalar, what_failed
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import (
     array_of,
@@ -43,6 +43,19 @@ class Training:
     loss: Loss  # a function (outputs, labels) → scalar
     make_optimizer: MakeOptimizer | None  # None: the plan's
     evaluating: Evaluating
+
+    def checked_loss(self, outputs: Any, labels: Tree) -> torch.Tensor:
+        """Return the loss of the outputs of a module in float32, as a tensor without axes.
+
+        An error of the loss becomes a ValueError that lists the outputs and labels.
+        """
+        try:
+            value = self.loss(outputs, tensors(labels, torch.float32))
+        except Exception as error:
+            given = {"outputs": outputs_of(outputs), "labels": labels}
+            fix = "give labels that it takes, or --loss"
+            raise what_failed("loss of the reference", given, error, fix) from error
+        return scalar(value)
 
 
 class TorchRun:

@@ -11,6 +11,7 @@ from mindspore import Tensor, nn
 
 from resnet_fn.parity.record import rounding
 from resnet_fn.parity.record.cells import as_before, write
+from resnet_fn.parity.record.kernel_faults import kernel_faults
 from resnet_fn.parity.record.layers import recorded_layers
 from resnet_fn.parity.record.mindspore_cell import (
     FRAMEWORK,
@@ -132,7 +133,8 @@ class MindSporeNet:
         """Return the traces of the plan's updates, in graph mode and in PyNative mode."""
         side = self._side(plan)
         compiled = updates_of(side)
-        compiled.notes = [fault.words for fault in side.kernel_faults() if fault.compiled]
+        faults = kernel_faults(side.code_of_user())
+        compiled.notes = [fault.words for fault in faults if fault.compiled]
         return compiled, self.updates(plan)
 
     def in_half(self, inputs: Tree, half: str) -> Trace:
