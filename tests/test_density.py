@@ -11,7 +11,7 @@ MOST = 11.0  # syntax nodes in a code line
 LONGEST = 60  # code lines in a function
 # Modules that were denser when the limit was set, and how dense they may be at most.
 DENSER = {
-    "parity/explain/call_changes.py": 11.8,  # a table of lambdas
+    "parity/explain/call_changes.py": 11.9,  # a table of lambdas
     "data/balance.py": 11.7,
     "data/class_names.py": 13.9,
     "data/dataset.py": 11.3,
