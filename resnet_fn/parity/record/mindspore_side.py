@@ -261,9 +261,9 @@ class MindSporeSide:
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates through the step, and put the weights back."""
+        last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
         before = NetBefore(self._net, self._state_at_start)
         stepper, decays_note = self.stepper(like)
-        last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
         run = recorded_updates(stepper, before, self.plan, last, drawn)
         if not run.after:
             given = self._given_optimizer

@@ -14,7 +14,7 @@ from resnet_fn.parity.trace.tree import Arrays, split
 class NetBefore:
     """Puts a net back after updates, with the attributes that it has when this is made.
 
-    Make it before the stepper.
+    Make it before the stepper: the user's optimizer or step may set attributes of the net.
 
     Args:
         net: the net.

@@ -49,13 +49,14 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
 
     1. The weights: as the net was built, then as it is trained.
     2. Evaluation mode, with dropout as built: whether it draws random numbers.
-    3. Without dropout: the layers in both modes; whether training draws random numbers.
+    3. Without dropout: the layers in both modes; whether training draws random numbers; of the
+       port, probes.
     4. Dropout: where the net applies it, and the masks that both sides get.
-    5. The optimizer: its settings.
+    5. The optimizer: its settings; of the port, its changes alone.
     6. The updates, the loss alone, and the layers with masks.
-    7. Of the reference: how far rounding moves the updates.
+    7. Of the reference: how far rounding moves the updates; what the port did in 3 and 5.
     8. Of the port: how far inaccurate kernels move what it computes.
-    9. The Trace, with the initial values of further builds.
+    9. The Trace, with limits that nothing reached and the initial values of further builds.
 
     Each step may draw random numbers, so their order is part of the result.
     """
@@ -73,7 +74,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         with_probes = probes and side.plan.precision == "fp32" and not evaluation_draws
         # 3. Without dropout
         without, executions = _without_dropout(side, with_probes)
-        layers, training_draws = without.layers, without.training_draws
+        training_draws = without.training_draws
+        layers = without.layers  # the same dict: what steps 6 and 7 replace in it is freed
         # 4. Dropout
         drops = drops_of(without.dropped, executions, side.dropping_layer, without.output)
         drops = in_evaluation(drops, evaluation_with_dropout)

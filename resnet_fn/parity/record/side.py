@@ -109,7 +109,12 @@ class Stepper(Protocol):
 class Side(Protocol):
     """The port or the reference: a net with what trains it.
 
+    `record` has the order of the calls. Most methods need `start`; the loss needs
+    `without_dropout`, layers with dropout need `masked`, and what is measured needs `updates`.
     After `record`, the net has the weights that it had when the first update began.
+
+    The port is trained itself, so its contexts restore it. Of the reference a copy is trained, so
+    what `without_dropout` and `masked` do to this copy stays.
     """
 
     plan: Plan
@@ -127,6 +132,8 @@ class Side(Protocol):
         At its end, PyTorch's random generator is put back, but MindSpore's is not.
         """
 
+    # The weights, and the rates of dropout:
+
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics of the net."""
 
@@ -141,12 +148,13 @@ class Side(Protocol):
     def without_dropout(self) -> AbstractContextManager[Dropped]:
         """Return a context in which dropout is off, and which lists the dropouts.
 
-        After the context, the reference still runs a copy without dropout, but the port drops
-        again.
+        After the context, the port drops again.
         """
 
     def roles(self) -> Mapping[str, Any]:
         """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
+
+    # Forward passes, the layers, and probes:
 
     def forward(self, inputs: Tree, train: bool) -> Any:
         """Return the net's outputs as the framework's tensors, and restore its statistics."""
@@ -163,8 +171,8 @@ class Side(Protocol):
         """Return a function that runs one layer in training mode, with random dropout.
 
         Without `inputs`, the layer takes those that the net gives it. `only` has the only dropouts
-        that are on; None: all are. `compiled` is whether the layer runs as the
-        training step runs it.
+        that are on; None: all are. `compiled` is whether the layer runs as the training step
+        runs it.
         """
 
     def layers(self, mode: str) -> list[Layer]:
@@ -178,6 +186,8 @@ class Side(Protocol):
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
         """Run the net and its layers on probes (changed inputs)."""
+
+    # The optimizer, the masks of dropout, and the updates:
 
     def optimizer_settings(self) -> ParameterSettings:
         """Return the optimizer's settings, by setting and then by parameter.
@@ -197,6 +207,8 @@ class Side(Protocol):
 
     def updates(self, like: Like | None) -> Run:
         """Make the plan's updates, and put the weights back."""
+
+    # Beside the updates:
 
     def loss_example(self) -> Any | None:
         """Return outputs in the structure that the loss takes, or None: it is not run alone."""

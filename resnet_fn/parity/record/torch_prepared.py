@@ -101,22 +101,18 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
     changed parameters, or an empty string.
     """
     generator = torch.Generator().manual_seed(seed)
-    norms, changed = [], []
-    for layer in module.modules():
-        if (
-            isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
-            and layer.affine
-            and layer.track_running_stats
-        ):
-            mean, variance = layer.running_mean, layer.running_var
-            if (
-                mean is not None
-                and variance is not None
-                and not mean.any()
-                and (variance == 1).all()
-            ):
-                norms.append((layer, layer.momentum))
-                layer.momentum = 1.0
+    changed = _randomise_weights(module, generator)
+    _randomise_statistics(module, inputs, generator)
+    if not changed:
+        return ""
+    return (
+        f"random numbers for {len(changed)} constant arrays of the reference: {first_few(changed)}"
+    )
+
+
+def _randomise_weights(module: torch.nn.Module, generator: torch.Generator) -> list[str]:
+    """Randomise trained parameters whose numbers are all equal, and return their names."""
+    changed = []
     for name, weight in module.named_parameters():
         if weight.requires_grad and weight.numel() and (weight == weight.flatten()[0]).all():
             constant = weight.flatten()[0]
@@ -131,11 +127,23 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
                 )
                 weight += size * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
             changed.append(name)
-    if norms:
-        was_training = module.training
-        call(module.train(), tensors(inputs, torch.float32))
-        module.train(was_training)
-    for layer, momentum in norms:
+    return changed
+
+
+def _randomise_statistics(
+    module: torch.nn.Module, inputs: Tree, generator: torch.Generator
+) -> None:
+    """Draw BatchNorm statistics of mean 0 and variance 1 around those of a batch."""
+    norms = [layer for layer in module.modules() if _has_initial_statistics(layer)]
+    if not norms:
+        return
+    momenta = [layer.momentum for layer in norms]
+    for layer in norms:
+        layer.momentum = 1.0  # the statistics become the batch's
+    was_training = module.training
+    call(module.train(), tensors(inputs, torch.float32))
+    module.train(was_training)
+    for layer, momentum in zip(norms, momenta, strict=True):
         layer.momentum = momentum
         mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
         mean += 0.2 * torch.randn(mean.shape, generator=generator) * variance.sqrt()
@@ -143,8 +151,13 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
         # A channel that is constant on this batch has variance 0. Dividing by √eps would magnify
         # rounding.
         variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
-    if not changed:
-        return ""
-    return (
-        f"random numbers for {len(changed)} constant arrays of the reference: {first_few(changed)}"
-    )
+
+
+def _has_initial_statistics(layer: torch.nn.Module) -> bool:
+    """Return whether a layer is a BatchNorm with weights whose statistics are 0 and 1."""
+    if not isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
+        return False
+    mean, variance = layer.running_mean, layer.running_var
+    if not (layer.affine and layer.track_running_stats) or mean is None or variance is None:
+        return False
+    return bool(not mean.any() and (variance == 1).all())
