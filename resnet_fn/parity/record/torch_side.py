@@ -23,7 +23,7 @@ from resnet_fn.parity.record.torch_layers import (
     probes_of,
     roles_of,
 )
-from resnet_fn.parity.record.torch_modes import Limits
+from resnet_fn.parity.record.torch_limits import Limits
 from resnet_fn.parity.record.torch_module import (
     FRAMEWORK,
     first_call,
