@@ -44,7 +44,7 @@ from resnet_fn.parity.record.torch_prepared import (
 from resnet_fn.parity.record.torch_reference_runs import ReferenceRuns
 from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer, Training, load, scalar
 from resnet_fn.parity.record.torch_source import Rerun, TorchSource
-from resnet_fn.parity.trace.data import ParameterSettings, Probes, Run, Trace
+from resnet_fn.parity.trace.data import IDLE_COUNTER, ParameterSettings, Probes, Run, Trace
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
@@ -264,12 +264,14 @@ class TorchSide:
         return self._runs.measured()
 
     def limits(self) -> list[str]:
-        """Return the constant arrays that have no random numbers in any run, the limits that no
-        number of the updates and probes has reached, and the arguments that are not given.
+        """Return the constant arrays that have no random numbers in any run, counters in attributes
+        that change no output, the limits that no number of the updates and probes has reached, and
+        the arguments that are not given.
         """
+        counters = [f"{name}: {IDLE_COUNTER}" for name in self._runs.idle_counters]
         left = not_given(self._reference, self.plan.first[0])
         lines = [f"arguments that are not given: {', '.join(left)}"] if left else []
-        return [*self._runs.constants, *self._limits.lines, *lines]
+        return [*self._runs.constants, *counters, *self._limits.lines, *lines]
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several modules."""
