@@ -607,6 +607,25 @@ PORTS = {
     "a layer that stands for two": Pair(
         images, lambda: Theirs(t.Conv2d(3, 8, 1, bias=False), NormAct(t.ReLU())), norm_and_act
     ),
+    "a layer that ends before what the other net does inside of it": Pair(
+        vector,
+        lambda: Theirs(
+            module(lambda n, x: (x + n.a(x)) / 2, a=t.Linear(8, 8)),
+            module(lambda n, x: n.a(x), a=t.Linear(8, 8)),
+            t.Linear(8, 8),
+        ),
+        lambda: ours(
+            lambda n, x: n.head(n.part[2](n.part[1]((x + n.part[0](x)) / 2) * 3)),
+            cell(lambda n, x: n.a(x), a=nn.Dense(8, 8)),
+            cell(lambda n, x: n.a(x) / 3, a=nn.Dense(8, 8)),
+            nn.Dense(8, 8),
+        ),
+    ),
+    "an EmbeddingBag": Pair(
+        lambda: (np.random.randint(0, 9, (6, 4)), labels(6)),
+        lambda: Theirs(t.EmbeddingBag(9, 8)),
+        lambda: ours(lambda n, ids: n.head(n.part(ids).mean(1)), nn.Embedding(9, 8)),
+    ),
     "a table in a part of its own, which is not compared with the whole layer": Pair(
         vector,
         lambda: theirs(lambda n, x: n.head(n.bias(x)), bias=table_inside()),
