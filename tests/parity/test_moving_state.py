@@ -264,8 +264,8 @@ def test_a_counter_of_both_nets_is_named(in_buffer):
     assert "only those of 3 updates" in line
 
 
-def test_a_counter_in_an_attribute_that_changes_no_output_is_named():
-    """It may drive what changes a buffer, as the decay of a moving average."""
+def test_an_idle_counter_in_an_attribute_is_named():
+    """It changes no output, but may drive what changes a buffer, as the decay of a moving average."""
     port = ours(lambda self, x: self.head(self.first(x)), first=nn.Dense(8, 8))
     (line,) = lines_of_counters(counting("unused", 0), port)
     assert line == "count: counts, and no later value was seen to change an output"

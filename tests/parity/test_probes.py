@@ -494,6 +494,8 @@ def test_decided_conditions_need_no_line():
         (np.int32([1, 1, 1, 1]), ["labels: of 3 classes, no label is 0, 2"]),
         (np.float32([[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1]]), []),
         (np.float32([[0.5]]), []),
+        (np.int32([[0, -1], [-1, 2]]), ["labels: as many negative ones in each sample"]),
+        (np.int32([[0, -1], [1, 2]]), []),
     ],
 )
 def test_ordinary_labels_cost_at_most_one_line(labels, lines):
@@ -524,6 +526,19 @@ def test_labels_that_hide_a_fault_are_listed(varied):
     assert ladder.agrees, table(ladder)
     lines = [line for line in ladder.coverage.not_exercised if line.startswith("labels")]
     assert lines == ([] if varied else ["labels 0: always 1.0", "labels 1: only 0 and 1"])
+
+
+def test_outputs_without_a_loss_are_listed():
+    """A port may stop the gradient of such an output."""
+
+    def forward(net: Any, x: Any) -> Any:
+        hidden = net.part(x)
+        return {"logits": net.head(hidden), "boxes": net.box(hidden), "hidden": hidden}
+
+    module = theirs(forward, t.Linear(8, 8), box=t.Linear(8, 4))
+    trace = record_reference(module, plan_of(SGD, [(draw(4, 8), np.int32([0, 1, 0, 1]))]))
+    words = "the loss does not depend on these outputs, so their gradients are not compared"
+    assert [line for line in trace.limits if words in line] == [f"{words}: logits boxes"]
 
 
 def test_arguments_that_no_batch_gives_are_listed():

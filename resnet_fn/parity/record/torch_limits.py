@@ -38,9 +38,27 @@ _FIXED = {"relu": {"min": 0}, "relu6": {"min": 0, "max": 6}, "abs": {"min": 0}}
 _CHOOSE = {"where": 0, "masked_fill": 1, "__bool__": 0}
 
 # Functions whose result is a condition, which may choose in another way: as a factor, an index.
-_COMPARE = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "all", "any"}
-_COMPARE |= {"isin", "isnan", "isinf", "isfinite", "isclose"}
-_COMPARE |= {"logical_and", "logical_or", "logical_xor"}
+_COMPARE = {
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "and",
+    "or",
+    "xor",
+    "all",
+    "any",
+    "isin",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "isclose",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+}
 
 # Functions that treat NaN, and for some infinities, in another way.
 _OF_NAN = {"nan_to_num", "nansum", "nanmean", "nanmedian", "nanquantile"}
@@ -54,10 +72,12 @@ _PARTS = {"floor_divide", "floordiv"}  # a number below the divisor becomes 0
 _IGNORED = -100  # what PyTorch's losses ignore by default
 
 # PyTorch's functions that only pass a call on to a mode.
-_PASSING = tuple(
-    os.path.join(TORCH, name)
-    for name in ("overrides.py", "_tensor.py", "functional.py", os.path.join("nn", "functional.py"))
-)
+_PASSING = [
+    os.path.join(TORCH, "overrides.py"),
+    os.path.join(TORCH, "_tensor.py"),
+    os.path.join(TORCH, "functional.py"),
+    os.path.join(TORCH, "nn", "functional.py"),
+]
 
 
 class Limits(torch.overrides.TorchFunctionMode):
@@ -88,12 +108,15 @@ class Limits(torch.overrides.TorchFunctionMode):
         lines = [line for line, reached in self.reached.items() if not reached]
         for place, conditions in self._conditions.items():
             constant = [name for name, values in conditions.items() if len(values) == 1]
-            # what a comparison is for says more than the comparison
+            # the function that a comparison is for comes first
             constant.sort(key=lambda name: name not in _CHOOSE)
-            for name in constant[:1]:
-                words = "" if name == "__bool__" else f" ({name})"
-                value = str(*conditions[name]).lower()
-                lines.append(f"{place}{words}: a condition is always {value}")
+            if not constant:
+                continue
+            name = constant[0]
+            words = "" if name == "__bool__" else f" ({name})"
+            (value,) = conditions[name]
+            word = str(value).lower()
+            lines.append(f"{place}{words}: a condition is always {word}")
         return lines
 
     def __torch_function__(
@@ -102,14 +125,13 @@ class Limits(torch.overrides.TorchFunctionMode):
         call = Call(getattr(function, "__name__", ""), args, kwargs or {})
         if function is torch.Tensor.backward and not any(call.kwargs.values()):
             return self._backward(*args)
-        seen = bool(args) and not torch_decisions.is_in_vmap()
-        if seen:
-            with contextlib.suppress(Exception):  # of a tensor without numbers, for example
-                self._note(call, function)
+        if not args or torch_decisions.is_in_vmap():
+            return function(*args, **call.kwargs)
+        with contextlib.suppress(Exception):  # of a tensor without numbers, for example
+            self._note(call, function)
         result = function(*args, **call.kwargs)
-        if seen:
-            with contextlib.suppress(Exception):
-                self._note_result(call, result)
+        with contextlib.suppress(Exception):
+            self._note_result(call, result)
         return result
 
     def _backward(self, loss: torch.Tensor) -> None:
@@ -135,21 +157,29 @@ class Limits(torch.overrides.TorchFunctionMode):
             index = 1 if function is torch.Tensor.where else _CHOOSE.get(call.plain)
             self._note_condition(call, index)
         else:
-            note = self._notes.get(call.plain.strip("_"))
-            if note and (frame := _user_frame()):
-                note(call, f"{place_of_frame(frame)}, {call.plain.strip('_')}")
+            name = call.plain.strip("_")
+            note = self._notes.get(name)
+            frame = _user_frame() if note else None
+            if note and frame:
+                place = place_of_frame(frame)
+                note(call, f"{place}, {name}")
 
     def _note_result(self, call: Call, result: Any) -> None:
+        """Note what the result of a call shows."""
         name = call.plain.strip("_")
-        if name in _COMPARE:
-            frame = _user_frame()
-            if frame and not _is_check(frame):
-                self._add_condition(place_of_frame(frame), name, result)
-        elif name in _WRAPS and (frame := _user_frame()):
-            changed = bool((result != call.args[0]).any())
-            self._reach(f"{place_of_frame(frame)}, {name}: no number wraps", changed)
-        elif name in _PARTS and (frame := _user_frame()):
-            self._reach(f"{place_of_frame(frame)}, {name}: always 0", bool((result != 0).any()))
+        if name not in (*_COMPARE, *_WRAPS, *_PARTS):
+            return
+        frame = _user_frame()
+        if frame is None:
+            return
+        place = place_of_frame(frame)
+        if name in _WRAPS:
+            wrapped = result != call.args[0]
+            self._reach(f"{place}, {name}: no number wraps", wrapped)
+        elif name in _PARTS:
+            self._reach(f"{place}, {name}: always 0", result != 0)
+        elif not _is_check(frame):
+            self._add_condition(place, name, result)
 
     def _note_limits(self, call: Call) -> None:
         x = call.args[0]
@@ -171,8 +201,7 @@ class Limits(torch.overrides.TorchFunctionMode):
                 continue
             beyond = x < limit if end == "min" else x > limit
             words = f"{limit:g}" if isinstance(limit, int | float) else "a tensor"
-            reached = bool((beyond & (x != 0)).any())
-            self._reach(f"{place}: nothing {word} {words}", reached)
+            self._reach(f"{place}: nothing {word} {words}", beyond & (x != 0))
 
     def _note_ignored(self, call: Call) -> None:
         ignored = call.kwargs.get("ignore_index", _IGNORED)
@@ -180,25 +209,27 @@ class Limits(torch.overrides.TorchFunctionMode):
         place = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
         if place and ignored != _IGNORED:
             line = f"{place}, {call.plain}: no label is {ignored}, which it ignores"
-            self._reach(line, bool((labels == ignored).any()))
+            self._reach(line, labels == ignored)
 
     def _note_padding(self, call: Call, place: str) -> None:
         """Note whether a row that is not trained is looked up. Layers have it as a setting."""
         padding = call.kwargs.get("padding_idx")
-        if padding is not None:
-            ids, table = call.args[:2]
-            reached = bool((ids == padding % len(table)).any())
-            self._reach(f"{place}: no id is {padding}, whose row it does not train", reached)
+        if padding is None:
+            return
+        ids, table = call.args[:2]
+        row = padding % len(table)
+        self._reach(f"{place}: no id is {padding}, whose row it does not train", ids == row)
 
     def _note_either(self, call: Call, place: str) -> None:
         """Note which of two tensors the results come from."""
         x, *others = *call.args, *call.kwargs.values()
         if len(others) != 1 or not isinstance(others[0], torch.Tensor):
             return
-        a, b = (x, others[0]) if "min" in call.plain else (others[0], x)
-        for index, decides in enumerate((bool((a < b).any()), bool((a > b).any()))):
-            number = index + 1 if a is x else 2 - index
-            self._reach(f"{place}: its argument {number} never decides", decides)
+        smaller = x < others[0]
+        larger = x > others[0]
+        of_first, of_second = (smaller, larger) if "min" in call.plain else (larger, smaller)
+        self._reach(f"{place}: its argument 1 never decides", of_first)
+        self._reach(f"{place}: its argument 2 never decides", of_second)
 
     def _note_slices(self, call: Call, place: str) -> None:
         """Note whether slices such as [:512] or [-512:] leave anything out."""
@@ -206,23 +237,23 @@ class Limits(torch.overrides.TorchFunctionMode):
         items = list(index) if isinstance(index, tuple) else [index]
         for number, axis, item in _slices(items, x.ndim):
             size = x.shape[axis]
-            # the sizes from which on something is left out
-            limits = [item.stop] if item.stop is not None and item.stop > 0 else []
-            limits += [-item.start] if item.start is not None and item.start < 0 else []
-            for limit in limits:
-                self._note_size(f"{place}: slice {number} leaves nothing out", size, limit)
+            line = f"{place}: slice {number} leaves nothing out"
+            if item.stop is not None and item.stop > 0:
+                self._note_size(line, size, item.stop)
+            if item.start is not None and item.start < 0:
+                self._note_size(line, size, -item.start)
 
     def _note_split(self, call: Call, place: str) -> None:
-        x, size = call.args[:2]
+        given = dict(zip(("x", "size", "dim"), call.args, strict=False)) | call.kwargs
+        size = given.get("size")
         if isinstance(size, int):
-            axis = call.args[2] if len(call.args) > 2 else call.kwargs.get("dim", 0)
-            self._note_size(f"{place}: always one part", x.shape[axis], size)
+            axis = given.get("dim", 0)
+            self._note_size(f"{place}: always one part", given["x"].shape[axis], size)
 
     def _note_topk(self, call: Call, place: str) -> None:
-        x, k, axis, *_ = (*call.args, *(None,) * 2)
-        k = call.kwargs.get("k", k)
-        axis = call.kwargs.get("dim", -1 if axis is None else axis)
-        self._reach(f"{place}: it takes all", k < x.shape[axis])
+        given = dict(zip(("x", "k", "dim"), call.args, strict=False)) | call.kwargs
+        axis = given.get("dim", -1)
+        self._reach(f"{place}: it takes all", given["k"] < given["x"].shape[axis])
 
     def _note_size(self, line: str, size: int, limit: int) -> None:
         """Note whether a size is beyond a limit. A size that is the limit may be meant to be."""
@@ -242,7 +273,7 @@ class Limits(torch.overrides.TorchFunctionMode):
             return
         if call.plain in _OF_NAN:
             line = f"{place}, {call.plain}: every number is finite"
-            self._reach(line, not bool(torch.isfinite(call.args[0]).all()))
+            self._reach(line, ~torch.isfinite(call.args[0]))
         elif index is not None and len(call.args) > index:
             if not is_of_user(frame.f_code.co_filename):
                 return
@@ -251,29 +282,33 @@ class Limits(torch.overrides.TorchFunctionMode):
             self._add_condition(place, call.plain, call.args[index])
 
     def _add_condition(self, place: str, name: str, condition: Any) -> None:
-        if getattr(condition, "dtype", None) == torch.bool and condition.numel():
-            conditions = self._conditions.setdefault(place, {})
-            seen = conditions.setdefault(name, set())
-            seen.update((bool(condition.any()), bool(condition.all())))
+        if getattr(condition, "dtype", None) != torch.bool or not condition.numel():
+            return
+        conditions = self._conditions.setdefault(place, {})
+        seen = conditions.setdefault(name, set())
+        seen.add(bool(condition.any()))
+        seen.add(bool(condition.all()))
 
-    def _reach(self, line: str, reached: bool) -> None:
-        self.reached[line] = self.reached.get(line, False) or reached
+    def _reach(self, line: str, reached: torch.Tensor | bool) -> None:
+        """Note that a line is not needed if any number has reached what it is about."""
+        before = self.reached.get(line, False)
+        self.reached[line] = before or bool(torch.as_tensor(reached).any())
 
 
 def _slices(items: list[Any], axes: int) -> list[tuple[int, int, slice]]:
     """Return the slices of an index with their number in it and their axis."""
-    found = []
+    slices = []
     axis = 0
     for number, item in enumerate(items):
         if item is Ellipsis:
             after = items[number + 1 :]
             axis = axes - sum(map(_axes_of, after))
-        elif isinstance(item, slice) and item.step in (None, 1):
-            found.append((number + 1, axis, item))
+        elif isinstance(item, slice):
+            slices.append((number + 1, axis, item))
             axis += 1
         else:
             axis += _axes_of(item)
-    return found
+    return slices
 
 
 def _axes_of(item: Any) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.common import what_failed
 from resnet_fn.parity.record.drawing import Drawing
@@ -42,7 +43,14 @@ from resnet_fn.parity.record.torch_prepared import (
     prepare_reference,
 )
 from resnet_fn.parity.record.torch_reference_runs import ReferenceRuns
-from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer, Training, load, scalar
+from resnet_fn.parity.record.torch_run import (
+    Loss,
+    MakeOptimizer,
+    Training,
+    load,
+    outputs_outside_loss,
+    scalar,
+)
 from resnet_fn.parity.record.torch_source import Rerun, TorchSource
 from resnet_fn.parity.trace.data import IDLE_COUNTER, ParameterSettings, Probes, Run, Trace
 from resnet_fn.parity.trace.environment import environment
@@ -265,10 +273,16 @@ class TorchSide:
 
     def limits(self) -> list[str]:
         """Return the constant arrays that have no random numbers in any run, counters in attributes
-        that change no output, the limits that no number of the updates and probes has reached, and
-        the arguments that are not given.
+        that change no output, the limits that no number of the updates and probes has reached, the
+        outputs that the loss does not depend on, and the arguments that are not given.
         """
         counters = [f"{name}: {IDLE_COUNTER}" for name in self._runs.idle_counters]
+        outside = []
+        with contextlib.suppress(Exception):  # the verdict does not need this line
+            outside = outputs_outside_loss(self._reference, self.plan.first, self._training.loss)
+        if outside:
+            words = "the loss does not depend on these outputs, so their gradients are not compared"
+            counters.append(f"{words}: {first_few(outside)}")
         left = not_given(self._reference, self.plan.first[0])
         lines = [f"arguments that are not given: {', '.join(left)}"] if left else []
         return [*self._runs.constants, *counters, *self._limits.lines, *lines]
