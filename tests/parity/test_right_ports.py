@@ -52,6 +52,9 @@ PLACES = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
 CLIPPED = dataclasses.replace(SGD, clip_norm=0.5)
 
 
+Named = collections.namedtuple("Named", "best hidden logits")
+
+
 class ConvNeXtBlock(t.Module):
     def __init__(self):
         super().__init__()
@@ -620,6 +623,11 @@ PORTS = {
             cell(lambda n, x: n.a(x) / 3, a=nn.Dense(8, 8)),
             nn.Dense(8, 8),
         ),
+    ),
+    "a named tuple, without a loss": Pair(
+        vector,
+        lambda: theirs(lambda n, x: Named(x.argmax(1), None, n.head(x))),
+        lambda: ours(lambda n, x: {"logits": n.head(x), "best": x.argmax(1)}),
     ),
     "an EmbeddingBag": Pair(
         lambda: (np.random.randint(0, 9, (6, 4)), labels(6)),
