@@ -34,6 +34,7 @@ def drawn(rng: np.random.Generator) -> Arrays:
         "weight": rng.normal(size=(24, 16)),
         "gates": gates,
         "recurrent": np.concatenate([orthogonal(rng, 6, 16) for _ in range(4)]),
+        "copies": rng.normal(size=(4, 3, 9)).repeat(4, 0),
         "few": rng.normal(size=3),
         "padded": np.concatenate([np.zeros((1, 8)), rng.normal(size=(9, 8))]),
     }
@@ -54,6 +55,9 @@ FAULTS = {
     "table: not random:": lambda arrays, rng: {"table": arrays["table"][:, ::-1]},
     "prior: not random: -4.5999999 in the port, -4.5951": lambda arrays, rng: {
         "prior": np.full(6, -4.6, np.float32)
+    },
+    "copies: its numbers depend on each other": lambda arrays, rng: {
+        "copies": rng.normal(size=(16, 3, 9)).astype(np.float32)
     },
     "gates: not random:": lambda arrays, rng: {"gates": np.roll(arrays["gates"], 6)},
     "weight rows 6:12: drawn": scaled_block,

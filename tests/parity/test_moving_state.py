@@ -5,6 +5,7 @@ same weights.
 import copy
 from types import SimpleNamespace
 
+import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
@@ -239,6 +240,47 @@ def test_a_number_that_both_nets_count_agrees(counts):
     ladder = ladder_of(port, module, BATCHES)
     assert ladder.agrees is counts, table(ladder)
     assert port.count == module.count == 0
+
+
+def lines_of_counters(module, port):
+    lines = ladder_of(port, module, BATCHES).coverage.not_exercised
+    return [line for line in lines if "count" in line]
+
+
+@pytest.mark.parametrize("in_buffer", [True, False])
+def test_a_counter_of_both_nets_is_named(in_buffer):
+    """Both divide by the same numbers in the updates, but not in later ones."""
+
+    def construct(self, x):
+        scale = 0.999 ** ops.minimum(self.count, Tensor(9))
+        self.count = self.count + int(self.training)
+        return self.head(self.first(x)) / scale
+
+    start = torch.zeros((), dtype=torch.long) if in_buffer else 0
+    port = ours(construct, first=nn.Dense(8, 8))
+    port.count = Parameter(Tensor(0, mindspore.int64), requires_grad=False) if in_buffer else 0
+    (line,) = lines_of_counters(counting("schedule", start), port)
+    assert line.startswith("count: updates move it, and other values change outputs"), line
+    assert "only those of 3 updates" in line
+
+
+def test_an_idle_counter_in_an_attribute_is_named():
+    """It changes no output, but may drive what changes a buffer, as the decay of a moving average."""
+    port = ours(lambda self, x: self.head(self.first(x)), first=nn.Dense(8, 8))
+    (line,) = lines_of_counters(counting("unused", 0), port)
+    assert line == "count: counts, and no later value was seen to change an output"
+
+
+def test_a_counter_of_the_port_alone_is_named():
+    def construct(self, x):
+        self.count += int(self.training)
+        return self.head(self.first(x)) / (1.0 if self.count < 99 else 2.0)
+
+    port = ours(construct, first=nn.Dense(8, 8))
+    port.count = 0
+    module = theirs(lambda self, x: self.head(self.first(x)), first=t.Linear(8, 8))
+    (line,) = lines_of_counters(module, port)
+    assert line == "count: updates move it in the port, and no later value was tried"
 
 
 def trained_there(trained, how):

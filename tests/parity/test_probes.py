@@ -63,6 +63,12 @@ INPUTS: dict[str, Callable[[], Any]] = {
 }
 
 
+def with_limited_gradient(x: Any) -> Any:
+    if x.requires_grad:
+        x.register_hook(lambda gradient: gradient.clamp(-99, 99))
+    return x
+
+
 # what differs: inputs, the reference and the port, what a finding or a line must contain
 KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
     "ReLU for LeakyReLU": (
@@ -178,6 +184,80 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
             ours(lambda n, x: n.head(x)),
         ),
         [": a condition is always false"],
+    ),
+    "a comparison that is a factor": (
+        "vectors",
+        lambda: (
+            theirs(lambda n, x: n.head(x * (x < 99))),
+            ours(lambda n, x: n.head(x)),
+        ),
+        ["(lt): a condition is always true"],
+    ),
+    "a comparison that is an index": (
+        "vectors",
+        lambda: (
+            theirs(lambda n, x: n.head(x.index_put((x == 99,), torch.zeros(1)))),
+            ours(lambda n, x: n.head(x)),
+        ),
+        ["(eq): a condition is always false"],
+    ),
+    "a limit by a tensor": (
+        "vectors",
+        lambda: (
+            theirs(lambda n, x: n.head(torch.minimum(x.clamp(max=torch.tensor(99)), x + 1))),
+            ours(lambda n, x: n.head(x)),
+        ),
+        ["clamp: nothing above a tensor", "minimum: its argument 2 never decides"],
+    ),
+    "a modulus": (
+        "positive",
+        lambda: (theirs(lambda n, x: n.head(x.abs() % 99)), ours(lambda n, x: n.head(abs(x)))),
+        ["remainder: no number wraps"],
+    ),
+    "a truncation": (
+        "sequences",
+        lambda: (
+            theirs(lambda n, x: n.head(x[:, :99, ...][..., -99:].mean(1))),
+            ours(lambda n, x: n.head(x.mean(1))),
+        ),
+        ["getitem: slice 2 leaves nothing out"],
+    ),
+    "parts": (
+        "sequences",
+        lambda: (
+            theirs(lambda n, x: n.head(sum(one.mean(1) for one in x.split(99, 1)))),
+            ours(lambda n, x: n.head(x.mean(1))),
+        ),
+        ["split: always one part"],
+    ),
+    "the largest numbers": (
+        "sequences",
+        lambda: (
+            theirs(lambda n, x: n.head(x.topk(min(99, x.shape[1]), 1)[0].mean(1))),
+            ours(lambda n, x: n.head(x.mean(1))),
+        ),
+        ["topk: it takes all"],
+    ),
+    "a function without a padding row": (
+        "ids",
+        lambda: (
+            theirs(
+                lambda n, ids: n.head(
+                    t.functional.embedding(ids, n.part.weight, padding_idx=8).mean(1)
+                ),
+                t.Embedding(9, 8),
+            ),
+            ours(lambda n, ids: n.head(n.part(ids).mean(1)), nn.Embedding(9, 8)),
+        ),
+        ["embedding: no id is 8, whose row it does not train"],
+    ),
+    "a limit of gradients": (
+        "vectors",
+        lambda: (
+            theirs(lambda n, x: n.head(with_limited_gradient(n.part(x))), t.Linear(8, 8)),
+            ours(lambda n, x: n.head(n.part(x)), nn.Dense(8, 8)),
+        ),
+        ["clamp: nothing below -99", "clamp: nothing above 99"],
     ),
     "missing numbers": (
         "vectors",
@@ -396,13 +476,16 @@ def test_decided_conditions_need_no_line():
         if (x != x).any():
             raise ValueError("NaN")
         x = torch.where(x > 0, x, 2 * x).masked_fill(x > 1, 0.5)
+        q, k, v = torch.cat([x, x, x], 1).split(8, 1)
+        x = torch.cat([q[:, :3], k[:, 3:6], v[:, 6:8]], 1)
+        x = x * (x > 0.1) + torch.relu(x) % 0.3 + x.topk(2)[0].sum(1, keepdim=True)
         x = net.norm(x.where(x < 0.2, x + 0.1))
         return net.head(x + net.attention(x[None], x[None], x[None])[0][0])
 
     attention = t.MultiheadAttention(8, 2, batch_first=True)
     reference = theirs(forward, norm=t.BatchNorm1d(8), attention=attention)
     trace = record_reference(reference, plan_of(SGD, [(draw(4, 8), np.int32([0, 1, 0, 1]))]))
-    assert not [line for line in trace.limits if "condition" in line]
+    assert not [line for line in trace.limits if "test_probes.py" in line]
 
 
 @pytest.mark.parametrize(
@@ -411,6 +494,8 @@ def test_decided_conditions_need_no_line():
         (np.int32([1, 1, 1, 1]), ["labels: of 3 classes, no label is 0, 2"]),
         (np.float32([[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1]]), []),
         (np.float32([[0.5]]), []),
+        (np.int32([[0, -1], [-1, 2]]), ["labels: as many negative ones in each sample"]),
+        (np.int32([[0, -1], [1, 2]]), []),
     ],
 )
 def test_ordinary_labels_cost_at_most_one_line(labels, lines):
@@ -441,6 +526,19 @@ def test_labels_that_hide_a_fault_are_listed(varied):
     assert ladder.agrees, table(ladder)
     lines = [line for line in ladder.coverage.not_exercised if line.startswith("labels")]
     assert lines == ([] if varied else ["labels 0: always 1.0", "labels 1: only 0 and 1"])
+
+
+def test_outputs_without_a_loss_are_listed():
+    """A port may stop the gradient of such an output."""
+
+    def forward(net: Any, x: Any) -> Any:
+        hidden = net.part(x)
+        return {"logits": net.head(hidden), "boxes": net.box(hidden), "hidden": hidden}
+
+    module = theirs(forward, t.Linear(8, 8), box=t.Linear(8, 4))
+    trace = record_reference(module, plan_of(SGD, [(draw(4, 8), np.int32([0, 1, 0, 1]))]))
+    words = "the loss does not depend on these outputs, so their gradients are not compared"
+    assert [line for line in trace.limits if words in line] == [f"{words}: logits boxes"]
 
 
 def test_arguments_that_no_batch_gives_are_listed():

@@ -52,6 +52,9 @@ PLACES = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
 CLIPPED = dataclasses.replace(SGD, clip_norm=0.5)
 
 
+Named = collections.namedtuple("Named", "best hidden logits")
+
+
 class ConvNeXtBlock(t.Module):
     def __init__(self):
         super().__init__()
@@ -606,6 +609,30 @@ PORTS = {
     ),
     "a layer that stands for two": Pair(
         images, lambda: Theirs(t.Conv2d(3, 8, 1, bias=False), NormAct(t.ReLU())), norm_and_act
+    ),
+    "a layer that ends before what the other net does inside of it": Pair(
+        vector,
+        lambda: Theirs(
+            module(lambda n, x: (x + n.a(x)) / 2, a=t.Linear(8, 8)),
+            module(lambda n, x: n.a(x), a=t.Linear(8, 8)),
+            t.Linear(8, 8),
+        ),
+        lambda: ours(
+            lambda n, x: n.head(n.part[2](n.part[1]((x + n.part[0](x)) / 2) * 3)),
+            cell(lambda n, x: n.a(x), a=nn.Dense(8, 8)),
+            cell(lambda n, x: n.a(x) / 3, a=nn.Dense(8, 8)),
+            nn.Dense(8, 8),
+        ),
+    ),
+    "a named tuple, without a loss": Pair(
+        vector,
+        lambda: theirs(lambda n, x: Named(x.argmax(1), None, n.head(x))),
+        lambda: ours(lambda n, x: {"logits": n.head(x), "best": x.argmax(1)}),
+    ),
+    "an EmbeddingBag": Pair(
+        lambda: (np.random.randint(0, 9, (6, 4)), labels(6)),
+        lambda: Theirs(t.EmbeddingBag(9, 8)),
+        lambda: ours(lambda n, ids: n.head(n.part(ids).mean(1)), nn.Embedding(9, 8)),
     ),
     "a table in a part of its own, which is not compared with the whole layer": Pair(
         vector,

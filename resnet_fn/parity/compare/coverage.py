@@ -15,11 +15,12 @@ import numpy as np
 from resnet_fn.config.wording import first_few, words_of
 from resnet_fn.parity.compare import constants
 from resnet_fn.parity.compare.labels import lines_of_labels
+from resnet_fn.parity.compare.outputs import buffers_without_counterpart
 from resnet_fn.parity.compare.probes import Probed
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import Probe, Trace
+from resnet_fn.parity.trace.data import IDLE_COUNTER, Probe, Trace
 from resnet_fn.parity.trace.difference import UNDECIDED, are_integers
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.probes import (
@@ -107,7 +108,7 @@ def _lines(sides: Sides, stages: Sequence[Stage], probed: Probed) -> list[str]:
         "layers": lambda: _of_layers(reference, names, shown),
         "gradients": lambda: _without_gradient(sides),
         "calls": lambda: _uncalled(reference),
-        "counters": lambda: [*_counters(reference), *_state_of_port(sides)],
+        "counters": lambda: [*_counters(reference), *_moved(sides), *_state_of_port(sides)],
         "clipping": lambda: _unclipped(reference),
         "probes": lambda: _probes_left_out(port, reference, names, probed),
         "other inputs": lambda: _other_inputs(port, reference, shown),
@@ -201,21 +202,44 @@ def _counters(reference: Trace) -> Iterator[str]:
         if name in run.moved or start is None or start.size != 1 or not are_integers(start):
             continue
         if (run.after[-1][name] != start).any():
-            yield f"{name}: counts, and no later value was seen to change an output"
+            yield f"{name}: {IDLE_COUNTER}"
+
+
+def _moved(sides: Sides) -> Iterator[str]:
+    """Yield a line for each counter of the reference that changes outputs, unless the port lacks it
+    (`buffers_without_counterpart`): later values may do other things in the port.
+    """
+    run = sides.reference.run
+    updates = len(run.after)
+    lacking = dict(buffers_without_counterpart(sides)).values()
+    for name, mode in run.moved.items():
+        start = run.start.get(name, np.zeros((), int))  # a number in an attribute has no array
+        if not mode or start.size != 1 or not are_integers(start):
+            continue
+        if any(line.startswith(f"{name}: ") for line in lacking):
+            continue
+        yield (
+            f"{name}: updates move it, and other values change outputs; only those of {updates} "
+            "updates were compared"
+        )
 
 
 def _state_of_port(sides: Sides) -> Iterator[str]:
-    """Yield a line for each array that the updates move in the port, and that the reference lacks:
-    its outputs may depend on it later, such as in a schedule.
+    """Yield a line for each array or number that the updates move in the port, and that the
+    reference lacks: its outputs may depend on it later, such as in a schedule.
     """
     run = sides.port.run
-    known = {*sides.names.parameters, *sides.reference.run.start, *sides.port.trainable}
+    reference = sides.reference.run
+    known = {*sides.names.parameters, *reference.start, *reference.moved, *sides.port.trainable}
     last = run.after[-1] if run.after else {}
-    for name in sorted(last.keys() & run.start.keys() - known):
+    moved = {*run.moved} - known
+    for name in last.keys() & run.start.keys() - known:
         if name.endswith(".num_batches_tracked"):  # of MindSpore's mint.nn, as of torch
             continue
         if not np.array_equal(last[name], run.start[name]):
-            yield f"{name}: updates move it in the port, and no later value was tried"
+            moved.add(name)
+    for name in sorted(moved):
+        yield f"{name}: updates move it in the port, and no later value was tried"
 
 
 def _unclipped(reference: Trace) -> Iterator[str]:

@@ -31,6 +31,11 @@ MOST_BY_CHANCE = 1e-9
 ORTHOGONAL = 1e-4
 """The largest cosine of two orthogonal rows. docs/parity.md#initial-values"""
 
+LEAST_DEPENDENCE = 1 / 3
+"""Mean squared cosines of an array's slices differ if they are apart by this part of the larger one,
+and by `MOST_STANDARD_ERRORS`. docs/parity.md#initial-values
+"""
+
 LEAST_RESPONSE = 0.03
 """Means of outputs under dropout differ if they are apart by this part of the larger one, and by
 `MOST_STANDARD_ERRORS`. docs/parity.md#what-is-random

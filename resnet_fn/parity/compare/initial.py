@@ -10,6 +10,7 @@ import numpy as np
 
 from resnet_fn.parity.compare.allowed import NO_TOLERANCE, within
 from resnet_fn.parity.compare.clones import compare_clones
+from resnet_fn.parity.compare.dependence import compare_dependence
 from resnet_fn.parity.compare.draws import (
     CHANCE,
     CONSTANTS_TOLERANCE,
@@ -161,6 +162,15 @@ def _compare_builds(
         differ = any(item.verdict == DIFFERS for item in differences[begin:])
         if not block.rows and not cuts and differ:
             break  # its blocks differ for the same reason
+    if a.shape[-1] > 1 and not any(item.verdict == DIFFERS for item in differences[begin:]):
+        for item in compare_dependence(name, a, b):
+            differences.append(item)
+            if item.verdict == DIFFERS:
+                numbers = f"{item.port:.3g} in the port, {item.reference:.3g} in the reference"
+                hints.append(
+                    f"{name}: its numbers depend on each other in one net, or in another way "
+                    f"(mean {item.id.moment}: {numbers})"
+                )
     return differences, hints
 
 

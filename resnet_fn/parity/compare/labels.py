@@ -1,6 +1,6 @@
 """Find out what the batches' labels hide: classes without a label, constant labels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -37,6 +37,21 @@ def lines_of_labels(reference: Trace) -> Iterator[str]:
             yield f"{name}: always {values[0]}"
         elif first.ndim > 1 and all(map(_are_one_hot, leaves)):
             yield f"{name}: only 0 and 1"
+        if _hide_equally_many(leaves):
+            yield f"{name}: as many negative ones in each sample"
+
+
+def _hide_equally_many(leaves: Sequence[np.ndarray]) -> bool:
+    """Return whether a part of the labels is negative, as those that a loss ignores, and as many in
+    each sample: then the mean of all labels is the mean of the samples' means.
+    """
+    counts = set()
+    for leaf in leaves:
+        if leaf.ndim < 2 or leaf.dtype.kind != "i" or len(leaf) < 2:
+            return False
+        rows = leaf.reshape(len(leaf), -1)
+        counts |= {*(rows < 0).mean(1)}
+    return len(counts) == 1 and counts.isdisjoint((0.0, 1.0))
 
 
 def _are_one_hot(labels: np.ndarray) -> bool:

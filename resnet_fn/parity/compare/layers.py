@@ -1,6 +1,7 @@
 """Compare the outputs and inputs of both nets, layer by layer."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -70,28 +71,38 @@ def compare_layers(
                 continue  # a layer that takes no input and returns a table
             item = compare_layer(mode, layer, other)
             if item.output.verdict == DIFFERS:
-                after, after_other = (
-                    executions[index + 1 : index + _NEAR],
-                    reference[mode][place + 1 : place + _NEAR],
-                )
+                after = _following(executions, index)
+                after_other = _following(reference[mode], place)
                 item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
             compared.append(item)
     return compared
 
 
+def _following(executions: Sequence[Layer], index: int) -> list[Layer]:
+    """Return the next layers after one that are not inside of it."""
+    inside = f"{executions[index].name}."
+    outside = (one for one in executions[index + 1 :] if not one.name.startswith(inside))
+    return list(itertools.islice(outside, _NEAR - 1))
+
+
 def _with_what_follows(
     mode: str, port: tuple[Layer, Sequence[Layer]], reference: tuple[Layer, Sequence[Layer]]
 ) -> LayerDifference | None:
-    """Return the comparison of one layer with the activation after the other layer if they
-    agree, else one that is undecided, else None.
+    """Return the comparison of one layer with the activation after the other layer, or with what a
+    layer after the other layer is given, if they agree, else one that is undecided, else None.
     """
-    pairs = [(joined, reference[0]) for joined in _with_next(*port)] + [
-        (port[0], one) for one in _with_next(*reference)
-    ]
-    comparisons = [compare_layer(mode, *pair) for pair in pairs]
-    agreeing = [item for item in comparisons if item.output.verdict in AGREES]
-    undecided = [item for item in comparisons if item.output.verdict == UNDECIDED]
-    return next(iter(agreeing + undecided), None)
+    undecided = None
+    for further in (_with_next, _with_input_of_next):
+        pairs = [(joined, reference[0]) for joined in further(*port)]
+        pairs += [(port[0], joined) for joined in further(*reference)]
+        for pair in pairs:
+            item = compare_layer(mode, *pair)
+            if item.output.verdict in AGREES:
+                return item
+            # what a later layer is given may have nothing to do with this layer
+            if item.output.verdict == UNDECIDED and further is _with_next:
+                undecided = undecided or item
+    return undecided
 
 
 def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
@@ -105,6 +116,15 @@ def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
             yield dataclasses.replace(
                 layer, output=other.output, output_rounding=other.output_rounding
             )
+
+
+def _with_input_of_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
+    """Yield copies of `layer` with the inputs of `others` as output: the code after a layer may do
+    what the other net does inside of it.
+    """
+    for other in others:
+        if other.input is not None:
+            yield dataclasses.replace(layer, output=other.input)
 
 
 def compare_layer(mode: str, port: Layer, reference: Layer) -> LayerDifference:

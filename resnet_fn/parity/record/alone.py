@@ -46,7 +46,7 @@ def _times(factor: np.float32, output: np.ndarray) -> np.ndarray:
     if output.dtype.kind != "f":
         return output
     with np.errstate(over="ignore"):
-        larger: np.ndarray = output * factor
+        larger = np.asarray(output * factor)  # of a single number, NumPy makes no array
     beyond = np.isinf(larger) & np.isfinite(output)
     if not beyond.any():
         return larger

@@ -1,27 +1,20 @@
-"""Modes in which PyTorch's functions compute otherwise: in float64, with noise, with flipped ties;
-and one that notes unused limits and conditions."""
+"""Modes in which PyTorch's functions compute otherwise: in float64, with noise, with flipped ties."""
 
 import contextlib
 import functools
-import linecache
-import sys
 import traceback
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 import torch
 
 from resnet_fn.config.wording import words_of
 from resnet_fn.parity.record import torch_decisions
-from resnet_fn.parity.record.common import is_of_user
 from resnet_fn.parity.record.torch_decisions import (
     PACKAGE,
     TORCH,
     Call,
     Decisions,
-    caller_outside,
-    place_of_frame,
 )
 
 _WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
@@ -127,127 +120,3 @@ class Noise(torch.overrides.TorchFunctionMode):
         whole = torch_decisions.whole_numbers(leaf.detach())
         noise = self._size * torch.randn(leaf.shape, generator=self.generator)
         return leaf * (1 + noise.masked_fill_(whole, 0.0))
-
-
-# Functions that limit numbers → the names of their arguments after the first.
-_LIMITED = {
-    "clamp": ("min", "max"),
-    "clip": ("min", "max"),
-    "clamp_min": ("min",),
-    "clamp_max": ("max",),
-    "normalize": ("p", "dim", "eps"),
-}
-
-
-# Functions that choose between numbers → the place of the condition among their arguments.
-_CHOOSE = {"where": 0, "masked_fill": 1, "__bool__": 0}
-
-# Functions that treat NaN, and for some infinities, in another way.
-_OF_NAN = {"nan_to_num", "nansum", "nanmean", "nanmedian", "nanquantile"}
-
-_IGNORED = -100  # what PyTorch's losses ignore by default
-
-
-class Limits(torch.overrides.TorchFunctionMode):
-    """A context manager that notes unused limits, such as `clamp(min=1e-12)` if all numbers are 0
-    or above 1e-12, and conditions of the user's code that are always true or always false.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reached: dict[str, bool] = {}
-        self._conditions: dict[str, set[bool]] = {}  # the values of each, by place
-
-    @property
-    def lines(self) -> list[str]:
-        """A line for each limit that changes no number except 0, such as "net.py:31, clamp: nothing
-        below 1e-12", and for each condition that has one value only.
-        """
-        lines = [line for line, reached in self.reached.items() if not reached]
-        for place, (value, *others) in self._conditions.items():
-            if not others:
-                lines.append(f"{place}: a condition is always {str(value).lower()}")
-        return lines
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        call = Call(getattr(function, "__name__", ""), args, kwargs or {})
-        if args and not torch_decisions.is_in_vmap():
-            with contextlib.suppress(Exception):  # of a tensor without numbers, for example
-                self._note(call, function)
-        return function(*args, **call.kwargs)
-
-    def _note(self, call: Call, function: Any) -> None:
-        if call.plain in _LIMITED:
-            self._note_limits(call)
-        elif call.plain in ("cross_entropy", "nll_loss"):
-            self._note_ignored(call)
-        elif call.plain in (*_CHOOSE, *_OF_NAN):
-            index = 1 if function is torch.Tensor.where else _CHOOSE.get(call.plain)
-            self._note_condition(call, index)
-
-    def _note_limits(self, call: Call) -> None:
-        x = call.args[0]
-        given = dict(zip(_LIMITED[call.plain], call.args[1:], strict=False)) | call.kwargs
-        if call.plain == "normalize":
-            x = x.norm(given.get("p", 2.0), given.get("dim", 1))
-            given["min"] = given.get("eps", 1e-12)
-        place = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
-        for end, word in (("min", "below"), ("max", "above")):
-            limit = given.get(end)
-            if place and isinstance(limit, int | float):
-                beyond = x < limit if end == "min" else x > limit
-                line = f"{place}, {call.plain}: nothing {word} {limit:g}"
-                self._reach(line, bool((beyond & (x != 0)).any()))
-
-    def _note_ignored(self, call: Call) -> None:
-        ignored = call.kwargs.get("ignore_index", _IGNORED)
-        labels = call.args[1] if len(call.args) > 1 else call.kwargs["target"]
-        place = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
-        if place and ignored != _IGNORED:
-            line = f"{place}, {call.plain}: no label is {ignored}, which it ignores"
-            self._reach(line, bool((labels == ignored).any()))
-
-    def _note_condition(self, call: Call, index: int | None) -> None:
-        """Note the condition in a call that the user's code makes itself, or whether there is NaN.
-
-        `index` is the place of the condition among the arguments.
-        """
-        frame: FrameType | None = sys._getframe(3)
-        while frame is not None and frame.f_code.co_name == "__torch_function__":  # other modes
-            frame = frame.f_back
-        place = _if_of_user(frame)
-        if not place or frame is None:
-            return
-        if call.plain in _OF_NAN:
-            line = f"{place}, {call.plain}: every number is finite"
-            self._reach(line, not bool(torch.isfinite(call.args[0]).all()))
-        elif index is not None and len(call.args) > index:
-            condition = call.args[index]
-            if not is_of_user(frame.f_code.co_filename):
-                return
-            if _is_check(call, frame):
-                return
-            if getattr(condition, "dtype", None) == torch.bool and condition.numel():
-                words = "" if call.plain == "__bool__" else f" ({call.plain})"
-                seen = self._conditions.setdefault(place + words, set())
-                seen.update((bool(condition.any()), bool(condition.all())))
-
-    def _reach(self, line: str, reached: bool) -> None:
-        self.reached[line] = self.reached.get(line, False) or reached
-
-
-def _is_check(call: Call, frame: FrameType) -> bool:
-    """Return whether a condition is only checked: by `assert`, or by an `if` that raises."""
-    file, line = frame.f_code.co_filename, frame.f_lineno
-    this, following = (linecache.getline(file, number).strip() for number in (line, line + 1))
-    is_checked = this.startswith("assert") or ": raise " in this or following.startswith("raise")
-    return call.plain == "__bool__" and is_checked
-
-
-def _if_of_user(frame: FrameType | None) -> str:
-    """Return the place of a frame; "" if it is not in the user's code."""
-    if frame is None or frame.f_code.co_filename.startswith((TORCH, PACKAGE)):
-        return ""
-    return place_of_frame(frame)

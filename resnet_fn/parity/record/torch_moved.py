@@ -69,6 +69,22 @@ def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> 
     return changes
 
 
+def idle_counters(
+    module: torch.nn.Module, first: Mapping[str, Value], altering: Mapping[str, str]
+) -> list[str]:
+    """Return the numbers in attributes that training has changed by a whole number, and that are
+    not among those that alter an output: what `moved` returns.
+    """
+    names = []
+    for name, value in _numbers(module).items():
+        before = first.get(name)
+        if name in altering or before is None or _is_same(before, value):
+            continue
+        if _counts(before, value):
+            names.append(name)
+    return names
+
+
 def _read(
     module: torch.nn.Module, inputs: Tree, train: bool, trials: Mapping[str, Sequence[Trial]]
 ) -> Iterator[str]:

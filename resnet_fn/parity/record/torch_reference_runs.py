@@ -65,6 +65,7 @@ class ReferenceRuns:
         self._rounded = "float16" if training.plan.precision == "fp16" else "float32"
         self._decisions = Decisions()  # of the updates
         self._drawn = Arrays()
+        self.idle_counters = list[str]()  # attributes of layers that count and change no output
         # of `updates`: the runs in float32 and in float64, how far they are apart, and why a run
         # fails with random numbers for constant arrays, by precision
         self._recorded = self._exact = Run({}, {}, [])
@@ -78,6 +79,7 @@ class ReferenceRuns:
             stepper = self._stepper("float32", finds_moved=True)
             run = self._run_of(stepper, "float32")
         run.moved = stepper.find_moved()
+        self.idle_counters = stepper.idle_counters
         del stepper  # it keeps a copy of the net
         self._recorded = run
         rounded = run if self._rounded == "float32" else self._run(self._rounded)

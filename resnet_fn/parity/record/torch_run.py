@@ -21,7 +21,7 @@ from resnet_fn.parity.record.torch_module import (
 )
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.returned import as_complex, shape_of
+from resnet_fn.parity.trace.returned import as_complex, named_outputs, shape_of
 from resnet_fn.parity.trace.tree import Arrays, Batch, Tree, split
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -166,6 +166,25 @@ def load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
         {name: torch.from_numpy(one) for name, one in arrays.items()}, strict=False
     )
     return module
+
+
+def outputs_outside_loss(module: torch.nn.Module, batch: Batch, loss: Loss) -> list[str]:
+    """Return the names of outputs that gradients could reach, and that the loss does not depend
+    on.
+    """
+    inputs, labels = batch
+    with torch.random.fork_rng():
+        outputs = call(copied(module).train(), tensors(inputs, torch.float32))
+        value = scalar(loss(outputs, tensors(labels, torch.float32)))
+    leaves = {}
+    for name, leaf in named_outputs(outputs).items():
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+            leaves[name] = leaf
+    if len(leaves) < 2:
+        return []
+    gradients = torch.autograd.grad(value, [*leaves.values()], allow_unused=True)
+    named = zip(leaves, gradients, strict=True)
+    return [name for name, gradient in named if gradient is None]
 
 
 def scalar(value: Any) -> torch.Tensor:

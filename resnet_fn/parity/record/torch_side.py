@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.drawing import Drawing
 from resnet_fn.parity.record.rates import Rates
@@ -21,7 +22,7 @@ from resnet_fn.parity.record.torch_layers import (
     probes_of,
     running_layer,
 )
-from resnet_fn.parity.record.torch_modes import Limits
+from resnet_fn.parity.record.torch_limits import Limits
 from resnet_fn.parity.record.torch_module import (
     FRAMEWORK,
     environment_of_process,
@@ -37,9 +38,14 @@ from resnet_fn.parity.record.torch_module import (
 from resnet_fn.parity.record.torch_optimizer import optimizer_alone, settings_of_optimizer
 from resnet_fn.parity.record.torch_prepared import prepare, roles_of_reference
 from resnet_fn.parity.record.torch_reference_runs import ReferenceRuns
-from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer, Training
+from resnet_fn.parity.record.torch_run import (
+    Loss,
+    MakeOptimizer,
+    Training,
+    outputs_outside_loss,
+)
 from resnet_fn.parity.record.torch_source import Rerun, TorchSource
-from resnet_fn.parity.trace.data import ParameterSettings, Probes, Run, Trace
+from resnet_fn.parity.trace.data import IDLE_COUNTER, ParameterSettings, Probes, Run, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.plan import Plan
@@ -260,12 +266,23 @@ class TorchSide:
         return self._runs.measured()
 
     def limits(self) -> list[str]:
-        """Return the constant arrays that have no random numbers in any run, the limits that no
-        number of the updates and probes has reached, and the arguments that are not given.
+        """Return the constant arrays that have no random numbers in any run, counters in attributes
+        that change no output, the limits that no number of the updates and probes has reached, the
+        outputs that the loss does not depend on, and the arguments that are not given.
         """
+        lines = [*self._runs.constants]
+        lines += [f"{name}: {IDLE_COUNTER}" for name in self._runs.idle_counters]
+        outside = []
+        with contextlib.suppress(Exception):  # the verdict does not need this line
+            outside = outputs_outside_loss(self._reference, self.plan.first, self._training.loss)
+        if outside:
+            words = "the loss does not depend on these outputs, so their gradients are not compared"
+            lines.append(f"{words}: {first_few(outside)}")
+        lines += self._limits_met.lines
         left = not_given(self._reference, self.plan.first[0])
-        lines = [f"arguments that are not given: {', '.join(left)}"] if left else []
-        return [*self._runs.constants, *self._limits_met.lines, *lines]
+        if left:
+            lines.append(f"arguments that are not given: {', '.join(left)}")
+        return lines
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several modules."""

@@ -11,7 +11,7 @@ from resnet_fn.config.wording import words_of
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import state
-from resnet_fn.parity.record.torch_moved import Value, moved, moving_state
+from resnet_fn.parity.record.torch_moved import Value, idle_counters, moved, moving_state
 from resnet_fn.parity.record.torch_optimizer import optimizer_of
 from resnet_fn.parity.record.torch_recipe import Average
 from resnet_fn.parity.record.torch_run import TorchRun, Training, load
@@ -61,6 +61,7 @@ class TorchStepper:
         self._copies_gradients = precision != "float64" or writes
         self._first: Mapping[str, Value] = {}
         self._finds_moved = finds_moved
+        self.idle_counters = list[str]()  # of `find_moved`
         self._last: torch.nn.Module | None = None  # as after the last compared update
 
     def evaluate(self, inputs: Tree) -> Arrays:
@@ -137,7 +138,9 @@ class TorchStepper:
         Call this after the run, and outside of its modes: other runs do not make these calls.
         """
         assert self._last is not None
-        return moved(self._last, self._first, self._plan.first[0])
+        altering = moved(self._last, self._first, self._plan.first[0])
+        self.idle_counters = idle_counters(self._last, self._first, altering)
+        return altering
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}. Training ends."""

@@ -81,8 +81,7 @@ def _parts_of(value: Any) -> Iterable[tuple[PathStep, Any]]:
     """Return the parts of a container or an object, each with the step that leads to it."""
     if isinstance(value, Mapping):
         return [((key, False), part) for key, part in value.items()]
-    class_name = type(value).__name__
-    if class_name == "PackedSequence" and hasattr(value, "_fields"):  # named as in `trace.packed`
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple
         parts: list[tuple[PathStep, Any]] = []
         for name in value._fields:
             part = getattr(value, name)

@@ -1,0 +1,349 @@
+"""A mode that notes what no number of the reference has reached: limits of functions, conditions,
+ends of slices.
+"""
+
+import contextlib
+import linecache
+import os
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from resnet_fn.parity.record import torch_decisions
+from resnet_fn.parity.record.common import is_of_user
+from resnet_fn.parity.record.torch_decisions import (
+    PACKAGE,
+    TORCH,
+    Call,
+    caller_outside,
+    place_of_frame,
+)
+
+# Functions that limit numbers → the names of their arguments after the first.
+_LIMITED = {
+    "clamp": ("min", "max"),
+    "clip": ("min", "max"),
+    "clamp_min": ("min",),
+    "clamp_max": ("max",),
+    "normalize": ("p", "dim", "eps"),
+}
+
+# Functions whose limits are fixed. Layers have lines of their own, so only calls by the user count.
+_FIXED = {"relu": {"min": 0}, "relu6": {"min": 0, "max": 6}, "abs": {"min": 0}}
+
+# Functions that choose between numbers → the place of the condition among their arguments.
+_CHOOSE = {"where": 0, "masked_fill": 1, "__bool__": 0}
+
+# Functions whose result is a condition, which may choose in another way: as a factor, an index.
+_COMPARE = {
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "and",
+    "or",
+    "xor",
+    "all",
+    "any",
+    "isin",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "isclose",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+}
+
+# Functions that treat NaN, and for some infinities, in another way.
+_OF_NAN = {"nan_to_num", "nansum", "nanmean", "nanmedian", "nanquantile"}
+
+# Functions of two tensors that return one of both numbers.
+_ONE_OF_TWO = {"min", "max", "minimum", "maximum", "fmin", "fmax"}
+
+_WRAPS = {"remainder", "fmod", "mod"}  # a number below the divisor stays as it is
+_PARTS = {"floor_divide", "floordiv"}  # a number below the divisor becomes 0
+
+_IGNORED = -100  # what PyTorch's losses ignore by default
+
+# PyTorch's functions that only pass a call on to a mode.
+_PASSING = [
+    os.path.join(TORCH, "overrides.py"),
+    os.path.join(TORCH, "_tensor.py"),
+    os.path.join(TORCH, "functional.py"),
+    os.path.join(TORCH, "nn", "functional.py"),
+]
+
+
+class Limits(torch.overrides.TorchFunctionMode):
+    """A context manager that notes unused limits, such as `clamp(min=1e-12)` if all numbers are 0
+    or above 1e-12, and conditions of the user's code that are always true or always false.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached: dict[str, bool] = {}
+        # the values of the conditions of each place, by the function
+        self._conditions: dict[str, dict[str, set[bool]]] = {}
+        self._notes: dict[str, Callable[[Call, str], None]] = {
+            **dict.fromkeys(_FIXED, self._note_fixed),
+            **dict.fromkeys(_ONE_OF_TWO, self._note_either),
+            "getitem": self._note_slices,
+            "setitem": self._note_slices,
+            "split": self._note_split,
+            "topk": self._note_topk,
+            "embedding": self._note_padding,
+        }
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each limit that changes no number except 0, such as "net.py:31, clamp: nothing
+        below 1e-12", and for each place of a condition that has one value only.
+        """
+        lines = [line for line, reached in self.reached.items() if not reached]
+        for place, conditions in self._conditions.items():
+            constant = [name for name, values in conditions.items() if len(values) == 1]
+            # the function that a comparison is for comes first
+            constant.sort(key=lambda name: name not in _CHOOSE)
+            if not constant:
+                continue
+            name = constant[0]
+            words = "" if name == "__bool__" else f" ({name})"
+            (value,) = conditions[name]
+            word = str(value).lower()
+            lines.append(f"{place}{words}: a condition is always {word}")
+        return lines
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        call = Call(getattr(function, "__name__", ""), args, kwargs or {})
+        if function is torch.Tensor.backward and not any(call.kwargs.values()):
+            return self._backward(*args)
+        if not args or torch_decisions.is_in_vmap():
+            return function(*args, **call.kwargs)
+        with contextlib.suppress(Exception):  # of a tensor without numbers, for example
+            self._note(call, function)
+        result = function(*args, **call.kwargs)
+        with contextlib.suppress(Exception):
+            self._note_result(call, result)
+        return result
+
+    def _backward(self, loss: torch.Tensor) -> None:
+        """Compute gradients, and note what hooks and backward functions of the user's call.
+
+        PyTorch's own `backward` passes the call to a mode with this mode off, so the engine is
+        called here.
+        """
+        engine = torch.autograd.Variable._execution_engine
+        ones = torch.ones_like(loss)
+        with self:
+            engine.run_backward(
+                (loss,), (ones,), False, False, (), allow_unreachable=True, accumulate_grad=True
+            )
+
+    def _note(self, call: Call, function: Any) -> None:
+        """Note what the arguments of a call show. The call may write into them."""
+        if call.plain in _LIMITED:
+            self._note_limits(call)
+        elif call.plain in ("cross_entropy", "nll_loss"):
+            self._note_ignored(call)
+        elif call.plain in (*_CHOOSE, *_OF_NAN):
+            index = 1 if function is torch.Tensor.where else _CHOOSE.get(call.plain)
+            self._note_condition(call, index)
+        else:
+            name = call.plain.strip("_")
+            note = self._notes.get(name)
+            frame = _user_frame() if note else None
+            if note and frame:
+                place = place_of_frame(frame)
+                note(call, f"{place}, {name}")
+
+    def _note_result(self, call: Call, result: Any) -> None:
+        """Note what the result of a call shows."""
+        name = call.plain.strip("_")
+        if name not in (*_COMPARE, *_WRAPS, *_PARTS):
+            return
+        frame = _user_frame()
+        if frame is None:
+            return
+        place = place_of_frame(frame)
+        if name in _WRAPS:
+            wrapped = result != call.args[0]
+            self._reach(f"{place}, {name}: no number wraps", wrapped)
+        elif name in _PARTS:
+            self._reach(f"{place}, {name}: always 0", result != 0)
+        elif not _is_check(frame):
+            self._add_condition(place, name, result)
+
+    def _note_limits(self, call: Call) -> None:
+        x = call.args[0]
+        given = dict(zip(_LIMITED[call.plain], call.args[1:], strict=False)) | call.kwargs
+        if call.plain == "normalize":
+            x = x.norm(given.get("p", 2.0), given.get("dim", 1))
+            given["min"] = given.get("eps", 1e-12)
+        place = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
+        if place:
+            self._compare_limits(f"{place}, {call.plain}", x, given)
+
+    def _note_fixed(self, call: Call, place: str) -> None:
+        self._compare_limits(place, call.args[0], _FIXED[call.plain])
+
+    def _compare_limits(self, place: str, x: torch.Tensor, given: dict[str, Any]) -> None:
+        for end, word in (("min", "below"), ("max", "above")):
+            limit = given.get(end)
+            if limit is None:
+                continue
+            beyond = x < limit if end == "min" else x > limit
+            words = f"{limit:g}" if isinstance(limit, int | float) else "a tensor"
+            self._reach(f"{place}: nothing {word} {words}", beyond & (x != 0))
+
+    def _note_ignored(self, call: Call) -> None:
+        ignored = call.kwargs.get("ignore_index", _IGNORED)
+        labels = call.args[1] if len(call.args) > 1 else call.kwargs["target"]
+        place = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
+        if place and ignored != _IGNORED:
+            line = f"{place}, {call.plain}: no label is {ignored}, which it ignores"
+            self._reach(line, labels == ignored)
+
+    def _note_padding(self, call: Call, place: str) -> None:
+        """Note whether a row that is not trained is looked up. Layers have it as a setting."""
+        padding = call.kwargs.get("padding_idx")
+        if padding is None:
+            return
+        ids, table = call.args[:2]
+        row = padding % len(table)
+        self._reach(f"{place}: no id is {padding}, whose row it does not train", ids == row)
+
+    def _note_either(self, call: Call, place: str) -> None:
+        """Note which of two tensors the results come from."""
+        x, *others = *call.args, *call.kwargs.values()
+        if len(others) != 1 or not isinstance(others[0], torch.Tensor):
+            return
+        smaller = x < others[0]
+        larger = x > others[0]
+        of_first, of_second = (smaller, larger) if "min" in call.plain else (larger, smaller)
+        self._reach(f"{place}: its argument 1 never decides", of_first)
+        self._reach(f"{place}: its argument 2 never decides", of_second)
+
+    def _note_slices(self, call: Call, place: str) -> None:
+        """Note whether slices such as [:512] or [-512:] leave anything out."""
+        x, index = call.args[:2]
+        items = list(index) if isinstance(index, tuple) else [index]
+        for number, axis, item in _slices(items, x.ndim):
+            size = x.shape[axis]
+            line = f"{place}: slice {number} leaves nothing out"
+            if item.stop is not None and item.stop > 0:
+                self._note_size(line, size, item.stop)
+            if item.start is not None and item.start < 0:
+                self._note_size(line, size, -item.start)
+
+    def _note_split(self, call: Call, place: str) -> None:
+        given = dict(zip(("x", "size", "dim"), call.args, strict=False)) | call.kwargs
+        size = given.get("size")
+        if isinstance(size, int):
+            axis = given.get("dim", 0)
+            self._note_size(f"{place}: always one part", given["x"].shape[axis], size)
+
+    def _note_topk(self, call: Call, place: str) -> None:
+        given = dict(zip(("x", "k", "dim"), call.args, strict=False)) | call.kwargs
+        axis = given.get("dim", -1)
+        self._reach(f"{place}: it takes all", given["k"] < given["x"].shape[axis])
+
+    def _note_size(self, line: str, size: int, limit: int) -> None:
+        """Note whether a size is beyond a limit. A size that is the limit may be meant to be."""
+        if size != limit:
+            self._reach(line, size > limit)
+
+    def _note_condition(self, call: Call, index: int | None) -> None:
+        """Note the condition in a call that the user's code makes itself, or whether there is NaN.
+
+        `index` is the place of the condition among the arguments.
+        """
+        frame: FrameType | None = sys._getframe(3)
+        while frame is not None and frame.f_code.co_name == "__torch_function__":  # other modes
+            frame = frame.f_back
+        place = _if_of_user(frame)
+        if not place or frame is None:
+            return
+        if call.plain in _OF_NAN:
+            line = f"{place}, {call.plain}: every number is finite"
+            self._reach(line, ~torch.isfinite(call.args[0]))
+        elif index is not None and len(call.args) > index:
+            if not is_of_user(frame.f_code.co_filename):
+                return
+            if call.plain == "__bool__" and _is_check(frame):
+                return
+            self._add_condition(place, call.plain, call.args[index])
+
+    def _add_condition(self, place: str, name: str, condition: Any) -> None:
+        if getattr(condition, "dtype", None) != torch.bool or not condition.numel():
+            return
+        conditions = self._conditions.setdefault(place, {})
+        seen = conditions.setdefault(name, set())
+        seen.add(bool(condition.any()))
+        seen.add(bool(condition.all()))
+
+    def _reach(self, line: str, reached: torch.Tensor | bool) -> None:
+        """Note that a line is not needed if any number has reached what it is about."""
+        before = self.reached.get(line, False)
+        self.reached[line] = before or bool(torch.as_tensor(reached).any())
+
+
+def _slices(items: list[Any], axes: int) -> list[tuple[int, int, slice]]:
+    """Return the slices of an index with their number in it and their axis."""
+    slices = []
+    axis = 0
+    for number, item in enumerate(items):
+        if item is Ellipsis:
+            after = items[number + 1 :]
+            axis = axes - sum(map(_axes_of, after))
+        elif isinstance(item, slice):
+            slices.append((number + 1, axis, item))
+            axis += 1
+        else:
+            axis += _axes_of(item)
+    return slices
+
+
+def _axes_of(item: Any) -> int:
+    """Return how many axes an item of an index takes."""
+    if item is None:
+        return 0
+    is_mask = isinstance(item, torch.Tensor) and item.dtype == torch.bool
+    return item.ndim if is_mask else 1
+
+
+def _is_check(frame: FrameType) -> bool:
+    """Return whether a condition is only checked: by `assert`, or by an `if` that raises."""
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    this, following = (linecache.getline(file, number).strip() for number in (line, line + 1))
+    return this.startswith("assert") or ": raise " in this or following.startswith("raise")
+
+
+def _user_frame() -> FrameType | None:
+    """Return the frame of the call that a mode sees, or None if the user's code does not make it
+    itself.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        passes = code.co_filename == __file__ or code.co_filename in _PASSING
+        if not passes and code.co_name != "__torch_function__":
+            break
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return frame if is_of_user(frame.f_code.co_filename) else None
+
+
+def _if_of_user(frame: FrameType | None) -> str:
+    """Return the place of a frame; "" if it is not in the user's code."""
+    if frame is None or frame.f_code.co_filename.startswith((TORCH, PACKAGE)):
+        return ""
+    return place_of_frame(frame)
