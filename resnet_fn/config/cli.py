@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from resnet_fn.config.declaration import expand_home
 from resnet_fn.config.foreign_flags import advice_on_value
 from resnet_fn.config.hints import hint_for_flag, hint_for_word, suggest_name
 from resnet_fn.config.packages import how_to_install, versions_line
 from resnet_fn.config.printing import say
+from resnet_fn.config.values import expand_home
 from resnet_fn.config.wording import first_line, words_of
 
 # The environment variable with what the user types before a command's name.

@@ -11,12 +11,12 @@ The field makes the flags `--learning-rate` and `--lr` with the help "peak learn
 
 import dataclasses
 import math
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from resnet_fn.config.foreign_flags import advice_on_setting, advice_on_value
 from resnet_fn.config.hints import hint_for_square_size, suggest_name
+from resnet_fn.config.values import show_value
 
 # choices of a setting whose flags are --setting and --no-setting
 YES_NO_AUTO = ["auto", "yes", "no"]
@@ -257,26 +257,3 @@ def explain(declared: Declaration, value: Any) -> str:
 def flag_name(name: str) -> str:
     """Return a setting's flag without the leading dashes."""
     return name.replace("_", "-")
-
-
-def show_value(value: object) -> str:
-    """Format a setting's value as a user types it after the flag."""
-    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-
-
-def expand_home(path: str) -> str:
-    """Replace ~ at the start of a path by the home folder, as a shell does.
-
-    A path that exists as it is written stays unchanged.
-    """
-    return path if os.path.lexists(path) else os.path.expanduser(path)
-
-
-def to_dict(config: Any) -> dict[str, Any]:
-    """Convert a recipe, options or an `InputSpec` to a dict of JSON types."""
-    return {name: as_json(value) for name, value in vars(config).items()}
-
-
-def as_json(value: Any) -> Any:
-    """Convert a setting's value to a JSON type."""
-    return list(value) if isinstance(value, tuple) else value

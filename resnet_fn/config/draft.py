@@ -17,15 +17,10 @@ import enum
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from resnet_fn.config.declaration import (
-    Declaration,
-    as_declared,
-    expand_home,
-    fault,
-    show_value,
-)
+from resnet_fn.config.declaration import Declaration, as_declared, fault
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.rules import RULES, Replace, Rule
+from resnet_fn.config.values import expand_home, show_value
 
 _Settings = TypeVar("_Settings")  # `Recipe` or `RunOptions`
 

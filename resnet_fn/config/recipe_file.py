@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resnet_fn.config.declaration import all_names, hint_for_setting, to_dict
+from resnet_fn.config.declaration import all_names, hint_for_setting
 from resnet_fn.config.draft import Draft, Source, SourcedValue, draft_of
 from resnet_fn.config.hints import near_path, suggest_name
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.reading import read_regular
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import to_dict
 
 ENDING = ".toml"
 FORMAT = 1  # the file's format, in the line `format`

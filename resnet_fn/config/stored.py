@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from resnet_fn.config.declaration import as_json, check_names
+from resnet_fn.config.declaration import check_names
 from resnet_fn.config.draft import Draft, draft_of, unchecked
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
+from resnet_fn.config.values import as_json
 
 
 def recipe_from_dict(settings: Mapping[str, Any]) -> Recipe:

@@ -10,12 +10,12 @@ import pytest
 from resnet_fn import recipes
 from resnet_fn.config import rules
 from resnet_fn.config.cli import UsageError
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.draft import unchecked
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
 from resnet_fn.config.stored import recipe_from_dict
+from resnet_fn.config.values import to_dict
 from resnet_fn.train import parse
 
 RECIPE = Recipe()  # of the fixture `checkpoint`
