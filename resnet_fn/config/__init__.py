@@ -15,6 +15,6 @@ To read the settings, follow one:
 
 The other modules need not be read for this. `hints`, `wording` and `foreign_flags` make parts of
 messages, `values` converts values to texts and JSON, `printing` prints, `reading` reads files of
-others, `output_paths` checks what a command is to write and says what helps if a write fails, and
+others, `output_paths` checks what a command is to write and has what helps if a write fails, and
 `packages` lists versions.
 """

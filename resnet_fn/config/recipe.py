@@ -3,7 +3,7 @@
 import dataclasses
 from functools import partial
 
-from resnet_fn.config.declaration import CUSTOM, setting
+from resnet_fn.config.declaration import CUSTOM, PATH, PIXELS, setting
 from resnet_fn.config.optimizers import OPTIMIZERS, optimizers_reading
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings
@@ -40,7 +40,7 @@ class Recipe(Settings):
         choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{CUSTOM}",
     )
     image_size: int = _data(
-        16, "height and width of the net's input", "pixels", at_least=1, aliases="img-size"
+        16, "height and width of the net's input", PIXELS, at_least=1, aliases="img-size"
     )
     mean: tuple[float, ...] = _data(
         (),
@@ -79,7 +79,7 @@ class Recipe(Settings):
         "", "keep groups whole in the split: folder level, pattern or list column"
     )
 
-    max_shift: int = _augment(0, "largest random shift of a training image", "pixels", at_least=0)
+    max_shift: int = _augment(0, "largest random shift of a training image", PIXELS, at_least=0)
     max_rotation: float = _augment(
         0.0, "largest random rotation of a training image", "degrees", within="[0, 180]"
     )
@@ -87,7 +87,7 @@ class Recipe(Settings):
         0.0, "largest random zoom of a training image, in or out", "fraction", within="[0, 1)"
     )
     crop_padding: int = _augment(
-        0, "zero padding before a random crop (data in memory)", "pixels", at_least=0
+        0, "zero padding before a random crop (data in memory)", PIXELS, at_least=0
     )
     crop_scale: float = _augment(
         0.08, "least area of random resized crops (image files)", "fraction", within="(0, 1]"
@@ -145,7 +145,7 @@ class Recipe(Settings):
     )
 
     weights: str = _weights(
-        "", "initial weights: .pth, .safetensors, .ckpt or run folder; unused on resume", "path"
+        "", "initial weights: .pth, .safetensors, .ckpt or run folder; unused on resume", PATH
     )
     which: str = _weights(
         "last", "checkpoint to load if --weights is a run folder", choices="last|best"
@@ -262,10 +262,10 @@ class Recipe(Settings):
     )
 
     eval_size: int = _evaluation(
-        0, "height and width in evaluation; 0: --image-size", "pixels", at_least=0
+        0, "height and width in evaluation; 0: --image-size", PIXELS, at_least=0
     )
     eval_resize: int = _evaluation(
-        0, "shorter side before the centre crop; 0: eval_size / 0.875", "pixels", at_least=0
+        0, "shorter side before the centre crop; 0: eval_size / 0.875", PIXELS, at_least=0
     )
     interpolation: str = _evaluation(
         "",

@@ -6,7 +6,9 @@ from typing import Any
 
 def show_value(value: object) -> str:
     """Format a setting's value as a user types it after the flag."""
-    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    return str(value)
 
 
 def expand_home(path: str) -> str:
@@ -14,7 +16,9 @@ def expand_home(path: str) -> str:
 
     A path that exists as it is written stays unchanged.
     """
-    return path if os.path.lexists(path) else os.path.expanduser(path)
+    if os.path.lexists(path):
+        return path
+    return os.path.expanduser(path)
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -24,4 +28,6 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 def as_json(value: Any) -> Any:
     """Convert a setting's value to a JSON type."""
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return list(value)
+    return value
