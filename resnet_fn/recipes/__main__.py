@@ -48,7 +48,7 @@ def _line(setting: SourcedValue) -> str:
     mark = "*" if setting.value != declared.default else " "
     unit = f" [{declared.unit}]" if declared.unit else ""
     line = f" ({setting.line})" if setting.line else ""
-    start = f" {mark} --{flag_name(declared.name):22} {show_value(setting.value) or '-':12} "
+    start = f" {mark} --{flag_name(setting.name):22} {show_value(setting.value) or '-':12} "
     return f"{start:{_MEANING}}{declared.meaning}{unit}{line}"
 
 
