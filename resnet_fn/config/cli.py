@@ -104,9 +104,9 @@ def run(
 
 
 def one_line(error: Exception) -> str:
-    """Return what a command prints of an error.
+    """Return an error's text, in which only a file's name may have line breaks.
 
-    The name of a file in it may have line breaks, which `say` escapes.
+    `say` escapes them. Callers that print or store the text in another way must do it themselves.
     """
     if isinstance(error, OSError) and error.strerror:  # str(error) would start with "[Errno 28]"
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -46,7 +46,8 @@ class RunOptions(Settings):
         "auto", "decode all images before training; auto: if at most 20,000", choices="auto|yes|no"
     )
     allow_other_data: bool = _run(False, "resume even if the training set has changed")
-    # It stands here, because --help and config.json have this order.
+    # Its natural place is below, after `accumulate`, as `_compute`. It stays here, because --help and
+    # config.json have this order.
     max_skips: int = _run(
         20, "stop the run after this many overflows in a row (fp16)", "updates", at_least=1
     )

@@ -244,7 +244,8 @@ class Recipe(Settings):
         1.0, "clip the global gradient norm to this; 0: no clipping", at_least=0
     )
 
-    # It stands before the moving average, because --help and config.json have this order.
+    # Its natural place is below, before `eval_size`. It stays here, because --help and config.json
+    # have this order.
     eval_every: int = _evaluation(
         1, "interval between evaluations; the last epoch is always evaluated", "epochs", at_least=1
     )
@@ -321,7 +322,7 @@ class Recipe(Settings):
                 f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; "
                 f"the run uses plain {traits.name_without_decay}"
             )
-        # AdamW's step is Adam's
+        # AdamW differs from Adam only in weight decay, so the text about the step names Adam
         if traits.usual_rate and self.learning_rate >= 50 * traits.usual_rate:
             notes.append(
                 f"learning_rate {self.learning_rate:g}: {traits.title.removesuffix('W')} moves "

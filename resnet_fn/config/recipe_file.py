@@ -133,7 +133,11 @@ def read_toml(path: Path) -> dict[str, Entry]:
 
 
 def _line_number(word: str, text: str) -> int:
-    """Return the number of the first line in a TOML text that begins with a name, or 1."""
+    """Return the number of the first line in a TOML text that begins with a name, or 1.
+
+    A line inside a text of three quotes can look like the name's line, and then its number is
+    returned.
+    """
     key = re.escape(word)
     # after spaces the name, quoted or not, and "=" (or "." of a section), or the section [name]
     match = re.search(rf"^[^\S\n]*(?:[\"']?{key}[\"']?\s*[=.]|\[+\s*{key}\b)", text, re.M)

@@ -29,6 +29,8 @@ def test_the_table_reads_from_top_to_bottom():
         reads = {*inspect.signature(rule.holds).parameters}
         settings = {*rule.settings.split()}
         assert names >= reads | settings, rule
+        # else no other setting could be weaker or stronger
+        assert all(reads - {name} for name in settings), rule
         assert not (reads - settings) & below, rule
         changed_by = {"drop": settings, "error": set()}
         below |= changed_by.get(rule.on_break, reads)
