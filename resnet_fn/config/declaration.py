@@ -59,7 +59,7 @@ class Declaration(NamedTuple):
     unit: str
     aliases: list[str]
     choices: list[str]  # besides the default; empty: any text
-    bounds: Interval  # of a number, or of each number in a tuple
+    bounds: Interval  # of a number, or of each number in a tuple; without bounds: all numbers
     per_worker: bool  # true for each path
     compared: bool
     dropped_to: Any  # the default if `setting` got None
@@ -85,8 +85,8 @@ def setting(
     """Declare a setting. Returns a field of a dataclass.
 
     Args:
-        group: the title above the setting's flag in --help, and the comment above it in the recipe
-            files that runs write.
+        group: the title of the setting's group, which stands above its flags in --help and above
+            its lines in recipe files that runs write.
         default: the default value, an int, float, bool, str or tuple of floats. Values have the
             default's type.
         meaning: the text of --help.
@@ -122,6 +122,7 @@ def setting(
 
 
 def _bounds(at_least: float | None, above: float | None, within: str) -> Interval:
+    """Return the interval of the bound that is given, or all numbers."""
     if at_least is not None:
         return Interval(f"is too small; give {at_least} or more", at_least)
     if above is not None:
