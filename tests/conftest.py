@@ -29,8 +29,8 @@ from PIL import Image
 import resnet_fn  # noqa: F401  (sets MindSpore's environment before anything imports it)
 from resnet_fn.checkpoint.folder import write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import to_dict
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.msrun import claim_port
 

@@ -25,7 +25,6 @@ from resnet_fn.checkpoint.replace import (
     temporary_name,
 )
 from resnet_fn.checkpoint.run_state import check_run_state
-from resnet_fn.config.declaration import expand_home, to_dict
 from resnet_fn.config.draft import Draft
 from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
@@ -33,6 +32,7 @@ from resnet_fn.config.packages import installed_version
 from resnet_fn.config.printing import warn
 from resnet_fn.config.reading import read_json
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import expand_home, to_dict
 from resnet_fn.data.sources.contents import BAD_FILES, CONTENTS, VALIDATION
 from resnet_fn.data.sources.kept import EarlierRun
 from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_file

@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from resnet_fn.config.declaration import expand_home
 from resnet_fn.config.foreign_flags import advice_on_value
 from resnet_fn.config.hints import hint_for_flag, hint_for_word, suggest_name
 from resnet_fn.config.packages import how_to_install, versions_line
 from resnet_fn.config.printing import say
+from resnet_fn.config.values import expand_home
 from resnet_fn.config.wording import first_line, words_of
 
 # The environment variable with what the user types before a command's name.
@@ -104,9 +104,9 @@ def run(
 
 
 def one_line(error: Exception) -> str:
-    """Return what a command prints of an error.
+    """Return an error's text, in which only a file's name may have line breaks.
 
-    The name of a file in it may have line breaks, which `say` escapes.
+    `say` escapes them. Callers that print or store the text in another way must do it themselves.
     """
     if isinstance(error, OSError) and error.strerror:  # str(error) would start with "[Errno 28]"
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -11,12 +11,12 @@ The field makes the flags `--learning-rate` and `--lr` with the help "peak learn
 
 import dataclasses
 import math
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from resnet_fn.config.foreign_flags import advice_on_setting, advice_on_value
 from resnet_fn.config.hints import hint_for_square_size, suggest_name
+from resnet_fn.config.values import show_value
 
 # choices of a setting whose flags are --setting and --no-setting
 YES_NO_AUTO = ["auto", "yes", "no"]
@@ -24,28 +24,46 @@ BALANCED = "balanced"  # value of `class_weights` and `sampling`
 # Value for a caller's net, data set or loss in `resnet_fn.fit`. No flag accepts it. Checkpoints and
 # config.json contain it, so it stays "own".
 CUSTOM = "own"
+# Units that change more than the help: see `setting`.
+PATH = "path"
+PIXELS = "pixels"
+
+
+class Interval(NamedTuple):
+    """The numbers that a setting may have."""
+
+    wrong: str  # what is wrong with a number outside, "is not in [0, 1)"
+    low: float
+    high: float = math.inf
+    is_low_outside: bool = False
+    is_high_outside: bool = False
+
+    def has(self, number: float) -> bool:
+        """Return whether a number lies in the interval."""
+        is_above = self.low < number if self.is_low_outside else self.low <= number
+        is_below = number < self.high if self.is_high_outside else number <= self.high
+        return is_above and is_below
 
 
 class Declaration(NamedTuple):
-    """What `setting` declares, whose docstring describes the fields.
+    """One setting, in the form in which `Recipe.declarations` and `RunOptions.declarations`
+    contain it.
 
-    `Recipe.declarations` and `RunOptions.declarations` contain it.
+    `setting` makes it, and describes the fields that have no comment.
     """
 
-    name: str
+    name: str  # the name of the dataclass's field; `Settings` sets it
     default: Any
     group: str
     meaning: str
     unit: str
     aliases: list[str]
-    choices: list[str]
-    at_least: float | None
-    above: float | None
-    within: str
-    per_worker: bool
+    choices: list[str]  # besides the default; empty: any text
+    bounds: Interval  # of a number, or of each number in a tuple; without bounds: all numbers
+    per_worker: bool  # true for each path
     compared: bool
-    dropped_to: Any
-    if_not_stored: Any
+    dropped_to: Any  # the default if `setting` got None
+    if_not_stored: Any  # the default if `setting` got None
 
 
 def setting(
@@ -67,17 +85,18 @@ def setting(
     """Declare a setting. Returns a field of a dataclass.
 
     Args:
-        group: the title above the setting's flag in --help.
+        group: the title of the setting's group, which stands above its flags in --help and above
+            its lines in recipe files that runs write.
         default: the default value, an int, float, bool, str or tuple of floats. Values have the
             default's type.
         meaning: the text of --help.
-        unit: shown in --help. "path" lets workers have different values, and "pixels" adds a hint
-            to the error of a value such as 224x224.
+        unit: shown in --help. PATH lets workers have different values, and PIXELS adds a hint to
+            the error of a value such as 224x224.
         aliases: other names of the flag, separated by spaces.
-        choices: allowed texts, for example "a|b|c". The default is allowed, too. An empty `choices`
-            allows any text.
-        at_least, above, within: bounds of a number, or of each number in a tuple. `within` is an
-            interval, "[0, 1)".
+        choices: allowed texts besides the default, for example "a|b|c". An empty `choices` allows
+            any text.
+        at_least, above, within: bounds of a number, or of each number in a tuple: at most one of
+            the three. `within` is an interval, "[0, 1)".
         per_worker: whether workers may have different values.
         compared: whether the ladder accepts a recipe that changes the setting.
         dropped_to: the value that the setting gets if a rule drops it, because nothing uses it.
@@ -86,22 +105,32 @@ def setting(
             version wrote it. None: the default. See `stored.with_missing_settings`.
     """
     declared = Declaration(
-        name="",  # `Settings` sets the name
+        name="",
         default=default,
         group=group,
         meaning=meaning,
         unit=unit,
         aliases=aliases.split(),
         choices=choices.split("|") if choices else [],
-        at_least=at_least,
-        above=above,
-        within=within,
-        per_worker=per_worker or unit == "path",
+        bounds=_bounds(at_least, above, within),
+        per_worker=per_worker or unit == PATH,
         compared=compared,
         dropped_to=default if dropped_to is None else dropped_to,
         if_not_stored=default if if_not_stored is None else if_not_stored,
     )
     return dataclasses.field(default=default, metadata={"declaration": declared})
+
+
+def _bounds(at_least: float | None, above: float | None, within: str) -> Interval:
+    """Return the interval of the bound that is given, or all numbers."""
+    if at_least is not None:
+        return Interval(f"is too small; give {at_least} or more", at_least)
+    if above is not None:
+        return Interval(f"must be above {above}", above, is_low_outside=True)
+    if not within:
+        return Interval("", -math.inf)
+    low, high = map(float, within[1:-1].split(","))
+    return Interval(f"is not in {within}", low, high, within[0] == "(", within[-1] == ")")
 
 
 def as_declared(declared: Declaration, value: Any) -> Any:
@@ -146,7 +175,7 @@ def _wrong_type(declared: Declaration, value: Any) -> str:
     wrong = f"is not {names.get(wanted, 'a list of numbers')}"
     if declared.choices:
         hint = suggest_name("", _shown(declared.choices))  # lists them
-    elif declared.unit == "pixels":
+    elif declared.unit == PIXELS:
         hint = hint_for_square_size(value)
     else:
         hint = ""
@@ -169,20 +198,11 @@ def _shown(choices: Sequence[str]) -> list[str]:
 
 def _wrong_number(declared: Declaration, value: Any) -> str:
     """Return what is wrong with a number, or with the first wrong number of a tuple."""
-    least, above, within = declared.at_least, declared.above, declared.within
     for number in value if isinstance(value, tuple) else (value,):
         if not math.isfinite(number):
             return "is not finite; give a number"
-        if least is not None and number < least:
-            return f"is too small; give {least} or more"
-        if above is not None and number <= above:
-            return f"must be above {above}"
-        if within:
-            low, high = map(float, within[1:-1].split(","))
-            below = number <= low if within[0] == "(" else number < low
-            beyond = number >= high if within[-1] == ")" else number > high
-            if below or beyond:
-                return f"is not in {within}"
+        if not declared.bounds.has(number):
+            return declared.bounds.wrong
     return ""
 
 
@@ -218,13 +238,15 @@ def check_names(
     in `useless`.
     """
     known = all_names(*settings_classes)
-    caller = caller or settings_classes[0].__name__.lower()
     for name in names:
         if known.get(name) == name:
             continue
-        # also if it is an alias, which only flags and recipe files may use
-        useful = {word: setting for word, setting in known.items() if setting not in useless}
-        hint = f"did you mean {known[name]}?" if name in known else hint_for_setting(name, useful)
+        if name in known:  # an alias, which only flags and recipe files may use
+            hint = f"did you mean {known[name]}?"
+        else:
+            useful = {word: setting for word, setting in known.items() if setting not in useless}
+            hint = hint_for_setting(name, useful)
+        caller = caller or settings_classes[0].__name__.lower()
         raise ValueError(f"{caller}: unknown setting {name!r}; {hint}")
 
 
@@ -257,26 +279,3 @@ def explain(declared: Declaration, value: Any) -> str:
 def flag_name(name: str) -> str:
     """Return a setting's flag without the leading dashes."""
     return name.replace("_", "-")
-
-
-def show_value(value: object) -> str:
-    """Format a setting's value as a user types it after the flag."""
-    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-
-
-def expand_home(path: str) -> str:
-    """Replace ~ at the start of a path by the home folder, as a shell does.
-
-    A path that exists as it is written stays unchanged.
-    """
-    return path if os.path.lexists(path) else os.path.expanduser(path)
-
-
-def to_dict(config: Any) -> dict[str, Any]:
-    """Convert a recipe, options or an `InputSpec` to a dict of JSON types."""
-    return {name: as_json(value) for name, value in vars(config).items()}
-
-
-def as_json(value: Any) -> Any:
-    """Convert a setting's value to a JSON type."""
-    return list(value) if isinstance(value, tuple) else value

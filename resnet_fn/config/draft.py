@@ -14,18 +14,13 @@ by one of `RULES`, the weaker one is usually dropped, and the run prints a note:
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from resnet_fn.config.declaration import (
-    Declaration,
-    as_declared,
-    expand_home,
-    fault,
-    show_value,
-)
+from resnet_fn.config.declaration import Declaration, as_declared, fault
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.rules import RULES, Replace, Rule
+from resnet_fn.config.values import expand_home, show_value
 
 _Settings = TypeVar("_Settings")  # `Recipe` or `RunOptions`
 
@@ -48,6 +43,11 @@ class SourcedValue(NamedTuple):
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
 
     @property
+    def name(self) -> str:
+        """Return the setting's name."""
+        return self.declared.name
+
+    @property
     def is_chosen(self) -> bool:
         """Return whether the user gave the value, in a file or by a flag."""
         return self.source >= Source.FILE
@@ -66,7 +66,7 @@ class SourcedValue(NamedTuple):
     def converted(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
         value = as_declared(self.declared, self.value)
-        if self.is_chosen and isinstance(value, str) and self.declared.name != "name":
+        if self.is_chosen and isinstance(value, str) and self.name != "name":
             value = expand_home(value)
         return self._replace(value=value)
 
@@ -86,34 +86,15 @@ class Draft(NamedTuple):
 
         Settings without effect are dropped, with a note if they are not usual ones, or are faults.
         """
-        values = self._with_flags(given)
-        faults = _faults_of_values(values)  # pairs, because a setting can have several
-        wrong = {name for name, _ in faults}
-        # setting → plain value, which rules read
-        plain = {name: values[name].value for name in values.keys() - wrong}
-        dropped = set[str]()  # of these, nothing more can be lost
-        notes = [*self.drop_notes]
+        resolution = _Resolution(self._with_flags(given), self.drop_notes)
         for rule in RULES:  # in order, because a rule may change what a later one reads
-            text = rule.broken_by(plain)
-            if not text or not self._must_obey(rule, values):
-                continue
-            reason = text.partition(";")[0]  # without the fix
-            for name in rule.settings.split():
-                if name not in plain or name in dropped or not values[name].would_be_lost:
-                    continue
-                change = _change_weaker(rule, name, reason, values)
-                if change is None:
-                    faults.append((name, f"{name}: {plain[name]!r} {text}"))
-                    continue
-                changed = change.value.declared.name
-                values[changed] = change.value
-                plain[changed] = change.value.value
-                if rule.on_break == "drop":
-                    dropped.add(name)
-                if change.note:
-                    notes.append(change.note)
-        located = tuple((name, _with_line(values[name], text)) for name, text in faults)
-        return self._replace(values=values, drop_notes=tuple(notes), faults=located)
+            if self._must_obey(rule, resolution.values):
+                resolution.apply(rule)
+        return self._replace(
+            values=resolution.values,
+            drop_notes=tuple(resolution.notes),
+            faults=resolution.located_faults(),
+        )
 
     def _with_flags(self, given: Mapping[str, Any]) -> dict[str, SourcedValue]:
         """Return the values with the flags `given` over them, in the types of their settings."""
@@ -156,16 +137,6 @@ class Draft(NamedTuple):
         return made
 
 
-def _faults_of_values(values: Mapping[str, SourcedValue]) -> list[tuple[str, str]]:
-    """Return pairs (setting, error text) of the values that are wrong whatever the others are."""
-    faults = ((name, fault(value.declared, value.value)) for name, value in values.items())
-    return [(name, text) for name, text in faults if text]
-
-
-def _with_line(value: SourcedValue, text: str) -> str:
-    return f"{value.line}: {text}" if value.line else text
-
-
 def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
     """Return the values that the user's optimizer has for settings that nobody chose."""
     optimizer = values.get("optimizer")
@@ -182,8 +153,57 @@ def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, Sour
 class _Change(NamedTuple):
     """What makes settings obey a rule that they break."""
 
-    value: SourcedValue  # of the setting that changes
+    new: SourcedValue  # of the setting that changes
     note: str  # "" if nobody needs one
+
+
+class _Resolution:
+    """The values of a draft while `Draft.resolve` applies the rules to them."""
+
+    def __init__(self, values: dict[str, SourcedValue], notes: Iterable[str]) -> None:
+        self.values = values
+        self.notes = [*notes]  # lines about dropped settings
+        faults = ((name, fault(value.declared, value.value)) for name, value in values.items())
+        # pairs (setting, error text), because a setting can have several
+        self.faults = [(name, text) for name, text in faults if text]
+        # settings whose values are wrong whatever the others are: no rule reads or changes them
+        self._invalid = {name for name, _ in self.faults}
+        self._dropped = set[str]()  # of these, nothing more can be lost
+
+    def apply(self, rule: Rule) -> None:
+        """If the values break a rule, change the weaker ones, or add faults."""
+        valid = [name for name in rule.reads if self._is_valid(name)]
+        text = rule.broken_by({name: self.values[name].value for name in valid})
+        if not text:
+            return
+        reason = text.partition(";")[0]  # without the fix
+        for name in rule.settings.split():
+            if not self._would_be_lost(name):
+                continue
+            change = _change_weaker(rule, name, reason, self.values)
+            if change is None:
+                self.faults.append((name, f"{name}: {self.values[name].value!r} {text}"))
+                continue
+            self._set(change)
+            if rule.on_break == "drop":
+                self._dropped.add(name)
+
+    def _is_valid(self, name: str) -> bool:
+        return name in self.values and name not in self._invalid
+
+    def _would_be_lost(self, name: str) -> bool:
+        is_there = self._is_valid(name) and name not in self._dropped
+        return is_there and self.values[name].would_be_lost
+
+    def _set(self, change: _Change) -> None:
+        self.values[change.new.name] = change.new
+        if change.note:
+            self.notes.append(change.note)
+
+    def located_faults(self) -> tuple[tuple[str, str], ...]:
+        """Return the faults. If a file gives the value, the text starts with the line there."""
+        lines = [(name, text, self.values[name].line) for name, text in self.faults]
+        return tuple((name, f"{line}: {text}" if line else text) for name, text, line in lines)
 
 
 def _change_weaker(
@@ -209,7 +229,7 @@ def _replaced(other: SourcedValue, needed: Any, value: SourcedValue, reason: str
     if other.source >= value.source:
         return None
     new = SourcedValue(other.declared, needed, value.source)
-    return _Change(new, _left_out(other, f"{value.declared.name} {reason}"))
+    return _Change(new, _left_out(other, f"{value.name} {reason}"))
 
 
 def _dropped(value: SourcedValue, strongest: SourcedValue, reason: str) -> _Change | None:
@@ -227,7 +247,7 @@ def _dropped(value: SourcedValue, strongest: SourcedValue, reason: str) -> _Chan
 
 
 def _left_out(value: SourcedValue, reason: str) -> str:
-    return f"{value.declared.name} {show_value(value.value)} is left out: {reason}"
+    return f"{value.name} {show_value(value.value)} is left out: {reason}"
 
 
 def unchecked(settings_class: Any, values: Mapping[str, Any]) -> Any:

@@ -16,7 +16,11 @@ _YES_NO = ("true", "false", "yes", "no", "on", "off")
 
 
 def _nearest(word: str, names: Iterable[str]) -> list[str]:
-    """Return up to three names that are written like `word`, the nearest first."""
+    """Return up to three names that are written like `word`, the nearest first.
+
+    Names that are equally near are sorted, so the order of `names`, which can be a set, does not
+    matter.
+    """
     return difflib.get_close_matches(word, names, n=3, cutoff=0.6)
 
 

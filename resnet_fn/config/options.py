@@ -8,7 +8,7 @@ defined by the `Recipe`.
 import dataclasses
 from functools import partial
 
-from resnet_fn.config.declaration import setting
+from resnet_fn.config.declaration import PATH, setting
 from resnet_fn.config.settings import Settings
 
 # The groups of the settings in --help. Workers may have different values of some.
@@ -27,26 +27,27 @@ class RunOptions(Settings):
     Raises ValueError if one is invalid.
     """
 
-    out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path", aliases="output")
+    out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", PATH, aliases="output")
     resume: str = _run(
         "auto",
         "run or checkpoint to resume; auto: run in --out-dir, if any; never: new run",
-        "path",
+        PATH,
     )
     data_dir: str = _run(
-        "", "folder of the data set; digits and synthetic need none", "path", aliases="data-path"
+        "", "folder of the data set; digits and synthetic need none", PATH, aliases="data-path"
     )
     train_list: str = _run(
-        "", "list of training images in --data-dir: lines PATH CLASS, or CSV: path,label", "path"
+        "", "list of training images in --data-dir: lines PATH CLASS, or CSV: path,label", PATH
     )
     val_list: str = _run(
-        "", "list of validation images; empty: --validation-share splits --train-list", "path"
+        "", "list of validation images; empty: --validation-share splits --train-list", PATH
     )
     check_files: str = _run(
         "auto", "decode all images before training; auto: if at most 20,000", choices="auto|yes|no"
     )
     allow_other_data: bool = _run(False, "resume even if the training set has changed")
-    # It stands here, because --help and config.json have this order.
+    # Its natural place is below, after `accumulate`, as `_compute`. It stays here, because --help and
+    # config.json have this order.
     max_skips: int = _run(
         20, "stop the run after this many overflows in a row (fp16)", "updates", at_least=1
     )

@@ -13,7 +13,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-NOT_REGULAR = "not a regular file"  # of an OSError, whose EINVAL alone can have other causes
+# The text of an OSError for a FIFO or a device. `is_refused` compares the text, because the error's
+# number, EINVAL, can have other causes.
+NOT_REGULAR = "not a regular file"
 _DESCRIPTOR = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/(self|\d+)/fd/\d+")
 _LARGEST_TEXT = 1 << 30  # bytes; contents.json of 10 million files has 0.8 GB
 

@@ -3,7 +3,7 @@
 import dataclasses
 from functools import partial
 
-from resnet_fn.config.declaration import CUSTOM, setting
+from resnet_fn.config.declaration import CUSTOM, PATH, PIXELS, setting
 from resnet_fn.config.optimizers import OPTIMIZERS, optimizers_reading
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings
@@ -40,7 +40,7 @@ class Recipe(Settings):
         choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{CUSTOM}",
     )
     image_size: int = _data(
-        16, "height and width of the net's input", "pixels", at_least=1, aliases="img-size"
+        16, "height and width of the net's input", PIXELS, at_least=1, aliases="img-size"
     )
     mean: tuple[float, ...] = _data(
         (),
@@ -79,7 +79,7 @@ class Recipe(Settings):
         "", "keep groups whole in the split: folder level, pattern or list column"
     )
 
-    max_shift: int = _augment(0, "largest random shift of a training image", "pixels", at_least=0)
+    max_shift: int = _augment(0, "largest random shift of a training image", PIXELS, at_least=0)
     max_rotation: float = _augment(
         0.0, "largest random rotation of a training image", "degrees", within="[0, 180]"
     )
@@ -87,7 +87,7 @@ class Recipe(Settings):
         0.0, "largest random zoom of a training image, in or out", "fraction", within="[0, 1)"
     )
     crop_padding: int = _augment(
-        0, "zero padding before a random crop (data in memory)", "pixels", at_least=0
+        0, "zero padding before a random crop (data in memory)", PIXELS, at_least=0
     )
     crop_scale: float = _augment(
         0.08, "least area of random resized crops (image files)", "fraction", within="(0, 1]"
@@ -145,7 +145,7 @@ class Recipe(Settings):
     )
 
     weights: str = _weights(
-        "", "initial weights: .pth, .safetensors, .ckpt or run folder; unused on resume", "path"
+        "", "initial weights: .pth, .safetensors, .ckpt or run folder; unused on resume", PATH
     )
     which: str = _weights(
         "last", "checkpoint to load if --weights is a run folder", choices="last|best"
@@ -244,7 +244,8 @@ class Recipe(Settings):
         1.0, "clip the global gradient norm to this; 0: no clipping", at_least=0
     )
 
-    # It stands before the moving average, because --help and config.json have this order.
+    # Its natural place is below, before `eval_size`. It stays here, because --help and config.json
+    # have this order.
     eval_every: int = _evaluation(
         1, "interval between evaluations; the last epoch is always evaluated", "epochs", at_least=1
     )
@@ -262,10 +263,10 @@ class Recipe(Settings):
     )
 
     eval_size: int = _evaluation(
-        0, "height and width in evaluation; 0: --image-size", "pixels", at_least=0
+        0, "height and width in evaluation; 0: --image-size", PIXELS, at_least=0
     )
     eval_resize: int = _evaluation(
-        0, "shorter side before the centre crop; 0: eval_size / 0.875", "pixels", at_least=0
+        0, "shorter side before the centre crop; 0: eval_size / 0.875", PIXELS, at_least=0
     )
     interpolation: str = _evaluation(
         "",
@@ -321,7 +322,7 @@ class Recipe(Settings):
                 f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; "
                 f"the run uses plain {traits.name_without_decay}"
             )
-        # AdamW's step is Adam's
+        # AdamW differs from Adam only in weight decay, so the text about the step names Adam
         if traits.usual_rate and self.learning_rate >= 50 * traits.usual_rate:
             notes.append(
                 f"learning_rate {self.learning_rate:g}: {traits.title.removesuffix('W')} moves "

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resnet_fn.config.declaration import all_names, hint_for_setting, to_dict
+from resnet_fn.config.declaration import all_names, hint_for_setting
 from resnet_fn.config.draft import Draft, Source, SourcedValue, draft_of
 from resnet_fn.config.hints import near_path, suggest_name
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.reading import read_regular
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import to_dict
 
 ENDING = ".toml"
 FORMAT = 1  # the file's format, in the line `format`
@@ -132,7 +133,11 @@ def read_toml(path: Path) -> dict[str, Entry]:
 
 
 def _line_number(word: str, text: str) -> int:
-    """Return the number of the first line in a TOML text that begins with a name, or 1."""
+    """Return the number of the first line in a TOML text that begins with a name, or 1.
+
+    A line inside a text of three quotes can look like the name's line, and then its number is
+    returned.
+    """
     key = re.escape(word)
     # after spaces the name, quoted or not, and "=" (or "." of a section), or the section [name]
     match = re.search(rf"^[^\S\n]*(?:[\"']?{key}[\"']?\s*[=.]|\[+\s*{key}\b)", text, re.M)

@@ -9,10 +9,11 @@ The constructor checks keywords as `train` checks flags, and leaves out what has
     chosen_or_not_default(recipe)  # {"nesterov": False, "optimizer": "adamw", "seed": 1}
     changed(recipe, seed=2)        # a copy, which is checked, too
 
-The constructor works in three steps:
+The constructor works in three steps. dataclass writes `__init__`, because only then do type
+checkers, editors and `help` have the settings and their types:
 
-    1  `__new__` sets `chosen`, because `__init__`, which dataclass writes, does not see whether a
-       value is a keyword's or a default
+    1  `__new__` sets `chosen`, because dataclass's `__init__` does not see whether a value is a
+       keyword's or a default
     2  `__init__` sets all attributes, and calls `__post_init__`
     3  `__post_init__` makes a draft of the defaults. `Draft.complete` lays
        `chosen_or_not_default` over them, as flags, and checks all; the values that stay replace
@@ -23,6 +24,7 @@ and 3. Copies by `dataclasses.replace`, `copy` and `pickle` forget `chosen`; tho
 """
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 from resnet_fn.config.declaration import Declaration, check_names, explain
@@ -31,7 +33,13 @@ from resnet_fn.config.draft import Source, draft_of, unchecked
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings that are checked, and that do not change."""
+    """Settings that are checked, and that do not change.
+
+    `dataclasses.replace` calls the constructor with all settings, so a call with all settings is
+    taken for its call: none counts as chosen. This is wrong for a caller who writes all of them,
+    as in `Recipe(**settings)`: of what this caller gives, a default is not rejected if it has no
+    effect, and an optimizer's `own_defaults` replace it.
+    """
 
     # `chosen` maps the settings that the user chose to where they come from: flags, lines of the
     # user's recipe file, and keywords of the constructor. It is a slot, because `vars` must have
@@ -56,10 +64,8 @@ class Settings:
         """Make an instance, and remember which keywords were given."""
         check_names(given, cls)
         new = super().__new__(cls)
-        # `dataclasses.replace` passes all settings. Which of them the user chose is not known.
-        is_replace = len(given) == len(cls.declarations)
-        chosen = {} if is_replace else dict.fromkeys(given, Source.FLAG)
-        _set_chosen(new, chosen)
+        chosen = () if _looks_like_replace(cls, given) else given
+        _set_chosen(new, dict.fromkeys(chosen, Source.FLAG))
         return new
 
     def __post_init__(self) -> None:
@@ -67,10 +73,19 @@ class Settings:
         defaults = draft_of(unchecked(type(self), {}))
         checked = defaults.complete(**chosen_or_not_default(self))
         # not by attributes, because the class is frozen
-        vars(self).update({name: value.value for name, value in checked.values.items()})
+        for name, value in checked.values.items():
+            vars(self)[name] = value.value
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self)  # without `chosen`, so that no setting of a copy counts as chosen
+
+
+def _looks_like_replace(cls: type[Settings], given: Collection[str]) -> bool:
+    """Return whether the keywords `given` are all settings, as `dataclasses.replace` passes them.
+
+    Which of these the user chose is not known.
+    """
+    return len(given) == len(cls.declarations)
 
 
 def chosen_or_not_default(config: Any) -> dict[str, Any]:

@@ -3,18 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from resnet_fn.config.declaration import as_json, check_names
+from resnet_fn.config.declaration import check_names
 from resnet_fn.config.draft import Draft, draft_of, unchecked
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
+from resnet_fn.config.values import as_json
 
 
 def recipe_from_dict(settings: Mapping[str, Any]) -> Recipe:
     """Make a recipe from the dict that `to_dict` has made and a checkpoint or a trace has
     stored.
     """
-    settings = stored_recipe(settings)
+    settings = _stored_recipe(settings)
     check_names(settings, Recipe)
     # `Recipe(**settings)` would reject settings without effect, which a saved recipe may have.
     # `changed` checks all values, too, and drops these settings.
@@ -26,7 +27,7 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
     """Make a draft (unchecked settings) from a run's config.json, without options such as
     `out_dir`.
     """
-    recipe = stored_recipe(settings["recipe"])
+    recipe = _stored_recipe(settings["recipe"])
     check_names(recipe, Recipe)
     check_names(settings["options"], RunOptions, caller="options")
     options = {
@@ -36,7 +37,7 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
     return draft_of(unchecked(Recipe, recipe), unchecked(RunOptions, options))
 
 
-def stored_recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _stored_recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe that any version has stored, as a dict of this version's settings."""
     settings = dict(settings)
     rate = settings.pop("head_learning_rate", 0)  # the last layer's peak rate; 0: learning_rate

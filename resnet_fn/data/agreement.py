@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.declaration import show_value
 from resnet_fn.config.packages import installed_version
+from resnet_fn.config.values import show_value
 from resnet_fn.config.wording import first_few
 from resnet_fn.data.dataset import DataSet, Samples, Split
 from resnet_fn.data.sources.files import FileSplit

@@ -41,7 +41,7 @@ class InputSpec:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
-        """Make an `InputSpec` from the dict that `config.declaration.to_dict` returns.
+        """Make an `InputSpec` from the dict that `config.values.to_dict` returns.
 
         Optional fields may be absent. Raises ValueError if the dict is another one.
         """

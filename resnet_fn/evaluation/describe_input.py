@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.declaration import to_dict
+from resnet_fn.config.values import to_dict
 from resnet_fn.data.input_spec import InputSpec
 
 _NOT_OF_A_PICTURE = ("classes", "data_dir", "train_list", "val_list")

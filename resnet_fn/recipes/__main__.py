@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.declaration import flag_name, show_value
+from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.draft import SourcedValue
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import show_value
 from resnet_fn.runtime.console import wrapped
 
 _EXAMPLES = """examples:
@@ -47,7 +48,7 @@ def _line(setting: SourcedValue) -> str:
     mark = "*" if setting.value != declared.default else " "
     unit = f" [{declared.unit}]" if declared.unit else ""
     line = f" ({setting.line})" if setting.line else ""
-    start = f" {mark} --{flag_name(declared.name):22} {show_value(setting.value) or '-':12} "
+    start = f" {mark} --{flag_name(setting.name):22} {show_value(setting.value) or '-':12} "
     return f"{start:{_MEANING}}{declared.meaning}{unit}{line}"
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.config.declaration import CUSTOM, show_value, to_dict
+from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.config.stored import recipe_from_dict
+from resnet_fn.config.values import show_value, to_dict
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.runtime.console import aligned
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.checkpoint.run_folder import run_of
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.printing import in_utf8
+from resnet_fn.config.values import to_dict
 from resnet_fn.data.cells import table_writer, to_cell
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.evaluation import metrics

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.declaration import BALANCED, CUSTOM, show_value
+from resnet_fn.config.declaration import BALANCED, CUSTOM
+from resnet_fn.config.values import show_value
 from resnet_fn.config.wording import counted, first_few
 from resnet_fn.data.dataset import Arrays
 from resnet_fn.data.sources.files import FileSplit

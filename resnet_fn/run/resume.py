@@ -15,7 +15,7 @@ from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint
 from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import missing_buffers, restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
-from resnet_fn.config.declaration import BALANCED, CUSTOM, show_value, to_dict
+from resnet_fn.config.declaration import BALANCED, CUSTOM
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed_version
 from resnet_fn.config.printing import shell_words, warn
@@ -23,6 +23,7 @@ from resnet_fn.config.recipe import PREPARATION, Recipe
 from resnet_fn.config.rules import dropped_in_new_runs
 from resnet_fn.config.settings import changed
 from resnet_fn.config.stored import recipe_from_dict
+from resnet_fn.config.values import show_value, to_dict
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.input_spec import renamed

@@ -12,9 +12,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.declaration import as_declared, fault, show_value
+from resnet_fn.config.declaration import as_declared, fault
 from resnet_fn.config.recipe import PREPARATION, Recipe
 from resnet_fn.config.settings import changed
+from resnet_fn.config.values import show_value
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD
 
 # The filter, the image size and the shorter side before the crop, and the first eight digits of the

@@ -7,8 +7,8 @@ import pytest
 
 from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint, write_checkpoint
 from resnet_fn.checkpoint.run_folder import find_checkpoint
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import to_dict
 from resnet_fn.evaluation.loaded_net import load_run
 
 INPUT = {"name": "digits", "classes": ["0", "1"], "channels": 1, "image_size": 8}

@@ -11,12 +11,13 @@ import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import declaration
-from resnet_fn.config.declaration import setting, to_dict
+from resnet_fn.config.declaration import setting
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import Settings, changed
 from resnet_fn.config.stored import draft_of_run, recipe_from_dict, with_missing_settings
+from resnet_fn.config.values import to_dict
 from resnet_fn.train import parse
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.config.cli import UsageError
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import read_recipe_file, read_toml, recipe_text
 from resnet_fn.config.stored import draft_of_run
+from resnet_fn.config.values import to_dict
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.train import parse
 

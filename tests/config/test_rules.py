@@ -10,12 +10,12 @@ import pytest
 from resnet_fn import recipes
 from resnet_fn.config import rules
 from resnet_fn.config.cli import UsageError
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.draft import unchecked
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
 from resnet_fn.config.stored import recipe_from_dict
+from resnet_fn.config.values import to_dict
 from resnet_fn.train import parse
 
 RECIPE = Recipe()  # of the fixture `checkpoint`
@@ -29,6 +29,8 @@ def test_no_rule_reads_what_a_later_rule_changes():
         reads = {*inspect.signature(rule.holds).parameters}
         settings = {*rule.settings.split()}
         assert names >= reads | settings, rule
+        # else no other setting could be weaker or stronger
+        assert all(reads - {name} for name in settings), rule
         assert not (reads - settings) & below, rule
         changed_by = {"drop": settings, "error": set()}
         below |= changed_by.get(rule.on_break, reads)

@@ -11,9 +11,9 @@ from PIL import Image
 
 from resnet_fn import pack
 from resnet_fn.checkpoint.folder import save_checkpoint
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import to_dict
 from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation.evaluate import evaluate_in_detail
 from resnet_fn.evaluation.loaded_net import load_run

@@ -11,9 +11,9 @@ import pytest
 
 from resnet_fn import train
 from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import to_dict
 from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluate import main as evaluate_main
 from resnet_fn.evaluation.eval_step import make_eval_step

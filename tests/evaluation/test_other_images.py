@@ -10,8 +10,8 @@ import pytest
 from scipy.io import savemat
 
 from resnet_fn.checkpoint.folder import save_checkpoint
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import to_dict
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.contents import write_split
 from resnet_fn.data.sources.load import open_dataset

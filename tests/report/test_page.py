@@ -3,8 +3,8 @@
 import base64
 import re
 
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import to_dict
 from resnet_fn.report.page import Pictures, gallery, mistakes, page
 
 PNG = b"\x89PNG one"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.stored import recipe_from_dict
+from resnet_fn.config.values import to_dict
 from resnet_fn.report.run_table import EvaluatedRun, read_run, run_table
 
 

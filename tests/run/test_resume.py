@@ -16,9 +16,9 @@ import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint, write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder, settings_of
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import to_dict
 from resnet_fn.recipes import load_recipe
 from resnet_fn.run.build import Progress
 from resnet_fn.run.loop import train

@@ -9,8 +9,8 @@ from mindspore import Parameter, Tensor
 
 from resnet_fn import convert
 from resnet_fn.checkpoint.folder import save_checkpoint
-from resnet_fn.config.declaration import to_dict
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import to_dict
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.inspect import __main__ as inspect
 from resnet_fn.models import create_model
