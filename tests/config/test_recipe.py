@@ -149,6 +149,17 @@ def test_milestones_that_are_never_reached_are_warned_of(says):
         says(note, "warning: ", f"milestones {late}: ", f"epoch {epochs}")
 
 
+def test_replace_keeps_all_but_defaults_that_an_optimizer_replaces():
+    """As docs/recipes.md says: `dataclasses.replace` gives all settings, also those that are
+    defaults.
+    """
+    lion = Recipe(optimizer="lion")
+    assert dataclasses.replace(lion, beta2=0.95).beta2 == 0.95
+    assert dataclasses.replace(lion, beta2=0.999).beta2 == 0.99
+    assert changed(lion, beta2=0.999).beta2 == 0.999
+    assert Recipe(optimizer="lion", beta2=0.999).beta2 == 0.999
+
+
 def test_sgds_learning_rate_for_adam_is_warned_of(says):
     adam = Recipe(optimizer="adamw", nesterov=False, learning_rate=0.2)
     says(*adam.notes, "warning: ", "learning_rate 0.2", "0.001")
