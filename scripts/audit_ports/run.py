@@ -16,6 +16,7 @@ import traceback
 from pathlib import Path
 
 from nets import MAPS, NETS, WHERE
+from whole_nets import WHOLE_NETS
 
 _MOST = 300  # seconds for the ladder and the check of a net
 _FAILS = "it fails: "
@@ -33,7 +34,9 @@ def ladder_of(name, folder):
 
     process.start("CPU")
     net, module = adapter.build(name)
-    recipe = ladder_recipe(recipes.recipe("digits"), 8, None, {"optimizer": "adamw"})
+    batches = adapter.inputs_of(name)
+    samples = len(batches[0][1])
+    recipe = ladder_recipe(recipes.recipe("digits"), samples, None, {"optimizer": "adamw"})
     names = folder / f"{name}.map.json"
     names.write_text(json.dumps(MAPS.get(name, {})))
     options = {
@@ -41,7 +44,7 @@ def ladder_of(name, folder):
         "loss": adapter.loss,
         "corrections": read_map(str(names)),
     }
-    return compare_step(net, module, adapter.inputs_of(name), recipe, mode="pynative", **options)
+    return compare_step(net, module, batches, recipe, mode="pynative", **options)
 
 
 def run_one(name, folder):
@@ -187,9 +190,9 @@ def main():
     options = parser.parse_args()
     if options.faults:
         return print_faults(options.names)
-    names = options.names or list(NETS)
-    if unknown := [name for name in names if name not in NETS]:
-        parser.error(f"{unknown[0]} is not among {', '.join(NETS)}")
+    names = options.names or [*NETS, *WHOLE_NETS]
+    if unknown := [name for name in names if name not in (*NETS, *WHOLE_NETS)]:
+        parser.error(f"{unknown[0]} is not among {', '.join((*NETS, *WHOLE_NETS))}")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(options.keep or place).resolve()
         folder.mkdir(parents=True, exist_ok=True)
