@@ -18,7 +18,7 @@ from pathlib import Path
 from nets import MAPS, NETS, WHERE
 from whole_nets import WHOLE_NETS
 
-_MOST = 300  # seconds for the ladder and the check of a net
+_MOST = 900  # seconds for the ladder and the check of a net
 _FAILS = "it fails: "
 
 

@@ -222,6 +222,8 @@ def _module(name, absent):
     """A module of a package whose `__init__`, which imports much, is not run. `absent`: a package
     that it imports and whose functions the net does not call.
     """
+    if name in sys.modules:
+        return sys.modules[name]
     parts = name.split(".")
     top = importlib.util.find_spec(parts[0]).submodule_search_locations[0]
     for count in range(1, len(parts)):
@@ -354,7 +356,24 @@ _UNREPAIRED = {
         _VGG_NAMES,
     ),
 }
-_REPAIRS = {"ltx": _repair_ltx, "chroma": _repair_chroma, "sd3": _freeze("pos_embed.pos_embed"),
+def _repair_ecapa(net):
+    """The convolutions on inputs that are reflected at both ends."""
+    nn, ops = (importlib.import_module(f"mindspore.{name}") for name in ("nn", "ops"))
+    for _, cell in net.cells_and_names():
+        if isinstance(cell, nn.Conv1d) and cell.kernel_size[1] > 1:
+            width = cell.dilation[1] * (cell.kernel_size[1] - 1) // 2
+            cell.pad_mode = "valid"
+            cell.conv2d = ops.Conv2D(
+                cell.out_channels, cell.kernel_size, pad_mode="valid", dilation=cell.dilation
+            )
+            cell.construct = _reflected(cell.construct, ops.pad, (width, width))
+
+
+def _reflected(construct, pad, widths):
+    return lambda x: construct(pad(x, widths, "reflect"))
+
+
+_REPAIRS = {"ecapa_tdnn": _repair_ecapa, "ltx": _repair_ltx, "chroma": _repair_chroma, "sd3": _freeze("pos_embed.pos_embed"),
     "sam": _freeze("positional_embedding"), "rt_detr": _repair_rt_detr}
 WHOLE_NETS = {
     **_UNREPAIRED,
