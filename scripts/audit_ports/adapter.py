@@ -10,9 +10,9 @@ import numpy as np
 import torch
 import transformers
 from mindspore import nn, ops
+from whole_nets import WHOLE_NETS, updates_of
 
 from nets import FRAMES, KINDS, LENGTH, NETS, batches
-from whole_nets import WHOLE_NETS, updates_of
 
 _MANY = {
     "ForCausalLM": LENGTH,

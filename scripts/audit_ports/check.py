@@ -170,7 +170,9 @@ def check_initial(name):
     """What begins otherwise in a port, in words."""
     sides = {}
     for seed in range(2):
-        for there, pair in _pairs(*adapter.build(name, seed=seed), adapter.renamed(name))[0].items():
+        for there, pair in _pairs(*adapter.build(name, seed=seed), adapter.renamed(name))[
+            0
+        ].items():
             sides.setdefault(there, []).append((_array(pair[0]).ravel(), pair[1].asnumpy().ravel()))
     wrong = []
     for there, builds in sides.items():

@@ -294,9 +294,7 @@ _MINT = {
     "randn": _random(np.random.normal),
     "rand": _random(np.random.uniform),
     # mint's has no gradient (mindspore_bugs.py)
-    "unbind": lambda input, dim=0: tuple(
-        one.squeeze(dim) for one in ops.split(input, 1, dim)
-    ),
+    "unbind": lambda input, dim=0: tuple(one.squeeze(dim) for one in ops.split(input, 1, dim)),
     "stack": lambda tensors, dim=0: ops.stack(tuple(tensors), dim),
     # mint's has a wrong gradient (bugs.py)
     "split": lambda tensor, size, dim=0: ops.split(tensor, size, dim),

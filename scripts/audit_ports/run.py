@@ -15,8 +15,10 @@ import time
 import traceback
 from pathlib import Path
 
-from nets import MAPS, NETS, WHERE
+from whole_nets import WHERE as WHERE_OF_WHOLE
 from whole_nets import WHOLE_NETS
+
+from nets import MAPS, NETS, WHERE
 
 _MOST = 900  # seconds for the ladder and the check of a net
 _FAILS = "it fails: "
@@ -160,12 +162,13 @@ def table(rows):
         "seconds",
         "what the ladder prints",
     )
+    places = {**WHERE, **WHERE_OF_WHOLE}
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, row in rows.items():
-        places = ", ".join(f"`{place}`" for place in WHERE.get(name, ()))
+        where = ", ".join(f"`{place}`" for place in places.get(name, ()))
         found = [*row["computes"][:1], *row["begins"][:1]]
         found = "; ".join(dict.fromkeys(found)) or "nothing"
-        cells = (f"`{name}`", row["verdict"], "yes" if is_true(row) else "**no**", found, places)
+        cells = (f"`{name}`", row["verdict"], "yes" if is_true(row) else "**no**", found, where)
         cells = [cell.replace("|", "/") for cell in (*cells, f"{row['seconds']:.0f}", row["words"])]
         lines.append(
             f"| {' | '.join(cell if len(cell) < 130 else f'{cell[:130]}…' for cell in cells)} |"

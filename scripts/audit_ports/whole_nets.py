@@ -33,7 +33,6 @@ class WholeNet:
         return list(self.inputs(np.random.default_rng(0)))
 
 
-
 def _numbers(rng, *shape):
     return rng.standard_normal(shape).astype(np.float32)
 
@@ -356,6 +355,8 @@ _UNREPAIRED = {
         _VGG_NAMES,
     ),
 }
+
+
 def _repair_ecapa(net):
     """The convolutions on inputs that are reflected at both ends."""
     nn, ops = (importlib.import_module(f"mindspore.{name}") for name in ("nn", "ops"))
@@ -373,11 +374,27 @@ def _reflected(construct, pad, widths):
     return lambda x: construct(pad(x, widths, "reflect"))
 
 
-_REPAIRS = {"ecapa_tdnn": _repair_ecapa, "ltx": _repair_ltx, "chroma": _repair_chroma, "sd3": _freeze("pos_embed.pos_embed"),
-    "sam": _freeze("positional_embedding"), "rt_detr": _repair_rt_detr}
+_REPAIRS = {
+    "ecapa_tdnn": _repair_ecapa,
+    "ltx": _repair_ltx,
+    "chroma": _repair_chroma,
+    "sd3": _freeze("pos_embed.pos_embed"),
+    "sam": _freeze("positional_embedding"),
+    "rt_detr": _repair_rt_detr,
+}
 WHOLE_NETS = {
     **_UNREPAIRED,
     **{f"{name}_right": replace(_UNREPAIRED[name], repair=one) for name, one in _REPAIRS.items()},
+}
+# Where a port is wrong: `transformer_ltx:480` is a line of transformer_ltx.py of the port's package.
+WHERE = {
+    "ltx": ("transformer_ltx:480", "layers_compat:691"),
+    "chroma": ("transformer_chroma:191", "layers_compat:691"),
+    "sd3": ("embeddings:538",),
+    "sam": ("sam:620", "sam:1152"),
+    "rt_detr": ("rt_detr:357",),
+    "ecapa_tdnn": ("ecapatdnn:47",),
+    "rec_vgg": ("rec_vgg:53", "rec_vgg:55", "rec_vgg:58"),
 }
 
 

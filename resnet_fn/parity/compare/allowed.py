@@ -78,7 +78,7 @@ in the layer. docs/parity.md#no-gradient
 
 UNDERFLOW = 2.0**-103
 """A gradient whose numbers are all smaller has no correct digit: its factors may be smaller than
-2^-126, which MindSpore's kernels take for 0. docs/parity.md#only-rounding
+2^-126, which some of MindSpore's kernels take for 0. docs/parity.md#only-rounding
 """
 
 CHANCE_SHARE, CHANCE_SIZE = 0.01, 1e-6
