@@ -122,6 +122,8 @@ def is_true(row):
             one.startswith(_FAILS) and one.removeprefix(_FAILS) in row["words"]
             for one in row["computes"]
         )
+    if row["words"].startswith("weights: "):  # without all weights nothing else is compared
+        return bool(row["computes"])
     kinds = row["verdict"].split(", ")
     wrong = [
         kind for kind, key in (("differs", "computes"), ("begins otherwise", "begins")) if row[key]
