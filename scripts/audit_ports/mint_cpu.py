@@ -108,13 +108,20 @@ def max_pool2d(input, kernel_size, stride=None, padding=0):
 
 
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-    pool, (rows, columns) = (
-        ops.AvgPool(_pair(kernel_size), _pair(stride or kernel_size), "valid"),
-        _pair(padding),
-    )
-    pads = (columns, columns, rows, rows)
-    output = pool(ops.pad(input, pads))
-    return output if count_include_pad else output / pool(ops.pad(ops.ones_like(input), pads))
+    sizes, strides, pads = _pair(kernel_size), _pair(stride or kernel_size), _pair(padding)
+    pool, more = ops.AvgPool(sizes, strides, "valid"), (0, 0)
+    if ceil_mode:  # windows that begin inside are kept, and count what is inside
+        lengths = [one + 2 * pad for one, pad in zip(input.shape[2:], pads, strict=True)]
+        more = [
+            (k - length) % step for length, k, step in zip(lengths, sizes, strides, strict=True)
+        ]
+    inside, outside = (pads[1], pads[1], pads[0], pads[0]), (0, more[1], 0, more[0])
+    output = pool(ops.pad(ops.pad(input, inside), outside))
+    if count_include_pad and not any(more):
+        return output
+    ones = ops.ones_like(input)
+    counted = ops.pad(ones, inside, value=1.0 if count_include_pad else 0.0)
+    return output / pool(ops.pad(counted, outside))
 
 
 def adaptive_avg_pool(input, output_size):

@@ -311,6 +311,7 @@ def _freeze(*endings):
 
 
 def _repair_rt_detr(net):
+    # not all of it: gradients pass through reference points, which the original detaches
     for _, cell in net.cells_and_names():
         if type(cell).__name__ == "RTDetrFrozenBatchNorm2d":
             for parameter in cell.get_parameters():
@@ -392,7 +393,7 @@ WHERE = {
     "chroma": ("transformer_chroma:191", "layers_compat:691"),
     "sd3": ("embeddings:538",),
     "sam": ("sam:620", "sam:1152"),
-    "rt_detr": ("rt_detr:357",),
+    "rt_detr": ("rt_detr:357", "rt_detr:1492", "rt_detr:1857"),
     "ecapa_tdnn": ("ecapatdnn:47",),
     "rec_vgg": ("rec_vgg:53", "rec_vgg:55", "rec_vgg:58"),
 }
