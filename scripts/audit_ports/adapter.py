@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import transformers
 from mindspore import nn, ops
+from whole_nets import WHOLE_NETS, updates_of
 
 from nets import FRAMES, KINDS, LENGTH, NETS, batches
 
@@ -62,6 +63,28 @@ class Theirs(torch.nn.Module):
         )
 
 
+class TheirWhole(torch.nn.Module):
+    """The reference of one of `WHOLE_NETS`."""
+
+    def __init__(self, whole):
+        super().__init__()
+        self.net, self.whole, self.names = whole.reference(), whole, whole.names()
+
+    def forward(self, *inputs):
+        return self.whole.call(self.net, dict(zip(self.names, inputs, strict=True)))
+
+
+class OurWhole(nn.Cell):
+    """Its port."""
+
+    def __init__(self, whole):
+        super().__init__()
+        self.net, self.whole, self.names = whole.port(), whole, whole.names()
+
+    def construct(self, *inputs):
+        return self.whole.call(self.net, dict(zip(self.names, inputs, strict=True)))
+
+
 class Ours(nn.Cell):
     """The port, of mindone."""
 
@@ -78,13 +101,29 @@ class Ours(nn.Cell):
 
 def inputs_of(name):
     """One (inputs in their places, labels) for each update."""
-    _, task, _, kind = NETS[name]
-    made = [(tuple(inputs.values()), labels) for inputs, labels in batches(kind, _MANY.get(task))]
+    if name in WHOLE_NETS:
+        named = updates_of(WHOLE_NETS[name])
+    else:
+        _, task, _, kind = NETS[name]
+        named = batches(kind, _MANY.get(task))
+    made = [(tuple(inputs.values()), labels) for inputs, labels in named]
     return [(inputs if len(inputs) > 1 else inputs[0], labels) for inputs, labels in made]
 
 
+def renamed(name):
+    """What of a parameter's name in the port is replaced for the reference's, for the check."""
+    return WHOLE_NETS[name].renamed if name in WHOLE_NETS else ()
+
+
+def factor_of(name):
+    """What the independent check multiplies the weights by."""
+    return WHOLE_NETS[name].weights if name in WHOLE_NETS else 1.0
+
+
 def loss(logits, labels):
-    """Cross-entropy of either framework over all positions."""
+    """Cross-entropy of either framework over all positions; of numbers, the mean squared error."""
+    if labels.is_floating_point():
+        return ((logits - labels) ** 2).mean()
     rows, numbers = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
     if isinstance(logits, torch.Tensor):
         return torch.nn.functional.cross_entropy(rows, numbers.long())
@@ -98,6 +137,12 @@ def build(name, dropout=True, seed=0, repair=None, **changes):
     torch.manual_seed(seed)
     np.random.seed(seed)
     mindspore.set_seed(seed + 1)
+    if name in WHOLE_NETS:
+        whole = WHOLE_NETS[name]
+        net, module = OurWhole(whole), TheirWhole(whole)
+        if whole.repair:
+            whole.repair(net)
+        return net, module
     config = _config(name, dropout, changes)
     net, module = Ours(name, config), Theirs(name, config)
     if repair:

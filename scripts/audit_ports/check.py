@@ -17,6 +17,7 @@ anything by it.
 """
 
 import copy
+import re
 import sys
 
 import adapter
@@ -38,7 +39,7 @@ _DERIVED = ("weight_norm_cell.weight",)  # computed of others in each call, no p
 _BOUND, _TIMES, _OTHER, _UNIT = 1e-4, 16, 1e-3, 2.0**-23
 
 
-def _pairs(net, module):
+def _pairs(net, module, renamed=()):
     """(the reference's name → its tensor and our Parameter; names without a partner)."""
     theirs = {
         **dict(module.named_parameters(remove_duplicate=False)),
@@ -47,6 +48,8 @@ def _pairs(net, module):
     paired, alone = {}, []
     for name, parameter in net.parameters_and_names(expand=True):
         candidates = [name]
+        for ours, other in renamed:
+            candidates = [re.sub(ours, other, one) for one in candidates]
         for ours, other in _RENAMED:
             candidates += [one.replace(ours, other) for one in candidates]
         there = next((one for one in candidates if one in theirs), None)
@@ -125,16 +128,14 @@ def check(name, **changes):
             parameter += torch.from_numpy(
                 rng.normal(0, 0.05, tuple(parameter.shape)).astype(np.float32)
             )
-    paired, alone = _pairs(net, module)
+            parameter *= adapter.factor_of(name)
+    paired, alone = _pairs(net, module, adapter.renamed(name))
     wrong = [f"without a partner: {', '.join(alone[:3])}"] if alone else []
     for there, (tensor, parameter) in paired.items():
         parameter.set_data(
             Tensor(tensor.detach().numpy().reshape(parameter.shape)).astype(parameter.dtype)
         )
-        if (
-            isinstance(tensor, torch.nn.Parameter)
-            and tensor.requires_grad != parameter.requires_grad
-        ):
+        if tensor.requires_grad != parameter.requires_grad:
             wrong.append(
                 f"{there} is trained {'here' if parameter.requires_grad else 'there'} alone"
             )
@@ -169,7 +170,9 @@ def check_initial(name):
     """What begins otherwise in a port, in words."""
     sides = {}
     for seed in range(2):
-        for there, pair in _pairs(*adapter.build(name, seed=seed))[0].items():
+        for there, pair in _pairs(*adapter.build(name, seed=seed), adapter.renamed(name))[
+            0
+        ].items():
             sides.setdefault(there, []).append((_array(pair[0]).ravel(), pair[1].asnumpy().ravel()))
     wrong = []
     for there, builds in sides.items():

@@ -76,6 +76,19 @@ def tanh():
     return largest(ops.tanh(Tensor(x)), Tensor(np.tanh(x.astype(np.float64)).astype(np.float32)))
 
 
+def exp():
+    x = np.linspace(-10, 10, 4001, dtype=np.float32)
+    exact = Tensor(np.exp(x.astype(np.float64)).astype(np.float32))
+    return largest(ops.exp(Tensor(x)) / exact, ops.ones_like(exact))
+
+
+def unbound():
+    try:
+        return largest(ms.grad(lambda x: mint.unbind(x, -1)[0].sum())(array(4, 1)), Tensor([1.0]))
+    except RuntimeError as error:
+        return f"an error: {str(error).strip().splitlines()[0]}"
+
+
 def data():
     p = Parameter(array(2), name="p")
     p.data.assign_value(Tensor(np.zeros(2, np.float32)))
@@ -93,6 +106,8 @@ FAULTS = {
     ),
     "the gradient of `x[:, ::2]`": strided,
     "`ops.tanh` between 4.7 and 5": tanh,
+    "`ops.exp` between −10 and 10, as a part of it": exp,
+    "the gradient of `mint.unbind(x, -1)[0]`": unbound,
     "a Parameter after `p.data.assign_value(zeros)`, which filled it in 2.6": data,
 }
 

@@ -79,6 +79,24 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     ).squeeze(2)
 
 
+def conv_transpose2d(input, weight, bias=None, stride=1, padding=0):
+    """Of windows that do not overlap: a product for each pixel."""
+    channels, height, width = input.shape[1:]
+    rows, columns = weight.shape[2:]
+    assert (_pair(stride), _pair(padding)) == ((rows, columns), (0, 0)), (stride, padding)
+    pixels = input.permute(0, 2, 3, 1).reshape(-1, channels)
+    windows = ops.matmul(pixels, weight.reshape(channels, -1))
+    windows = windows.reshape(-1, height, width, weight.shape[1], rows, columns)
+    output = windows.permute(0, 3, 1, 4, 2, 5)
+    output = output.reshape(-1, weight.shape[1], height * rows, width * columns)
+    return output if bias is None else output + _channels(bias, output)
+
+
+def topk(input, k, dim=-1):
+    values, indices = ops.topk(input, k, dim)
+    return values, indices.astype(ms.int64)
+
+
 def max_pool2d(input, kernel_size, stride=None, padding=0):
     rows, columns = _pair(padding)
     padded = (
@@ -90,13 +108,20 @@ def max_pool2d(input, kernel_size, stride=None, padding=0):
 
 
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-    pool, (rows, columns) = (
-        ops.AvgPool(_pair(kernel_size), _pair(stride or kernel_size), "valid"),
-        _pair(padding),
-    )
-    pads = (columns, columns, rows, rows)
-    output = pool(ops.pad(input, pads))
-    return output if count_include_pad else output / pool(ops.pad(ops.ones_like(input), pads))
+    sizes, strides, pads = _pair(kernel_size), _pair(stride or kernel_size), _pair(padding)
+    pool, more = ops.AvgPool(sizes, strides, "valid"), (0, 0)
+    if ceil_mode:  # windows that begin inside are kept, and count what is inside
+        lengths = [one + 2 * pad for one, pad in zip(input.shape[2:], pads, strict=True)]
+        more = [
+            (k - length) % step for length, k, step in zip(lengths, sizes, strides, strict=True)
+        ]
+    inside, outside = (pads[1], pads[1], pads[0], pads[0]), (0, more[1], 0, more[0])
+    output = pool(ops.pad(ops.pad(input, inside), outside))
+    if count_include_pad and not any(more):
+        return output
+    ones = ops.ones_like(input)
+    counted = ops.pad(ones, inside, value=1.0 if count_include_pad else 0.0)
+    return output / pool(ops.pad(counted, outside))
 
 
 def adaptive_avg_pool(input, output_size):
@@ -188,9 +213,14 @@ def einsum(equation, *operands):
     return product.sum(summed) if summed else product
 
 
-def interpolate(input, size, mode="nearest", align_corners=None):
+def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
+    axes = (-2, -1)[4 - input.ndim :]
+    if size is None:
+        size = [int(input.shape[axis] * scale_factor) for axis in axes]
+    counts = (size,) * len(axes) if isinstance(size, int) else size
+    mode = "bilinear" if mode == "linear" else mode
     # a matrix along each axis: what torch makes of an identity
-    for axis, count in zip((-2, -1), size, strict=True):
+    for axis, count in zip(axes, counts, strict=True):
         eye = torch.eye(input.shape[axis])[None, None]
         matrix = torch.nn.functional.interpolate(
             eye, (eye.shape[-2], count), mode=mode, align_corners=align_corners
@@ -203,6 +233,32 @@ def interpolate(input, size, mode="nearest", align_corners=None):
 def rms_norm(input, gamma, epsilon=1e-6):
     inverse = ops.rsqrt((input * input).mean(-1, keep_dims=True) + epsilon)
     return input * inverse * gamma, inverse
+
+
+class FlashAttentionScore:
+    """The fourth output of the operation, which has a kernel on a card alone: rounded once, to the
+    type of its inputs.
+    """
+
+    def __init__(self, head_num, keep_prob=1.0, scale_value=1.0, input_layout="BSH"):
+        assert (keep_prob, input_layout) == (1.0, "BNSD"), (keep_prob, input_layout)
+        self.scale = scale_value
+
+    def __call__(self, query, key, value, shift, dropped, padding, mask):
+        scores = ops.matmul(_single(query) * self.scale, _single(key).swapaxes(-2, -1))
+        if mask is not None:
+            scores = ops.masked_fill(scores, mask, -1e30)
+        output = ops.matmul(ops.softmax(scores), _single(value))
+        return None, None, None, output.astype(query.dtype)
+
+
+def _single(tensor):
+    return tensor.astype(ms.float32)
+
+
+def exp(input):
+    # MindSpore's is 5e-6 off (mindspore_bugs.py): too much before the sine of a large angle
+    return ops.exp(input.astype(ms.float64)).astype(input.dtype)
 
 
 def _random(draw):
@@ -237,11 +293,15 @@ _FUNCTIONAL = {
 }
 _MINT = {
     **{one.__name__: one for one in (softmax, norm, arange, linspace, full, cumsum, roll, einsum)},
+    "exp": exp,
+    "topk": topk,
     "zeros_like": _like(ops.zeros_like),
     "ones_like": _like(ops.ones_like),
     "full_like": _like(ops.full_like),
     "randn": _random(np.random.normal),
     "rand": _random(np.random.uniform),
+    # mint's has no gradient (mindspore_bugs.py)
+    "unbind": lambda input, dim=0: tuple(one.squeeze(dim) for one in ops.split(input, 1, dim)),
     "stack": lambda tensors, dim=0: ops.stack(tuple(tensors), dim),
     # mint's has a wrong gradient (bugs.py)
     "split": lambda tensor, size, dim=0: ops.split(tensor, size, dim),
@@ -267,6 +327,7 @@ _LAYERS = {
     "Embedding": lambda c, x: embedding(x, c.weight, c.padding_idx),
     "Conv2d": lambda c, x: conv2d(x, c.weight, c.bias, c.stride, c.padding, c.dilation, c.groups),
     "Conv1d": lambda c, x: conv1d(x, c.weight, c.bias, c.stride, c.padding, c.dilation, c.groups),
+    "ConvTranspose2d": lambda c, x: conv_transpose2d(x, c.weight, c.bias, c.stride, c.padding),
     "MaxPool2d": lambda c, x: max_pool2d(x, c.kernel_size, c.stride, c.padding),
     "AvgPool2d": lambda c, x: avg_pool2d(
         x, c.kernel_size, c.stride, c.padding, c.ceil_mode, c.count_include_pad
@@ -327,6 +388,8 @@ def install():
     for name, function in _LAYERS.items():
         getattr(mint.nn, name).construct = _construct(function)
     ops.rms_norm, ops.roll, Tensor.roll = rms_norm, roll, roll
+    ops.operations.nn_ops.FlashAttentionScore = FlashAttentionScore
+    Tensor.repeat_interleave = _MINT["repeat_interleave"]
     # mindone was written for MindSpore 2.6, in which `data` was no copy: `zeros_(layer.bias.data)`
     # fills the bias.
     ms.Parameter.data = property(lambda self: self)

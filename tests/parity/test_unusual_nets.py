@@ -131,6 +131,14 @@ PAIRS = {
         "momentum",
     ),
     "ids that are calculated": Pair(reference_that_embeds, embedded, "no shift", float_ids),
+    "gradients near float32's smallest number": Pair(
+        lambda: theirs(lambda self, x: self.head(x + self.part(x) * 1e-36), t.Linear(8, 8)),
+        lambda fault: ours(
+            lambda self, x: self.head(x + self.part(x) * 1e-36) * (1.01 if fault else 1),
+            nn.Dense(8, 8),
+        ),
+        "factor",
+    ),
     "experts that get a part of the batch": Pair(reference_with_experts, experts, "weight"),
     "a loss that rejects what noise may make of 1": Pair(
         lambda: theirs(lambda self, x: self.head(self.part(x)).sigmoid(), t.Linear(8, 8)),

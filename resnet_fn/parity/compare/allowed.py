@@ -78,6 +78,11 @@ NO_GRADIENT = 1e-6
 in the layer. docs/parity.md#no-gradient
 """
 
+UNDERFLOW = 2.0**-103
+"""A gradient whose numbers are all smaller has no correct digit: its factors may be smaller than
+2^-126, which some of MindSpore's kernels take for 0. docs/parity.md#only-rounding
+"""
+
 CHANCE_SHARE, CHANCE_SIZE = 0.01, 1e-6
 """A gradient's element is only rounding if both sides differ by more than the first fraction of the
 element, or if the element is at most the second fraction of the largest. docs/parity.md#adam

@@ -99,8 +99,8 @@ class Sides:
 
     @functools.cached_property
     def only_rounding(self) -> set[str]:
-        """The port's parameters whose gradients are zero or mostly rounding errors, such as biases
-        before norms.
+        """The port's parameters whose gradients are zero, near float32's smallest number, or
+        mostly rounding errors, such as biases before norms.
         """
         given, errors = self.reference.run.gradients, self.rounding_of_stage(GRADIENTS)
         limit = SMALL_GRADIENT * math.hypot(*map(norm, given.values()))
@@ -110,7 +110,7 @@ class Sides:
             for name, b in small.items()
             if name not in self.no_gradient
             and (
-                not b.any()
+                np.abs(b).max(initial=0) < allowed.UNDERFLOW
                 or allowed.rounding_of(self.names, errors, name, given, b) >= ONLY_ROUNDING
             )
         }
