@@ -149,7 +149,7 @@ def test_milestones_that_are_never_reached_are_warned_of(says):
         says(note, "warning: ", f"milestones {late}: ", f"epoch {epochs}")
 
 
-def test_replace_keeps_all_but_defaults_that_an_optimizer_replaces():
+def test_replace_takes_defaults_for_not_chosen():
     """As docs/recipes.md says: `dataclasses.replace` gives all settings, also those that are
     defaults.
     """
