@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import inspect
+import json
 import pickle
 import re
 from pathlib import Path
@@ -147,6 +148,13 @@ def test_milestones_that_are_never_reached_are_warned_of(says):
     for epochs, late in ((40, "60"), (20, "30, 60")):
         (note,) = dataclasses.replace(v1, epochs=epochs).notes
         says(note, "warning: ", f"milestones {late}: ", f"epoch {epochs}")
+
+
+def test_a_stored_runs_draft_has_the_settings_types():
+    """JSON has lists for tuples, which --help would show as values that the run has changed."""
+    recipe = recipes.recipe("digits")
+    stored = json.loads(json.dumps({"recipe": to_dict(recipe), "options": {}}))
+    assert draft_of_run(stored).make(Recipe) == recipe
 
 
 def test_replace_takes_defaults_for_not_chosen():

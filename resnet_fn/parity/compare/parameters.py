@@ -22,6 +22,7 @@ from resnet_fn.parity.compare.allowed import (
     as_zero_in_reference,
     capped_rounding,
     integer_difference,
+    kernel_rounding,
     larger_bound,
     median_of_stage,
     relative_to_stage,
@@ -56,6 +57,7 @@ class OfStage(NamedTuple):
     measured: Mapping[str, float]  # the measured rounding of each array
     median: float  # of `measured`
     large: Mapping[Any, float]  # the rounding of large numbers, by the names in the reference
+    kernels: Mapping[Any, float]  # how far inaccurate kernels move the port's arrays
     whole: float  # the norm of the reference's arrays that have a gradient
     by_chance: ByChance  # `Parameters.moved_by_chance`
     changing: Mapping[str, np.ndarray]  # `Sides.changing`, by the port's names
@@ -162,6 +164,7 @@ class Parameters(RunRule):
             measured=measured,
             median=median_of_stage([*measured.values()]),
             large=sides.rounding_of_large(self.id),
+            kernels=sides.kernels(self.id),
             whole=math.hypot(*map(norm, trained)),
             by_chance=self.moved_by_chance(sides, reference),
             changing=sides.names.rename(sides.changing(self.id)),
@@ -205,6 +208,7 @@ class Parameters(RunRule):
             roundings={
                 reasons.MEASURED: of_stage.measured[name],
                 reasons.MEDIAN: of_stage.median,
+                reasons.KERNELS: kernel_rounding(of_stage.kernels.get(name, 0.0)),
             },
             large=max(large, default=None),
             whole=of_stage.whole,

@@ -1,4 +1,4 @@
-"""Measure how far MindSpore's inaccurate kernels move a port's outputs and losses."""
+"""Measure how far MindSpore's inaccurate kernels move a port's outputs, losses and updates."""
 
 import itertools
 import math
@@ -12,6 +12,7 @@ from resnet_fn.parity.record.alone import losses_alone
 from resnet_fn.parity.record.passes import evaluated, trained
 from resnet_fn.parity.record.side import Side
 from resnet_fn.parity.trace.data import Rounding, Run
+from resnet_fn.parity.trace.derived import MEASURED_ARRAYS
 from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
@@ -78,6 +79,28 @@ def _measured(
     if _largest(errors) > _SAME:
         for mode in ("eval", "train"):
             _set_errors(side, mode, layers[mode])
+        errors = {**_of_updates(side, like), **errors}
+    return errors
+
+
+def _of_updates(side: Side, like: Like | None) -> Rounding:
+    """Return the errors of gradients, and of what updates with them compute."""
+    if side.worker_count > 1:  # all workers would have to make these updates
+        return {}
+    try:
+        runs = side.updates_by_kernels(like)
+        return _errors_of_runs(*runs) if runs else {}
+    except Exception as error:  # the bounds are only closer without it
+        side.notes.append(f"the error of kernels in updates is not measured ({words_of(error)})")
+        return {}
+
+
+def _errors_of_runs(computed: Run, exact: Run) -> Rounding:
+    errors: Rounding = {}
+    batches = zip([computed, *computed.later], [exact, *exact.later], strict=True)
+    for batch, runs in enumerate(batches, FIRST):
+        of_runs = [{key: of(run) for key, of in MEASURED_ARRAYS.items()} for run in runs]
+        errors |= _errors(*(marked(arrays, batch=batch) for arrays in of_runs))
     return errors
 
 

@@ -1,14 +1,15 @@
 """Elementwise functions whose MindSpore kernels are inaccurate on a CPU, and what that changes.
 
 exp, log, tanh, sigmoid, softplus and elu are up to 4e-5 off in float32. That is not the port's
-fault. A net or a loss runs once more with NumPy's float64 in place of each of these kernels; how
-far its results move is what its kernels are off by.
+fault. A net or a loss runs once more with NumPy's float64 in place of each of these kernels, or
+with MindSpore's if gradients are needed; how far its results move is what its kernels are off by.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import mindspore
 import numpy as np
 from mindspore import Tensor, ops
 from mindspore.ops.auto_generate import gen_ops_prim
@@ -143,18 +144,50 @@ def exact_kernels(limits: bool) -> Iterator[Callable[[], int]]:
 
     with contextlib.ExitStack() as changes:
         changes.enter_context(run_in("pynative"))
-        for name, exact in _OPERATIONS.items():
-            kind = getattr(gen_ops_prim, name, None) or getattr(ops, name, None)
-            if kind is not None:  # an older MindSpore lacks some
-                changes.enter_context(
-                    _attribute(kind, "__call__", of_operation(exact, kind.__call__))
-                )
+        for kind, exact in _operations():
+            changes.enter_context(_attribute(kind, "__call__", of_operation(exact, kind.__call__)))
         for name, exact in _FUNCTIONS.items():
             changes.enter_context(_attribute(Tensor, name, of_tensor(exact, getattr(Tensor, name))))
         if limits:
             kind = ops.BinaryCrossEntropy
             changes.enter_context(_attribute(kind, "__call__", counted(kind.__call__)))
         yield lambda: count
+
+
+@contextlib.contextmanager
+def exact_gradients() -> Iterator[None]:
+    """Compute these functions and their gradients by MindSpore's float64 kernels, which are
+    accurate, inside a `with` block, uncompiled.
+    """
+
+    def of_kernel(kernel: Callable[..., Tensor], at: int) -> Callable[..., Tensor]:
+        def replaced(*given: Any) -> Tensor:
+            result = kernel(*given)
+            if given[at].dtype != mindspore.float32:
+                return result
+            exactly = kernel(*given[:at], given[at].astype(mindspore.float64), *given[at + 1 :])
+            exactly = exactly.astype(mindspore.float32)
+            close = relative_error(result.numpy(), exactly.numpy()) <= _MOST
+            return exactly if close else result
+
+        return replaced
+
+    with contextlib.ExitStack() as changes:
+        changes.enter_context(run_in("pynative"))
+        for kind, _ in _operations():
+            changes.enter_context(_attribute(kind, "__call__", of_kernel(kind.__call__, 1)))
+        for name in _FUNCTIONS:
+            kernel = of_kernel(getattr(Tensor, name), 0)
+            changes.enter_context(_attribute(Tensor, name, kernel))
+        yield
+
+
+def _operations() -> Iterator[tuple[Any, _Exact]]:
+    """Yield the classes of operations with their functions. An older MindSpore lacks some."""
+    for name, exact in _OPERATIONS.items():
+        kind = getattr(gen_ops_prim, name, None) or getattr(ops, name, None)
+        if kind is not None:
+            yield kind, exact
 
 
 @contextlib.contextmanager

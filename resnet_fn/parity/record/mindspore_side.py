@@ -27,7 +27,7 @@ from resnet_fn.parity.record.mindspore_cell import (
     state,
     trained_integers,
 )
-from resnet_fn.parity.record.mindspore_kernels import exact_kernels
+from resnet_fn.parity.record.mindspore_kernels import exact_gradients, exact_kernels
 from resnet_fn.parity.record.mindspore_layers import (
     inputs_of_layer,
     layers_of,
@@ -292,6 +292,17 @@ class MindSporeSide:
     ) -> contextlib.AbstractContextManager[Callable[[], int]]:
         """Return a context in which exp, log, tanh, … compute in float64, uncompiled."""
         return exact_kernels(limits)
+
+    def updates_by_kernels(self, like: Like | None) -> tuple[Run, Run]:
+        """Return the updates, uncompiled, as MindSpore's kernels compute them and as exact ones
+        do.
+        """
+        notes = [*self.notes]  # which `updates` has made already
+        computed = self.uncompiled(like)
+        with exact_gradients():
+            exact = self.uncompiled(like)
+        self.notes[:] = notes
+        return computed, exact
 
     def tensor(self, array: Any) -> Tensor:
         """Return an array as a tensor."""

@@ -223,6 +223,11 @@ class Side(Protocol):
         counts the calls.
         """
 
+    def updates_by_kernels(self, like: Like | None) -> tuple[Run, Run] | None:
+        """Return the updates without dropout masks, uncompiled, as the framework's kernels compute
+        them and as exact ones do; None if the kernels are accurate.
+        """
+
     def tensor(self, array: Any) -> Any:
         """Return an array as the framework's tensor."""
 

@@ -257,6 +257,9 @@ class TorchSide:
         """Return a context without effect: PyTorch's kernels are accurate."""
         return contextlib.nullcontext(lambda: 0)
 
+    def updates_by_kernels(self, like: Like | None) -> None:
+        """Return None: PyTorch's kernels are accurate."""
+
     def tensor(self, array: Any) -> torch.Tensor:
         """Return an array as a tensor that shares its memory."""
         return torch.from_numpy(array)

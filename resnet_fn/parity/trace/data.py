@@ -151,7 +151,7 @@ class Trace:
 
     # errors against float64 or under noise; {}: unknown
     rounding: Rounding = field(default_factory=dict)
-    # of the port: how far inaccurate kernels move outputs and losses, by stage
+    # of the port: how far inaccurate kernels move what it computes, by stage
     kernels: Rounding = field(default_factory=dict)
     # elements of integers that change in float64 or under noise; none is listed: none changes
     changing: Changing = field(default_factory=dict)
