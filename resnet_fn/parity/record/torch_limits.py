@@ -123,7 +123,7 @@ class Limits(torch.overrides.TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         call = Call(getattr(function, "__name__", ""), args, kwargs or {})
-        if function is torch.Tensor.backward and not any(call.kwargs.values()):
+        if function is torch.Tensor.backward and len(args) == 1 and not any(call.kwargs.values()):
             return self._backward(*args)
         if not args or torch_decisions.is_in_vmap():
             return function(*args, **call.kwargs)
