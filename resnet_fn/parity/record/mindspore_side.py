@@ -298,11 +298,12 @@ class MindSporeSide:
         do.
         """
         notes = [*self.notes]  # which `updates` has made already
-        computed = self.uncompiled(like)
-        with exact_gradients():
-            exact = self.uncompiled(like)
-        self.notes[:] = notes
-        return computed, exact
+        try:
+            computed = self.uncompiled(like)
+            with exact_gradients():
+                return computed, self.uncompiled(like)
+        finally:
+            self.notes[:] = notes
 
     def tensor(self, array: Any) -> Tensor:
         """Return an array as a tensor."""
