@@ -55,7 +55,7 @@ def verdict_by_recorded_rounding(sides: Sides) -> Verdict:
         settings=remarks.settings(sides),
         changes=remarks.changes(sides),
         environment=remarks.environment(sides),
-        precision="float16" if reference.plan.precision == "fp16" else "float32",
+        precision=reference.plan.rounding_precision,
         compiled="pynative" not in modes,
         measured=bool(sides.rounding),
         ran={mode: len(layers) for mode, layers in port.layers.items()},

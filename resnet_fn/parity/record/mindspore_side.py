@@ -39,6 +39,7 @@ from resnet_fn.parity.record.mindspore_loss import Loss, loss_of, value_of
 from resnet_fn.parity.record.mindspore_optimizer import (
     CustomOptimizer,
     as_functions,
+    note_of_decays,
     optimizer_alone,
     plan_optimizer,
     settings_of,
@@ -121,9 +122,9 @@ class MindSporeSide:
         # Set by `start`:
         self._state_at_start: Arrays  # the net's state before the first update
         self._rates: Rates  # of dropout, as the net was built
-        # Set by `evaluate_as_built`:
-        self._evaluates_as_built = False  # whether evaluation has dropout, which else is off
-        self._evaluate: Evaluate | None = None  # evaluates so, compiled if the step is
+        # Set by `evaluate_as_built`: evaluates with dropout, compiled if the step is. None: dropout
+        # is off in evaluation mode, too.
+        self._evaluate: Evaluate | None = None
         # Set by `without_dropout`:
         self._outputs: dict[str, Any]  # the net's outputs by mode, as examples
         self._loss: Loss  # the given one, or the plan's for such outputs
@@ -149,7 +150,7 @@ class MindSporeSide:
             yield
 
     def state(self) -> Arrays:
-        """Return copies of all parameters and statistics of the net."""
+        """Return copies of all parameters and statistics of the net as it was built."""
         return state(self._net)
 
     def start(self, initial: Arrays, like: Like | None) -> None:
@@ -168,9 +169,7 @@ class MindSporeSide:
             with self._dropout_of_mode(train=False):
                 return evaluate(inputs)
 
-        # from now on, also in the call below
-        self._evaluates_as_built = True
-        self._evaluate = as_built
+        self._evaluate = as_built  # before the call below, whose dropout depends on it
         # at once, because compiled code keeps the rates of its first call
         with as_before(net):
             as_built(inputs)
@@ -179,7 +178,7 @@ class MindSporeSide:
     def without_dropout(self) -> Iterator[Dropped]:
         """Turn dropout off, and choose the loss by the outputs without it."""
         with self._rates.off(self._cells):
-            self._choose_loss()
+            self._set_outputs_and_loss()
             yield self._rates.dropped
 
     def roles(self) -> dict[str, Any]:
@@ -200,7 +199,7 @@ class MindSporeSide:
         return outputs_of(outputs)
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
-        """Return the loss of outputs."""
+        """Return the loss of outputs. The context `without_dropout` sets which loss that is."""
         return value_of(self._loss, outputs, labels)
 
     def dropping_layer(
@@ -261,20 +260,8 @@ class MindSporeSide:
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates through the step, and put the weights back."""
-        last, drawn = (like.last, like.drawn) if like else ({}, self._constants())
-        before = NetBefore(self._net, self._state_at_start)
-        stepper, decays_note = self.stepper(like)
-        run = recorded_updates(stepper, before, self.plan, last, drawn)
-        if not run.after:
-            given = self._given_optimizer
-            name = type(given).__name__ if given else self.plan.optimizer.name
-            self.notes.append(f"updates are not compared: {name} has no kernel on this device")
-        if stepper.rejects:
-            self.notes.append(
-                f"the port fails with random numbers for constant arrays ({stepper.rejects})"
-            )
-        if decays_note:
-            self.notes.append(decays_note)
+        run, notes = self._updates(like, self._drawn_constants(like))
+        self.notes += notes
         return run
 
     # Beside the updates:
@@ -295,15 +282,11 @@ class MindSporeSide:
 
     def updates_by_kernels(self, like: Like | None) -> tuple[Run, Run]:
         """Return the updates, uncompiled, as MindSpore's kernels compute them and as exact ones
-        do.
+        do, without passes with random numbers for constant arrays.
         """
-        notes = [*self.notes]  # which `updates` has made already
-        try:
-            computed = self.uncompiled(like)
-            with exact_gradients():
-                return computed, self.uncompiled(like)
-        finally:
-            self.notes[:] = notes
+        computed = self._uncompiled(like, {})
+        with exact_gradients():
+            return computed, self._uncompiled(like, {})
 
     def tensor(self, array: Any) -> Tensor:
         """Return an array as a tensor."""
@@ -335,23 +318,22 @@ class MindSporeSide:
         """Make the updates again without dropout masks, not compiled. The net is as after
         `record`.
         """
-        with run_in("pynative"), self._rates.off(self._cells):
-            return self.updates(like)
+        return self._uncompiled(like, self._drawn_constants(like))
 
     def code_of_user(self) -> list[Any]:
         """Return the cells and the given functions, whose code may use faulty kernels."""
         given = (self._given_loss, self._make_step, self._given_optimizer)
         return [*self._cells.values(), *filter(None, given)]
 
-    def stepper(self, like: Like | None = None) -> tuple[MindSporeStepper, str]:
-        """Return what makes the updates, and a note if weight decays are the reference's."""
-        optimizer, decays_note = self._optimizer_as_functions, ""
+    def stepper(self, like: Like | None = None) -> MindSporeStepper:
+        """Return what makes the updates."""
+        optimizer = self._optimizer_as_functions
         if not optimizer:
-            optimizer, decays_note = plan_optimizer(self._net, self.plan.optimizer, like)
+            optimizer = plan_optimizer(self._net, self.plan.optimizer, like)
         rates = list(self.plan.rates)
         if self._schedule:
             rates = [self._schedule(index) for index in range(len(self.plan.batches))]
-        stepper = MindSporeStepper(
+        return MindSporeStepper(
             self._net,
             self.plan,
             rates=rates,
@@ -364,11 +346,10 @@ class MindSporeSide:
             workers=self._workers,
             start=self._state_at_start,
         )
-        return stepper, decays_note
 
     # Methods that only this class calls:
 
-    def _choose_loss(self) -> None:
+    def _set_outputs_and_loss(self) -> None:
         """Run the net in both modes for examples of its outputs, and choose the loss of such."""
         net, plan = self._net, self.plan
         with self._dropout_of_mode(train=False):
@@ -376,17 +357,52 @@ class MindSporeSide:
         self._outputs = {"eval": evaluated, "train": first_call(net, plan.first[0], True)}
         self._loss = self._given_loss or loss_of(plan.loss, self._outputs["train"])
 
-    def _constants(self) -> Arrays:
-        """Return random numbers for constant arrays, of a net that is a reference itself."""
+    def _updates(self, like: Like | None, drawn: Arrays) -> tuple[Run, list[str]]:
+        """Make the updates, and then passes with the random numbers `drawn` for constant arrays.
+        Return them with notes.
+        """
+        before = NetBefore(self._net, self._state_at_start)
+        stepper, notes = self.stepper(like), list[str]()
+        decays = "" if self._optimizer_as_functions else note_of_decays(self._net, self.plan.optimizer, like)
+        run = recorded_updates(stepper, before, self.plan, like.last if like else {}, drawn)
+        if not run.after:
+            given = self._given_optimizer
+            name = type(given).__name__ if given else self.plan.optimizer.name
+            notes.append(f"updates are not compared: {name} has no kernel on this device")
+        if stepper.rejects:
+            notes.append(
+                f"the port fails with random numbers for constant arrays ({stepper.rejects})"
+            )
+        return run, [*notes, decays] if decays else notes
+
+    def _uncompiled(self, like: Like | None, drawn: Arrays) -> Run:
+        """Make the updates again without dropout masks, not compiled and without notes."""
+        with run_in("pynative"), self._rates.off(self._cells):
+            return self._updates(like, drawn)[0]
+
+    def _drawn_constants(self, like: Like | None) -> Arrays:
+        """Return the reference's random numbers for constant arrays or, of a net that is a
+        reference itself, its own.
+        """
+        if like:
+            return like.drawn
         roles = self.roles()
         return draw_constants(self._state_at_start, roles["trainable"], roles["tied"])
 
     @cached_property
     def _optimizer_as_functions(self) -> Optimizer | None:
+        """The given optimizer, which takes the plan's learning rates; None: it is the plan's.
+
+        It is made when it is asked for first, for `optimizer_alone`, so that a net or a loss that
+        fails is named before an optimizer that is rejected (ValueError).
+        """
         return as_functions(self._given_optimizer, self._net)
 
     @cached_property
     def _cells(self) -> dict[str, nn.Cell]:
+        """The net's cells by path, as `start` found them: `_rates` has the rates of these. PyTorch's
+        side asks each of its copies anew.
+        """
         return dict(self._net.cells_and_names())
 
     @contextlib.contextmanager
@@ -395,7 +411,7 @@ class MindSporeSide:
 
         Where evaluation has dropout as built, no layer multiplies by masks.
         """
-        if train or not self._evaluates_as_built:
+        if train or self._evaluate is None:
             yield
             return
         without_masks = self._masks.lifted() if self._masks else contextlib.nullcontext()

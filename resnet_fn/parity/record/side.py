@@ -135,7 +135,9 @@ class Side(Protocol):
     # The weights, and the rates of dropout:
 
     def state(self) -> Arrays:
-        """Return copies of all parameters and statistics of the net."""
+        """Return copies of all parameters and statistics of the net as it was built. Call this
+        before `start`.
+        """
 
     def start(self, initial: Arrays, like: Like | None) -> None:
         """Take over the reference's weights, if there are any. `initial` is the state before."""
@@ -224,8 +226,9 @@ class Side(Protocol):
         """
 
     def updates_by_kernels(self, like: Like | None) -> tuple[Run, Run] | None:
-        """Return the updates without dropout masks, uncompiled, as the framework's kernels compute
-        them and as exact ones do; None if the kernels are accurate.
+        """Return the updates, uncompiled, as the framework's kernels compute them and as exact ones
+        do; None if the kernels are accurate. They have no passes with dropout masks or with random
+        numbers for constant arrays.
         """
 
     def tensor(self, array: Any) -> Any:

@@ -62,7 +62,7 @@ class ReferenceRuns:
         self._plan, self._roles, self._initial = training.plan, roles, initial
         self._notes = notes
         # the precision in which rounding is measured
-        self._rounded = "float16" if training.plan.precision == "fp16" else "float32"
+        self._rounded = training.plan.rounding_precision
         self._decisions = Decisions()  # of the updates
         self._drawn = Arrays()
         self.idle_counters = list[str]()  # attributes of layers that count and change no output

@@ -94,8 +94,6 @@ class TorchSide:
         self._make_optimizer = make_optimizer
         self._build = build
         self._drawing = drawing
-        # in which rounding is measured
-        self._precision = "float16" if plan.precision == "fp16" else "float32"
         self._limits_met = Limits()  # of functions, and which numbers have reached them
         self._relu_roundings: list[float] = []  # the rounding of the input of each ReLU
         self._evaluates_as_built = False  # whether evaluation has dropout, which else is off
@@ -117,7 +115,7 @@ class TorchSide:
         return torch.random.fork_rng()
 
     def state(self) -> Arrays:
-        """Return the initial parameters and statistics."""
+        """Return copies of all parameters and statistics of the given module."""
         return self._initial_state(self._given_module)
 
     def start(self, initial: Arrays, like: Like | None) -> None:
@@ -191,7 +189,8 @@ class TorchSide:
             module = self._masked_copy
         inputs, train = self.plan.first[0], mode != "eval"
         with self._dropout_of_mode(module, train):
-            layers, roundings = layers_with_rounding(module, inputs, train, self._precision)
+            precision = self.plan.rounding_precision
+            layers, roundings = layers_with_rounding(module, inputs, train, precision)
         if mode == "train":
             self._relu_roundings = roundings
         return layers
@@ -297,7 +296,7 @@ class TorchSide:
 
     def source(self, trace: Trace) -> TorchSource:
         """Return the live reference, which answers in float32."""
-        in_half = self._precision == "float16"
+        in_half = self.plan.rounding_precision == "float16"
         return TorchSource(
             self._reference,
             make_rerun=None if in_half else partial(Rerun, self._reference, self._training),

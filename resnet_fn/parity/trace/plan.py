@@ -91,6 +91,11 @@ class Plan:
         check_batches(self.batches, self.accumulate)
 
     @property
+    def rounding_precision(self) -> str:
+        """The precision in which the reference's rounding is measured."""
+        return "float16" if self.precision == "fp16" else "float32"
+
+    @property
     def first(self) -> Batch:
         """The first micro-batch of the first batch."""
         return self.first_of(FIRST)

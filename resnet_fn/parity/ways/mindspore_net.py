@@ -91,7 +91,7 @@ class MindSporeNet:
         with run_in("pynative"), side.session():
             side.start(side.state(), None)
             with side.without_dropout(), side.masked({}):
-                stepper, _ = side.stepper()
+                stepper = side.stepper()
                 for index, rate in enumerate(self.plan.rates):
                     stepper.update(index, rate)
 
