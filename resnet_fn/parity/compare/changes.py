@@ -16,8 +16,8 @@ import numpy as np
 
 from resnet_fn.parity.compare.allowed import (
     CHANGES_TOLERANCE,
-    GRADIENTS_TOLERANCE,
     OUTPUTS_TOLERANCE,
+    VALUE_TOLERANCE,
     Sizes,
     as_fraction,
     as_zero_in_reference,
@@ -49,12 +49,10 @@ class Changes(Parameters):
     """
 
     tolerance: float = CHANGES_TOLERANCE
-    # the largest fraction of its value by which an untrained array may be apart; 0 where all arrays
-    # are trained
-    limit_by_value: float = 0.0
-    # the tolerance of a change as a part of the array's value, if rounding makes the change itself
-    # undecided; 0: then it stays undecided
-    part_of_value_tolerance: float = 0.0
+    # The tolerance relative to the array's value, of which an untrained array must keep both. Where
+    # rounding makes a change itself undecided, it is compared by this one alone; 0: it stays
+    # undecided.
+    value_tolerance: float = 0.0
 
     def updates(self, sides: Sides) -> int:
         """Return the number of updates that have made the change."""
@@ -115,8 +113,8 @@ class Changes(Parameters):
         return Sizes(norm(without_large(array.reference)), value, unit)
 
     def _tolerance_of_value(self, sides: Sides, array: ComparedArray) -> float | None:
-        """Return `limit_by_value`, or None if the array is trained: then only the change counts."""
-        return None if self._is_trained(sides, array) else self.limit_by_value
+        """Return `value_tolerance`, or None if the array is trained: then only the change counts."""
+        return None if self._is_trained(sides, array) else self.value_tolerance
 
     def _is_trained(self, sides: Sides, array: ComparedArray) -> bool:
         """Return whether an array has a gradient in the port."""
@@ -147,7 +145,7 @@ class Changes(Parameters):
             return as_fraction(item, change / array.whole, 0.0, reasons.UNIT_OF_STAGE)
         # 3. The measured rounding is large beside the change, but may be small beside the value: if
         # the stage has a tolerance for it, the change is compared as a part of the value.
-        tolerance = self.part_of_value_tolerance
+        tolerance = self.value_tolerance
         if value and tolerance:
             return as_fraction(item, change / value, tolerance, reasons.PART_OF_VALUE)
         return item
@@ -194,8 +192,7 @@ class StatisticsByFirstUpdate(Changes):
     """Compares how update 1 changes BatchNorm's statistics and other untrained arrays."""
 
     id: StageId = STATISTICS
-    limit_by_value: float = OUTPUTS_TOLERANCE
-    part_of_value_tolerance: float = OUTPUTS_TOLERANCE
+    value_tolerance: float = OUTPUTS_TOLERANCE
 
     def compared(self, sides: Sides) -> Sequence[str]:
         """Return the arrays that have no gradient."""
@@ -216,8 +213,7 @@ class StatisticsByFirstUpdate(Changes):
 class ChangesByTraining(Changes):
     """Compares changes by several updates, about which rounding may decide."""
 
-    limit_by_value: float = GRADIENTS_TOLERANCE
-    part_of_value_tolerance: float = GRADIENTS_TOLERANCE
+    value_tolerance: float = VALUE_TOLERANCE
 
     def as_far_as_decided(self, stage: Stage, sides: Sides) -> Stage:
         """Return the stage without undecided arrays if rounding decides about later updates."""
@@ -228,6 +224,9 @@ class ChangesByTraining(Changes):
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the comparison without BatchNorm's statistics."""
         return workers.without_moved(stage)
+
+
+_FEWEST_UPDATES = 2  # that show how much momentum is kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,7 +242,7 @@ class ChangeByAllUpdates(ChangesByTraining):
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, under the number of the last update that is compared."""
         if self.updates(sides) == 1:
-            stage_id = dataclasses.replace(self.id, update=2)
+            stage_id = dataclasses.replace(self.id, update=_FEWEST_UPDATES)
             note = "one update does not show how much momentum is kept; give two or more updates"
             return Stage(stage_id, note=note, absent=Absent.TOO_SHORT)
         return self.as_far_as_decided(self._last_decided(sides), sides)
@@ -254,8 +253,8 @@ class ChangeByAllUpdates(ChangesByTraining):
         """
         updates = self.updates(sides)
         stage = self.compare(sides)
-        stage_id = dataclasses.replace(self.id, update=max(2, updates))
-        for update in range(updates - 1, 1, -1):
+        stage_id = dataclasses.replace(self.id, update=max(_FEWEST_UPDATES, updates))
+        for update in range(updates - 1, _FEWEST_UPDATES - 1, -1):
             earlier = dataclasses.replace(self.id, update=update)
             if not self._needs_earlier(stage, earlier, sides):
                 break

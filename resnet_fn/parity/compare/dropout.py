@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from resnet_fn.config.wording import first_few
-from resnet_fn.parity.compare.allowed import MASK_SCALE, SETTINGS_TOLERANCE, within
+from resnet_fn.parity.compare.allowed import DROPOUT_FACTOR_TOLERANCE, SETTINGS_TOLERANCE, within
 from resnet_fn.parity.compare.draws import are_apart, never_varies, would_be_apart
 from resnet_fn.parity.compare.outcomes import (
     Comparable,
@@ -202,7 +202,7 @@ _RESPONSES = (
 def _difference_of_masks(port: Drop, reference: Drop) -> str:
     if math.prod(port.shape) != math.prod(reference.shape):
         return f"drops {_words(port.shape)} in the port, {_words(reference.shape)} in the reference"
-    if not math.isclose(port.scale, reference.scale, rel_tol=MASK_SCALE):
+    if not math.isclose(port.scale, reference.scale, rel_tol=DROPOUT_FACTOR_TOLERANCE):
         words = f"{port.scale:g} in the port, {reference.scale:g} in the reference"
         return f"multiplies what it keeps by {words}"
     return ""

@@ -9,7 +9,7 @@ import numpy as np
 
 from resnet_fn.parity.compare.allowed import (
     CHANGES_TOLERANCE,
-    GRADIENTS_TOLERANCE,
+    LATER_OUTPUTS_TOLERANCE,
     OUTPUTS_TOLERANCE,
     SETTINGS_TOLERANCE,
     growing_rounding,
@@ -270,7 +270,7 @@ class ChangedBuffers(Outputs):
     """Compares the outputs after the updates, which show differences in statistics and buffers."""
 
     id: StageId = CHANGED_BUFFERS
-    tolerance: float = GRADIENTS_TOLERANCE
+    tolerance: float = LATER_OUTPUTS_TOLERANCE
 
     floor: ClassVar = reasons.FROM_OUTPUTS
 

@@ -116,10 +116,10 @@ class Parameters(RunRule):
         reference = sides.names.rename(by_own_names, self.made_of)  # the same by the port's names
         on_both = [name for name in names if name in port and name in reference]
         common = [name for name in on_both if not self.is_idle(sides, name, reference[name])]
-        if not common:
-            if on_both:
-                return not_in_task(self.id, "nothing changes")
+        if not on_both:  # of what an update makes; earlier arrays are on both sides
             return Stage(self.id, note="one side keeps none" if sides.port.run.after else NOT_RUN)
+        if not common:
+            return not_in_task(self.id, "nothing changes")
         of_stage = self._of_stage(sides, by_own_names, reference, common)
         differences, too_small = [], []
         for name in common:
@@ -147,7 +147,7 @@ class Parameters(RunRule):
         return ArrayId(name)
 
     def difference(self, sides: Sides, array: ComparedArray) -> Difference | None:
-        """Return the difference of one array, or None if float32 cannot show it."""
+        """Return the difference of one array. `Changes` returns None if float32 cannot show it."""
         item = array.compare(larger_bound(self.tolerance, array.roundings, array.large))
         return array.as_only_rounding(item) or item
 

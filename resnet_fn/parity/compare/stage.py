@@ -1,11 +1,15 @@
 """The result of one stage of the comparison, and what undecided arrays do to it.
 
 A stage differs if `failed` is set. Else it is undecided if `undecided` is set, for example because
-a net draws random numbers there. Else it differs if one of its arrays differs, and is undecided if
-one of them is undecided (`Difference.verdict`), or if nothing was read or run (`Absent.NOT_READ`).
-Both fields may be emptied again: `failed` by `undecided_if_random` (randomness.py), where random
-numbers may be the reason; `undecided` by `OtherRuns.stage` (other_runs.py), if other batches
-decide.
+a net draws random numbers there: then its arrays decide nothing. Else it differs if one of its
+arrays differs, and is undecided if one of them is undecided (`Difference.verdict`). Without arrays,
+`absent` has what it is.
+
+Who sets `undecided` may look at the arrays first: outputs that were not read make a stage undecided
+only if no array differs (`NetOutputs.stage`). Both fields may be emptied again: `failed` by
+`undecided_if_random` (randomness.py), where random numbers may be the reason, unless there are
+hints; `undecided` by `OtherRuns.stage` (other_runs.py), if other batches decide.
+
 Where no single array matters, a rule sets undecided arrays apart (`set_apart`,
 `without_undecided`), so that the others decide; if none is left, the stage is undecided or, by
 some rules, left out.
@@ -26,12 +30,16 @@ NOT_RUN = "no update was made in the port"  # as a note of stages after an updat
 
 
 class Absent(enum.Enum):
-    """Why a stage has no numbers."""
+    """Why a stage has no numbers. By three of the four reasons, it is skipped."""
 
-    NOT_IN_TASK = "the task has nothing to compare"  # no clipping, no BatchNorm, not asked for
-    TOO_SHORT = "too few updates"  # the stage's note is a line of "not exercised"
-    CHAOTIC = "rounding decides about later updates"  # as above
-    NOT_READ = "nothing was read or run"  # no tensors, no kernel: the stage is undecided
+    # no clipping, no BatchNorm, not asked for: nothing more is said
+    NOT_IN_TASK = "the task has nothing to compare"
+    # the stage's note is a line of "not exercised"
+    TOO_SHORT = "too few updates"
+    # its note is a line of "not exercised", also if some arrays are decided
+    CHAOTIC = "rounding decides about later updates"
+    # no tensors, no kernel: the stage is undecided; the default
+    NOT_READ = "nothing was read or run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +50,9 @@ class Stage:
     # one for each array, in the order of execution, of the backward pass or of updates
     differences: Sequence[Difference] = ()
     note: str = ""  # a remark, such as why the stage was skipped or is incomplete
-    hints: Sequence[str] = ()  # possible causes
+    # possible causes. They are more than words: if there are any, the table's row leaves out
+    # `failed`, and `undecided_if_random` keeps it.
+    hints: Sequence[str] = ()
     failed: str = ""  # why the stage differs without an array to compare; empty otherwise
     undecided: str = ""  # why the stage's numbers decide nothing; empty otherwise
     # arrays that are left out, because float32 cannot show so small a change

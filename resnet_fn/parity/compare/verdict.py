@@ -39,7 +39,8 @@ class Request(NamedTuple):
 class Evidence(NamedTuple):
     """The answer to a request. The field that answers the request's is set."""
 
-    # to `tie_width`: the rounding with flipped ties, and their number; None: not known
+    # to `tie_width`: the rounding with flipped ties, and their number; None: the source does not
+    # know it, or was asked for probes
     flipped: tuple[Rounding, int] | None = None
     probes: ProbeAnswer = ProbeAnswer({})  # to `probes`
 

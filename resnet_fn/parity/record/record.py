@@ -86,7 +86,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         alone = side.optimizer_alone(like) if of_port else {}
         # 6. The updates
         run, losses, layers_with_masks = _updates_with_masks(side, masks, like)
-        initial = shared(initial, run.start)
+        initial = shared(initial, run.start)  # both stay in memory: equal arrays are kept once
         layers |= layers_with_masks
         # 7. Of the reference: rounding first, for which the updates' decisions are in memory
         measured = side.measured()

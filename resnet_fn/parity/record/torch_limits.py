@@ -6,7 +6,7 @@ import contextlib
 import linecache
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any
 
@@ -265,9 +265,8 @@ class Limits(torch.overrides.TorchFunctionMode):
 
         `index` is the place of the condition among the arguments.
         """
-        frame: FrameType | None = sys._getframe(3)
-        while frame is not None and frame.f_code.co_name == "__torch_function__":  # other modes
-            frame = frame.f_back
+        # what a function of PyTorch's calls in turn is no condition of the user's code
+        frame = _caller(())
         place = _if_of_user(frame)
         if not place or frame is None:
             return
@@ -330,16 +329,22 @@ def _user_frame() -> FrameType | None:
     """Return the frame of the call that a mode sees, or None if the user's code does not make it
     itself.
     """
+    frame = _caller(_PASSING)
+    return frame if frame is not None and is_of_user(frame.f_code.co_filename) else None
+
+
+def _caller(passing: Collection[str]) -> FrameType | None:
+    """Return the frame of the call that this mode sees, without other modes and functions in the
+    files `passing`.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        passes = code.co_filename == __file__ or code.co_filename in _PASSING
+        passes = code.co_filename == __file__ or code.co_filename in passing
         if not passes and code.co_name != "__torch_function__":
             break
         frame = frame.f_back
-    if frame is None:
-        return None
-    return frame if is_of_user(frame.f_code.co_filename) else None
+    return frame
 
 
 def _if_of_user(frame: FrameType | None) -> str:
