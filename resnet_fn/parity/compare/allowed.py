@@ -9,8 +9,10 @@ other limits that the recorder needs too.
 First come the tolerances and the other constants. Then, by what they are for, functions whose names
 say what they return:
 
-- …_rounding, rounding_…: the rounding of an array, by one reason. Measured rounding is made in
-  record/rounding.py, and is in `Trace.rounding`
+- …_rounding, rounding_…, `median_of_stage`: the rounding of an array, by one reason. Measured
+  rounding is put together in record/torch_reference_runs.py, and is in `Trace.rounding`
+- `tie_width`, `random_walk_norm`, `chance_elements`: what roundings and rules are made from, which
+  is no relative error: a width, a norm, masks
 - …_bound, `within`: an `Allowed`, which is a tolerance and the largest rounding (`larger_bound`),
   with the reason that decided (trace/reasons.py)
 - …_difference: a `Difference` of arrays that have no rounding of their own
@@ -53,11 +55,24 @@ NO_TOLERANCE = 0.0
 """Copies are equal bit for bit. docs/parity.md#tolerances"""
 
 OUTPUTS_TOLERANCE = 1e-5
-"""The tolerance of outputs, losses, norms and moving statistics. docs/parity.md#tolerances"""
+"""The tolerance of outputs, losses, norms and moving statistics: of what one pass computes.
+docs/parity.md#tolerances
+"""
 
 GRADIENTS_TOLERANCE = 1e-4
-"""The tolerance of gradients and outputs after the updates, and of weights after several updates
-whose change rounding hides, relative to their values. docs/parity.md#tolerances"""
+"""The tolerance of gradients, which are summed over a whole backward pass.
+docs/parity.md#tolerances
+"""
+
+LATER_OUTPUTS_TOLERANCE = 1e-4
+"""The tolerance of outputs after the updates, with what several updates have moved.
+docs/parity.md#tolerances
+"""
+
+VALUE_TOLERANCE = 1e-4
+"""The tolerance of arrays after several updates, relative to their values: of untrained ones, and
+of those whose change rounding hides. docs/parity.md#tolerances
+"""
 
 CHANGES_TOLERANCE = 1e-3
 """The tolerance of a weight's change, also if the weight begins at zero, and of the losses of a
@@ -67,25 +82,36 @@ training. docs/parity.md#tolerances
 SETTINGS_TOLERANCE = 1e-6
 """The tolerance of settings, which MindSpore keeps in float32. docs/parity.md#tolerances"""
 
-MASK_SCALE = 1e-4
-"""The relative error of two factors by which dropout multiplies. docs/parity.md#tolerances"""
+DROPOUT_FACTOR_TOLERANCE = 1e-4
+"""The relative error of two factors by which dropout multiplies: each is measured as the largest
+quotient of an output and an input. docs/parity.md#tolerances
+"""
 
 MOST_IN_MEDIAN = 1e-4
-"""Arrays with more rounding than this do not count in the stage's median. docs/parity.md#median"""
+"""Arrays with more rounding than this do not count in the stage's median: a few that are only
+rounding would raise the bound of all others. docs/parity.md#median
+"""
 
 NO_GRADIENT = 1e-6
 """Where the reference's gradient is None, the port's may be this fraction of the largest gradient
-in the layer. docs/parity.md#no-gradient
+in the layer: what cancels in float32 leaves about so much. docs/parity.md#no-gradient
 """
 
 UNDERFLOW = 2.0**-103
 """A gradient whose numbers are all smaller has no correct digit: its factors may be smaller than
-2^-126, which some of MindSpore's kernels take for 0. docs/parity.md#only-rounding
+2^-126, which some of MindSpore's kernels take for 0. What such a factor or summand takes from a
+number of 2^-103 = 2^-126 · 2^23 is still below its last place. docs/parity.md#only-rounding
 """
 
 CHANCE_SHARE, CHANCE_SIZE = 0.01, 1e-6
 """A gradient's element is only rounding if both sides differ by more than the first fraction of the
-element, or if the element is at most the second fraction of the largest. docs/parity.md#adam
+element, or if the element is at most the second fraction of the largest: rounding is 6e-8 of the
+numbers that were added up, so it leaves no digit there. docs/parity.md#adam
+"""
+
+KERNEL_FACTOR = 2.0
+"""An array may be apart by so many times what inaccurate kernels of the port change in it: by that
+error, and by as much again for all other rounding. docs/parity.md#units
 """
 
 TIE_FACTOR = 2.0
@@ -105,8 +131,8 @@ is computed in float64. docs/parity.md#units
 """
 
 CHANGING_SHARE = 0.01
-"""With a larger fraction of integers that change by rounding, an array is undecided.
-docs/parity.md#integers
+"""With a larger fraction of integers that change by rounding, an array is undecided: else a fault
+could hide among those that are excused. docs/parity.md#integers
 """
 
 KERNELS_TOLERANCE, UNSEEN_KERNELS_TOLERANCE = 1e-3, 5e-5
@@ -225,11 +251,8 @@ def growing_rounding(errors: Mapping[Key, float], outputs: Mapping[Key, float]) 
 
 
 def kernel_rounding(error: float) -> float:
-    """Return the rounding that lets an array pass which the port's kernels move by `error`.
-
-    The array may be apart by twice that: by the kernels' error and what is left of the tolerance.
-    """
-    return 2 * error / ROUNDING_FACTOR
+    """Return the rounding that lets an array pass which the port's kernels move by `error`."""
+    return KERNEL_FACTOR * error / ROUNDING_FACTOR
 
 
 # Ties: where rounding decides on which side of a step a number is.
@@ -279,7 +302,8 @@ def rounding_with_step_ties(measured: Rounding, ties: Rounding, forward_differs:
     outputs differ: with equal outputs, both sides have decided alike.
     """
     of_outputs = {stages.LOSS.name, stages.ALL_OUTPUTS.name, stages.TRAJECTORY.name}
-    kept = {stages.EVAL_FORWARD.name} | (set() if forward_differs else of_outputs)
+    forward = stages.EVAL_FORWARD.name  # of both modes
+    kept = {forward} | (set() if forward_differs else of_outputs)
     factor = TIE_FACTOR / ROUNDING_FACTOR
     rounding = {}
     for stage, errors in measured.items():

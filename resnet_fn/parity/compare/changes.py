@@ -49,9 +49,8 @@ class Changes(Parameters):
     """
 
     tolerance: float = CHANGES_TOLERANCE
-    # The tolerance relative to the array's value, of which an untrained array must keep both. Where
-    # rounding makes a change itself undecided, it is compared by this one alone; 0: it stays
-    # undecided.
+    # The tolerance relative to the array's value. An untrained array must keep it, too. A change that
+    # rounding makes undecided is compared by it instead; 0: such a change stays undecided.
     value_tolerance: float = 0.0
 
     def updates(self, sides: Sides) -> int:
