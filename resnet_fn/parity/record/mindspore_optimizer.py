@@ -1,7 +1,7 @@
 """Optimizers of MindSpore, of the plan and of the user: make them, read them, run them alone."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import mindspore
 from mindspore import Parameter, Tensor, nn, ops
@@ -38,38 +38,26 @@ def settings_of(optimizer: CustomOptimizer | None, net: nn.Cell) -> ParameterSet
     return {}
 
 
-def plan_optimizer(net: nn.Cell, plan: OptimizerPlan, like: Like | None) -> Optimizer:
-    """Return the recipe's optimizer with the reference's weight decays."""
-    groups = [(one.parameter, one.reference) for one in _decays(net, plan, like)]
-    return named_optimizer(plan.name, groups, plan.momentum, plan.settings)
-
-
-def note_of_decays(net: nn.Cell, plan: OptimizerPlan, like: Like | None) -> str:
-    """Return a note if the recipe has other weight decays than the reference, else ""."""
-    moved = [one.path for one in _decays(net, plan, like) if one.recipe != one.reference]
-    if not moved:
-        return ""
-    return f"the weight decay of {first_few(moved)} is the reference's, not the recipe's"
-
-
-class _Decay(NamedTuple):
-    """The weight decay of a parameter, by the recipe and by the reference."""
-
-    path: str
-    parameter: Parameter
-    recipe: float
-    reference: float  # the recipe's, if there is no reference
-
-
-def _decays(net: nn.Cell, plan: OptimizerPlan, like: Like | None) -> list[_Decay]:
+def plan_optimizer(net: nn.Cell, plan: OptimizerPlan, like: Like | None) -> tuple[Optimizer, str]:
+    """Return the recipe's optimizer with the reference's weight decays, and a note if the recipe
+    has other decays.
+    """
     # The recipe recognises norms by their class. It would decay a norm that is written by hand.
     paths = {id(one): path for path, one in parameters_by_path(net).items()}
-    decays = []
-    for parameter, decay in weight_decay_groups(net, plan.weight_decay, plan.decay_all):
-        path = paths[id(parameter)]
-        reference = like.decays.get(path, decay) if like else decay
-        decays.append(_Decay(path, parameter, decay, reference))
-    return decays
+    decays = like.decays if like else {}
+    own = weight_decay_groups(net, plan.weight_decay, plan.decay_all)
+    groups = [(parameter, decays.get(paths[id(parameter)], decay)) for parameter, decay in own]
+    moved = [
+        paths[id(one)]
+        for (one, decay), (_, reference) in zip(own, groups, strict=True)
+        if decay != reference
+    ]
+    note = (
+        f"the weight decay of {first_few(moved)} is the reference's, not the recipe's"
+        if moved
+        else ""
+    )
+    return named_optimizer(plan.name, groups, plan.momentum, plan.settings), note
 
 
 def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> dict[int, Arrays]:

@@ -39,7 +39,6 @@ from resnet_fn.parity.record.mindspore_loss import Loss, loss_of, value_of
 from resnet_fn.parity.record.mindspore_optimizer import (
     CustomOptimizer,
     as_functions,
-    note_of_decays,
     optimizer_alone,
     plan_optimizer,
     settings_of,
@@ -325,11 +324,20 @@ class MindSporeSide:
         given = (self._given_loss, self._make_step, self._given_optimizer)
         return [*self._cells.values(), *filter(None, given)]
 
-    def stepper(self, like: Like | None = None) -> MindSporeStepper:
-        """Return what makes the updates."""
-        optimizer = self._optimizer_as_functions
-        if not optimizer:
-            optimizer = plan_optimizer(self._net, self.plan.optimizer, like)
+    def stepper(self) -> MindSporeStepper:
+        """Return what makes the updates of a net that is compared with no reference."""
+        return self._stepper(self._optimizer(None)[0])
+
+    # Methods that only this class calls:
+
+    def _optimizer(self, like: Like | None) -> tuple[Optimizer, str]:
+        """Return the given optimizer, or the plan's with a note if the reference has other weight
+        decays.
+        """
+        given = self._optimizer_as_functions
+        return (given, "") if given else plan_optimizer(self._net, self.plan.optimizer, like)
+
+    def _stepper(self, optimizer: Optimizer) -> MindSporeStepper:
         rates = list(self.plan.rates)
         if self._schedule:
             rates = [self._schedule(index) for index in range(len(self.plan.batches))]
@@ -347,8 +355,6 @@ class MindSporeSide:
             start=self._state_at_start,
         )
 
-    # Methods that only this class calls:
-
     def _set_outputs_and_loss(self) -> None:
         """Run the net in both modes for examples of its outputs, and choose the loss of such."""
         net, plan = self._net, self.plan
@@ -362,8 +368,8 @@ class MindSporeSide:
         Return them with notes.
         """
         before = NetBefore(self._net, self._state_at_start)
-        stepper, notes = self.stepper(like), list[str]()
-        decays = "" if self._optimizer_as_functions else note_of_decays(self._net, self.plan.optimizer, like)
+        optimizer, decays_note = self._optimizer(like)
+        stepper, notes = self._stepper(optimizer), list[str]()
         run = recorded_updates(stepper, before, self.plan, like.last if like else {}, drawn)
         if not run.after:
             given = self._given_optimizer
@@ -373,7 +379,9 @@ class MindSporeSide:
             notes.append(
                 f"the port fails with random numbers for constant arrays ({stepper.rejects})"
             )
-        return run, [*notes, decays] if decays else notes
+        if decays_note:
+            notes.append(decays_note)
+        return run, notes
 
     def _uncompiled(self, like: Like | None, drawn: Arrays) -> Run:
         """Make the updates again without dropout masks, not compiled and without notes."""
