@@ -49,8 +49,8 @@ class Changes(Parameters):
     """
 
     tolerance: float = CHANGES_TOLERANCE
-    # The tolerance relative to the array's value. An untrained array must keep it, too. A change that
-    # rounding makes undecided is compared by it instead; 0: such a change stays undecided.
+    # The tolerance relative to the array's value. An untrained array must keep it, too. A change
+    # that rounding makes undecided is compared by it instead; 0: such a change stays undecided.
     value_tolerance: float = 0.0
 
     def updates(self, sides: Sides) -> int:
@@ -112,7 +112,7 @@ class Changes(Parameters):
         return Sizes(norm(without_large(array.reference)), value, unit)
 
     def _tolerance_of_value(self, sides: Sides, array: ComparedArray) -> float | None:
-        """Return `value_tolerance`, or None if the array is trained: then only the change counts."""
+        """Return `value_tolerance`, or None if the array is trained: only its change counts."""
         return None if self._is_trained(sides, array) else self.value_tolerance
 
     def _is_trained(self, sides: Sides, array: ComparedArray) -> bool:

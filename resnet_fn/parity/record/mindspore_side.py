@@ -408,8 +408,9 @@ class MindSporeSide:
 
     @cached_property
     def _cells(self) -> dict[str, nn.Cell]:
-        """The net's cells by path, as `start` found them: `_rates` has the rates of these. PyTorch's
-        side asks each of its copies anew.
+        """The net's cells by path, as `start` found them: `_rates` has the rates of these.
+
+        PyTorch's side asks each of its copies anew.
         """
         return dict(self._net.cells_and_names())
 

@@ -175,6 +175,7 @@ class TorchSide:
             arguments = inputs_of_layer(self._reference, name, self.plan.first[0])
         else:
             arguments = (torch.from_numpy(inputs),), {}
+        # `running_layer` copies the layer with the rates of this block, after which it runs
         with self._rates.as_built(layers_by_path(self._reference), only):
             return running_layer(self._reference.get_submodule(name), arguments)
 
