@@ -83,8 +83,8 @@ SETTINGS_TOLERANCE = 1e-6
 """The tolerance of settings, which MindSpore keeps in float32. docs/parity.md#tolerances"""
 
 DROPOUT_FACTOR_TOLERANCE = 1e-4
-"""The relative error of two factors by which dropout multiplies: each is measured as the largest
-quotient of an output and an input. docs/parity.md#tolerances
+"""The relative error of two factors by which dropout multiplies. Each is one float32 number, an
+output of a dropout that gets ones. docs/parity.md#tolerances
 """
 
 MOST_IN_MEDIAN = 1e-4
