@@ -94,13 +94,13 @@ rounding would raise the bound of all others. docs/parity.md#median
 
 NO_GRADIENT = 1e-6
 """Where the reference's gradient is None, the port's may be this fraction of the largest gradient
-in the layer: what cancels in float32 leaves about so much. docs/parity.md#no-gradient
+in the layer: what cancels in float32 may leave so much. docs/parity.md#no-gradient
 """
 
 UNDERFLOW = 2.0**-103
 """A gradient whose numbers are all smaller has no correct digit: its factors may be smaller than
-2^-126, which some of MindSpore's kernels take for 0. What such a factor or summand takes from a
-number of 2^-103 = 2^-126 · 2^23 is still below its last place. docs/parity.md#only-rounding
+2^-126, which some of MindSpore's kernels take for 0. Of a number above 2^-103 = 2^23 · 2^-126, so
+small a summand is below the last place. docs/parity.md#only-rounding
 """
 
 CHANCE_SHARE, CHANCE_SIZE = 0.01, 1e-6
