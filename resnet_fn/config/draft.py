@@ -17,7 +17,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from resnet_fn.config.declaration import Declaration, as_declared, fault
+from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.rules import RULES, Replace, Rule
 from resnet_fn.config.values import expand_home, show_value
@@ -65,7 +65,7 @@ class SourcedValue(NamedTuple):
 
     def converted(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
-        value = as_declared(self.declared, self.value)
+        value = self.declared.convert(self.value)
         if self.is_chosen and isinstance(value, str) and self.name != "name":
             value = expand_home(value)
         return self._replace(value=value)
@@ -163,7 +163,7 @@ class _Resolution:
     def __init__(self, values: dict[str, SourcedValue], notes: Iterable[str]) -> None:
         self.values = values
         self.notes = [*notes]  # lines about dropped settings
-        faults = ((name, fault(value.declared, value.value)) for name, value in values.items())
+        faults = ((name, value.declared.fault(value.value)) for name, value in values.items())
         # pairs (setting, error text), because a setting can have several
         self.faults = [(name, text) for name, text in faults if text]
         # settings whose values are wrong whatever the others are: no rule reads or changes them

@@ -27,7 +27,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any, ClassVar
 
-from resnet_fn.config.declaration import Declaration, check_names, explain
+from resnet_fn.config.declaration import Declaration, check_names
 from resnet_fn.config.draft import Source, draft_of, unchecked
 
 
@@ -52,11 +52,15 @@ class Settings:
 
         This runs before `@dataclass`, which turns the fields into defaults.
         """
-        cls.declarations = getattr(cls, "declarations", {}) | {
-            name: field.metadata["declaration"]._replace(name=name)
-            for name, field in vars(cls).items()
-            if isinstance(field, dataclasses.Field)
+        declarations = {
+            name: declared
+            for name, declared in vars(cls).items()
+            if isinstance(declared, Declaration)
         }
+        for name, declared in declarations.items():
+            declared.name = name
+            setattr(cls, name, declared.default)
+        cls.declarations = getattr(cls, "declarations", {}) | declarations
         about = (cls.__doc__ or "").rstrip()
         cls.__doc__ = f"{about}\n\n{_attributes_text(cls)}"
 
@@ -118,5 +122,5 @@ def _attributes_text(cls: type[Settings]) -> str:
     """Return the part of a docstring that lists the settings with their help."""
     text = "    Attributes:\n"
     for name, declared in cls.declarations.items():
-        text += f"        {name}: {explain(declared, declared.default)}\n"
+        text += f"        {name}: {declared.explain(declared.default)}\n"
     return text

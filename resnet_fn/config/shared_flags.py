@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from resnet_fn.config.cli import Parser, UsageError
-from resnet_fn.config.declaration import YES_NO_AUTO, Declaration, explain, flag_name
+from resnet_fn.config.declaration import YES_NO_AUTO, Declaration, flag_name
 from resnet_fn.config.hints import hint_for_square_size
 
 # Arguments of `add_argument`.
@@ -108,10 +108,10 @@ def add_setting_flags(
         text = argparse.SUPPRESS
         if not shown or name in shown:
             # ArgumentParser replaces %(default)s and the like
-            text = explain(declared, value).replace("%", "%%")
+            text = declared.explain(value).replace("%", "%%")
         arguments = _arguments_of(declared)
         groups[title].add_argument(f"--{flag_name(name)}", **arguments, help=text)
-        for alias in declared.aliases:
+        for alias in declared.aliases.split():
             parser.add_argument(f"--{alias}", **arguments, help=argparse.SUPPRESS)
 
 
@@ -131,7 +131,7 @@ def _convert(wanted: type, text: str) -> Any:
             return tuple(float(part) for part in text.split(",") if part)
         return wanted(text)
     except ValueError:
-        # `declaration.fault` rejects this text later, so that one error lists all wrong settings
+        # `Declaration.fault` rejects this text later, so that one error lists all wrong settings
         return text
 
 

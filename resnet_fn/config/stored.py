@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from resnet_fn.config.declaration import as_declared, check_names
+from resnet_fn.config.declaration import check_names
 from resnet_fn.config.draft import Draft, draft_of, unchecked
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -40,7 +40,7 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
 def _unchecked(settings_class: Any, stored: Mapping[str, Any]) -> Any:
     """Make a `Recipe` or `RunOptions` of JSON types without checks: a list becomes a tuple."""
     declarations = settings_class.declarations
-    values = {name: as_declared(declarations[name], value) for name, value in stored.items()}
+    values = {name: declarations[name].convert(value) for name, value in stored.items()}
     return unchecked(settings_class, values)
 
 

@@ -47,7 +47,7 @@ def test_the_usual_aliases_are_accepted(flags, fields):
 
 def test_the_example_in_declarations_docstring_is_true(says):
     about = " ".join(declaration.__doc__.split())
-    line = declaration.explain(Recipe.declarations["learning_rate"], 0.2)
+    line = Recipe.declarations["learning_rate"].explain(0.2)
     assert f'"{line.replace(", not scaled by workers", "")}"' in about
     with pytest.raises(ValueError) as caught:
         Recipe(learning_rate=-1)

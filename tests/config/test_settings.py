@@ -35,7 +35,7 @@ def another(declared):
     default = declared.default
     choices = declared.choices
     if choices:
-        return next(choice for choice in choices if choice not in (default, "own"))
+        return next(choice for choice in choices.split("|") if choice not in (default, "own"))
     if isinstance(default, tuple):
         return (0.5,)
     if isinstance(default, str):
