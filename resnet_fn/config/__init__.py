@@ -14,7 +14,7 @@ To read the settings, follow one:
     shared_flags      flags of several commands, and flags that are made of settings
 
 The other modules need not be read for this. `hints`, `flag_hints`, `path_hints`, `foreign_flags`
-and `wording` make parts of messages, `values` converts values to texts and JSON, `printing` prints, `reading` reads files of
-others, `output_paths` checks what a command is to write and has what helps if a write fails, and
-`packages` lists versions.
+and `wording` make parts of messages, `values` converts values to texts and JSON, `printing` prints,
+`reading` reads files of others, `output_paths` checks what a command is to write and has what helps
+if a write fails, and `packages` lists versions.
 """

@@ -128,11 +128,9 @@ class Draft(NamedTuple):
     def make(self, settings_class: type[_Settings]) -> _Settings:
         """Make a `Recipe` or `RunOptions` of this draft's values, without further checks."""
         plain = {name: value.value for name, value in self.values.items()}
-        new = unchecked(settings_class, plain)  # whose `chosen` is empty
-        for name in vars(new):
-            value = self.values[name]
-            if value.is_chosen:
-                new.chosen[name] = value.source
+        new: Any = unchecked(settings_class, plain)
+        chosen = (self.values[name] for name in vars(new) if self.values[name].is_chosen)
+        new.chosen.update({value.name: value.source for value in chosen})
         made: _Settings = new
         return made
 
@@ -141,20 +139,14 @@ def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, Sour
     """Return the values that the user's optimizer has for settings that nobody chose."""
     optimizer = values.get("optimizer")
     # a list, because a wrong value need not be hashable
-    if optimizer is None or optimizer.value not in [*OPTIMIZERS]:
+    if not (optimizer and optimizer.is_chosen and optimizer.value in [*OPTIMIZERS]):
         return {}
+    own_defaults = OPTIMIZERS[optimizer.value].own_defaults
     return {
         name: values[name]._replace(value=default)
-        for name, default in OPTIMIZERS[optimizer.value].own_defaults.items()
-        if values[name].source < optimizer.source and not values[name].is_chosen
+        for name, default in own_defaults.items()
+        if not values[name].is_chosen
     }
-
-
-class _Change(NamedTuple):
-    """What makes settings obey a rule that they break."""
-
-    new: SourcedValue  # of the setting that changes
-    note: str  # "" if nobody needs one
 
 
 class _Resolution:
@@ -172,21 +164,11 @@ class _Resolution:
 
     def apply(self, rule: Rule) -> None:
         """If the values break a rule, change the weaker ones, or add faults."""
-        valid = [name for name in rule.reads if self._is_valid(name)]
-        text = rule.broken_by({name: self.values[name].value for name in valid})
-        if not text:
-            return
-        reason = text.partition(";")[0]  # without the fix
-        for name in rule.settings.split():
-            if not self._would_be_lost(name):
-                continue
-            change = _change_weaker(rule, name, reason, self.values)
-            if change is None:
-                self.faults.append((name, f"{name}: {self.values[name].value!r} {text}"))
-                continue
-            self._set(change)
-            if rule.on_break == "drop":
-                self._dropped.add(name)
+        read = {name: self.values[name].value for name in rule.reads if self._is_valid(name)}
+        if text := rule.broken_by(read):
+            for name in rule.settings.split():
+                if self._would_be_lost(name):
+                    self._change_weaker(rule, name, text)
 
     def _is_valid(self, name: str) -> bool:
         return name in self.values and name not in self._invalid
@@ -195,59 +177,39 @@ class _Resolution:
         is_there = self._is_valid(name) and name not in self._dropped
         return is_there and self.values[name].would_be_lost
 
-    def _set(self, change: _Change) -> None:
-        self.values[change.new.name] = change.new
-        if change.note:
-            self.notes.append(change.note)
+    def _change_weaker(self, rule: Rule, name: str, text: str) -> None:
+        """Change the weaker of two settings that break a rule, or add a fault if neither may change.
+
+        One of the two is `name`, the other is the strongest of those that the condition reads.
+        """
+        value = self.values[name]
+        others = (self.values[other] for other in rule.reads if other != name)
+        strongest = max(others, key=lambda other: other.source)
+        reason = text.partition(";")[0]  # without the fix
+        is_weaker = value.source < strongest.source or not value.is_chosen
+        if isinstance(rule.on_break, Replace) and strongest.source < value.source:
+            self._set(strongest, rule.on_break.value, value.source, f"{name} {reason}")
+        elif rule.on_break == "drop" and is_weaker:
+            declared = value.declared
+            is_usual = value.value in (declared.default, declared.if_not_stored)
+            # nobody has asked for a usual value
+            note = f"it {reason}" if value.is_chosen or not is_usual else ""
+            # as strong as the setting that left it without effect, because later rules read it, too
+            self._set(value, declared.dropped_to, strongest.source, note)
+            self._dropped.add(name)
+        else:
+            self.faults.append((name, f"{name}: {value.value!r} {text}"))
+
+    def _set(self, old: SourcedValue, value: Any, source: Source, reason: str) -> None:
+        """Give a setting another value, with a note if there is a reason to write in it."""
+        self.values[old.name] = SourcedValue(old.declared, value, source)
+        if reason:
+            self.notes.append(f"{old.name} {show_value(old.value)} is left out: {reason}")
 
     def located_faults(self) -> tuple[tuple[str, str], ...]:
         """Return the faults. If a file gives the value, the text starts with the line there."""
         lines = [(name, text, self.values[name].line) for name, text in self.faults]
         return tuple((name, f"{line}: {text}" if line else text) for name, text, line in lines)
-
-
-def _change_weaker(
-    rule: Rule, name: str, reason: str, values: Mapping[str, SourcedValue]
-) -> _Change | None:
-    """Return a new value for the weaker of two settings that break a rule, or None if neither may
-    change.
-
-    One of the two is `name`, the other is the strongest of those that the condition reads.
-    """
-    value = values[name]
-    others = (values[other] for other in rule.reads if other != name)
-    strongest = max(others, key=lambda other: other.source)
-    if isinstance(rule.on_break, Replace):
-        return _replaced(strongest, rule.on_break.value, value, reason)
-    if rule.on_break == "drop":
-        return _dropped(value, strongest, reason)
-    return None
-
-
-def _replaced(other: SourcedValue, needed: Any, value: SourcedValue, reason: str) -> _Change | None:
-    """Return the other setting with the value that `value` needs, if the other is weaker."""
-    if other.source >= value.source:
-        return None
-    new = SourcedValue(other.declared, needed, value.source)
-    return _Change(new, _left_out(other, f"{value.name} {reason}"))
-
-
-def _dropped(value: SourcedValue, strongest: SourcedValue, reason: str) -> _Change | None:
-    """Return what dropping `value` leaves, if `value` is the weaker one or a recipe's."""
-    from_recipe = not value.is_chosen
-    if value.source >= strongest.source and not from_recipe:
-        return None
-    declared = value.declared
-    # as strong as the setting that left it without effect, because later rules read it, too
-    new = SourcedValue(declared, declared.dropped_to, strongest.source)
-    is_usual = value.value in (declared.default, declared.if_not_stored)
-    if from_recipe and is_usual:  # nobody has asked for it
-        return _Change(new, "")
-    return _Change(new, _left_out(value, f"it {reason}"))
-
-
-def _left_out(value: SourcedValue, reason: str) -> str:
-    return f"{value.name} {show_value(value.value)} is left out: {reason}"
 
 
 def unchecked(settings_class: Any, values: Mapping[str, Any]) -> Any:
