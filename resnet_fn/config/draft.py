@@ -41,6 +41,7 @@ class SourcedValue(NamedTuple):
     value: Any  # can have a wrong type before the checks
     source: Source = Source.RECIPE
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
+    by_rule: bool = False  # whether a rule has put it in the place of what `source` gave
 
     @property
     def name(self) -> str:
@@ -126,11 +127,17 @@ class Draft(NamedTuple):
         return draft
 
     def make(self, settings_class: type[_Settings]) -> _Settings:
-        """Make a `Recipe` or `RunOptions` of this draft's values, without further checks."""
+        """Make a `Recipe` or `RunOptions` of this draft's values, without further checks.
+
+        Its `chosen` has the values of the user that no rule has changed.
+        """
         plain = {name: value.value for name, value in self.values.items()}
         new: Any = unchecked(settings_class, plain)
-        chosen = (self.values[name] for name in vars(new) if self.values[name].is_chosen)
-        new.chosen.update({value.name: value.source for value in chosen})
+        values = (self.values[name] for name in vars(new))
+        chosen = {
+            value.name: value.source for value in values if value.is_chosen and not value.by_rule
+        }
+        new.chosen.update(chosen)
         made: _Settings = new
         return made
 
@@ -202,7 +209,7 @@ class _Resolution:
 
     def _set(self, old: SourcedValue, value: Any, source: Source, reason: str) -> None:
         """Give a setting another value, with a note if there is a reason to write in it."""
-        self.values[old.name] = SourcedValue(old.declared, value, source)
+        self.values[old.name] = SourcedValue(old.declared, value, source, by_rule=True)
         if reason:
             self.notes.append(f"{old.name} {show_value(old.value)} is left out: {reason}")
 

@@ -69,16 +69,15 @@ class Settings:
         check_names(given, cls)
         new = super().__new__(cls)
         chosen = () if _looks_like_replace(cls, given) else given
-        _set_chosen(new, dict.fromkeys(chosen, Source.FLAG))
+        # not by the attribute, because the class is frozen
+        object.__setattr__(new, "chosen", dict.fromkeys(chosen, Source.FLAG))
         return new
 
     def __post_init__(self) -> None:
         """Check all values, as flags beside the defaults, and replace them by those that stay."""
         defaults = draft_of(unchecked(type(self), {}))
         checked = defaults.complete(**chosen_or_not_default(self))
-        # not by attributes, because the class is frozen
-        for name, value in checked.values.items():
-            vars(self)[name] = value.value
+        vars(self).update(vars(checked.make(type(self))))
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self)  # without `chosen`, so that no setting of a copy counts as chosen
@@ -108,14 +107,8 @@ def changed(config: Any, **given: Any) -> Any:
     """
     check_names(given, type(config))
     new = draft_of(config).complete(**given).make(type(config))
-    chosen = config.chosen | dict.fromkeys(given, Source.FLAG)
-    _set_chosen(new, chosen)
+    new.chosen.update(config.chosen | new.chosen)
     return new
-
-
-def _set_chosen(config: Any, chosen: dict[str, Source]) -> None:
-    """Set `chosen`, although the class is frozen."""
-    object.__setattr__(config, "chosen", chosen)
 
 
 def _attributes_text(cls: type[Settings]) -> str:
