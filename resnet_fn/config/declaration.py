@@ -51,7 +51,7 @@ class Declaration:
     # The value that the setting gets if a rule drops it, because nothing uses it. None: the default.
     dropped_to: Any = None
     # What a stored run or trace means that lacks the setting, because an older version wrote it.
-    # None: the default. See `stored.with_missing_settings`.
+    # None: the default. See `stored.stored_settings`.
     if_not_stored: Any = None
     name: str = ""  # that of the dataclass's field, set by `Settings`
 

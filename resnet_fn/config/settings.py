@@ -24,7 +24,6 @@ and 3. Copies by `dataclasses.replace`, `copy` and `pickle` forget `chosen`; tho
 """
 
 import dataclasses
-from collections.abc import Collection
 from typing import Any, ClassVar
 
 from resnet_fn.config.declaration import Declaration, check_names
@@ -35,10 +34,9 @@ from resnet_fn.config.draft import Source, draft_of, unchecked
 class Settings:
     """Settings that are checked, and that do not change.
 
-    `dataclasses.replace` calls the constructor with all settings, so a call with all settings is
-    taken for its call: none counts as chosen. This is wrong for a caller who writes all of them,
-    as in `Recipe(**settings)`: of what this caller gives, a default is not rejected if it has no
-    effect, and an optimizer's `own_defaults` replace it.
+    `dataclasses.replace` calls the constructor with all settings, and does not tell which of them
+    its caller gave. In a call with all settings, `Recipe(**settings)` too, none counts as chosen:
+    a default is not rejected if it has no effect, and an optimizer's `own_defaults` replace it.
     """
 
     # `chosen` maps the settings that the user chose to where they come from: flags, lines of the
@@ -68,7 +66,7 @@ class Settings:
         """Make an instance, and remember which keywords were given."""
         check_names(given, cls)
         new = super().__new__(cls)
-        chosen = () if _looks_like_replace(cls, given) else given
+        chosen = () if given.keys() == cls.declarations.keys() else given  # see above
         # not by the attribute, because the class is frozen
         object.__setattr__(new, "chosen", dict.fromkeys(chosen, Source.FLAG))
         return new
@@ -81,14 +79,6 @@ class Settings:
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self)  # without `chosen`, so that no setting of a copy counts as chosen
-
-
-def _looks_like_replace(cls: type[Settings], given: Collection[str]) -> bool:
-    """Return whether the keywords `given` are all settings, as `dataclasses.replace` passes them.
-
-    Which of these the user chose is not known.
-    """
-    return len(given) == len(cls.declarations)
 
 
 def chosen_or_not_default(config: Any) -> dict[str, Any]:
