@@ -51,7 +51,7 @@ class SourcedValue(NamedTuple):
     @property
     def is_chosen(self) -> bool:
         """Return whether the user gave the value, in a file or by a flag."""
-        return self.source >= Source.FILE
+        return self.source >= Source.FILE and not self.by_rule
 
     @property
     def would_be_lost(self) -> bool:
@@ -133,11 +133,8 @@ class Draft(NamedTuple):
         """
         plain = {name: value.value for name, value in self.values.items()}
         new: Any = unchecked(settings_class, plain)
-        values = (self.values[name] for name in vars(new))
-        chosen = {
-            value.name: value.source for value in values if value.is_chosen and not value.by_rule
-        }
-        new.chosen.update(chosen)
+        chosen = (self.values[name] for name in vars(new) if self.values[name].is_chosen)
+        new.chosen.update({value.name: value.source for value in chosen})
         made: _Settings = new
         return made
 
@@ -167,22 +164,17 @@ class _Resolution:
         self.faults = [(name, text) for name, text in faults if text]
         # settings whose values are wrong whatever the others are: no rule reads or changes them
         self._invalid = {name for name, _ in self.faults}
-        self._dropped = set[str]()  # of these, nothing more can be lost
 
     def apply(self, rule: Rule) -> None:
         """If the values break a rule, change the weaker ones, or add faults."""
         read = {name: self.values[name].value for name in rule.reads if self._is_valid(name)}
         if text := rule.broken_by(read):
             for name in rule.settings.split():
-                if self._would_be_lost(name):
+                if self._is_valid(name) and self.values[name].would_be_lost:
                     self._change_weaker(rule, name, text)
 
     def _is_valid(self, name: str) -> bool:
         return name in self.values and name not in self._invalid
-
-    def _would_be_lost(self, name: str) -> bool:
-        is_there = self._is_valid(name) and name not in self._dropped
-        return is_there and self.values[name].would_be_lost
 
     def _change_weaker(self, rule: Rule, name: str, text: str) -> None:
         """Change the weaker of two settings that break a rule, or add a fault if neither may change.
@@ -203,7 +195,6 @@ class _Resolution:
             note = f"it {reason}" if value.is_chosen or not is_usual else ""
             # as strong as the setting that left it without effect, because later rules read it, too
             self._set(value, declared.dropped_to, strongest.source, note)
-            self._dropped.add(name)
         else:
             self.faults.append((name, f"{name}: {value.value!r} {text}"))
 

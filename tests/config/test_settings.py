@@ -63,6 +63,19 @@ def test_flags_have_an_effect_or_are_errors(recipe):
             assert (values(again), again.drop_notes, again.faults) == (values(merged), (), ())
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_resolving_twice_is_resolving_once(recipe):
+    base = draft_of(RECIPES[recipe], RunOptions(check_files="yes"))
+    for given in (
+        {"dataset": "digits"},
+        {"dataset": "imagefolder", "multi_label": True},
+        {"optimizer": "lion"},
+    ):
+        merged = base.resolve(given)
+        assert merged.resolve({}) == merged
+        assert merged.resolve(given) == merged
+
+
 def test_an_optimizers_defaults_hold_unless_others_are_chosen():
     base = draft_of(RECIPES["digits"], RunOptions())
     for given, beta2 in (
