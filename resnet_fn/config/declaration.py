@@ -56,12 +56,25 @@ class Declaration:
     name: str = ""  # that of the dataclass's field, set by `Settings`
 
     def __post_init__(self) -> None:
-        """Replace None by the default."""
+        """Replace None by the default, and let workers have different paths."""
         self.per_worker |= self.unit == PATH
         if self.dropped_to is None:
             self.dropped_to = self.default
         if self.if_not_stored is None:
             self.if_not_stored = self.default
+
+    def parse(self, text: str) -> Any:
+        """Return the value of a flag's text.
+
+        A text that is none stays, and `fault` rejects it later: one error lists all wrong settings.
+        """
+        wanted = type(self.default)
+        try:
+            if wanted is tuple:
+                return tuple(float(part) for part in text.split(",") if part)
+            return wanted(text)
+        except ValueError:
+            return text
 
     def convert(self, value: Any) -> Any:
         """Convert a value to the setting's type, for example an int to a float.
@@ -153,8 +166,8 @@ class Declaration:
         return text
 
 
-# Declares a setting. Type checkers take its value for the default of the dataclass's field, which
-# `Settings` puts in its place.
+# In a class, `epochs: int = setting(...)` declares a setting. `Settings` keeps the declaration, and
+# puts the default in its place. `Any` lets type checkers accept the line.
 setting: Callable[..., Any] = Declaration
 
 

@@ -41,7 +41,7 @@ class SourcedValue(NamedTuple):
     value: Any  # can have a wrong type before the checks
     source: Source = Source.RECIPE
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
-    by_rule: bool = False  # whether a rule has put it in the place of what `source` gave
+    by_rule: bool = False  # whether a rule has set the value, for one that `source` gave
 
     @property
     def name(self) -> str:

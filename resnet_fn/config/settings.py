@@ -46,9 +46,9 @@ class Settings:
     declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
 
     def __init_subclass__(cls) -> None:
-        """Set `declarations`, and add their help to the class's docstring.
+        """Move the class's declarations to `declarations`, and their help to its docstring.
 
-        This runs before `@dataclass`, which turns the fields into defaults.
+        This runs before `@dataclass`, which reads the defaults that take the declarations' places.
         """
         declarations = {
             name: declared
