@@ -133,8 +133,10 @@ class Draft(NamedTuple):
         """
         plain = {name: value.value for name, value in self.values.items()}
         new: Any = unchecked(settings_class, plain)
-        chosen = (self.values[name] for name in vars(new) if self.values[name].is_chosen)
-        new.chosen.update({value.name: value.source for value in chosen})
+        for name in vars(new):
+            value = self.values[name]
+            if value.is_chosen:
+                new.chosen[name] = value.source
         made: _Settings = new
         return made
 
@@ -145,10 +147,9 @@ def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, Sour
     # a list, because a wrong value need not be hashable
     if not (optimizer and optimizer.is_chosen and optimizer.value in [*OPTIMIZERS]):
         return {}
-    own_defaults = OPTIMIZERS[optimizer.value].own_defaults
     return {
         name: values[name]._replace(value=default)
-        for name, default in own_defaults.items()
+        for name, default in OPTIMIZERS[optimizer.value].own_defaults.items()
         if not values[name].is_chosen
     }
 
@@ -159,19 +160,23 @@ class _Resolution:
     def __init__(self, values: dict[str, SourcedValue], notes: Iterable[str]) -> None:
         self.values = values
         self.notes = [*notes]  # lines about dropped settings
-        faults = ((name, value.declared.fault(value.value)) for name, value in values.items())
         # pairs (setting, error text), because a setting can have several
-        self.faults = [(name, text) for name, text in faults if text]
+        self.faults = list[tuple[str, str]]()
+        for name, value in values.items():
+            if text := value.declared.fault(value.value):
+                self.faults.append((name, text))
         # settings whose values are wrong whatever the others are: no rule reads or changes them
         self._invalid = {name for name, _ in self.faults}
 
     def apply(self, rule: Rule) -> None:
         """If the values break a rule, change the weaker ones, or add faults."""
         read = {name: self.values[name].value for name in rule.reads if self._is_valid(name)}
-        if text := rule.broken_by(read):
-            for name in rule.settings.split():
-                if self._is_valid(name) and self.values[name].would_be_lost:
-                    self._change_weaker(rule, name, text)
+        text = rule.broken_by(read)
+        if not text:
+            return
+        for name in rule.settings.split():
+            if self._is_valid(name) and self.values[name].would_be_lost:
+                self._change_weaker(rule, name, text)
 
     def _is_valid(self, name: str) -> bool:
         return name in self.values and name not in self._invalid
@@ -190,9 +195,9 @@ class _Resolution:
             self._set(strongest, rule.on_break.value, value.source, f"{name} {reason}")
         elif rule.on_break == "drop" and is_weaker:
             declared = value.declared
-            is_usual = value.value in (declared.default, declared.if_not_stored)
-            # nobody has asked for a usual value
-            note = f"it {reason}" if value.is_chosen or not is_usual else ""
+            note = f"it {reason}"
+            if not value.is_chosen and value.value in (declared.default, declared.if_not_stored):
+                note = ""  # nobody has asked for a usual value
             # as strong as the setting that left it without effect, because later rules read it, too
             self._set(value, declared.dropped_to, strongest.source, note)
         else:
@@ -206,8 +211,11 @@ class _Resolution:
 
     def located_faults(self) -> tuple[tuple[str, str], ...]:
         """Return the faults. If a file gives the value, the text starts with the line there."""
-        lines = [(name, text, self.values[name].line) for name, text in self.faults]
-        return tuple((name, f"{line}: {text}" if line else text) for name, text, line in lines)
+        located = []
+        for name, text in self.faults:
+            line = self.values[name].line
+            located.append((name, f"{line}: {text}" if line else text))
+        return tuple(located)
 
 
 def unchecked(settings_class: Any, values: Mapping[str, Any]) -> Any:

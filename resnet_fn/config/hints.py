@@ -25,7 +25,8 @@ def suggest_name(word: str, known: Iterable[str], otherwise: Iterable[str] = ())
 
 def did_you_mean(names: Iterable[object]) -> str:
     """Return a hint that asks whether one of `names` was wanted."""
-    return f"did you mean {' or '.join(map(str, names))}?"
+    choices = " or ".join(map(str, names))
+    return f"did you mean {choices}?"
 
 
 def hint_for_value(setting: str, value: str, choices: Iterable[str]) -> str:
@@ -42,4 +43,6 @@ def hint_for_square_size(value: object) -> str:
     if len(sides) != 2 or not all(map(str.isdecimal, sides)):
         return ""
     height, width = sides
-    return f"images are square, so give {height if height == width else 'one number'}"
+    if height == width:
+        return f"images are square, so give {height}"
+    return "images are square, so give one number"

@@ -34,9 +34,9 @@ from resnet_fn.config.draft import Source, draft_of, unchecked
 class Settings:
     """Settings that are checked, and that do not change.
 
-    `dataclasses.replace` calls the constructor with all settings, and does not tell which of them
-    its caller gave. In a call with all settings, `Recipe(**settings)` too, none counts as chosen:
-    a default is not rejected if it has no effect, and an optimizer's `own_defaults` replace it.
+    `dataclasses.replace` calls the constructor with all settings, whichever its caller gave. In a
+    call with all settings, as also in `Recipe(**settings)`, none counts as chosen: a default is not
+    rejected if it has no effect, and an optimizer's `own_defaults` replace it.
     """
 
     # `chosen` maps the settings that the user chose to where they come from: flags, lines of the
