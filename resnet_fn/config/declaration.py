@@ -132,7 +132,7 @@ class Declaration:
     def _wrong_number(self, value: Any) -> str:
         """Return what is wrong with a number, or with the first wrong number of a tuple."""
         for number in value if isinstance(value, tuple) else (value,):
-            if not math.isfinite(number):
+            if not math.isfinite(_as_float(number)):
                 return "is not finite; give a number"
             if number < self.at_least:
                 return f"is too small; give {self.at_least} or more"
@@ -171,7 +171,7 @@ class Declaration:
 setting: Callable[..., Any] = Declaration
 
 
-def _as_float(number: int) -> float:
+def _as_float(number: float) -> float:
     try:
         return float(number)
     except OverflowError:  # a number of 400 digits
