@@ -133,7 +133,10 @@ class Declaration:
         """Return what is wrong with a number, or with the first wrong number of a tuple."""
         for number in value if isinstance(value, tuple) else (value,):
             if not math.isfinite(_as_float(number)):
-                return "is not finite; give a number"
+                if not isinstance(number, int):
+                    return "is not finite; give a number"
+                if number > 0:  # beyond what a float can hold
+                    return "is too large; give a smaller number"
             if number < self.at_least:
                 return f"is too small; give {self.at_least} or more"
             if number <= self.above:

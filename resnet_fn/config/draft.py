@@ -26,7 +26,10 @@ _Settings = TypeVar("_Settings")  # `Recipe` or `RunOptions`
 
 
 class Source(enum.IntEnum):
-    """Where a setting's value comes from, weakest first. The user chose those of FILE and FLAG."""
+    """Where a setting's value comes from, weakest first.
+
+    The user chose those of FILE and FLAG, unless a rule has changed them.
+    """
 
     # a named recipe, a file that the user's file extends, a run that resumes, or a default
     RECIPE = 0
@@ -41,7 +44,8 @@ class SourcedValue(NamedTuple):
     value: Any  # can have a wrong type before the checks
     source: Source = Source.RECIPE
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
-    by_rule: bool = False  # whether a rule has set the value, for one that `source` gave
+    # Whether a rule has set the value. Then `source` is that of the setting that the rule favours.
+    by_rule: bool = False
 
     @property
     def name(self) -> str:

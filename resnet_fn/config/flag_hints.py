@@ -20,7 +20,7 @@ def _nearest_flags(word: str, flags: Collection[str]) -> str:
     prefix = "--no-" if word.startswith("--no-") else "--"
     name = word.removeprefix(prefix).lstrip("-").replace("_", "-")
     bare = {flag.removeprefix("--").removeprefix("no-") for flag in flags}
-    nearest = get_close_matches(name, bare)
+    nearest = get_close_matches(name, bare)  # of a set: it sorts those that are equally near
     if not nearest:
         return "there is no such flag and none like it; see --help"
     nearest_flags = [prefix + name if prefix + name in flags else f"--{name}" for name in nearest]

@@ -20,7 +20,8 @@ checkers, editors and `help` have the settings and their types:
        those of step 2
 
 `changed` and recipe files make drafts, too. `Draft.make` makes an instance of one without steps 2
-and 3. Copies by `dataclasses.replace`, `copy` and `pickle` forget `chosen`; those by `changed` keep it.
+and 3. Copies by `dataclasses.replace`, `copy` and `pickle` forget `chosen`; those by `changed` keep it,
+except for settings that a rule has changed.
 """
 
 import dataclasses
@@ -66,7 +67,7 @@ class Settings:
         """Make an instance, and remember which keywords were given."""
         check_names(given, cls)
         new = super().__new__(cls)
-        chosen = () if given.keys() == cls.declarations.keys() else given  # see above
+        chosen = () if given.keys() == cls.declarations.keys() else given  # as `replace` calls it
         # not by the attribute, because the class is frozen
         object.__setattr__(new, "chosen", dict.fromkeys(chosen, Source.FLAG))
         return new
@@ -96,8 +97,11 @@ def changed(config: Any, **given: Any) -> Any:
     Other settings can change, too: see `Draft.resolve`.
     """
     check_names(given, type(config))
-    new = draft_of(config).complete(**given).make(type(config))
-    new.chosen.update(config.chosen | new.chosen)
+    draft = draft_of(config).complete(**given)
+    new = draft.make(type(config))
+    for name, source in config.chosen.items():
+        if not draft.values[name].by_rule:
+            new.chosen.setdefault(name, source)
     return new
 
 
