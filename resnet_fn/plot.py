@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import near_run
+from resnet_fn.config.path_hints import near_run
 from resnet_fn.config.printing import say
 from resnet_fn.config.wording import first_few
 from resnet_fn.report.fonts import font_families, with_codes

@@ -26,9 +26,9 @@ from resnet_fn.checkpoint.replace import (
 )
 from resnet_fn.checkpoint.run_state import check_run_state
 from resnet_fn.config.draft import Draft
-from resnet_fn.config.hints import near_run
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed_version
+from resnet_fn.config.path_hints import near_run
 from resnet_fn.config.printing import warn
 from resnet_fn.config.reading import read_json
 from resnet_fn.config.recipe import Recipe

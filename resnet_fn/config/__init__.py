@@ -13,8 +13,8 @@ To read the settings, follow one:
     cli               the parser of all commands, their lines of errors and exit codes
     shared_flags      flags of several commands, and flags that are made of settings
 
-The other modules need not be read for this. `hints`, `wording` and `foreign_flags` make parts of
-messages, `values` converts values to texts and JSON, `printing` prints, `reading` reads files of
-others, `output_paths` checks what a command is to write and has what helps if a write fails, and
-`packages` lists versions.
+The other modules need not be read for this. `hints`, `flag_hints`, `path_hints`, `foreign_flags`
+and `wording` make parts of messages, `values` converts values to texts and JSON, `printing` prints,
+`reading` reads files of others, `output_paths` checks what a command is to write and has what helps
+if a write fails, and `packages` lists versions.
 """

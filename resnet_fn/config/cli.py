@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from resnet_fn.config.foreign_flags import advice_on_value
-from resnet_fn.config.hints import hint_for_flag, hint_for_word, suggest_name
+from resnet_fn.config.flag_hints import hint_for_flag, hint_for_word
+from resnet_fn.config.hints import hint_for_value
 from resnet_fn.config.packages import how_to_install, versions_line
 from resnet_fn.config.printing import say
 from resnet_fn.config.values import expand_home
@@ -190,9 +190,7 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Reject a value that is none of the flag's choices. ArgumentParser calls this method."""
         if action.choices is not None and value not in action.choices:
-            hint = advice_on_value(action.dest, str(value)) or suggest_name(
-                str(value), action.choices
-            )
+            hint = hint_for_value(action.dest, str(value), action.choices)
             raise argparse.ArgumentError(action, f"{value!r} is unknown; {hint}")
 
 

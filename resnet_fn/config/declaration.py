@@ -11,206 +11,184 @@ The field makes the flags `--learning-rate` and `--lr` with the help "peak learn
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
-from resnet_fn.config.foreign_flags import advice_on_setting, advice_on_value
-from resnet_fn.config.hints import hint_for_square_size, suggest_name
+from resnet_fn.config.foreign_flags import advice_on_setting
+from resnet_fn.config.hints import hint_for_square_size, hint_for_value, suggest_name
 from resnet_fn.config.values import show_value
 
 # choices of a setting whose flags are --setting and --no-setting
-YES_NO_AUTO = ["auto", "yes", "no"]
+YES_NO_AUTO = "auto|yes|no"
 BALANCED = "balanced"  # value of `class_weights` and `sampling`
 # Value for a caller's net, data set or loss in `resnet_fn.fit`. No flag accepts it. Checkpoints and
 # config.json contain it, so it stays "own".
 CUSTOM = "own"
-# Units that change more than the help: see `setting`.
+# Units that change more than the help: see `Declaration.unit`.
 PATH = "path"
 PIXELS = "pixels"
 
 
-class Interval(NamedTuple):
-    """The numbers that a setting may have."""
+@dataclasses.dataclass
+class Declaration:
+    """One setting. `Recipe.declarations` and `RunOptions.declarations` have it by its name."""
 
-    wrong: str  # what is wrong with a number outside, "is not in [0, 1)"
-    low: float
-    high: float = math.inf
-    is_low_outside: bool = False
-    is_high_outside: bool = False
+    group: str  # the title above its flags in --help, and above its lines in a run's recipe.toml
+    default: Any  # an int, float, bool, str or tuple of floats; values have the default's type
+    meaning: str  # the text of --help
+    # Shown in --help. PATH lets workers have different values, and PIXELS adds a hint to the error
+    # of a value such as 224x224.
+    unit: str = ""
+    _: dataclasses.KW_ONLY
+    aliases: str = ""  # other names of the flag, separated by spaces
+    choices: str = ""  # allowed texts besides the default, "a|b|c"; empty: any text
+    # Bounds of a number, or of each number in a tuple. `within` is an interval, "[0, 1)".
+    at_least: float = -math.inf
+    above: float = -math.inf
+    within: str = ""
+    per_worker: bool = False  # whether workers may have different values
+    compared: bool = True  # whether the ladder accepts a recipe that changes the setting
+    # The value that the setting gets if a rule drops it, because nothing uses it. None: the default.
+    dropped_to: Any = None
+    # What a stored run or trace means that lacks the setting, because an older version wrote it.
+    # None: the default. See `stored.stored_settings`.
+    if_not_stored: Any = None
+    name: str = ""  # that of the dataclass's field, set by `Settings`
 
-    def has(self, number: float) -> bool:
-        """Return whether a number lies in the interval."""
-        is_above = self.low < number if self.is_low_outside else self.low <= number
-        is_below = number < self.high if self.is_high_outside else number <= self.high
-        return is_above and is_below
+    def __post_init__(self) -> None:
+        """Replace None by the default, and let workers have different paths."""
+        self.per_worker |= self.unit == PATH
+        if self.dropped_to is None:
+            self.dropped_to = self.default
+        if self.if_not_stored is None:
+            self.if_not_stored = self.default
+
+    def parse(self, text: str) -> Any:
+        """Return the value of a flag's text.
+
+        A text that is none stays, and `fault` rejects it later: one error lists all wrong settings.
+        """
+        wanted = type(self.default)
+        try:
+            if wanted is tuple:
+                return tuple(float(part) for part in text.split(",") if part)
+            return wanted(text)
+        except ValueError:
+            return text
+
+    def convert(self, value: Any) -> Any:
+        """Convert a value to the setting's type, for example an int to a float.
+
+        Other values stay unchanged.
+        """
+        wanted = type(self.default)
+        if wanted is float and type(value) is int:
+            return _as_float(value)
+        if wanted is tuple and isinstance(value, list | tuple):
+            return tuple(_as_float(number) if type(number) is int else number for number in value)
+        if self.choices == YES_NO_AUTO and isinstance(value, bool):
+            return "yes" if value else "no"
+        return value
+
+    def fault(self, value: Any) -> str:
+        """Return a value's error message, such as "learning_rate: -1.0 must be above 0", or "" if
+        the value is valid.
+        """
+        check = self._wrong_text if isinstance(self.default, str) else self._wrong_number
+        wrong = self._wrong_type(value) or check(value)
+        return f"{self.name}: {value!r} {wrong}" if wrong else ""
+
+    def checked(self, value: Any) -> Any:
+        """Return a value with the setting's type, or raise a ValueError if it is not allowed."""
+        value = self.convert(value)
+        if wrong := self.fault(value):
+            raise ValueError(wrong)
+        return value
+
+    def _wrong_type(self, value: Any) -> str:
+        wanted = type(self.default)
+        # `isinstance` would accept True as a whole number, because `bool` is a subclass of `int`.
+        if type(value) is wanted and (
+            wanted is not tuple or all(type(number) is float for number in value)
+        ):
+            return ""
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+        wrong = f"is not {names.get(wanted, 'a list of numbers')}"
+        if self.choices:
+            hint = suggest_name("", self._shown_choices())  # lists them
+        elif self.unit == PIXELS:
+            hint = hint_for_square_size(value)
+        else:
+            hint = ""
+        return f"{wrong}; {hint}" if hint else wrong
+
+    def _wrong_text(self, value: str) -> str:
+        if self.choices and value not in (*self.choices.split("|"), self.default):
+            return f"is unknown; {hint_for_value(self.name, value, self._shown_choices())}"
+        # Python's surrogates stand for bad bytes
+        is_utf8 = value == value.encode(errors="ignore").decode()
+        return "" if is_utf8 else "has bytes that are not UTF-8; rename the file or folder"
+
+    def _wrong_number(self, value: Any) -> str:
+        """Return what is wrong with a number, or with the first wrong number of a tuple."""
+        for number in value if isinstance(value, tuple) else (value,):
+            if not math.isfinite(_as_float(number)):
+                if not isinstance(number, int):
+                    return "is not finite; give a number"
+                if number > 0:  # beyond what a float can hold
+                    return "is too large; give a smaller number"
+            if number < self.at_least:
+                return f"is too small; give {self.at_least} or more"
+            if number <= self.above:
+                return f"must be above {self.above}"
+            if self.within and not _is_in(self.within, number):
+                return f"is not in {self.within}"
+        return ""
+
+    def _shown_choices(self) -> list[str]:
+        return [choice for choice in self.choices.split("|") if choice != CUSTOM]
+
+    def explain(self, value: Any) -> str:
+        """Return the help of the setting, such as "peak learning rate, not scaled by workers;
+        default 0.1*; also --lr".
+
+        The help shows `value` as the default. A * marks a value that differs from the setting's own
+        default.
+        """
+        shown = show_value(value)
+        text = self.meaning
+        if self.choices and self.choices != YES_NO_AUTO:
+            text += f" ({', '.join(self._shown_choices())})"
+        if self.unit:
+            text += f" [{self.unit}]"
+        is_changed = value != self.default
+        if shown or is_changed:
+            text += f"; default {shown or 'none'}" + ("*" if is_changed else "")
+        if self.aliases:
+            text += f"; also --{', --'.join(self.aliases.split())}"
+        return text
 
 
-class Declaration(NamedTuple):
-    """One setting, in the form in which `Recipe.declarations` and `RunOptions.declarations`
-    contain it.
-
-    `setting` makes it, and describes the fields that have no comment.
-    """
-
-    name: str  # the name of the dataclass's field; `Settings` sets it
-    default: Any
-    group: str
-    meaning: str
-    unit: str
-    aliases: list[str]
-    choices: list[str]  # besides the default; empty: any text
-    bounds: Interval  # of a number, or of each number in a tuple; without bounds: all numbers
-    per_worker: bool  # true for each path
-    compared: bool
-    dropped_to: Any  # the default if `setting` got None
-    if_not_stored: Any  # the default if `setting` got None
+# In a class, `epochs: int = setting(...)` declares a setting. `Settings` keeps the declaration, and
+# puts the default in its place. `Any` lets type checkers accept the line.
+setting: Callable[..., Any] = Declaration
 
 
-def setting(
-    group: str,
-    default: Any,
-    meaning: str,
-    unit: str = "",
-    *,
-    aliases: str = "",
-    choices: str = "",
-    at_least: float | None = None,
-    above: float | None = None,
-    within: str = "",
-    per_worker: bool = False,
-    compared: bool = True,
-    dropped_to: Any = None,
-    if_not_stored: Any = None,
-) -> Any:
-    """Declare a setting. Returns a field of a dataclass.
-
-    Args:
-        group: the title of the setting's group, which stands above its flags in --help and above
-            its lines in recipe files that runs write.
-        default: the default value, an int, float, bool, str or tuple of floats. Values have the
-            default's type.
-        meaning: the text of --help.
-        unit: shown in --help. PATH lets workers have different values, and PIXELS adds a hint to
-            the error of a value such as 224x224.
-        aliases: other names of the flag, separated by spaces.
-        choices: allowed texts besides the default, for example "a|b|c". An empty `choices` allows
-            any text.
-        at_least, above, within: bounds of a number, or of each number in a tuple: at most one of
-            the three. `within` is an interval, "[0, 1)".
-        per_worker: whether workers may have different values.
-        compared: whether the ladder accepts a recipe that changes the setting.
-        dropped_to: the value that the setting gets if a rule drops it, because nothing uses it.
-            None: the default.
-        if_not_stored: what a stored run or trace means that lacks the setting, because an older
-            version wrote it. None: the default. See `stored.with_missing_settings`.
-    """
-    declared = Declaration(
-        name="",
-        default=default,
-        group=group,
-        meaning=meaning,
-        unit=unit,
-        aliases=aliases.split(),
-        choices=choices.split("|") if choices else [],
-        bounds=_bounds(at_least, above, within),
-        per_worker=per_worker or unit == PATH,
-        compared=compared,
-        dropped_to=default if dropped_to is None else dropped_to,
-        if_not_stored=default if if_not_stored is None else if_not_stored,
-    )
-    return dataclasses.field(default=default, metadata={"declaration": declared})
-
-
-def _bounds(at_least: float | None, above: float | None, within: str) -> Interval:
-    """Return the interval of the bound that is given, or all numbers."""
-    if at_least is not None:
-        return Interval(f"is too small; give {at_least} or more", at_least)
-    if above is not None:
-        return Interval(f"must be above {above}", above, is_low_outside=True)
-    if not within:
-        return Interval("", -math.inf)
-    low, high = map(float, within[1:-1].split(","))
-    return Interval(f"is not in {within}", low, high, within[0] == "(", within[-1] == ")")
-
-
-def as_declared(declared: Declaration, value: Any) -> Any:
-    """Convert a value to its setting's type, for example an int to a float.
-
-    Other values stay unchanged.
-    """
-    wanted = type(declared.default)
-    if wanted is float and type(value) is int:
-        return _as_float(value)
-    if wanted is tuple and isinstance(value, list | tuple):
-        return tuple(_as_float(number) if type(number) is int else number for number in value)
-    if declared.choices == YES_NO_AUTO and isinstance(value, bool):
-        return "yes" if value else "no"
-    return value
-
-
-def _as_float(number: int) -> float:
+def _as_float(number: float) -> float:
     try:
         return float(number)
     except OverflowError:  # a number of 400 digits
         return math.inf if number > 0 else -math.inf
 
 
-def fault(declared: Declaration, value: Any) -> str:
-    """Return a value's error message, such as "learning_rate: -1.0 must be above 0", or "" if the
-    value is valid.
-    """
-    check = _wrong_text if isinstance(declared.default, str) else _wrong_number
-    wrong = _wrong_type(declared, value) or check(declared, value)
-    return f"{declared.name}: {value!r} {wrong}" if wrong else ""
-
-
-def _wrong_type(declared: Declaration, value: Any) -> str:
-    wanted = type(declared.default)
-    # `isinstance` would accept True as a whole number, because `bool` is a subclass of `int`.
-    if type(value) is wanted and (
-        wanted is not tuple or all(type(number) is float for number in value)
-    ):
-        return ""
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    wrong = f"is not {names.get(wanted, 'a list of numbers')}"
-    if declared.choices:
-        hint = suggest_name("", _shown(declared.choices))  # lists them
-    elif declared.unit == PIXELS:
-        hint = hint_for_square_size(value)
-    else:
-        hint = ""
-    return f"{wrong}; {hint}" if hint else wrong
-
-
-def _wrong_text(declared: Declaration, value: str) -> str:
-    choices = declared.choices
-    if choices and value not in (*choices, declared.default):
-        hint = advice_on_value(declared.name, value) or suggest_name(value, _shown(choices))
-        return f"is unknown; {hint}"
-    # Python's surrogates stand for bad bytes
-    is_utf8 = value == value.encode(errors="ignore").decode()
-    return "" if is_utf8 else "has bytes that are not UTF-8; rename the file or folder"
-
-
-def _shown(choices: Sequence[str]) -> list[str]:
-    return [choice for choice in choices if choice != CUSTOM]
-
-
-def _wrong_number(declared: Declaration, value: Any) -> str:
-    """Return what is wrong with a number, or with the first wrong number of a tuple."""
-    for number in value if isinstance(value, tuple) else (value,):
-        if not math.isfinite(number):
-            return "is not finite; give a number"
-        if not declared.bounds.has(number):
-            return declared.bounds.wrong
-    return ""
-
-
-def check_value(settings_class: Any, name: str, value: Any) -> None:
-    """Raise a ValueError if `value` is not allowed for the setting `name`."""
-    declared = settings_class.declarations[name]
-    if wrong := fault(declared, as_declared(declared, value)):
-        raise ValueError(wrong)
+def _is_in(interval: str, number: float) -> bool:
+    """Return whether a number is in an interval such as "[0, 1)", which has 0 and not 1."""
+    low, high = map(float, interval[1:-1].split(","))
+    if number == low:
+        return interval[0] == "["
+    if number == high:
+        return interval[-1] == "]"
+    return low < number < high
 
 
 def all_names(*settings_classes: Any) -> dict[str, str]:
@@ -221,7 +199,7 @@ def all_names(*settings_classes: Any) -> dict[str, str]:
     for settings_class in settings_classes:
         for name, declared in settings_class.declarations.items():
             names[name] = name
-            for alias in declared.aliases:
+            for alias in declared.aliases.split():
                 names[alias.replace("-", "_")] = name
     return names
 
@@ -253,27 +231,6 @@ def check_names(
 def hint_for_setting(word: str, known: Mapping[str, str]) -> str:
     """Return a hint about an unknown setting. `known` is the result of `all_names`."""
     return advice_on_setting(word, known) or suggest_name(word, sorted(set(known.values())))
-
-
-def explain(declared: Declaration, value: Any) -> str:
-    """Return the help of a setting, such as "peak learning rate, not scaled by workers; default
-    0.1*; also --lr".
-
-    The help shows `value` as the default. A * marks a value that differs from the setting's own
-    default.
-    """
-    shown = show_value(value)
-    text = declared.meaning
-    if declared.choices and declared.choices != YES_NO_AUTO:
-        text += f" ({', '.join(_shown(declared.choices))})"
-    if declared.unit:
-        text += f" [{declared.unit}]"
-    is_changed = value != declared.default
-    if shown or is_changed:
-        text += f"; default {shown or 'none'}" + ("*" if is_changed else "")
-    if declared.aliases:
-        text += f"; also --{', --'.join(declared.aliases)}"
-    return text
 
 
 def flag_name(name: str) -> str:

@@ -17,7 +17,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from resnet_fn.config.declaration import Declaration, as_declared, fault
+from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.rules import RULES, Replace, Rule
 from resnet_fn.config.values import expand_home, show_value
@@ -26,7 +26,10 @@ _Settings = TypeVar("_Settings")  # `Recipe` or `RunOptions`
 
 
 class Source(enum.IntEnum):
-    """Where a setting's value comes from, weakest first. The user chose those of FILE and FLAG."""
+    """Where a setting's value comes from, weakest first.
+
+    The user chose those of FILE and FLAG, unless a rule has changed them.
+    """
 
     # a named recipe, a file that the user's file extends, a run that resumes, or a default
     RECIPE = 0
@@ -41,6 +44,8 @@ class SourcedValue(NamedTuple):
     value: Any  # can have a wrong type before the checks
     source: Source = Source.RECIPE
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
+    # Whether a rule has set the value. Then `source` is that of the setting that the rule favours.
+    by_rule: bool = False
 
     @property
     def name(self) -> str:
@@ -50,7 +55,7 @@ class SourcedValue(NamedTuple):
     @property
     def is_chosen(self) -> bool:
         """Return whether the user gave the value, in a file or by a flag."""
-        return self.source >= Source.FILE
+        return self.source >= Source.FILE and not self.by_rule
 
     @property
     def would_be_lost(self) -> bool:
@@ -65,7 +70,7 @@ class SourcedValue(NamedTuple):
 
     def converted(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
-        value = as_declared(self.declared, self.value)
+        value = self.declared.convert(self.value)
         if self.is_chosen and isinstance(value, str) and self.name != "name":
             value = expand_home(value)
         return self._replace(value=value)
@@ -126,9 +131,12 @@ class Draft(NamedTuple):
         return draft
 
     def make(self, settings_class: type[_Settings]) -> _Settings:
-        """Make a `Recipe` or `RunOptions` of this draft's values, without further checks."""
+        """Make a `Recipe` or `RunOptions` of this draft's values, without further checks.
+
+        Its `chosen` has the values of the user that no rule has changed.
+        """
         plain = {name: value.value for name, value in self.values.items()}
-        new = unchecked(settings_class, plain)  # whose `chosen` is empty
+        new: Any = unchecked(settings_class, plain)
         for name in vars(new):
             value = self.values[name]
             if value.is_chosen:
@@ -141,20 +149,13 @@ def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, Sour
     """Return the values that the user's optimizer has for settings that nobody chose."""
     optimizer = values.get("optimizer")
     # a list, because a wrong value need not be hashable
-    if optimizer is None or optimizer.value not in [*OPTIMIZERS]:
+    if not (optimizer and optimizer.is_chosen and optimizer.value in [*OPTIMIZERS]):
         return {}
     return {
         name: values[name]._replace(value=default)
         for name, default in OPTIMIZERS[optimizer.value].own_defaults.items()
-        if values[name].source < optimizer.source and not values[name].is_chosen
+        if not values[name].is_chosen
     }
-
-
-class _Change(NamedTuple):
-    """What makes settings obey a rule that they break."""
-
-    new: SourcedValue  # of the setting that changes
-    note: str  # "" if nobody needs one
 
 
 class _Resolution:
@@ -163,91 +164,62 @@ class _Resolution:
     def __init__(self, values: dict[str, SourcedValue], notes: Iterable[str]) -> None:
         self.values = values
         self.notes = [*notes]  # lines about dropped settings
-        faults = ((name, fault(value.declared, value.value)) for name, value in values.items())
         # pairs (setting, error text), because a setting can have several
-        self.faults = [(name, text) for name, text in faults if text]
+        self.faults = list[tuple[str, str]]()
+        for name, value in values.items():
+            if text := value.declared.fault(value.value):
+                self.faults.append((name, text))
         # settings whose values are wrong whatever the others are: no rule reads or changes them
         self._invalid = {name for name, _ in self.faults}
-        self._dropped = set[str]()  # of these, nothing more can be lost
 
     def apply(self, rule: Rule) -> None:
         """If the values break a rule, change the weaker ones, or add faults."""
-        valid = [name for name in rule.reads if self._is_valid(name)]
-        text = rule.broken_by({name: self.values[name].value for name in valid})
+        read = {name: self.values[name].value for name in rule.reads if self._is_valid(name)}
+        text = rule.broken_by(read)
         if not text:
             return
-        reason = text.partition(";")[0]  # without the fix
         for name in rule.settings.split():
-            if not self._would_be_lost(name):
-                continue
-            change = _change_weaker(rule, name, reason, self.values)
-            if change is None:
-                self.faults.append((name, f"{name}: {self.values[name].value!r} {text}"))
-                continue
-            self._set(change)
-            if rule.on_break == "drop":
-                self._dropped.add(name)
+            if self._is_valid(name) and self.values[name].would_be_lost:
+                self._change_weaker(rule, name, text)
 
     def _is_valid(self, name: str) -> bool:
         return name in self.values and name not in self._invalid
 
-    def _would_be_lost(self, name: str) -> bool:
-        is_there = self._is_valid(name) and name not in self._dropped
-        return is_there and self.values[name].would_be_lost
+    def _change_weaker(self, rule: Rule, name: str, text: str) -> None:
+        """Change the weaker of two settings that break a rule, or add a fault if neither may change.
 
-    def _set(self, change: _Change) -> None:
-        self.values[change.new.name] = change.new
-        if change.note:
-            self.notes.append(change.note)
+        One of the two is `name`, the other is the strongest of those that the condition reads.
+        """
+        value = self.values[name]
+        others = (self.values[other] for other in rule.reads if other != name)
+        strongest = max(others, key=lambda other: other.source)
+        reason = text.partition(";")[0]  # without the fix
+        is_weaker = value.source < strongest.source or not value.is_chosen
+        if isinstance(rule.on_break, Replace) and strongest.source < value.source:
+            self._set(strongest, rule.on_break.value, value.source, f"{name} {reason}")
+        elif rule.on_break == "drop" and is_weaker:
+            declared = value.declared
+            note = f"it {reason}"
+            if not value.is_chosen and value.value in (declared.default, declared.if_not_stored):
+                note = ""  # nobody has asked for a usual value
+            # as strong as the setting that left it without effect, because later rules read it, too
+            self._set(value, declared.dropped_to, strongest.source, note)
+        else:
+            self.faults.append((name, f"{name}: {value.value!r} {text}"))
+
+    def _set(self, old: SourcedValue, value: Any, source: Source, reason: str) -> None:
+        """Give a setting another value, with a note if there is a reason to write in it."""
+        self.values[old.name] = SourcedValue(old.declared, value, source, by_rule=True)
+        if reason:
+            self.notes.append(f"{old.name} {show_value(old.value)} is left out: {reason}")
 
     def located_faults(self) -> tuple[tuple[str, str], ...]:
         """Return the faults. If a file gives the value, the text starts with the line there."""
-        lines = [(name, text, self.values[name].line) for name, text in self.faults]
-        return tuple((name, f"{line}: {text}" if line else text) for name, text, line in lines)
-
-
-def _change_weaker(
-    rule: Rule, name: str, reason: str, values: Mapping[str, SourcedValue]
-) -> _Change | None:
-    """Return a new value for the weaker of two settings that break a rule, or None if neither may
-    change.
-
-    One of the two is `name`, the other is the strongest of those that the condition reads.
-    """
-    value = values[name]
-    others = (values[other] for other in rule.reads if other != name)
-    strongest = max(others, key=lambda other: other.source)
-    if isinstance(rule.on_break, Replace):
-        return _replaced(strongest, rule.on_break.value, value, reason)
-    if rule.on_break == "drop":
-        return _dropped(value, strongest, reason)
-    return None
-
-
-def _replaced(other: SourcedValue, needed: Any, value: SourcedValue, reason: str) -> _Change | None:
-    """Return the other setting with the value that `value` needs, if the other is weaker."""
-    if other.source >= value.source:
-        return None
-    new = SourcedValue(other.declared, needed, value.source)
-    return _Change(new, _left_out(other, f"{value.name} {reason}"))
-
-
-def _dropped(value: SourcedValue, strongest: SourcedValue, reason: str) -> _Change | None:
-    """Return what dropping `value` leaves, if `value` is the weaker one or a recipe's."""
-    from_recipe = not value.is_chosen
-    if value.source >= strongest.source and not from_recipe:
-        return None
-    declared = value.declared
-    # as strong as the setting that left it without effect, because later rules read it, too
-    new = SourcedValue(declared, declared.dropped_to, strongest.source)
-    is_usual = value.value in (declared.default, declared.if_not_stored)
-    if from_recipe and is_usual:  # nobody has asked for it
-        return _Change(new, "")
-    return _Change(new, _left_out(value, f"it {reason}"))
-
-
-def _left_out(value: SourcedValue, reason: str) -> str:
-    return f"{value.name} {show_value(value.value)} is left out: {reason}"
+        located = []
+        for name, text in self.faults:
+            line = self.values[name].line
+            located.append((name, f"{line}: {text}" if line else text))
+        return tuple(located)
 
 
 def unchecked(settings_class: Any, values: Mapping[str, Any]) -> Any:

@@ -15,13 +15,13 @@ class Traits(NamedTuple):
     # Settings that it reads besides momentum and weight decay. Its function takes them by name, in
     # any order.
     settings: tuple[str, ...]
+    # whether a weight's new value depends on no other weight, so that `vectors.py` may join them
+    elementwise: bool
     # If other optimizers read one of these settings, too, this one can have a default of its own:
     # in `value_if_zero` if the recipe's default is 0, otherwise in `own_defaults`. A setting of
     # this optimizer alone needs neither.
     value_if_zero: Mapping[str, float] = {}  # a recipe's 0 stays, and the optimizer gets this value
     own_defaults: Mapping[str, float] = {}  # the recipe gets this value, if the user chose no other
-    # whether a weight's new value depends on no other weight, so that `vectors.py` may join them
-    elementwise: bool = True
     # the usual learning rate of one that moves each weight by about the learning rate; else 0
     usual_rate: float = 0.0
     name_without_decay: str = ""  # what it is in layers without weight decay, if that differs
@@ -29,16 +29,18 @@ class Traits(NamedTuple):
 
 _MOMENTS = ("beta2", "epsilon")
 OPTIMIZERS = {
-    "sgd": Traits("SGD", ("nesterov",)),
+    "sgd": Traits("SGD", ("nesterov",), elementwise=True),
     "adam": Traits(
         "Adam",
         _MOMENTS,
+        elementwise=True,
         value_if_zero={"epsilon": 1e-8},
         usual_rate=1e-3,
     ),
     "adamw": Traits(
         "AdamW",
         _MOMENTS,
+        elementwise=True,
         value_if_zero={"epsilon": 1e-8},
         usual_rate=1e-3,
     ),
@@ -51,13 +53,14 @@ OPTIMIZERS = {
     "lamb": Traits(
         "LAMB",
         _MOMENTS,
-        value_if_zero={"epsilon": 1e-6},
         elementwise=False,
+        value_if_zero={"epsilon": 1e-6},
         name_without_decay="Adam",
     ),
     "lion": Traits(
         "Lion",
         ("beta2",),
+        elementwise=True,
         own_defaults={"beta2": 0.99},
         usual_rate=1e-4,
     ),

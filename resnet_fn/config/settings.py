@@ -20,14 +20,14 @@ checkers, editors and `help` have the settings and their types:
        those of step 2
 
 `changed` and recipe files make drafts, too. `Draft.make` makes an instance of one without steps 2
-and 3. Copies by `dataclasses.replace`, `copy` and `pickle` forget `chosen`; those by `changed` keep it.
+and 3. Copies by `dataclasses.replace`, `copy` and `pickle` forget `chosen`; those by `changed` keep it,
+except for settings that a rule has changed.
 """
 
 import dataclasses
-from collections.abc import Collection
 from typing import Any, ClassVar
 
-from resnet_fn.config.declaration import Declaration, check_names, explain
+from resnet_fn.config.declaration import Declaration, check_names
 from resnet_fn.config.draft import Source, draft_of, unchecked
 
 
@@ -35,10 +35,9 @@ from resnet_fn.config.draft import Source, draft_of, unchecked
 class Settings:
     """Settings that are checked, and that do not change.
 
-    `dataclasses.replace` calls the constructor with all settings, so a call with all settings is
-    taken for its call: none counts as chosen. This is wrong for a caller who writes all of them,
-    as in `Recipe(**settings)`: of what this caller gives, a default is not rejected if it has no
-    effect, and an optimizer's `own_defaults` replace it.
+    `dataclasses.replace` calls the constructor with all settings, whichever its caller gave. In a
+    call with all settings, as also in `Recipe(**settings)`, none counts as chosen: a default is not
+    rejected if it has no effect, and an optimizer's `own_defaults` replace it.
     """
 
     # `chosen` maps the settings that the user chose to where they come from: flags, lines of the
@@ -48,15 +47,19 @@ class Settings:
     declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
 
     def __init_subclass__(cls) -> None:
-        """Set `declarations`, and add their help to the class's docstring.
+        """Move the class's declarations to `declarations`, and their help to its docstring.
 
-        This runs before `@dataclass`, which turns the fields into defaults.
+        This runs before `@dataclass`, which reads the defaults that take the declarations' places.
         """
-        cls.declarations = getattr(cls, "declarations", {}) | {
-            name: field.metadata["declaration"]._replace(name=name)
-            for name, field in vars(cls).items()
-            if isinstance(field, dataclasses.Field)
+        declarations = {
+            name: declared
+            for name, declared in vars(cls).items()
+            if isinstance(declared, Declaration)
         }
+        for name, declared in declarations.items():
+            declared.name = name
+            setattr(cls, name, declared.default)
+        cls.declarations = getattr(cls, "declarations", {}) | declarations
         about = (cls.__doc__ or "").rstrip()
         cls.__doc__ = f"{about}\n\n{_attributes_text(cls)}"
 
@@ -64,28 +67,19 @@ class Settings:
         """Make an instance, and remember which keywords were given."""
         check_names(given, cls)
         new = super().__new__(cls)
-        chosen = () if _looks_like_replace(cls, given) else given
-        _set_chosen(new, dict.fromkeys(chosen, Source.FLAG))
+        chosen = () if given.keys() == cls.declarations.keys() else given  # as `replace` calls it
+        # not by the attribute, because the class is frozen
+        object.__setattr__(new, "chosen", dict.fromkeys(chosen, Source.FLAG))
         return new
 
     def __post_init__(self) -> None:
         """Check all values, as flags beside the defaults, and replace them by those that stay."""
         defaults = draft_of(unchecked(type(self), {}))
         checked = defaults.complete(**chosen_or_not_default(self))
-        # not by attributes, because the class is frozen
-        for name, value in checked.values.items():
-            vars(self)[name] = value.value
+        vars(self).update(vars(checked.make(type(self))))
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self)  # without `chosen`, so that no setting of a copy counts as chosen
-
-
-def _looks_like_replace(cls: type[Settings], given: Collection[str]) -> bool:
-    """Return whether the keywords `given` are all settings, as `dataclasses.replace` passes them.
-
-    Which of these the user chose is not known.
-    """
-    return len(given) == len(cls.declarations)
 
 
 def chosen_or_not_default(config: Any) -> dict[str, Any]:
@@ -103,20 +97,17 @@ def changed(config: Any, **given: Any) -> Any:
     Other settings can change, too: see `Draft.resolve`.
     """
     check_names(given, type(config))
-    new = draft_of(config).complete(**given).make(type(config))
-    chosen = config.chosen | dict.fromkeys(given, Source.FLAG)
-    _set_chosen(new, chosen)
+    draft = draft_of(config).complete(**given)
+    new = draft.make(type(config))
+    for name, source in config.chosen.items():
+        if not draft.values[name].by_rule:
+            new.chosen.setdefault(name, source)
     return new
-
-
-def _set_chosen(config: Any, chosen: dict[str, Source]) -> None:
-    """Set `chosen`, although the class is frozen."""
-    object.__setattr__(config, "chosen", chosen)
 
 
 def _attributes_text(cls: type[Settings]) -> str:
     """Return the part of a docstring that lists the settings with their help."""
     text = "    Attributes:\n"
     for name, declared in cls.declarations.items():
-        text += f"        {name}: {explain(declared, declared.default)}\n"
+        text += f"        {name}: {declared.explain(declared.default)}\n"
     return text

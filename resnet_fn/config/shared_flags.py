@@ -5,11 +5,10 @@
 
 import argparse
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Any
 
 from resnet_fn.config.cli import Parser, UsageError
-from resnet_fn.config.declaration import YES_NO_AUTO, Declaration, explain, flag_name
+from resnet_fn.config.declaration import YES_NO_AUTO, Declaration, flag_name
 from resnet_fn.config.hints import hint_for_square_size
 
 # Arguments of `add_argument`.
@@ -108,10 +107,10 @@ def add_setting_flags(
         text = argparse.SUPPRESS
         if not shown or name in shown:
             # ArgumentParser replaces %(default)s and the like
-            text = explain(declared, value).replace("%", "%%")
+            text = declared.explain(value).replace("%", "%%")
         arguments = _arguments_of(declared)
         groups[title].add_argument(f"--{flag_name(name)}", **arguments, help=text)
-        for alias in declared.aliases:
+        for alias in declared.aliases.split():
             parser.add_argument(f"--{alias}", **arguments, help=argparse.SUPPRESS)
 
 
@@ -120,19 +119,8 @@ def _arguments_of(declared: Declaration) -> dict[str, Any]:
     arguments = {"default": argparse.SUPPRESS, "dest": declared.name}
     if isinstance(declared.default, bool) or declared.choices == YES_NO_AUTO:
         return {**arguments, "action": argparse.BooleanOptionalAction}
-    kind = type(declared.default)
-    metavar = {int: "N", float: "X", tuple: "X,X"}.get(kind, "NAME")
-    return {**arguments, "type": partial(_convert, kind), "metavar": metavar}
-
-
-def _convert(wanted: type, text: str) -> Any:
-    try:
-        if wanted is tuple:
-            return tuple(float(part) for part in text.split(",") if part)
-        return wanted(text)
-    except ValueError:
-        # `declaration.fault` rejects this text later, so that one error lists all wrong settings
-        return text
+    metavar = {int: "N", float: "X", tuple: "X,X"}.get(type(declared.default), "NAME")
+    return {**arguments, "type": declared.parse, "metavar": metavar}
 
 
 def settings_in(parsed: argparse.Namespace, *settings_classes: Any) -> dict[str, Any]:

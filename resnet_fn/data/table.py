@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from resnet_fn.config.hints import near_path
+from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.reading import open_user_file
 from resnet_fn.config.wording import first_few
 from resnet_fn.data.cells import from_cell

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from resnet_fn.config.hints import near_path
+from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.printing import say
 from resnet_fn.config.reading import open_user_file
 from resnet_fn.data.cells import from_cell

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from resnet_fn.config.cli import with_typed_command
-from resnet_fn.config.declaration import check_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed_version
 from resnet_fn.config.printing import say, warn
@@ -168,7 +167,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
 def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
     """Do what `start` does, also in one of several processes that need not join."""
     global _asked_threads
-    check_value(RunOptions, "threads", threads)
+    RunOptions.declarations["threads"].checked(threads)
     device = device or started.get("device", "CPU")
     gives_wrong_values = "makes compiled functions return wrong values in the second run"
     if os.environ.get("MS_COMPILER_CACHE_ENABLE", "0") not in ("0", ""):

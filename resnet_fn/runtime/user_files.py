@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import Any
 
 from resnet_fn.config.cli import UsageError
-from resnet_fn.config.hints import near_path
 from resnet_fn.config.packages import how_to_install, is_importable
+from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.wording import words_of
 
 _loaded: dict[Path, ModuleType] = {}  # by resolved path

@@ -6,7 +6,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, ops
 
-from resnet_fn.config.declaration import CUSTOM, check_value
+from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.config.recipe import Recipe
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -98,8 +98,8 @@ def make_loss(
     Raises:
         ValueError: if `kind` or `over` is unknown.
     """
-    check_value(Recipe, "loss", kind)
-    check_value(Recipe, "smoothing_over", over)
+    Recipe.declarations["loss"].checked(kind)
+    Recipe.declarations["smoothing_over"].checked(over)
     if kind == CUSTOM:
         raise ValueError(
             f"loss: {kind!r} is for functions passed to resnet_fn.fit; give cross_entropy, bce or "

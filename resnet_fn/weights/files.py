@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resnet_fn.checkpoint.tensor_file import read_header, read_safetensors, write_safetensors
-from resnet_fn.config.hints import near_path
+from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.reading import check_memory, read_regular
 from resnet_fn.config.wording import first_few, first_line
 from resnet_fn.runtime.disk import replace_file

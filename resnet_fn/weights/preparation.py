@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.declaration import as_declared, fault
 from resnet_fn.config.recipe import PREPARATION, Recipe
 from resnet_fn.config.settings import changed
 from resnet_fn.config.values import show_value
@@ -206,13 +205,11 @@ def _checked(source: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ValueError if a value is not allowed for the setting.
     """
-    declarations = Recipe.declarations
     stated = {name: value for name, value in values.items() if value is not None}
-    checked = {name: as_declared(declarations[name], value) for name, value in stated.items()}
-    for name, value in checked.items():
-        if wrong := fault(declarations[name], value):
-            raise ValueError(f"{source}: {wrong}")
-    return checked
+    try:
+        return {name: Recipe.declarations[name].checked(value) for name, value in stated.items()}
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
 
 
 def _side(size: Any) -> int:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import near_path
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.train import parse
 

@@ -17,7 +17,7 @@ from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import Settings, changed
-from resnet_fn.config.stored import draft_of_run, recipe_from_dict, with_missing_settings
+from resnet_fn.config.stored import draft_of_run, recipe_from_dict, stored_settings
 from resnet_fn.config.values import to_dict
 from resnet_fn.train import parse
 
@@ -47,7 +47,7 @@ def test_the_usual_aliases_are_accepted(flags, fields):
 
 def test_the_example_in_declarations_docstring_is_true(says):
     about = " ".join(declaration.__doc__.split())
-    line = declaration.explain(Recipe.declarations["learning_rate"], 0.2)
+    line = Recipe.declarations["learning_rate"].explain(0.2)
     assert f'"{line.replace(", not scaled by workers", "")}"' in about
     with pytest.raises(ValueError) as caught:
         Recipe(learning_rate=-1)
@@ -186,6 +186,7 @@ def test_sgds_learning_rate_for_adam_is_warned_of(says):
         ({"loss": "own"}, "loss: 'own'|resnet_fn.fit|cross_entropy"),
         ({"batch_size": 0}, "batch_size: 0|1 or more"),
         ({"batch_size": 6.5}, "batch_size: 6.5|a whole number"),
+        ({"epochs": 10**400}, "epochs: 1000|is too large; give a smaller number"),
         ({"seed": 4294967295}, "seed: 4294967295|[0, 4294967294]"),
         ({"learning_rate": float("nan")}, "learning_rate: nan|give a number"),
         ({"warmup_epochs": 30.0}, "warmup_epochs: 30.0|epochs 20"),
@@ -235,14 +236,9 @@ class NewerSettings(Settings):
 
 
 def test_a_missing_stored_setting_has_its_declared_value():
-    assert with_missing_settings(NewerSettings, {"kept": 5}) == {
-        "kept": 5,
-        "added": 7,
-        "points": [3.0],
-    }
-    assert with_missing_settings(NewerSettings, {"kept": 5, "added": 6, "points": []}) == {
-        "kept": 5,
-        "added": 6,
-        "points": [],
-    }
+    for stored, values in (
+        ({"kept": 5}, {"kept": 5, "added": 7, "points": (3.0,)}),
+        ({"kept": 5, "added": 6, "points": []}, {"kept": 5, "added": 6, "points": ()}),
+    ):
+        assert vars(stored_settings(NewerSettings, stored)) == values
     assert NewerSettings().added == 2

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.config.cli import UsageError
+from resnet_fn.config.draft import draft_of
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import read_recipe_file, read_toml, recipe_text
+from resnet_fn.config.settings import chosen_or_not_default
 from resnet_fn.config.stored import draft_of_run
 from resnet_fn.config.values import to_dict
 from resnet_fn.recipes import RECIPES, load_recipe
@@ -78,6 +80,18 @@ def test_useless_settings_of_an_extended_file_are_dropped():
         recipe, _, left_out = parse(["--recipe", name])
         assert (recipe.max_shift, recipe.max_zoom) == (0, 0.0)
         assert left_out[0] == "max_shift 1 is left out: it is for data sets in memory"
+
+
+def test_what_a_flag_drops_is_not_chosen():
+    """`train` checks the chosen options again, with the recipe, before it builds the run."""
+    write('dataset = "imagefolder"; check_files = "yes"; precision = "fp16"; max_skips = 3')
+    recipe, options, left_out = parse(
+        ["--recipe", "mine.toml", "--dataset", "digits", "--precision", "fp32"]
+    )
+    assert [line.split()[0] for line in left_out] == ["check_files", "max_skips"]
+    assert options.chosen == {}
+    assert sorted(recipe.chosen) == ["dataset", "name", "precision"]
+    draft_of(recipe, RunOptions()).complete(**chosen_or_not_default(options))
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def another(declared):
     default = declared.default
     choices = declared.choices
     if choices:
-        return next(choice for choice in choices if choice not in (default, "own"))
+        return next(choice for choice in choices.split("|") if choice not in (default, "own"))
     if isinstance(default, tuple):
         return (0.5,)
     if isinstance(default, str):
@@ -61,6 +61,19 @@ def test_flags_have_an_effect_or_are_errors(recipe):
         if not merged.faults:
             again = draft_of(merged.make(Recipe), merged.make(RunOptions)).resolve(given)
             assert (values(again), again.drop_notes, again.faults) == (values(merged), (), ())
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_resolving_twice_is_resolving_once(recipe):
+    base = draft_of(RECIPES[recipe], RunOptions(check_files="yes"))
+    for given in (
+        {"dataset": "digits"},
+        {"dataset": "imagefolder", "multi_label": True},
+        {"optimizer": "lion"},
+    ):
+        merged = base.resolve(given)
+        assert merged.resolve({}) == merged
+        assert merged.resolve(given) == merged
 
 
 def test_an_optimizers_defaults_hold_unless_others_are_chosen():

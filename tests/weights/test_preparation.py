@@ -15,9 +15,11 @@ from resnet_fn import recipes
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.tensor_file import write_safetensors
 from resnet_fn.config.recipe import PREPARATION, Recipe
+from resnet_fn.config.settings import changed
 from resnet_fn.evaluate import main as evaluate
 from resnet_fn.evaluation.loaded_net import load_run, load_weight_file
 from resnet_fn.train import main as train
+from resnet_fn.train import parse
 from resnet_fn.weights.files import read_arrays
 from resnet_fn.weights.load import convert_weights, read_start
 from resnet_fn.weights.preparation import of_release
@@ -133,6 +135,23 @@ def test_recipes_with_two_sizes_keep_their_training_size(hub):
         two_sizes = recipes.imagenet_resnet50_v2(weights=weights, model="resnet8", **given)
         recipe, _ = start(two_sizes)
         assert (recipe.image_size, recipe.eval_size, recipe.eval_resize) == (176, 224, resize)
+
+
+def test_a_recipes_resize_that_a_flag_drops_is_the_files(hub):
+    """Nobody chose the 232 of the recipe's file, nor the 0 that a rule puts in its place."""
+    weights = hub(RA4)
+    Path("mine.toml").write_text('extends = "imagenet_resnet50_v2"\neval_resize = 232\n')
+    words = f"--recipe mine.toml --model resnet8 --weights {weights} --eval-size 320"
+    recipe, options = parse(words.split())
+    assert recipe.eval_resize == 0
+    taken, _ = read_start(recipe, recipes.chosen(recipe))
+    assert (taken.eval_size, taken.eval_resize) == (320, 355)
+
+
+def test_a_changed_copy_has_not_chosen_what_a_rule_dropped():
+    recipe = changed(recipes.finetune(weights="w.ckpt", eval_resize=256), image_size=320)
+    assert recipe.eval_resize == 0
+    assert "eval_resize" not in recipes.chosen(recipe)
 
 
 def test_sets_in_memory_take_mean_and_deviation_alone(hub):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import near_path, suggest_name
+from resnet_fn.config.hints import suggest_name
+from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.wording import counted, first_few
 from resnet_fn.data.class_names import number_classes, warn_alike
 from resnet_fn.data.dataset import DataSet

@@ -10,8 +10,8 @@ from typing import Any, cast
 import numpy as np
 
 from resnet_fn.config.draft import unchecked
-from resnet_fn.config.hints import near_path
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.config.wording import first_few
 from resnet_fn.data.agreement import check_data, identify

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import near_path
 from resnet_fn.config.output_paths import file_to_write, folder_to_write
+from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.wording import counted
 from resnet_fn.parity.inputs import files, law, table
 from resnet_fn.parity.inputs.comparing import InputsVerdict, Stage, compare_pictures

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.hints import near_path, suggest_name
+from resnet_fn.config.hints import suggest_name
+from resnet_fn.config.path_hints import near_path
 from resnet_fn.parity.pair.name_map import MadeOf, Part, Shape, leaf_name, whole_array
 
 Corrections = dict[str, MadeOf]

@@ -1,0 +1,45 @@
+"""These functions return hints about an argument that a command does not have."""
+
+import os
+import re
+from collections.abc import Collection
+from difflib import get_close_matches
+
+from resnet_fn.config.foreign_flags import advice_on_flag
+from resnet_fn.config.hints import did_you_mean
+
+_YES_NO = ("true", "false", "yes", "no", "on", "off")
+
+
+def hint_for_flag(word: str, flags: Collection[str]) -> str:
+    """Return a hint about an unknown flag: advice on other projects' flags, or the nearest."""
+    return advice_on_flag(word, flags) or _nearest_flags(word, flags)
+
+
+def _nearest_flags(word: str, flags: Collection[str]) -> str:
+    prefix = "--no-" if word.startswith("--no-") else "--"
+    name = word.removeprefix(prefix).lstrip("-").replace("_", "-")
+    bare = {flag.removeprefix("--").removeprefix("no-") for flag in flags}
+    nearest = get_close_matches(name, bare)  # of a set: it sorts those that are equally near
+    if not nearest:
+        return "there is no such flag and none like it; see --help"
+    nearest_flags = [prefix + name if prefix + name in flags else f"--{name}" for name in nearest]
+    return did_you_mean(nearest_flags)
+
+
+def hint_for_word(word: str, flags: Collection[str]) -> str:
+    """Return a hint about an unknown argument that is no flag."""
+    name, equals, value = word.partition("=")
+    flag = f"--{name.replace('_', '-')}"
+    if equals:  # as Hydra and ultralytics write settings
+        if flag in flags:
+            return f"write {flag} {value}"
+        return hint_for_flag(flag, flags)
+    if "--data-dir" in flags and os.path.isdir(word):
+        return f"if it is the folder of the data set, give --data-dir {word}"
+    if "--milestones" in flags and re.fullmatch(r"[\d.]+", word):
+        return "write several numbers with commas, as in --milestones 30,60"
+    is_name = re.fullmatch(r"\w+(\.toml)?", word) and word.lower() not in _YES_NO
+    if "--recipe" in flags and is_name:
+        return f"if it is a recipe, give --recipe {word}; start a flag with --"
+    return "start a flag with --, and give no value to a yes/no flag"

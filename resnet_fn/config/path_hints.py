@@ -1,0 +1,45 @@
+"""These functions return hints about a path that is missing, or that is none of a run."""
+
+import re
+from difflib import get_close_matches
+from pathlib import Path
+
+from resnet_fn.config.hints import did_you_mean
+from resnet_fn.config.wording import first_few
+
+# One slash is enough, because Path turns http:// into http:/.
+_ADDRESS = re.compile("[a-z][a-z0-9]+:/", re.IGNORECASE)
+
+
+def near_path(path: str | Path, otherwise: str) -> str:
+    """Return a hint with existing paths that are nearest to a missing path, or `otherwise` if there
+    are none.
+    """
+    if _ADDRESS.match(str(path)):
+        return "it is an address, and nothing is downloaded; download it, and give its path"
+    # In runs/frist/checkpoints, if there is no runs/frist: runs exists, runs/frist is missing, and
+    # checkpoints is below it. The nearest folders that have it, too, are complete.
+    existing = missing = Path(path)
+    while not existing.exists() and existing != existing.parent:
+        missing = existing
+        existing = missing.parent
+    if not existing.is_dir():
+        return otherwise
+    names = [entry.name for entry in existing.iterdir()]
+    nearest = [existing / name for name in get_close_matches(missing.name, names)]
+    if not nearest:
+        return otherwise
+    below = Path(path).relative_to(missing)
+    complete = [folder / below for folder in nearest if (folder / below).exists()]
+    return did_you_mean(complete or nearest)
+
+
+def near_run(path: Path, otherwise: str) -> str:
+    """Suggest runs or existing paths near `path`, which lacks what the caller needs, or return
+    `otherwise`.
+    """
+    folder = path if path.is_dir() else path.parent
+    runs = sorted(str(log.parent) for log in folder.glob("*/metrics.jsonl"))
+    if runs:
+        otherwise = f"give one of the runs in {folder}: {first_few(runs)}"
+    return otherwise if path.is_dir() else near_path(path, otherwise)
