@@ -163,14 +163,9 @@ def _describe(checkpoint: Checkpoint) -> tuple[Recipe, InputSpec]:
         return recipe, InputSpec.from_dict(checkpoint.state["dataset"])
     except CheckpointError:
         raise
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         fix = "" if "; " in str(error) else "; give a run of train"
         raise CheckpointError(f"{checkpoint.path}: {error}{fix}") from None
-    except (KeyError, TypeError, AttributeError) as error:
-        cause = f"no {error}" if isinstance(error, KeyError) else error
-        raise CheckpointError(
-            f"{checkpoint.path}: does not describe a net ({cause}); give a run of train"
-        ) from None
 
 
 def load_weight_file(

@@ -106,15 +106,8 @@ def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
     averages = averages_of(checkpoint.training)
     arrays = {**checkpoint.weights, **averages}
     state = checkpoint.state
-    try:
-        model = str(state["recipe"]["model"])
-        classes = tuple(state["dataset"]["classes"])
-        if not all(isinstance(name, str) for name in classes):
-            raise TypeError
-    except (KeyError, TypeError):
-        raise WeightsError(
-            f"{checkpoint.path}: does not describe a net; give a run of train or fit"
-        ) from None
+    model = state["recipe"]["model"]
+    classes = tuple(state["dataset"]["classes"])
     about = {"averaged": bool(averages), "update": state["update"], "classes": classes}
     about["preparation"] = of_run(str(checkpoint.path), state["dataset"], state["recipe"])
     if model == CUSTOM:  # may be a model of this package, which `recognise_model` finds out
