@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from resnet_fn.config.reading import is_refused, read_json
+from resnet_fn.config.reading import read_json, reading
 from resnet_fn.data.class_names import composed
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit
@@ -154,14 +154,10 @@ def _read(path: Path, absent: Any, is_right: Callable[[Any], bool]) -> Any:
     file.
     """
     try:
-        value = read_json(path)
-        if not is_right(value):
-            raise ValueError(f"not what a run writes to {path.name}")
+        with reading(path, "restore the file from a copy", fault="is damaged"):
+            value = read_json(path)
+            if not is_right(value):
+                raise ValueError(f"not what a run writes to {path.name}")
+            return value
     except FileNotFoundError:
         return absent
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and not is_refused(error):
-            raise
-        cause = getattr(error, "strerror", None) or error
-        raise ValueError(f"{path}: is damaged ({cause}); restore the file from a copy") from None
-    return value
