@@ -35,7 +35,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.values import expand_home, to_dict
 from resnet_fn.data.sources.contents import BAD_FILES, CONTENTS, VALIDATION
 from resnet_fn.data.sources.kept import EarlierRun
-from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_file
+from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_file, writing
 from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
@@ -192,17 +192,13 @@ class RunFolder:
 
     def create(self, lock: FolderLock) -> None:
         """Create the run folder, lock the folder, and check that files can be written in it."""
-        try:
+        with writing(f"out_dir: {self.path}", "give another path"):
             self.path.mkdir(parents=True, exist_ok=True)
             lock.take(self.path, self.has_run)
             self.checkpoints.mkdir(exist_ok=True)
             # a folder may exist and still refuse new files
             tempfile.TemporaryFile(dir=self.checkpoints).close()
             check_rename(self.checkpoints)
-        except OSError as error:
-            raise ValueError(
-                f"out_dir: {self.path} cannot be written ({error.strerror}); give another path"
-            ) from None
 
     @property
     def has_run(self) -> bool:

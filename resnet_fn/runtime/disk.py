@@ -123,6 +123,16 @@ def saving(path: Path, run: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def writing(place: str, fix: str) -> Iterator[None]:
+    """Turn an OSError into a ValueError with a fix inside a `with` block that writes to `place`."""
+    try:
+        yield
+    except OSError as error:
+        cause = error.strerror or error
+        raise ValueError(f"{place} cannot be written ({cause}); {fix}") from None
+
+
+@contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
     """Let a `with` block write a temporary file, and then replace the file `path` by the temporary
     file.
