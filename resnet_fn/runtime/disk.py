@@ -123,13 +123,13 @@ def saving(path: Path, run: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def writing(place: str, fix: str) -> Iterator[None]:
-    """Turn an OSError into a ValueError with a fix inside a `with` block that writes to `place`."""
+def writing(target: str, fix: str) -> Iterator[None]:
+    """Turn an OSError into a ValueError with a fix inside a `with` block that writes to `target`."""
     try:
         yield
     except OSError as error:
         cause = error.strerror or error
-        raise ValueError(f"{place} cannot be written ({cause}); {fix}") from None
+        raise ValueError(f"{target} cannot be written ({cause}); {fix}") from None
 
 
 @contextlib.contextmanager
