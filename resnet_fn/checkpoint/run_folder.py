@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import errno
 import itertools
-import json
 import os
 import platform
 import re
@@ -35,7 +34,14 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.values import expand_home, to_dict
 from resnet_fn.data.sources.contents import BAD_FILES, CONTENTS, VALIDATION
 from resnet_fn.data.sources.kept import EarlierRun
-from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_file, writing
+from resnet_fn.runtime.disk import (
+    file_system,
+    replace_json,
+    replace_text,
+    sha256,
+    sha256_of_file,
+    writing,
+)
 from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
@@ -260,7 +266,7 @@ class RunFolder:
             written = sha256(recipe_file.encode("utf-8", "surrogateescape"))
         config["recipe_file"] = written
         # config.json is written last: if it exists, recipe.toml does too.
-        replace_text(self.path / "config.json", json.dumps(config, indent=1) + "\n")
+        replace_json(self.path / "config.json", config)
         return (
             [f"{path} has been changed since the run wrote it, and stays as it is"]
             if changed

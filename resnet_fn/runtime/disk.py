@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import hashlib
+import json
 import math
 import os
 import secrets
@@ -164,6 +165,11 @@ def replace_text(path: Path, text: str, errors: str = "strict") -> None:
     """Replace the contents of a file by `text` in UTF-8, completely or not at all."""
     with replace_file(path) as file:
         file.write_text(text, encoding="utf-8", errors=errors)
+
+
+def replace_json(path: Path, value: Any, indent: int | None = 1) -> None:
+    """Replace the contents of a file by `value` in JSON, completely or not at all."""
+    replace_text(path, json.dumps(value, indent=indent) + "\n")
 
 
 def finite_or_null(value: Any) -> Any:

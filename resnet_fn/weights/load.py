@@ -32,7 +32,7 @@ from resnet_fn.models.untrained import names_with_infinity, saved_state
 from resnet_fn.update.average import averages_of
 from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
-from resnet_fn.weights.origin import antialiased_nets, find_origin, timm_name
+from resnet_fn.weights.origin import ANTIALIASED, find_origin, timm_name
 from resnet_fn.weights.preparation import Preparation, of_run, take_over
 from resnet_fn.weights.published import is_published_name, published_file, similar_names
 from resnet_fn.weights.recognise import (
@@ -136,7 +136,7 @@ def _with_origin(source: WeightFile) -> WeightFile:
     warning = source.warning
     useless = source.useless
     if source.style == "torchvision" and not useless:
-        twins = "" if origin.is_named else antialiased_nets(net["name"], net["stem"])
+        twins = "" if origin.is_named else ANTIALIASED.get((net["name"], net["stem"]), "")
         unsure = f"these arrays also fit timm's {twins}, which compute something else"
         unsure = f"{unsure}, and nothing names the net" if twins else ""
         warning, useless = origin.difference or warning or unsure, bool(origin.difference)

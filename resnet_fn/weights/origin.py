@@ -19,7 +19,7 @@ from resnet_fn.weights.preparation import Preparation, of_export, of_release, of
 from resnet_fn.weights.torch_file import is_torch_file, read_torch_settings
 
 # timm's anti-aliased nets, by model and stem of the net of this package that has the same arrays.
-_ANTIALIASED = {
+ANTIALIASED = {
     ("resnet18", "imagenet"): "resnetblur18",
     ("resnet34", "d"): "resnetaa34d",
     ("resnet50", "imagenet"): "resnetaa50 and resnetblur50",
@@ -133,11 +133,6 @@ def timm_name(model: str, stem: str) -> str:
     """Return timm's name of a net of this package: ("se_resnet50", "d") is "seresnet50d"."""
     name = model.replace("se_", "se")
     return re.sub(r"\d+", r"\g<0>d", name, count=1) if stem == "d" else name
-
-
-def antialiased_nets(model: str, stem: str) -> str:
-    """Return the names of timm's anti-aliased nets that have the arrays of this net, or ""."""
-    return _ANTIALIASED.get((model, stem), "")
 
 
 def _read_config(path: Path) -> tuple[dict[str, Any], list[str]]:

@@ -6,7 +6,6 @@ read before training. Later runs and evaluations use both files (kept.py).
 """
 
 import hashlib
-import json
 import os
 import zlib
 from collections.abc import Callable, Collection, Mapping
@@ -18,7 +17,7 @@ from resnet_fn.data.class_names import composed
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.names import Names
-from resnet_fn.runtime.disk import replace_text
+from resnet_fn.runtime.disk import replace_json
 
 VALIDATION = "validation.json"
 CONTENTS = "contents.json"
@@ -87,7 +86,8 @@ def write_split(run: Path, dataset: DataSet, is_new: bool) -> None:
             # A run that was stopped before its first checkpoint may have left them.
             (run / name).unlink(missing_ok=True)
     if dataset.is_split and is_new:
-        _write_json(run / VALIDATION, sorted(relative_names(cast(FileSplit, dataset.test))))
+        names = relative_names(cast(FileSplit, dataset.test))
+        replace_json(run / VALIDATION, sorted(names), indent=0)
     training = _describe(dataset.train)
     validation = _describe(dataset.test)
     if not training:
@@ -99,7 +99,7 @@ def write_split(run: Path, dataset: DataSet, is_new: bool) -> None:
         if before == (training, validation):
             return
     contents = {"format": _FORMAT, "training": training, "validation": validation}
-    _write_json(run / CONTENTS, contents)
+    replace_json(run / CONTENTS, contents, indent=0)
 
 
 def _describe(files: object) -> dict[str, str]:
@@ -143,10 +143,6 @@ def has_split(run: Path) -> bool:
 def has_contents(run: Path) -> bool:
     """Return whether the run stored fingerprints of its files."""
     return (run / CONTENTS).exists()
-
-
-def _write_json(path: Path, value: Any) -> None:
-    replace_text(path, json.dumps(value, indent=0) + "\n")
 
 
 def _read(path: Path, absent: Any, is_right: Callable[[Any], bool]) -> Any:

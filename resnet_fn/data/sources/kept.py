@@ -9,7 +9,7 @@ import numpy as np
 
 from resnet_fn.config.wording import counted, first_few
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.image_file import is_files_fault, not_of_the_file
+from resnet_fn.data.image_file import raise_unless_files_fault
 from resnet_fn.data.sources.contents import (
     Contents,
     all_as_text,
@@ -110,8 +110,7 @@ def _compare(
                 return recorded
             data = read_image(path)
         except OSError as error:
-            if not is_files_fault(error):
-                raise not_of_the_file(error, path) from None
+            raise_unless_files_fault(error, path)
             return ""  # `check_files` reports the file
         return as_text(len(data), fingerprint(data))
 

@@ -79,13 +79,9 @@ class RecordSplit(EncodedSplit):
                         (line for line in lines if line.startswith("[ERROR] ")), first_line(error)
                     )
                     # MindDataset reads ahead, so a later sample may be the bad one.
-                    sample, cause = (
-                        f"sample {index} ({self.names[index]})",
-                        cause.removeprefix("[ERROR] "),
-                    )
-                    problem = f"{sample} or a later one cannot be read ({cause})"
                     raise BadSampleError(
-                        f"data: {problem}; check the packed files, then resume"
+                        f"data: sample {index} ({self.names[index]}) or a later one cannot be read "
+                        f"({cause.removeprefix('[ERROR] ')}); check the packed files, then resume"
                     ) from error
                 if int(row["index"]) != index:
                     raise RuntimeError(

@@ -25,8 +25,8 @@ from resnet_fn.data.image_file import (
     NO_IMAGE,
     describe_unopened,
     is_files_fault,
-    not_of_the_file,
     open_image,
+    raise_unless_files_fault,
 )
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
 from resnet_fn.data.sources.contents import BAD_FILES, UNKNOWN, Fingerprint, fingerprint
@@ -75,8 +75,7 @@ def examine(path: str, decode: bool = True) -> Examined:
         with open(path, "rb", buffering=0) as file:
             data = file.read()
     except OSError as error:
-        if not is_files_fault(error):
-            raise not_of_the_file(error, path) from None
+        raise_unless_files_fault(error, path)
         return Examined(0, "missing" if isinstance(error, FileNotFoundError) else "unreadable")
     return Examined(len(data), _examine_bytes(data, path), fingerprint(data))
 
