@@ -167,9 +167,10 @@ class RunFolder:
     def open(self, lock: FolderLock) -> None:
         """Lock an existing run folder, and undo an interrupted replacement of a checkpoint."""
         if self.checkpoints.is_symlink() and not self.checkpoints.exists():
-            fault = f"is a link to {os.readlink(self.checkpoints)}, which does not exist"
-            fix = "mount its disk, or give another --out-dir for a new run"
-            raise ValueError(f"out_dir: {self.checkpoints} {fault}; {fix}")
+            raise ValueError(
+                f"out_dir: {self.checkpoints} is a link to {os.readlink(self.checkpoints)}, which "
+                "does not exist; mount its disk, or give another --out-dir for a new run"
+            )
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, self.has_run):
             raise ValueError(
@@ -294,9 +295,11 @@ def check_rename(folder: Path) -> None:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            fault = f"cannot rename folders ({error.strerror}), so it cannot hold checkpoints"
-            fix = "give an --out-dir on another disk, and copy the run afterwards"
-            raise ValueError(f"out_dir: {folder}: {file_system(folder)} {fault}; {fix}") from None
+            raise ValueError(
+                f"out_dir: {folder}: {file_system(folder)} cannot rename folders "
+                f"({error.strerror}), so it cannot hold checkpoints; "
+                "give an --out-dir on another disk, and copy the run afterwards"
+            ) from None
     finally:
         for left in (temporary, renamed):
             shutil.rmtree(left, ignore_errors=True)

@@ -72,8 +72,10 @@ def main(arguments: Sequence[str]) -> int:
         else:
             result = _parameters(parsed.checkpoint, parsed.which, write)
     if board and board.error is not None:
-        fault = f"{parsed.out_dir} cannot be written ({board.error.strerror})"
-        raise ValueError(f"out_dir: {fault}; {fix_for_write(board.error)}")
+        raise ValueError(
+            f"out_dir: {parsed.out_dir} cannot be written ({board.error.strerror}); "
+            f"{fix_for_write(board.error)}"
+        )
     if parsed.json:
         write_output(
             parsed.json, json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n"

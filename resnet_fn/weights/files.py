@@ -165,8 +165,10 @@ def _read_torch(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} {error}") from None
     if all(isinstance(item, Unread) for item in stored.values()):
         objects = f", but objects that could run code ({first_few(list(stored))})" if stored else ""
-        fix = "save net.state_dict() and give the new file"
-        raise ValueError(f"{path} contains no arrays by name{objects}; {fix}")
+        raise ValueError(
+            f"{path} contains no arrays by name{objects}; "
+            "save net.state_dict() and give the new file"
+        )
     return stored
 
 

@@ -88,8 +88,10 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
     try:
         read = read_arrays(path)
     except MemoryError:
-        fix = "give other weights, or use a machine with more memory"
-        raise ValueError(f"{path}: its arrays do not fit into memory; {fix}") from None
+        raise ValueError(
+            f"{path}: its arrays do not fit into memory; "
+            "give other weights, or use a machine with more memory"
+        ) from None
     if which != "last":
         raise ValueError(
             f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}"

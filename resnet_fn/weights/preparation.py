@@ -168,9 +168,10 @@ def take_over(
         lines.append(f"preparation as given: {'; '.join(kept)} (from {source.origin})")
     new = changed(recipe, **taken)
     if "eval_resize" in typed and new.eval_resize != recipe.eval_resize:
-        size = f"is below the {new.evaluation_size} pixels of {source.origin}"
-        fix = "give --eval-size, too, or leave it out"
-        raise ValueError(f"eval_resize: {recipe.eval_resize} {size}; {fix}")
+        raise ValueError(
+            f"eval_resize: {recipe.eval_resize} is below the {new.evaluation_size} pixels of "
+            f"{source.origin}; give --eval-size, too, or leave it out"
+        )
     return new, [*lines, *source.notes]
 
 

@@ -113,8 +113,10 @@ def read_split(run: Path) -> Contents | None:
     empty: dict[str, Any] = {"format": _FORMAT, "training": {}, "validation": {}}
     contents = _read(run / CONTENTS, empty, _are_contents)
     if contents["format"] != _FORMAT:
-        fault = f"has format {contents['format']}, but this version reads {_FORMAT}"
-        raise ValueError(f"{run / CONTENTS}: {fault}; use a newer resnet_fn, or remove the file")
+        raise ValueError(
+            f"{run / CONTENTS}: has format {contents['format']}, but this version reads {_FORMAT}; "
+            "use a newer resnet_fn, or remove the file"
+        )
     validation = contents["validation"]
     listed = _read(run / VALIDATION, None, _are_names)
     if listed is not None:

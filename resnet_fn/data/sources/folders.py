@@ -44,9 +44,10 @@ def load_folder(
     validation = halves.validation
     classes = halves.classes
     if rule.needs_folder and train_folder and not validation and root.is_dir():
-        problem = f"the validation folder of the run {rule.run} is missing or empty in {root}"
-        fix = "restore it, or evaluate the run on another folder with --data-dir FOLDER"
-        raise ValueError(f"data_dir: {problem}; {fix}")
+        raise ValueError(
+            f"data_dir: the validation folder of the run {rule.run} is missing or empty in {root}; "
+            "restore it, or evaluate the run on another folder with --data-dir FOLDER"
+        )
     validates = validation is not None or share > 0 or rule.is_fixed
     if not trains and (train_folder is None or (train_folder == root and not validates)):
         return load_test_folder(data_dir, threads)
@@ -99,8 +100,10 @@ def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -
         if halves.validation and has_images(halves.validation):
             scored.insert(0, halves.validation)
         if not scored and halves.train not in (None, root):
-            fix = f"to score the training images, give --data-dir {halves.train}"
-            raise ValueError(f"data_dir: {root} holds no validation or test folder; {fix}")
+            raise ValueError(
+                f"data_dir: {root} holds no validation or test folder; "
+                f"to score the training images, give --data-dir {halves.train}"
+            )
         folder = scored[0] if scored else root
         fix = "to score it, give it as --data-dir"
         notes = [f"{unscored} is not scored; {fix}" for unscored in scored[1:]]
@@ -220,8 +223,9 @@ def _list_labelled(
     if unknown := [name for name in folders if name not in labels]:
         extra = folder / unknown[0]
         fix = _look_inside(extra) if _holds_data_set(extra) else suggest_name(unknown[0], classes)
-        problem = f"{extra} exists, but {unknown[0]} is no class of {source}"
-        raise ValueError(f"data_dir: {problem}; {fix}")
+        raise ValueError(
+            f"data_dir: {extra} exists, but {unknown[0]} is no class of {source}; {fix}"
+        )
     split, notes = _list_classes(folder, labels)
     return split, classes, notes
 

@@ -43,8 +43,10 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
         lack = "match"
     without = [name for name, group in zip(names, groups, strict=True) if not group]
     if without:
-        fault = f"{len(without)} of {len(names)} names have no {lack}: {first_few(without)}"
-        raise ValueError(f"group_by: {group_by!r} does not fit all files, {fault}; {_WAYS}")
+        raise ValueError(
+            f"group_by: {group_by!r} does not fit all files, {len(without)} of {len(names)} names "
+            f"have no {lack}: {first_few(without)}; {_WAYS}"
+        )
     return groups
 
 

@@ -194,6 +194,7 @@ def _fits(folder: Path, train: Path) -> bool:
 def _only(kind: str, folders: Sequence[Path]) -> Path | None:
     if len(folders) > 1:
         names = " and ".join(map(str, folders))
-        fix = "rename or move all except one"
-        raise ValueError(f"data_dir: {names} can each be the {kind} folder; {fix}")
+        raise ValueError(
+            f"data_dir: {names} can each be the {kind} folder; rename or move all except one"
+        )
     return folders[0] if folders else None

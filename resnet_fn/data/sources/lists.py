@@ -189,8 +189,9 @@ def _read(
         if group is not None:
             groups.append(sys.intern(group))
     if name and not paths:
-        fix = "write a line PATH CLASS for each image"
-        raise ValueError(f"{option}: {file} names no images; {fix}")
+        raise ValueError(
+            f"{option}: {file} names no images; write a line PATH CLASS for each image"
+        )
     paths, notes = _spell_as_on_disk(paths, file, data_dir)
     images = ImageList(
         file,
@@ -260,8 +261,10 @@ def _check_contradictions(images: ImageList, several: bool) -> None:
                 ";".join(images.kinds[images.kind[number]]) for number in (row, first_row)
             )
             fix = "write both on one line, with ;" if several else "keep one line"
-            fault = f"{path} has class {now!r}, but line {images.lines[first_row]} has {before!r}"
-            raise ValueError(f"{images.line_of(row)}: {fault}; {fix}")
+            raise ValueError(
+                f"{images.line_of(row)}: {path} has class {now!r}, but line "
+                f"{images.lines[first_row]} has {before!r}; {fix}"
+            )
 
 
 def _check_exists(images: ImageList, data_dir: str) -> None:

@@ -107,9 +107,9 @@ def load_records(data_dir: str, threads: int) -> DataSet:
             ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else [])
             or "nothing"
         )
-        fix = f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
         raise ValueError(
-            f"data_dir: {data_dir!r} must contain {INDEX}, but it contains {contents}; {fix}"
+            f"data_dir: {data_dir!r} must contain {INDEX}, but it contains {contents}; "
+            f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
         ) from None
     try:
         if index["format"] != FORMAT:
@@ -160,9 +160,9 @@ def _open_split(root: Path, name: str, shards: list[dict[str, Any]], threads: in
     labels = _read_labels(root, name, samples)
     names = _read_names(root, name)
     if len(labels) != samples or len(names) != samples:
-        got = f"{len(labels)} labels and {len(names)} names"
         raise ValueError(
-            f"{root}: {name} has {got}, but the shards hold {samples} samples; pack the set again"
+            f"{root}: {name} has {len(labels)} labels and {len(names)} names, but the shards hold "
+            f"{samples} samples; pack the set again"
         )
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())

@@ -216,10 +216,9 @@ def check_files(
                     f"{first_few(faults, 3, '; ')}; fix them"
                 )
     if counts and not skip:
-        fix = "fix them, or give --on-bad-sample skip"
         raise ValueError(
             f"on_bad_sample: {' and '.join(counts)} files are bad: "
-            f"{first_few(all_faults, 3, '; ')}; {fix}"
+            f"{first_few(all_faults, 3, '; ')}; fix them, or give --on-bad-sample skip"
         )
     if left_out:
         notes.append(f"leaving out {len(left_out)} files that the run's {BAD_FILES} lists")

@@ -75,11 +75,15 @@ def split_off(
     if group_by:
         notes.append(describe_groups(groups, held, group_by))
     if not held.any() and group_by:
-        fault = f"{group_by!r} puts all images of each class into one group"
-        raise ValueError(f"group_by: {fault}; give another folder level, pattern or column")
+        raise ValueError(
+            f"group_by: {group_by!r} puts all images of each class into one group; "
+            "give another folder level, pattern or column"
+        )
     if not held.any():
-        fault = f"no class in {files.root} has two images, so that one could validate"
-        raise ValueError(f"validation_share: {fault}; add images, or give a folder val/")
+        raise ValueError(
+            f"validation_share: no class in {files.root} has two images, so that one could "
+            "validate; add images, or give a folder val/"
+        )
     return files.keep(~held), files.keep(held), notes
 
 
@@ -101,8 +105,7 @@ def _keep(
         lost = f"{count - there} of the {count} images that {path} lists"
         absent = f"{lost} are not in {files.root}"
         if rule.exact:
-            fix = "put them back, or start another run"
-            raise ValueError(f"validation_share: {absent}; {fix}")
+            raise ValueError(f"validation_share: {absent}; put them back, or start another run")
         held = hold_out(groups, files.labels, share, rule.seed)
         return held, [f"{absent}, so other images validate"]
     if rule.exact:
