@@ -84,10 +84,10 @@ def draw(lines: dict[str, list[Events]], out: Path) -> list[str]:
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left")
         with writing(f"out: {out}", "give another file"):
             figure.savefig(out, dpi=120, metadata={"Date": None} if out.suffix == ".svg" else None)
-    fix = "the names show their codes; install a font that has them"
-    return [f"warning: no installed font has {first_few(without_font, 10)}; {fix}"] * bool(
-        without_font
-    )
+    return [
+        f"warning: no installed font has {first_few(without_font, 10)}; the names show their "
+        "codes; install a font that has them"
+    ] * bool(without_font)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -220,8 +220,10 @@ def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> di
         result["activations"] = [dataclasses.asdict(row) for row in rows]
     if parsed.gradients:
         measured = gradients(loaded, dataset, limit, partial(write, update))
-        samples = f"{measured.samples} samples of the next batch, loss {measured.loss:.4f}"
-        say(f"gradients after update {update}, training mode, {samples}")
+        say(
+            f"gradients after update {update}, training mode, {measured.samples} samples of the "
+            f"next batch, loss {measured.loss:.4f}"
+        )
         say(*statistics_table(measured.layers, "gradient at the output of"))
         say(*statistics_table(measured.parameters, "gradient of", relative=measured.relative))
         total = math.hypot(*(row.norm for row in measured.parameters))

@@ -380,10 +380,10 @@ def data_notes(
             fix = "call fit with the same arrays, another out_dir, or allow_other_data=True"
         is_older = "validation" not in saved  # the state of version 0.2.0
         if is_older and "files" in then and then["samples"] != now["samples"]:
-            news = (
-                "reads .jfif, .jpe, .jp2 and .avif files, and no images in folders such as @eaDir"
+            other_data += (
+                ". Unlike the version that began the run, this one reads .jfif, .jpe, .jp2 and "
+                ".avif files, and no images in folders such as @eaDir"
             )
-            other_data += f". Unlike the version that began the run, this one {news}"
         raise ValueError(f"resume: {other_data}; {fix}")
     notes = [f"resuming with {other_data}"] if differences else []
     if then.get("feed") != now.get("feed"):
@@ -479,12 +479,9 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     # This note does not need a difference: with more threads, MindSpore splits convolutions by
     # measured times.
     if (threads := min(now["thread count"], now["CPU count"])) > EXACT_THREADS:
-        note = (
-            f"resuming with {threads} threads: MindSpore splits work by measured times, so some "
-            "bits may differ"
-        )
         notes.append(
-            f"{note}; a run with --threads {EXACT_THREADS} or fewer keeps the same bits when "
-            "resumed"
+            f"resuming with {threads} threads: MindSpore splits work by measured times, so some "
+            "bits may differ; "
+            f"a run with --threads {EXACT_THREADS} or fewer keeps the same bits when resumed"
         )
     return notes

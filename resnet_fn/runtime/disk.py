@@ -107,11 +107,10 @@ def no_room(path: Path, error: OSError, run: Path) -> OSError:
 
     The message explains how to resume the run in folder `run`.
     """
-    fix = (
-        f"{fix_for_write(error)}, and run the same command with --out-dir {run} to resume from the "
-        "last checkpoint"
+    return OSError(
+        f"{path}: cannot be saved ({error.strerror or error}); {fix_for_write(error)}, and run the "
+        f"same command with --out-dir {run} to resume from the last checkpoint"
     )
-    return OSError(f"{path}: cannot be saved ({error.strerror or error}); {fix}")
 
 
 @contextlib.contextmanager

@@ -167,8 +167,10 @@ def _checkpoint_around(path: Path) -> tuple[str, ...]:
     """Return a note if `path` are the bare weights of a checkpoint."""
     if path.name != WEIGHTS or not path.with_name(MANIFEST).is_file():
         return ()
-    rest = "their moving average, if any, class names and preparation"
-    return (f"these are bare weights; to read {rest}, give {path.parent}",)
+    return (
+        "these are bare weights; "
+        f"to read their moving average, if any, class names and preparation, give {path.parent}",
+    )
 
 
 def load_weights(
@@ -383,10 +385,10 @@ def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
             )
     channels = theirs["in_channels"]
     if channels != ours["in_channels"]:
-        channel_counts = (
-            f"{channels} channel{'s' * (channels > 1)}, but the data set has {ours['in_channels']}"
+        return (
+            f"{path} is for images of {channels} channel{'s' * (channels > 1)}, but the data set "
+            f"has {ours['in_channels']}; give other weights"
         )
-        return f"{path} is for images of {channel_counts}; give other weights"
     return ""
 
 

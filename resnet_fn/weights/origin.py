@@ -164,8 +164,10 @@ def _difference(source: str, net: str, config: Mapping[str, Any]) -> str:
     match = _NET_NAME.search(net)
     if match and (kind := match["antialiasing"]):
         what = "averages" if kind.lower() == "aa" else "blurs"
-        effect = f"which {what} pixels before a stride; no net of this package does"
-        return f"{source} is of timm's {net}, {effect}"
+        return (
+            f"{source} is of timm's {net}, which {what} pixels before a stride; "
+            "no net of this package does"
+        )
     arguments = config.get("model_args")
     settings = {**config, **(arguments if isinstance(arguments, dict) else {})}
     for name, plain in _PLAIN.items():

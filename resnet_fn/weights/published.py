@@ -170,6 +170,7 @@ def describe_random_start(model: str, images: int) -> list[str]:
         return []
     names = (f"{project}:{model.replace('se_', 'se')}" for project in _PROJECTS)
     name = next((name for name in names if name in PUBLISHED), "torchvision:resnet18")
-    start = f"the net starts from random numbers, and {images:,} images are few"
-    get = f"--weights {name} shows where to get weights that were trained on ImageNet"
-    return [f"weights     none: {start}; {get}"]
+    return [
+        f"weights     none: the net starts from random numbers, and {images:,} images are few; "
+        f"--weights {name} shows where to get weights that were trained on ImageNet"
+    ]

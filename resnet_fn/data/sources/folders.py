@@ -69,12 +69,15 @@ def load_folder(
         train, test, more = split_off(train, share, rule)
         notes += more
         if validation:
-            reason = f"{VALIDATION} lists the validation images of this run"
-            notes.append(f"{validation} is not used, because {reason}")
+            notes.append(
+                f"{validation} is not used, because {VALIDATION} lists the validation images of "
+                "this run"
+            )
     else:
         if share:
-            result = "nothing is split off the training images"
-            notes.append(f"{validation} is the validation set, so {result}")
+            notes.append(
+                f"{validation} is the validation set, so nothing is split off the training images"
+            )
         test, _, more = _list_labelled(root, validation, classes, "train")
         notes += more
     notes += [*(how_to_use(test_folder, classes) for test_folder in halves.tests), *halves.notes]
@@ -131,8 +134,10 @@ def _what_is_missing(root: Path, halves: Halves) -> str:
             if folder and list_folders(folder):
                 fix = f"give --data-dir {folder} to train on its images"
         return f"{problem}; add the training folder, or {fix}"
-    layout = "train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download)"
-    fix = f"lay the images out as {layout}, or give --validation-share 0.2 to split one folder"
+    fix = (
+        "lay the images out as train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: "
+        "https://image-net.org/download), or give --validation-share 0.2 to split one folder"
+    )
     tests = [how_to_use(folder, halves.classes) for folder in halves.tests]
     return "; ".join((problem, fix, *tests))
 
@@ -245,6 +250,8 @@ def _list_classes(root: Path, labels: Mapping[str, int]) -> tuple[FileSplit, lis
         left_out += [os.path.join(folder, name) for name in others]
     notes = describe_left_out(root, sorted(left_out))
     if loose := list_loose_images(root):
-        where = f"beside the class folders, for example {root / loose[0]}"
-        notes.append(f"ignoring {counted(len(loose), 'image')} {where}")
+        notes.append(
+            f"ignoring {counted(len(loose), 'image')} beside the class folders, for example "
+            f"{root / loose[0]}"
+        )
     return FileSplit(str(root), tuple(names), np.array(numbers, np.int32)), notes

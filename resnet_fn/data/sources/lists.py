@@ -140,8 +140,10 @@ def _notes(
     both = np.flatnonzero(np.isin(val.keys, train.keys))
     if len(both):
         number = counted(len(both), "image is", "images are")
-        fault = f"{number} in both lists, such as {val.paths[int(both[0])]}"
-        yield f"warning: {fault}, so the evaluation can be too good"
+        yield (
+            f"warning: {number} in both lists, such as {val.paths[int(both[0])]}, so the "
+            "evaluation can be too good"
+        )
     if several:
         counts = np.zeros(3, int)
         for images in (train, val):
@@ -150,8 +152,10 @@ def _notes(
         none, single, more = counts
         yield f"classes     {none:,} images have none, {single:,} one, {more:,} several"
     elif joined := next((name for name in classes if ";" in name), ""):
-        fix = "for images of several classes, give --multi-label"
-        yield f"warning: {joined!r} is one class here; {fix}"
+        yield (
+            f"warning: {joined!r} is one class here; "
+            "for images of several classes, give --multi-label"
+        )
 
 
 def _read(

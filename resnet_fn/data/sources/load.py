@@ -128,20 +128,20 @@ def open_dataset(
             if not there:
                 raise ValueError(f"{title}: no image has a class; add classes to the list")
             if missing:
-                counts = f"{len(missing)} of the {len(dataset.classes)} classes"
-                notes.append(f"the {title} has no images of {counts}: {first_few(missing, 5)}")
+                notes.append(
+                    f"the {title} has no images of {len(missing)} of the {len(dataset.classes)} "
+                    f"classes: {first_few(missing, 5)}"
+                )
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
         path = dataset.train.path(0)
         size = recipe.image_size
         rate = recipe.learning_rate
         width, height = open_image(read_image(path)).size
         if min(width, height) >= 4 * size:
-            got = f"{width} x {height}"
-            expected = f"{size} x {size}, with learning rate {rate}"
-            fix = "give --recipe finetune with --weights FILE or --model NAME"
             notes.append(
-                f"warning: {path} has {got} pixels, but the recipe digits trains on {expected}; "
-                f"{fix}"
+                f"warning: {path} has {width} x {height} pixels, but the recipe digits trains on "
+                f"{size} x {size}, with learning rate {rate}; "
+                "give --recipe finetune with --weights FILE or --model NAME"
             )
     return dataclasses.replace(dataset, notes=tuple(notes))
 
@@ -322,9 +322,10 @@ def _load_other_images(
             trained = check_files(copy, check="no", splits=("train",), left_out=left_out).train
             if identify(trained).items() <= trained_files.items():
                 return copy
-            names = f"the names of {len(copy.test)} validation images of the run"
-            result = "all its images are scored, perhaps also training images"
-            notes.append(f"warning: {data_dir} has files with {names}; {result}")
+            notes.append(
+                f"warning: {data_dir} has files with the names of {len(copy.test)} validation "
+                "images of the run; all its images are scored, perhaps also training images"
+            )
     dataset = load_test_folder(data_dir, threads, classes)
     return dataclasses.replace(dataset, notes=(*dataset.notes, *notes))
 

@@ -52,9 +52,9 @@ class RecordSplit(EncodedSplit):
 
     def undecodable(self, index: int) -> BadSampleError:
         """Return the error for a sample that cannot be decoded."""
-        name = f"sample {index} ({self.names[index]})"
         return BadSampleError(
-            f"data: {name} of the packed set cannot be decoded; pack the set again, then resume"
+            f"data: sample {index} ({self.names[index]}) of the packed set cannot be decoded; "
+            "pack the set again, then resume"
         )
 
     def _read(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:

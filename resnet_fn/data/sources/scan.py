@@ -224,9 +224,9 @@ def check_files(
         notes.append(f"leaving out {len(left_out)} files that the run's {BAD_FILES} lists")
     elif left_out is None and checked and not decode:
         why = "--no-check-files" if check == "no" else f"{count:,} are more than {MOST_CHECKED:,}"
-        fix = "give --check-files to decode all files first"
         notes.append(
-            f"image files are not checked ({why}), so the command stops at a bad file; {fix}"
+            f"image files are not checked ({why}), so the command stops at a bad file; "
+            "give --check-files to decode all files first"
         )
     notes += describe_duplicates(checked.get("train"), checked.get("test"))
     bad_files = tuple(lines) if on_bad == "skip" and checked else None

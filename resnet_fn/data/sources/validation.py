@@ -121,12 +121,15 @@ def _keep(
 def _describe(kept: Kept, held: np.ndarray, path: Path, count: int, exact: bool) -> list[str]:
     notes = []
     if kept.missing:
-        lost = f"{len(kept.missing)} of the {count} validation images that {path} lists"
-        notes.append(f"warning: {lost} are missing: {first_few(kept.missing)}")
+        notes.append(
+            f"warning: {len(kept.missing)} of the {count} validation images that {path} lists are "
+            f"missing: {first_few(kept.missing)}"
+        )
     if kept.moved:
         verb = "has" if kept.moved == 1 else "have"
-        moved = f"{counted(kept.moved, 'validation image')} of {path}"
-        notes.append(f"{moved} {verb} another path or class now")
+        notes.append(
+            f"{counted(kept.moved, 'validation image')} of {path} {verb} another path or class now"
+        )
     if not exact:
         new = int((held & (kept.sides == 0)).sum())
         again = f"the {int(held.sum()) - new} validation images of {path} validate again"
