@@ -164,6 +164,9 @@ def _open_split(root: Path, name: str, shards: list[dict[str, Any]], threads: in
             f"{root}: {name} has {len(labels)} labels and {len(names)} names, but the shards hold "
             f"{samples} samples; pack the set again"
         )
+    if not all(isinstance(item, str) for item in names):
+        fault = "cannot be read (not a list of names)"
+        raise ValueError(f"{root / NAMES.format(name)}: {fault}; {_FIX}")
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
     return RecordSplit(files, labels, threads, tuple(names), digests.encode())
@@ -181,10 +184,10 @@ def _read_labels(root: Path, name: str, samples: int) -> np.ndarray:
         return labels
 
 
-def _read_names(root: Path, name: str) -> list[str]:
+def _read_names(root: Path, name: str) -> list[Any]:
     path = root / NAMES.format(name)
     with reading(path, _FIX, errors=(FileNotFoundError, ValueError)):
         names = read_json(path)
-        if not isinstance(names, list) or not all(isinstance(item, str) for item in names):
+        if not isinstance(names, list):
             raise ValueError("not a list of names")
         return names
