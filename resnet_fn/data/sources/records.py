@@ -165,8 +165,9 @@ def _open_split(root: Path, name: str, shards: list[dict[str, Any]], threads: in
             f"{samples} samples; pack the set again"
         )
     if not all(isinstance(item, str) for item in names):
-        fault = "cannot be read (not a list of names)"
-        raise ValueError(f"{root / NAMES.format(name)}: {fault}; {_FIX}")
+        raise ValueError(
+            f"{root / NAMES.format(name)}: cannot be read (not a list of names); {_FIX}"
+        )
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
     return RecordSplit(files, labels, threads, tuple(names), digests.encode())
