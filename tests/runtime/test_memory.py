@@ -1,6 +1,6 @@
 """How much memory this process can have: the machine's, or what its cgroup allows."""
 
-from types import SimpleNamespace
+import sys
 
 import pytest
 
@@ -17,11 +17,14 @@ from resnet_fn.runtime.memory import machine_memory
         ("4:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 2048 * 1024),
     ],
 )
-def test_a_cgroup_limits_the_machines_memory(groups, files, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=2048 * 1024))
+def test_a_cgroup_limits_the_machines_memory(groups, files, expected, tmp_path):
     files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    files["proc/self/cgroup"] = groups
+    files |= {"proc/self/cgroup": groups, "proc/meminfo": "MemTotal:  2048 kB\nMemFree: 7 kB"}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
     assert machine_memory(tmp_path) == expected
+
+
+def test_memory_that_is_not_known_is_no_limit(tmp_path):
+    assert machine_memory(tmp_path) == sys.maxsize
