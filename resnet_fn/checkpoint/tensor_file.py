@@ -41,6 +41,7 @@ _DTYPES = {
     },
 }
 _CODES = {name: code for code, name in _DTYPES.items()}
+_LONGEST_HEADER = 100_000_000  # bytes, as in the safetensors package
 _CHUNK = 1 << 16  # number of elements that are hashed at a time
 
 
@@ -64,7 +65,7 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
     try:
         entries = dict(deserialize(data))
     except SafetensorError as error:
-        raise ValueError(_fault(error)) from None
+        raise ValueError(str(error).removeprefix("Error while deserializing: ")) from None
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     arrays = {}
     for name in (name for name in header if name != "__metadata__"):
@@ -88,19 +89,31 @@ def float32_of_bfloat16(halves: np.ndarray) -> np.ndarray:
     return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
+def read_header(path: Path) -> dict[str, Any]:
+    """Return the header of a safetensors file: an entry for each array, perhaps "__metadata__".
+
+    Nothing else is read. Raises ValueError if `path` has no intact header.
+    """
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        text = file.read(length) if length <= _LONGEST_HEADER else b""
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise ValueError(f"{path} has no intact safetensors header; copy the file again")
+    return header
+
+
 def read_metadata(path: Path) -> dict[str, str]:
     """Return the metadata in the header of a safetensors file: texts by name, {} if there are none.
 
-    Only the header is read. Raises ValueError if the header is damaged, or describes other bytes
-    than the file has.
+    Only the header is read. Raises ValueError if `path` has no intact header.
     """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "numpy") as file:
-            return file.metadata() or {}
-    except SafetensorError as error:
-        raise ValueError(_fault(error)) from None
+    metadata = read_header(path).get("__metadata__")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return {str(name): str(value) for name, value in metadata.items()}
 
 
 def write_tensor_files(
@@ -163,11 +176,6 @@ def check_dtype(name: str, dtype: object) -> None:
 def bad_values(array: np.ndarray, may_be_infinite: bool = False) -> np.ndarray:
     """Return an array of bools that marks NaN, and infinity unless it is allowed."""
     return np.isnan(array) if may_be_infinite else ~np.isfinite(array)
-
-
-def _fault(error: Exception) -> str:
-    """Return the text of a `SafetensorError` without "Error while deserializing: "."""
-    return str(error).partition(": ")[2]
 
 
 def _header(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:

@@ -43,27 +43,21 @@ def test_what_is_read_is_what_was_written(tmp_path):
     assert json.loads(data[8:start])["__metadata__"] == {"note": "ü"}
 
 
-def test_metadata_is_read_from_the_header(tmp_path):
+def test_metadata_is_read_from_the_header_alone(tmp_path):
     write_safetensors(tmp_path / "a", arrays(), {"note": "ü", "classes": '["bee"]'})
     write_safetensors(tmp_path / "b", arrays())
+    data = (tmp_path / "a").read_bytes()
+    (tmp_path / "a").write_bytes(data[: 8 + int.from_bytes(data[:8], "little")])
     assert read_metadata(tmp_path / "a") == {"note": "ü", "classes": '["bee"]'}
     assert read_metadata(tmp_path / "b") == {}
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "header too small"),
-        (file_of({}, length=2**40), "header too large"),
-        (file_of([]), "invalid JSON in header"),
-        ((9).to_bytes(8, "little") + b"no JSON!!", "invalid JSON in header"),
-        (file_of({"a": entry([2], [0, 8])}, bytes(7)), "file not fully covered"),
-        (file_of({"a": entry([2], [0, 8])}, bytes(9)), "file not fully covered"),
-    ],
+    "data", [b"", file_of({}, length=2**40), file_of([]), (9).to_bytes(8, "little") + b"no JSON!!"]
 )
-def test_metadata_of_a_damaged_file_is_an_error(data, message, tmp_path):
+def test_metadata_of_a_damaged_header_is_an_error(data, tmp_path):
     (tmp_path / "a").write_bytes(data)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="a has no intact safetensors header; copy the file again"):
         read_metadata(tmp_path / "a")
 
 
