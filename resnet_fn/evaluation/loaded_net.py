@@ -163,9 +163,13 @@ def _describe(checkpoint: Checkpoint) -> tuple[Recipe, InputSpec]:
         return recipe, InputSpec.from_dict(checkpoint.state["dataset"])
     except CheckpointError:
         raise
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         fix = "" if "; " in str(error) else "; give a run of train"
         raise CheckpointError(f"{checkpoint.path}: {error}{fix}") from None
+    except TypeError as error:
+        raise CheckpointError(
+            f"{checkpoint.path}: does not describe a net ({error}); give a run of train"
+        ) from None
 
 
 def load_weight_file(

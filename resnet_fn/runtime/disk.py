@@ -73,19 +73,21 @@ def _warn_once(text: str) -> None:
     warn(text)
 
 
-def _mounts() -> list[Any]:
-    """Return the mounted file systems: the `mountpoint` and the `fstype` of each."""
-    import psutil
-
-    with contextlib.suppress(OSError):  # no /proc
-        return psutil.disk_partitions(all=True)
-    return []
+def _mounts() -> Iterator[tuple[Path, str]]:
+    """Yield the place and the kind of each mounted file system."""
+    try:
+        mounts = os.fsdecode(Path("/proc/self/mounts").read_bytes()).splitlines()
+    except OSError:  # not Linux
+        return
+    for line in mounts:
+        _, name, kind, *_ = line.split(" ")
+        yield Path(name.replace("\\040", " ")), kind  # the file's spelling of a space
 
 
 def is_mount(path: Path) -> bool:
     """Return whether a file system is mounted at `path`, as at files that a container gets."""
     real = Path(os.path.realpath(path))
-    return any(Path(mount.mountpoint) == real for mount in _mounts())
+    return any(mount == real for mount, _ in _mounts())
 
 
 def file_system(path: Path) -> str:
@@ -93,12 +95,11 @@ def file_system(path: Path) -> str:
     real = Path(os.path.realpath(path))
     nearest = Path()
     kind = ""
-    for mount in _mounts():
-        point = Path(mount.mountpoint)
+    for mount, its_kind in _mounts():
         # A later mount at the same place hides an earlier one.
-        if real.is_relative_to(point) and len(point.parts) >= len(nearest.parts):
-            nearest = point
-            kind = mount.fstype
+        if real.is_relative_to(mount) and len(mount.parts) >= len(nearest.parts):
+            nearest = mount
+            kind = its_kind
     return f"the file system {kind} at {nearest}" if kind else f"the file system of {path}"
 
 

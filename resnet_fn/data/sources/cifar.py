@@ -92,16 +92,22 @@ def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
     )
     if not root.is_dir():
         raise ValueError(f"data_dir: {data_dir!r} is not a folder; {fix}")
-    lacking: list[tuple[Path, list[str]]] = []  # folders, and the files that they lack
+    # folders with some of the files, and their missing files
+    partial: list[tuple[Path, list[str]]] = []
     for layout in _LAYOUTS[name]:
         wanted = [*layout.train, layout.test, *([layout.names] if layout.names else [])]
         for folder in (root, root / layout.folder):
             missing = [file for file in wanted if not (folder / file).is_file()]
             if not missing:
                 return folder, layout
-            lacking.append((folder, missing))
-    folder, missing = min(lacking, key=lambda pair: len(pair[1]))
-    raise ValueError(f"data_dir: {folder} lacks {', '.join(missing)}; {fix}")
+            if len(missing) < len(wanted):
+                partial.append((folder, missing))
+    if partial:
+        folder, missing = min(partial, key=lambda pair: len(pair[1]))
+        raise ValueError(f"data_dir: {folder} lacks {', '.join(missing)}; {fix}")
+    contents = ", ".join(sorted(path.name for path in root.iterdir())[:5]) or "nothing"
+    expected = " or ".join(layout.train[0] for layout in _LAYOUTS[name])
+    raise ValueError(f"data_dir: {root} must contain {expected}, but it contains {contents}; {fix}")
 
 
 def _read(path: Path, layout: _Layout) -> Split:
