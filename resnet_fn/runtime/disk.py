@@ -168,7 +168,10 @@ def replace_text(path: Path, text: str, errors: str = "strict") -> None:
 
 
 def replace_json(path: Path, value: Any, indent: int | None = 1) -> None:
-    """Replace the contents of a file by `value` in JSON, completely or not at all."""
+    """Replace the contents of a file by `value` in JSON, completely or not at all.
+
+    JSON is in ASCII, which holds names of any bytes.
+    """
     replace_text(path, json.dumps(value, indent=indent) + "\n")
 
 

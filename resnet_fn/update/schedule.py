@@ -89,13 +89,13 @@ def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
         """Return `peak` times the factor for each milestone <= `step`."""
         return peak * recipe.milestone_factor ** sum(step >= milestone for milestone in milestones)
 
-    after_warmup: dict[str, Schedule] = {
+    decays: dict[str, Schedule] = {
         "cosine": lambda step: cosine_warmup(step, total, warmup, peak, floor),
         "linear": linear,
         "step": step_decay,
         "constant": lambda _: peak,
     }
-    decay = after_warmup[recipe.schedule]
+    decay = decays[recipe.schedule]
 
     def schedule(step: int) -> float:
         _check(step, total, warmup)

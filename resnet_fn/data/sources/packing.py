@@ -112,7 +112,7 @@ def pack(
         index["splits"][name] = entries
         np.save(out / LABELS.format(name), split.labels)
         replace_json(out / NAMES.format(name), list(split.names), indent=None)
-    replace_json(out / INDEX, index)  # ASCII holds names of any bytes
+    replace_json(out / INDEX, index)
     return written
 
 
