@@ -57,11 +57,10 @@ def main(arguments: Sequence[str]) -> int:
     number = parsed.batch.isdigit() and int(parsed.batch) > 0
     weights = parsed.format == "safetensors"
     better = Path(parsed.out).with_suffix(f".{parsed.format}")
-    wrong = f"does not end in .{parsed.format}"
     cli.raise_usage_errors(
         (
             Path(parsed.out).suffix != better.suffix,
-            f"--out: {parsed.out} {wrong}; give --out {better}",
+            f"--out: {parsed.out} does not end in .{parsed.format}; give --out {better}",
         ),
         (
             fixed and not number,

@@ -169,11 +169,12 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
     log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""
     if silent := re.findall(r"The node: (\d+) is timed out", log):
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
-        why = (
-            "the worker or its machine hangs or has died, or a clock was set forward; set "
-            "MS_NODE_TIMEOUT=SECONDS to wait longer"
+        say(
+            f"launch: no heartbeat of worker {who} for {seconds} s: the worker or its machine "
+            "hangs or has died, or a clock was set forward; "
+            "set MS_NODE_TIMEOUT=SECONDS to wait longer",
+            stream=sys.stderr,
         )
-        say(f"launch: no heartbeat of worker {who} for {seconds} s: {why}", stream=sys.stderr)
         # MindSpore may have ended the other workers with SIGTERM
         return ended.get("scheduler") or 1
     if code and code - 128 not in SIGNALS:

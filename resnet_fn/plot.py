@@ -14,6 +14,7 @@ from resnet_fn.config.wording import first_few
 from resnet_fn.report.fonts import font_families, with_codes
 from resnet_fn.report.plots import PANELS, Events, draw_panel
 from resnet_fn.report.run_table import different_updates, group_runs, read_run, run_table
+from resnet_fn.runtime.disk import writing
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.telemetry import read_log
 
@@ -81,16 +82,12 @@ def draw(lines: dict[str, list[Events]], out: Path) -> list[str]:
             draw_panel(axes, panel, labelled)
             axes.label_outer()
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left")
-        try:
+        with writing(f"out: {out}", "give another file"):
             figure.savefig(out, dpi=120, metadata={"Date": None} if out.suffix == ".svg" else None)
-        except OSError as error:
-            raise ValueError(
-                f"out: {out} cannot be written ({error.strerror}); give another file"
-            ) from None
-    fix = "the names show their codes; install a font that has them"
-    return [f"warning: no installed font has {first_few(without_font, 10)}; {fix}"] * bool(
-        without_font
-    )
+    return [
+        f"warning: no installed font has {first_few(without_font, 10)}; the names show their "
+        "codes; install a font that has them"
+    ] * bool(without_font)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -132,8 +132,10 @@ def _check_order(checkpoint: str, images: Sequence[str]) -> None:
     if holds_checkpoint(checkpoint):
         return
     for path in filter(holds_checkpoint, images):
-        fix = f"give RUN first: {shell_words(path, checkpoint)}"
-        raise cli.UsageError(f"RUN: {checkpoint!r} is not a run, but {path!r} is; {fix}")
+        raise cli.UsageError(
+            f"RUN: {checkpoint!r} is not a run, but {path!r} is; "
+            f"give RUN first: {shell_words(path, checkpoint)}"
+        )
 
 
 def _certainty(result: dict[str, Any]) -> float:

@@ -68,8 +68,9 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     given = shared_flags.settings_in(parser.parse(arguments), Recipe, RunOptions)
     name = given.get("dataset", "")
     if name not in _DATASETS and os.path.isdir(name):
-        fix = f"give --dataset imagefolder --data-dir {name}"
-        raise cli.UsageError(f"--dataset: {name!r} is a folder; {fix}")
+        raise cli.UsageError(
+            f"--dataset: {name!r} is a folder; give --dataset imagefolder --data-dir {name}"
+        )
     with cli.as_usage_error():
         file = base._replace(resumes=will_resume(base, given)).complete(**given)
     return file.make(Recipe), file.make(RunOptions), file.drop_notes

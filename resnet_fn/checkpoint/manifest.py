@@ -51,8 +51,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         try:
             os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            fault = f"{folder} contains no {MANIFEST}"
-            raise CheckpointError(f"{fault}; give the folder of a checkpoint") from None
+            raise CheckpointError(
+                f"{folder} contains no {MANIFEST}; give the folder of a checkpoint"
+            ) from None
         manifest = parse_object(read_file(path, at_most=_LARGEST), "a manifest")
         if not manifest.keys() >= _ENTRIES:
             raise ValueError("not a manifest")
@@ -65,9 +66,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             raise ValueError("not a manifest")
     # no CheckpointError, because `newest` would then try older checkpoints of the same format
     if number != FORMAT:
-        fix = "use the version of resnet_fn that wrote it, or start a new run"
         raise ValueError(
-            f"{folder} has format {number}, but this version reads format {FORMAT}; {fix}"
+            f"{folder} has format {number}, but this version reads format {FORMAT}; "
+            "use the version of resnet_fn that wrote it, or start a new run"
         )
     return files
 
@@ -108,15 +109,14 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        unknown = "so the checkpoint was not checked and may be intact"
         raise OSError(
-            f"{path}: cannot be read ({error.strerror or error}), {unknown}; remove the cause, and "
-            "run the same command again"
+            f"{path}: cannot be read ({error.strerror or error}), so the checkpoint was not "
+            "checked and may be intact; remove the cause, and run the same command again"
         ) from None
     except MemoryError:
-        size = f"{path.stat().st_size / 1e9:.3g} GB"
         raise ValueError(
-            f"{path}: its {size} do not fit into memory; use a machine with more memory"
+            f"{path}: its {path.stat().st_size / 1e9:.3g} GB do not fit into memory; "
+            "use a machine with more memory"
         ) from None
     except CheckpointError:
         raise

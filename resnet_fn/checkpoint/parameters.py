@@ -65,8 +65,10 @@ def check_finite(arrays: Arrays, source: object, infinite: Collection[str] = ())
         f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count
     ]
     if counts:
-        fix = "give other weights (evaluate and convert accept these with --allow-non-finite)"
-        raise ValueError(f"{source} contains NaN or infinity ({first_few(counts)}); {fix}")
+        raise ValueError(
+            f"{source} contains NaN or infinity ({first_few(counts)}); "
+            "give other weights (evaluate and convert accept these with --allow-non-finite)"
+        )
 
 
 def saved_variables(variables: "Variables", arrays: Arrays) -> "Variables":

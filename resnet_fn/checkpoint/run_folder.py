@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import errno
 import itertools
-import json
 import os
 import platform
 import re
@@ -35,7 +34,14 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.values import expand_home, to_dict
 from resnet_fn.data.sources.contents import BAD_FILES, CONTENTS, VALIDATION
 from resnet_fn.data.sources.kept import EarlierRun
-from resnet_fn.runtime.disk import file_system, replace_text, sha256, sha256_of_file
+from resnet_fn.runtime.disk import (
+    file_system,
+    replace_json,
+    replace_text,
+    sha256,
+    sha256_of_file,
+    writing,
+)
 from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
@@ -161,9 +167,10 @@ class RunFolder:
     def open(self, lock: FolderLock) -> None:
         """Lock an existing run folder, and undo an interrupted replacement of a checkpoint."""
         if self.checkpoints.is_symlink() and not self.checkpoints.exists():
-            fault = f"is a link to {os.readlink(self.checkpoints)}, which does not exist"
-            fix = "mount its disk, or give another --out-dir for a new run"
-            raise ValueError(f"out_dir: {self.checkpoints} {fault}; {fix}")
+            raise ValueError(
+                f"out_dir: {self.checkpoints} is a link to {os.readlink(self.checkpoints)}, which "
+                "does not exist; mount its disk, or give another --out-dir for a new run"
+            )
         others = [name for name in _FILES if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, self.has_run):
             raise ValueError(
@@ -192,17 +199,13 @@ class RunFolder:
 
     def create(self, lock: FolderLock) -> None:
         """Create the run folder, lock the folder, and check that files can be written in it."""
-        try:
+        with writing(f"out_dir: {self.path}", "give another path"):
             self.path.mkdir(parents=True, exist_ok=True)
             lock.take(self.path, self.has_run)
             self.checkpoints.mkdir(exist_ok=True)
             # a folder may exist and still refuse new files
             tempfile.TemporaryFile(dir=self.checkpoints).close()
             check_rename(self.checkpoints)
-        except OSError as error:
-            raise ValueError(
-                f"out_dir: {self.path} cannot be written ({error.strerror}); give another path"
-            ) from None
 
     @property
     def has_run(self) -> bool:
@@ -264,7 +267,7 @@ class RunFolder:
             written = sha256(recipe_file.encode("utf-8", "surrogateescape"))
         config["recipe_file"] = written
         # config.json is written last: if it exists, recipe.toml does too.
-        replace_text(self.path / "config.json", json.dumps(config, indent=1) + "\n")
+        replace_json(self.path / "config.json", config)
         return (
             [f"{path} has been changed since the run wrote it, and stays as it is"]
             if changed
@@ -292,9 +295,11 @@ def check_rename(folder: Path) -> None:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            fault = f"cannot rename folders ({error.strerror}), so it cannot hold checkpoints"
-            fix = "give an --out-dir on another disk, and copy the run afterwards"
-            raise ValueError(f"out_dir: {folder}: {file_system(folder)} {fault}; {fix}") from None
+            raise ValueError(
+                f"out_dir: {folder}: {file_system(folder)} cannot rename folders "
+                f"({error.strerror}), so it cannot hold checkpoints; "
+                "give an --out-dir on another disk, and copy the run afterwards"
+            ) from None
     finally:
         for left in (temporary, renamed):
             shutil.rmtree(left, ignore_errors=True)

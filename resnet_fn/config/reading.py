@@ -4,14 +4,18 @@ A FIFO or a device may never end, a sparse file can be larger than the memory, a
 nested more deeply than Python reads it.
 """
 
+import contextlib
 import errno
 import json
 import os
 import re
 import stat
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
+
+from resnet_fn.config.wording import first_line
 
 # The text of an OSError for a FIFO or a device. `is_refused` compares the text, because the error's
 # number, EINVAL, can have other causes.
@@ -58,6 +62,26 @@ def read_json(path: str | Path) -> Any:
         return json.loads(data)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+@contextlib.contextmanager
+def reading(
+    path: Path,
+    fix: str,
+    fault: str = "cannot be read",
+    errors: tuple[type[Exception], ...] = (ValueError,),
+) -> Iterator[None]:
+    """Turn an error inside a `with` block that reads a file into a ValueError with a fix, if it is
+    one of `errors`, or `read_regular` refused the file.
+    """
+    try:
+        yield
+    except Exception as error:
+        refused = isinstance(error, OSError) and is_refused(error)
+        if not (refused or isinstance(error, errors)):
+            raise
+        cause = getattr(error, "strerror", None) or first_line(error)
+        raise ValueError(f"{path}: {fault} ({cause}); {fix}") from None
 
 
 def open_user_file(path: str | Path) -> BufferedReader:

@@ -114,9 +114,13 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
         except ValueError:
             weights[number] = 0.0
         if not 0 < weights[number] < float("inf"):
-            fix = "write a line CLASS WEIGHT, with a number such as 0.5"
-            raise ValueError(f"{line}: weight {value!r} must be a number above 0; {fix}")
+            raise ValueError(
+                f"{line}: weight {value!r} must be a number above 0; "
+                "write a line CLASS WEIGHT, with a number such as 0.5"
+            )
     if missing := [name for number, name in enumerate(classes) if number not in weights]:
-        fix = "write a line CLASS WEIGHT for each class"
-        raise ValueError(f"{path}: has no weight for {first_few(missing)}; {fix}")
+        raise ValueError(
+            f"{path}: has no weight for {first_few(missing)}; "
+            "write a line CLASS WEIGHT for each class"
+        )
     return np.array([weights[number] for number in range(len(classes))])

@@ -40,8 +40,10 @@ def warn_alike(names: Iterable[str]) -> list[str]:
     if not alike:
         return []
     examples = first_few([" and ".join(map(_show, group)) for group in alike], 3, "; ")
-    fault = f"class names differ only in case, spaces or Unicode's normal form: {examples}"
-    return [f"warning: {fault}; if they mean one class, write them alike"]
+    return [
+        f"warning: class names differ only in case, spaces or Unicode's normal form: {examples}; "
+        "if they mean one class, write them alike"
+    ]
 
 
 def _show(name: str) -> str:

@@ -95,9 +95,10 @@ def check_labels(split: Samples, classes: int, name: str) -> None:
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= classes))
     if len(wrong):
         index = int(wrong[0])
-        fault = f"sample {index} has label {int(split.labels[index])}, outside 0..{classes - 1}"
         raise ValueError(
-            f"{name}: {fault} (such samples: {len(wrong)}); fix the labels or the number of classes"
+            f"{name}: sample {index} has label {int(split.labels[index])}, outside "
+            f"0..{classes - 1} (such samples: {len(wrong)}); "
+            "fix the labels or the number of classes"
         )
 
 

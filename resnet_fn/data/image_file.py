@@ -67,15 +67,17 @@ def is_files_fault(error: Exception) -> bool:
     return not any(lack in str(error) for lack in lacks)
 
 
-def not_of_the_file(error: OSError, path: str) -> OSError:
-    """Return the error for a file that cannot be read for a reason outside of the file."""
+def raise_unless_files_fault(error: OSError, path: str) -> None:
+    """Raise an OSError with a fix if a file cannot be read for a reason outside of the file."""
+    if is_files_fault(error):
+        return
     fix = "free some and start the command again"
     if error.errno in (errno.EMFILE, errno.ENFILE):
         fix = "raise the limit (ulimit -n), and start the command again"
     elif error.errno != errno.ENOMEM:
         fix = "check the disk or network, and start the command again"
     text = f"{error.strerror}, which is not the fault of this file; {fix}"
-    return OSError(error.errno, text, path)
+    raise OSError(error.errno, text, path) from None
 
 
 @functools.cache

@@ -40,9 +40,9 @@ def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
     if batch_size % parts == 0:
         return batch_size // parts
     multiple = -(-batch_size // parts) * parts
-    wanted = f"a multiple of {workers} workers x {accumulate} micro-batches"
     raise ValueError(
-        f"batch_size: {batch_size} is not {wanted}; use {multiple}, or another --accumulate"
+        f"batch_size: {batch_size} is not a multiple of {workers} workers x {accumulate} "
+        f"micro-batches; use {multiple}, or another --accumulate"
     )
 
 

@@ -89,16 +89,19 @@ def read_table(
         try:
             yield from _rows(path, _bounded(field, path, lines), columns, more, is_whole)
         except UnicodeDecodeError as error:
-            fault = f"{path} is no {encoding.upper()} ({error.reason})"
-            raise ValueError(f"{field}: {fault}; save it as UTF-8") from None
+            raise ValueError(
+                f"{field}: {path} is no {encoding.upper()} ({error.reason}); save it as UTF-8"
+            ) from None
 
 
 def _bounded(field: str, path: Path, lines: TextIO) -> Iterator[str]:
     """Yield the lines of a file, of which a line may be as long as the file."""
     while line := lines.readline(_LONGEST + len("\r\n")):
         if len(line.rstrip("\r\n")) > _LONGEST:
-            fault = f"{path} has a line of more than {_LONGEST:,} characters"
-            raise ValueError(f"{field}: {fault}; write a line for each row")
+            raise ValueError(
+                f"{field}: {path} has a line of more than {_LONGEST:,} characters; "
+                "write a line for each row"
+            )
         yield line
 
 
@@ -132,9 +135,10 @@ def _rows(
     if path.suffix.lower() == ".csv" and (has_delimiter or len(first.split()) == 1):
         header = _split_header(first, max(delimiters, key=first.count))
         column = next(column for column in columns if _find(header, column) < 0)
-        fault = f"the header has {first_few(header, 6)}, but no {column.name} column"
-        fix = f"name the {column.name} column {' or '.join(column.headers)}"
-        raise ValueError(f"{path} line {number}: {fault}; {fix}")
+        raise ValueError(
+            f"{path} line {number}: the header has {first_few(header, 6)}, but no {column.name} "
+            f"column; name the {column.name} column {' or '.join(column.headers)}"
+        )
     words = first.lower().split()
     if len(words) == 2 and all(map(lambda word, column: word in column.headers, words, columns)):
         next(rest)
@@ -159,15 +163,19 @@ def _csv_rows(path: Path, begin: int, reader: Any, places: Sequence[int]) -> Ite
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            fix = "close each quotation mark of the line, and double those inside a cell"
-            raise ValueError(f"{path} line {line}: cannot be read ({error}); {fix}") from None
+            raise ValueError(
+                f"{path} line {line}: cannot be read ({error}); "
+                "close each quotation mark of the line, and double those inside a cell"
+            ) from None
         if cells is None:
             return
         if not width:
             width = len(cells)
         elif len(cells) != width and cells:  # an empty line has no cells
-            fault = f"has {len(cells)} cells, but the header has {width}"
-            raise ValueError(f"{path} line {line}: {fault}; fix the line")
+            raise ValueError(
+                f"{path} line {line}: has {len(cells)} cells, but the header has {width}; "
+                "fix the line"
+            )
         elif any(cells):
             yield Row(line, *(from_cell(cells[column].strip()) for column in places))
         line = begin + reader.line_num  # a quoted cell may have several lines
@@ -196,8 +204,9 @@ def _text_rows(
             if "," in text:
                 header = ",".join(column.headers[0] for column in columns)
                 fix = f"a table with commas begins with a line {header}"
-            fault = f"{_shorten(text)!r} has no {columns[1].name}"
-            raise ValueError(f"{path} line {number}: {fault}; {fix}")
+            raise ValueError(
+                f"{path} line {number}: {_shorten(text)!r} has no {columns[1].name}; {fix}"
+            )
 
 
 def fault_of_cell(text: str) -> str:

@@ -15,6 +15,7 @@ from resnet_fn.config.printing import say
 from resnet_fn.config.wording import words_of
 from resnet_fn.doctor import machine
 from resnet_fn.runtime import process
+from resnet_fn.runtime.disk import writing
 from resnet_fn.runtime.outputs import check_output, has_keys, write_output
 from resnet_fn.runtime.workers import Workers, barrier, sum_over_ranks
 
@@ -181,13 +182,11 @@ def main(arguments: Sequence[str]) -> int:
     description = machine.describe_machine(parsed.device, parsed.threads, workers)
     if workers.is_main:
         say(*machine.lines(description), "")
-    try:
-        with tempfile.TemporaryDirectory(prefix="doctor-", dir=out) as folder:
-            local = [attempt(check) for check in checks(Path(folder), workers)]
-    except OSError as error:
-        raise ValueError(
-            f"out_dir: {out} cannot be written ({error.strerror}); give another folder"
-        ) from None
+    with (
+        writing(f"out_dir: {out}", "give another folder"),
+        tempfile.TemporaryDirectory(prefix="doctor-", dir=out) as folder,
+    ):
+        local = [attempt(check) for check in checks(Path(folder), workers)]
     findings = on_all_ranks(local, workers)
     for finding in (
         findings if workers.is_main else [finding for finding in local if not finding["ok"]]

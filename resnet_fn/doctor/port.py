@@ -115,11 +115,11 @@ def resting_settings(location: str) -> list[str]:
         for argument, new in layers[layer].items():
             if argument not in arguments:
                 old = defaults[argument].default
-                change = (
-                    f"{argument} uses the default {old!r}, which becomes {new}; write "
-                    f"{argument}={old!r}"
+                line = (
+                    f"{name}: {argument} uses the default {old!r}, which becomes {new}; "
+                    f"write {argument}={old!r}{_OPPOSITE.get(argument, '')}"
                 )
-                rows.setdefault(f"{name}: {change}{_OPPOSITE.get(argument, '')}", []).append(path)
+                rows.setdefault(line, []).append(path)
         if layer is nn.Dropout and "keep_prob" in arguments:
             keep = (
                 f"{name}: keep_prob (first argument) becomes p, the dropped share; write "

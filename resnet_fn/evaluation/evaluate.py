@@ -167,7 +167,9 @@ def evaluate_weights(
     check_state(workers, trained.net.get_parameters())
     if workers.is_main and (other := other_classes(source, dataset.classes)):
         changes = renamed(source.classes, dataset.classes)
-        scored = f"{other}, {changes}; the net is scored with the data set's classes"
-        warn(f"{source.path}: the last layer is {scored}")
+        warn(
+            f"{source.path}: the last layer is {other}, {changes}; "
+            "the net is scored with the data set's classes"
+        )
     step = make_eval_step(trained.net, task_of(recipe.multi_label).needs_logits)
     return score(step, dataset, batch_size, workers), dataset

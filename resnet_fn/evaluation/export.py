@@ -22,7 +22,7 @@ from resnet_fn.evaluation.loaded_net import LoadedNet, load_run, open_trained_da
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.models import build_net
 from resnet_fn.models.convolution import standard_operations
-from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.disk import replace_file, writing
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.runtime.outputs import check_output, has_keys
 
@@ -99,7 +99,7 @@ def export(
             shape = (_IMAGES, trained.input.channels, *[trained.input.image_size] * 2)
             images = np.random.default_rng(0).standard_normal(shape, np.float32)
     card = describe_export(trained, kind, batch)
-    try:
+    with writing(f"out: {out}", "give another file"):
         out.parent.mkdir(parents=True, exist_ok=True)
         # The card comes first: without its card, a later export would take the file for the user's.
         with replace_file(out) as file, replace_file(beside) as described:
@@ -107,10 +107,6 @@ def export(
             card["verified"] = compare(trained, _READERS[kind](file, trained), images, batch)
             card["verified"]["compared_on"] = compared_on
             described.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ValueError(
-            f"out: {out} cannot be written ({error.strerror or error}); give another file"
-        ) from None
     return card
 
 

@@ -166,10 +166,9 @@ def _describe(checkpoint: Checkpoint) -> tuple[Recipe, InputSpec]:
     except ValueError as error:
         fix = "" if "; " in str(error) else "; give a run of train"
         raise CheckpointError(f"{checkpoint.path}: {error}{fix}") from None
-    except (KeyError, TypeError, AttributeError) as error:
-        cause = f"no {error}" if isinstance(error, KeyError) else error
+    except TypeError as error:
         raise CheckpointError(
-            f"{checkpoint.path}: does not describe a net ({cause}); give a run of train"
+            f"{checkpoint.path}: does not describe a net ({error}); give a run of train"
         ) from None
 
 

@@ -72,8 +72,10 @@ def main(arguments: Sequence[str]) -> int:
         else:
             result = _parameters(parsed.checkpoint, parsed.which, write)
     if board and board.error is not None:
-        fault = f"{parsed.out_dir} cannot be written ({board.error.strerror})"
-        raise ValueError(f"out_dir: {fault}; {fix_for_write(board.error)}")
+        raise ValueError(
+            f"out_dir: {parsed.out_dir} cannot be written ({board.error.strerror}); "
+            f"{fix_for_write(board.error)}"
+        )
     if parsed.json:
         write_output(
             parsed.json, json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n"
@@ -218,8 +220,10 @@ def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> di
         result["activations"] = [dataclasses.asdict(row) for row in rows]
     if parsed.gradients:
         measured = gradients(loaded, dataset, limit, partial(write, update))
-        samples = f"{measured.samples} samples of the next batch, loss {measured.loss:.4f}"
-        say(f"gradients after update {update}, training mode, {samples}")
+        say(
+            f"gradients after update {update}, training mode, {measured.samples} samples of the "
+            f"next batch, loss {measured.loss:.4f}"
+        )
         say(*statistics_table(measured.layers, "gradient at the output of"))
         say(*statistics_table(measured.parameters, "gradient of", relative=measured.relative))
         total = math.hypot(*(row.norm for row in measured.parameters))

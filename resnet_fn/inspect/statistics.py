@@ -102,11 +102,10 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
     both = [name for name in ours if name in theirs]
     alike = dict.fromkeys(name for name in both if ours[name].shape == theirs[name].shape)
     if 10 * len(alike) < min(len(ours), len(theirs)):
-        counts = (
-            f"only {len(alike)} of {len(theirs)} arrays match CHECKPOINT's {len(ours)} arrays "
-            "in name and shape"
+        raise ValueError(
+            f"OTHER: only {len(alike)} of {len(theirs)} arrays match CHECKPOINT's {len(ours)} "
+            "arrays in name and shape; give two checkpoints of one net"
         )
-        raise ValueError(f"OTHER: {counts}; give two checkpoints of one net")
     apart = [name for name in alike if not np.array_equal(ours[name], theirs[name], equal_nan=True)]
     differences = [difference(name, ours[name], theirs[name]) for name in apart]
     return Comparison(

@@ -108,11 +108,9 @@ def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
     to be trained.
     """
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
-        sizes = (
-            f"images of {recipe.image_size} pixels, but evaluation uses {recipe.evaluation_size}"
-        )
         raise ValueError(
-            f"model: {recipe.model} fits only {sizes}; give --eval-size {recipe.image_size}"
+            f"model: {recipe.model} fits only images of {recipe.image_size} pixels, but evaluation "
+            f"uses {recipe.evaluation_size}; give --eval-size {recipe.image_size}"
         )
     mindspore.set_seed(recipe.seed + 1)  # MindSpore reads 0 as "no seed given"
     names = ("stem", "norm", "initialisation", "zero_init_residual", "precision", "image_size")

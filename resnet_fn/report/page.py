@@ -102,31 +102,25 @@ def document(title: str, body: Sequence[str], style: str = "") -> str:
 
 
 def _tiles(report: dict[str, Any]) -> str:
-    metrics = [
-        *([("top-1", number(report["top1"], ".2%"))] if "top1" in report else []),
-        *(
-            [("top-5", number(report["top5"], ".2%"))]
-            if "top5" in report and len(report["classes"]) > 5
-            else []
-        ),
-        # A loss that was given to `fit` has no value for each sample, so the report shows
-        # cross-entropy.
-        ("cross-entropy" if report["recipe"]["loss"] == CUSTOM else "loss", number(report["loss"])),
-        ("macro F1", number(report["averages"]["macro"]["f1"])),
-        *(
-            [("mean average precision", number(area))]
-            if (area := report["mean_average_precision"]) is not None
-            else []
-        ),
-        *(
-            [("calibration error", number(calibration["error"]))]
-            if (calibration := report["calibration"])
-            else []
-        ),
-        ("validation " * report["data"]["validates"] + _samples(report), f"{report['count']:,}"),
-    ]
+    metrics = {}
+    if "top1" in report:
+        metrics["top-1"] = number(report["top1"], ".2%")
+    if "top5" in report and len(report["classes"]) > 5:
+        metrics["top-5"] = number(report["top5"], ".2%")
+    # A loss that was given to `fit` has no value for each sample, so the report shows
+    # cross-entropy.
+    loss = "cross-entropy" if report["recipe"]["loss"] == CUSTOM else "loss"
+    metrics[loss] = number(report["loss"])
+    metrics["macro F1"] = number(report["averages"]["macro"]["f1"])
+    if report["mean_average_precision"] is not None:
+        metrics["mean average precision"] = number(report["mean_average_precision"])
+    if report["calibration"]:
+        metrics["calibration error"] = number(report["calibration"]["error"])
+    samples = "validation " * report["data"]["validates"] + _samples(report)
+    metrics[samples] = f"{report['count']:,}"
     tiles = (
-        f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for name, value in metrics
+        f'<div class="tile"><b>{value}</b><span>{name}</span></div>'
+        for name, value in metrics.items()
     )
     return '<div class="tiles">' + "".join(tiles) + "</div>"
 

@@ -24,7 +24,7 @@ from resnet_fn.evaluation.task import summarise
 from resnet_fn.report import plots
 from resnet_fn.report.page import DOCUMENT, Pictures, page
 from resnet_fn.report.pictures import class_maps, heat_picture, sample_name, sample_pictures
-from resnet_fn.runtime.disk import finite_or_null
+from resnet_fn.runtime.disk import finite_or_null, writing
 from resnet_fn.runtime.outputs import begins_with, check_output, has_keys, place_to_write
 from resnet_fn.telemetry import read_log
 
@@ -58,15 +58,11 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
             "report.html": page(report, plots.draw_all(report), _pictures(evaluation, report)),
         }
         check_report("report", folder)
-        try:
+        with writing(f"report: {folder}", "give another folder"):
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in files.items():
                 with place_to_write(folder / name) as temporary:
                     temporary.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ValueError(
-                f"report: {folder} cannot be written ({error.strerror}); give another folder"
-            ) from None
     return report
 
 

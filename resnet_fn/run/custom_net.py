@@ -31,8 +31,10 @@ def check_saveable(net: nn.Cell) -> None:
     state = saved_state(net)
     counts = collections.Counter(variable.name for variable in state)
     if twice := [name for name, count in counts.items() if count > 1]:
-        fault = f"several Parameters or buffers have the name {first_few(twice)}"
-        raise ValueError(f"net: {fault}; give each its own name")
+        raise ValueError(
+            f"net: several Parameters or buffers have the name {first_few(twice)}; "
+            "give each its own name"
+        )
     untrained = {variable.name for variable in untrained_state(net)}
     bad = []
     for variable in state:
@@ -44,8 +46,10 @@ def check_saveable(net: nn.Cell) -> None:
         if bad_values(array, variable.name in untrained).any():
             bad.append(variable.name)
     if bad:
-        fix = "give finite values (only what is not trained may contain infinity)"
-        raise ValueError(f"net: {first_few(bad)} contains NaN or infinity; {fix}")
+        raise ValueError(
+            f"net: {first_few(bad)} contains NaN or infinity; "
+            "give finite values (only what is not trained may contain infinity)"
+        )
 
 
 def watch_first_update(

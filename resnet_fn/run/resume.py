@@ -169,9 +169,11 @@ def _check_log(folder: RunFolder) -> None:
     events = read_log(folder.log) if folder.log.exists() else []
     saved = [event["update"] for event in events if event.get("event") == "checkpoint"]
     if saved:
-        fault = f"contains no checkpoint, but {folder.log} reports one after update {max(saved)}"
-        fix = "mount their disk or restore them, or give another --out-dir for a new run"
-        raise CheckpointError(f"resume: {folder.checkpoints} {fault}; {fix}")
+        raise CheckpointError(
+            f"resume: {folder.checkpoints} contains no checkpoint, but {folder.log} reports one "
+            f"after update {max(saved)}; "
+            "mount their disk or restore them, or give another --out-dir for a new run"
+        )
 
 
 def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
@@ -182,12 +184,16 @@ def _check_named(named: Path, run: RunFolder, out_dir: str) -> None:
     if locate(named)[1] and named.resolve().parent != run.checkpoints.resolve():
         checkpoint = RunFolder(Path(to)).checkpoint_path(find_checkpoint(named).state["update"])
         copy = _shell(["mkdir", "-p", checkpoint.parent], ["cp", "-r", named, checkpoint])
-        fix = f"put it into one: {copy}; then --resume {shell_words(to)}"
-        raise ValueError(f"resume: {named} does not lie in a run folder; {fix}")
+        raise ValueError(
+            f"resume: {named} does not lie in a run folder; put it into one: {copy}; "
+            f"then --resume {shell_words(to)}"
+        )
     if out_dir and Path(out_dir).resolve() != run.path.resolve():
         if RunFolder(Path(out_dir)).updates():
-            fix = "leave out --resume to continue this run, or give another --out-dir"
-            raise ValueError(f"out_dir: {out_dir} already holds a run; {fix}")
+            raise ValueError(
+                f"out_dir: {out_dir} already holds a run; "
+                "leave out --resume to continue this run, or give another --out-dir"
+            )
         fix = _how_to_branch(run, out_dir, find_checkpoint(named).state["update"])
         raise ValueError(f"out_dir: {out_dir} is not the folder of {named}; {fix}")
 
@@ -296,8 +302,10 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     saved = checkpoint.state
     for name in ("best", "last"):
         if saved[name] and run.recipe.monitor not in saved[name]:
-            fault = f"{name} has no {run.recipe.monitor}, which the run monitors"
-            raise CheckpointError(f"{checkpoint.path}: {fault}; use another checkpoint")
+            raise CheckpointError(
+                f"{checkpoint.path}: {name} has no {run.recipe.monitor}, which the run monitors; "
+                "use another checkpoint"
+            )
     run.notes += data_notes(saved, run.dataset.classes, run.feed, run.options.allow_other_data)
     run.notes += validation_notes(saved.get("validation"), run.validation_set)
     epochs_then = recipe_from_dict(saved["recipe"]).epochs
@@ -308,9 +316,9 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     restore_state(run.state, checkpoint)
     setting = run.recipe.class_weights
     if setting not in ("", BALANCED) and saved["class_weights"] != list(run.class_weights):
-        fix = "restore the file, or start another run"
         raise ValueError(
-            f"class_weights: the file {setting} has changed since {checkpoint.path}; {fix}"
+            f"class_weights: the file {setting} has changed since {checkpoint.path}; "
+            "restore the file, or start another run"
         )
     # JSON has no NaN, so `save` wrote null.
     last = saved["last"] and {
@@ -372,10 +380,10 @@ def data_notes(
             fix = "call fit with the same arrays, another out_dir, or allow_other_data=True"
         is_older = "validation" not in saved  # the state of version 0.2.0
         if is_older and "files" in then and then["samples"] != now["samples"]:
-            news = (
-                "reads .jfif, .jpe, .jp2 and .avif files, and no images in folders such as @eaDir"
+            other_data += (
+                ". Unlike the version that began the run, this one reads .jfif, .jpe, .jp2 and "
+                ".avif files, and no images in folders such as @eaDir"
             )
-            other_data += f". Unlike the version that began the run, this one {news}"
         raise ValueError(f"resume: {other_data}; {fix}")
     notes = [f"resuming with {other_data}"] if differences else []
     if then.get("feed") != now.get("feed"):
@@ -471,12 +479,9 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     # This note does not need a difference: with more threads, MindSpore splits convolutions by
     # measured times.
     if (threads := min(now["thread count"], now["CPU count"])) > EXACT_THREADS:
-        note = (
-            f"resuming with {threads} threads: MindSpore splits work by measured times, so some "
-            "bits may differ"
-        )
         notes.append(
-            f"{note}; a run with --threads {EXACT_THREADS} or fewer keeps the same bits when "
-            "resumed"
+            f"resuming with {threads} threads: MindSpore splits work by measured times, so some "
+            "bits may differ; "
+            f"a run with --threads {EXACT_THREADS} or fewer keeps the same bits when resumed"
         )
     return notes

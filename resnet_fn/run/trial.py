@@ -25,10 +25,12 @@ def check_net(net: Any) -> None:
         name = net.__name__
         raise ValueError(f"net: {name} is a class; give a net that it makes, {name}(…)")
     if isinstance(net, nn.Cell):
-        fault = f"{type(net).__name__} has no parameters to train"
-        raise ValueError(f"net: {fault}; give an nn.Cell with parameters")
-    fault = f"{kind_of(net)} is not an nn.Cell of MindSpore"
-    raise ValueError(f"net: {fault}; give an nn.Cell ({_PORT})")
+        raise ValueError(
+            f"net: {type(net).__name__} has no parameters to train; give an nn.Cell with parameters"
+        )
+    raise ValueError(
+        f"net: {kind_of(net)} is not an nn.Cell of MindSpore; give an nn.Cell ({_PORT})"
+    )
 
 
 def check_loss(loss: Any) -> None:
@@ -39,15 +41,19 @@ def check_loss(loss: Any) -> None:
         name = loss.__name__
         raise ValueError(f"loss: {name} is a class; give a loss that it makes, {name}()")
     if kind_of(loss).endswith("of torch"):
-        fix = "give 'cross_entropy', or a function such as MindSpore's nn.CrossEntropyLoss()"
-        raise ValueError(f"loss: {kind_of(loss)} cannot read MindSpore's tensors; {fix}")
+        raise ValueError(
+            f"loss: {kind_of(loss)} cannot read MindSpore's tensors; "
+            "give 'cross_entropy', or a function such as MindSpore's nn.CrossEntropyLoss()"
+        )
     if not callable(loss):
-        fault = f"{loss!r} is neither a name nor a function"
-        raise ValueError(f"loss: {fault}; give 'cross_entropy' or a function")
+        raise ValueError(
+            f"loss: {loss!r} is neither a name nor a function; give 'cross_entropy' or a function"
+        )
     if isinstance(loss, nn.Cell) and loss.trainable_params():
-        fix = "make them part of the net, or set requires_grad = False"
-        fault = f"{type(loss).__name__} has parameters to train, but fit trains only the net"
-        raise ValueError(f"loss: {fault}; {fix}")
+        raise ValueError(
+            f"loss: {type(loss).__name__} has parameters to train, but fit trains only the net; "
+            "make them part of the net, or set requires_grad = False"
+        )
 
 
 def in_float32(loss: Loss) -> Loss:
@@ -83,22 +89,28 @@ def try_call(net: nn.Cell, loss: Loss | None, split: Arrays, compiled: bool) -> 
         tried = "loss"
         value = None if loss is None else loss(outputs, targets)
     except Exception as error:
-        arguments = f"inputs {describe(inputs)} and targets {describe(targets)}"
         of_loss = _NO_CLASSES if are_classes(split.labels) else ""
         fix = _fix_of_net(split) if tried == "net" else of_loss
-        fault = f"{tried}: the call fails with {arguments}: {first_line(error)}"
+        fault = (
+            f"{tried}: the call fails with inputs {describe(inputs)} and targets "
+            f"{describe(targets)}: {first_line(error)}"
+        )
         raise ValueError("; ".join(filter(None, (fault, fix)))) from error
     if loss is not None and getattr(value, "shape", None) != ():
-        expected = "it must be a scalar, the mean over the samples"
-        raise ValueError(f"loss: the result is {_shape(value)}, but {expected}")
+        raise ValueError(
+            f"loss: the result is {_shape(value)}, but it must be a scalar, the mean over the "
+            "samples"
+        )
     if loss is not None and compiled and _is_lambda(loss):
         _compile_lambda(loss, outputs, targets)
     if not are_classes(split.labels):
         return ()
     shape: tuple[int, ...] = outputs.shape if isinstance(outputs, Tensor) else ()
     if len(shape) != 2 or shape[0] != len(inputs) or shape[1] < 2:
-        expected = f"it must be a logit for each class, [{len(inputs)}, classes]"
-        raise ValueError(f"net: the output is {_shape(outputs)}, but {expected}; {_NO_CLASSES}")
+        raise ValueError(
+            f"net: the output is {_shape(outputs)}, but it must be a logit for each class, "
+            f"[{len(inputs)}, classes]; {_NO_CLASSES}"
+        )
     return tuple(map(str, range(shape[1])))
 
 
@@ -122,9 +134,10 @@ def _compile_lambda(loss: Loss, outputs: Any, targets: Tensor) -> None:
     try:
         mindspore.jit(in_float32(loss))(outputs, targets)
     except Exception as error:
-        fix = "write it as a function with def, or give mode='pynative'"
-        fault = f"MindSpore cannot compile this lambda ({first_line(error)})"
-        raise ValueError(f"loss: {fault}; {fix}") from error
+        raise ValueError(
+            f"loss: MindSpore cannot compile this lambda ({first_line(error)}); "
+            "write it as a function with def, or give mode='pynative'"
+        ) from error
 
 
 def _shape(value: Any) -> str:

@@ -112,5 +112,7 @@ def background_note() -> str:
     if "MS_TOPO_TIMEOUT" not in os.environ or LAUNCHED_BY in os.environ or starter_waits():
         return ""
     log = shlex.quote(os.readlink("/proc/self/fd/1"))
-    follow = f"tail -f {log} shows it, kill {os.getpid()} ends it with a checkpoint"
-    return f"msrun has returned and this run goes on; {follow}; with --join True, msrun waits"
+    return (
+        f"msrun has returned and this run goes on; tail -f {log} shows it, kill {os.getpid()} ends "
+        "it with a checkpoint; with --join True, msrun waits"
+    )

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from resnet_fn.runtime.cgroups import cgroup_folders
+from resnet_fn.runtime.instructions import this_cpu
 from resnet_fn.runtime.job import job_processes, slot_of
 
 _counted: set[int] = set()  # CPUs that this process could use before `keep_to_one_cpu`
@@ -17,11 +18,7 @@ _counted: set[int] = set()  # CPUs that this process could use before `keep_to_o
 
 def processor() -> str:
     """Return the processor's model name, or the architecture if /proc/cpuinfo has no model name."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
+    return this_cpu().name or platform.machine()
 
 
 def cpu_count() -> int:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import hashlib
+import json
 import math
 import os
 import secrets
@@ -107,11 +108,10 @@ def no_room(path: Path, error: OSError, run: Path) -> OSError:
 
     The message explains how to resume the run in folder `run`.
     """
-    fix = (
-        f"{fix_for_write(error)}, and run the same command with --out-dir {run} to resume from the "
-        "last checkpoint"
+    return OSError(
+        f"{path}: cannot be saved ({error.strerror or error}); {fix_for_write(error)}, and run the "
+        f"same command with --out-dir {run} to resume from the last checkpoint"
     )
-    return OSError(f"{path}: cannot be saved ({error.strerror or error}); {fix}")
 
 
 @contextlib.contextmanager
@@ -121,6 +121,16 @@ def saving(path: Path, run: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise no_room(path, error, run) from None
+
+
+@contextlib.contextmanager
+def writing(target: str, fix: str) -> Iterator[None]:
+    """Turn an OSError into a ValueError with a fix inside a `with` block that writes to `target`."""
+    try:
+        yield
+    except OSError as error:
+        cause = error.strerror or error
+        raise ValueError(f"{target} cannot be written ({cause}); {fix}") from None
 
 
 @contextlib.contextmanager
@@ -155,6 +165,14 @@ def replace_text(path: Path, text: str, errors: str = "strict") -> None:
     """Replace the contents of a file by `text` in UTF-8, completely or not at all."""
     with replace_file(path) as file:
         file.write_text(text, encoding="utf-8", errors=errors)
+
+
+def replace_json(path: Path, value: Any, indent: int | None = 1) -> None:
+    """Replace the contents of a file by `value` in JSON, completely or not at all.
+
+    JSON is in ASCII, which holds names of any bytes.
+    """
+    replace_text(path, json.dumps(value, indent=indent) + "\n")
 
 
 def finite_or_null(value: Any) -> Any:

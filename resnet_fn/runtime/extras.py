@@ -18,5 +18,7 @@ def import_extra(module: str, purpose: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name == module:
             raise ValueError(f"{purpose} needs {module}; {how_to_install(module)}") from None
         # A package or a library that an installed package needs is missing or too old.
-        fault = f"{purpose} needs {module}, which cannot be imported ({first_line(error)})"
-        raise ValueError(f"{fault}; install it again: {how_to_install(module)}") from None
+        raise ValueError(
+            f"{purpose} needs {module}, which cannot be imported ({first_line(error)}); "
+            f"install it again: {how_to_install(module)}"
+        ) from None

@@ -29,11 +29,12 @@ STANDARD, PRODUCTS = "standard", "products"  # how a net's convolutions are comp
 
 
 class Cpu(NamedTuple):
-    """The numbers that name a processor's kind, or 0, and whether it has AVX-512."""
+    """The numbers that name a processor's kind, or 0, whether it has AVX-512, and its name."""
 
     family: int
     model: int
     has_avx512: bool
+    name: str = ""
 
     @property
     def kind(self) -> str:
@@ -57,7 +58,7 @@ def this_cpu() -> Cpu:
     values: dict[str, str] = {}
     with (
         contextlib.suppress(OSError),
-        open("/proc/cpuinfo", encoding="ascii", errors="replace") as cpuinfo,
+        open("/proc/cpuinfo", encoding="utf-8", errors="replace") as cpuinfo,
     ):
         for line in cpuinfo:
             if not line.strip():  # the first CPU's lines end here
@@ -66,7 +67,8 @@ def this_cpu() -> Cpu:
             values[name.strip()] = value.strip()
     numbers = [values.get(name, "") for name in ("cpu family", "model")]
     family, model = (int(number) if number.isdigit() else 0 for number in numbers)
-    return Cpu(family, model, "avx512f" in values.get("flags", "").split())
+    has_avx512 = "avx512f" in values.get("flags", "").split()
+    return Cpu(family, model, has_avx512, values.get("model name", ""))
 
 
 def needs_limit(cpu: Cpu) -> bool:

@@ -37,10 +37,11 @@ def check_launcher() -> None:
     if "MS_ROLE" in os.environ:
         return
     if (count := _number("RANK_SIZE")) > 1:
-        each = "start resnet_fn.launch once on each machine"
-        fix = f"set MA_RUN_METHOD=msrun if this is ModelArts, else {each}"
-        not_msrun = "msrun did not start this process (MS_ROLE is not set)"
-        raise ValueError(f"RANK_SIZE is {count}, but {not_msrun}; {fix}")
+        raise ValueError(
+            f"RANK_SIZE is {count}, but msrun did not start this process (MS_ROLE is not set); "
+            "set MA_RUN_METHOD=msrun if this is ModelArts, else start resnet_fn.launch once on "
+            "each machine"
+        )
     for launcher in _LAUNCHERS:
         count = _number(launcher.variable)
         if "srun" in launcher.names and _SHELL in os.environ:
@@ -67,9 +68,10 @@ def check_pod() -> None:
     """
     # msrun always sets MS_TOPO_TIMEOUT.
     if (count := _number("MS_LOCAL_WORKER")) > 1 and "MS_TOPO_TIMEOUT" not in os.environ:
-        fix = "change the pod's command to python -m resnet_fn.launch -- FLAGS, with the same FLAGS"
-        started = "the pod's command started only one worker"
-        raise ValueError(f"MS_LOCAL_WORKER is {count}, but {started}; {fix}")
+        raise ValueError(
+            f"MS_LOCAL_WORKER is {count}, but the pod's command started only one worker; "
+            "change the pod's command to python -m resnet_fn.launch -- FLAGS, with the same FLAGS"
+        )
 
 
 def _number(variable: str) -> int:

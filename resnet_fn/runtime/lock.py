@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from resnet_fn.config.printing import warn
+from resnet_fn.runtime.disk import writing
 
 _HOLDER = "process "
 # The lock files that this process has locked: (device, inode) → text. The system's lock is the
@@ -72,13 +73,8 @@ class FolderLock:
         if self._descriptor is not None:
             return True
         path = folder / "lock"
-        try:
-            with _changing:
-                return self._take(path, has_run)
-        except OSError as error:
-            raise ValueError(
-                f"out_dir: {path} cannot be written ({error.strerror}); give another --out-dir"
-            ) from None
+        with writing(f"out_dir: {path}", "give another --out-dir"), _changing:
+            return self._take(path, has_run)
 
     def _take(self, path: Path, has_run: bool) -> bool:
         if path.exists() and (holder := _held.get(_identity(os.stat(path)))):

@@ -20,8 +20,10 @@ def check_output(field: str, path: str | Path, is_ours: IsOurs) -> None:
     """
     path = Path(path)
     if path.is_file() and path.stat().st_size and not is_ours(path):
-        fault = f"{path} exists, and was not written by this command"
-        raise ValueError(f"{field}: {fault}; move or remove it, or give another path")
+        raise ValueError(
+            f"{field}: {path} exists, and was not written by this command; "
+            "move or remove it, or give another path"
+        )
 
 
 def begins_with(text: str) -> IsOurs:
@@ -91,8 +93,10 @@ def replacing(file: str | Path) -> Iterator[TextIO]:
     except BrokenPipeError:  # of stdout
         raise
     except OSError as error:
-        fix = f"{fix_for_write(error)}, or give another file"
-        raise ValueError(f"{file}: cannot be written ({error.strerror}); {fix}") from None
+        raise ValueError(
+            f"{file}: cannot be written ({error.strerror}); "
+            f"{fix_for_write(error)}, or give another file"
+        ) from None
 
 
 def write_output(file: str | Path, text: str) -> None:

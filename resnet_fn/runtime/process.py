@@ -216,8 +216,10 @@ def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Wor
         if not set_once(op_tuning.threads_num, wanted):
             current = threads_set_before()
         if not current:
-            number = "its number cannot be read; remove that call, and give threads here"
-            raise ValueError(f"threads: this script has called threads_num, and {number}")
+            raise ValueError(
+                "threads: this script has called threads_num, and its number cannot be read; "
+                "remove that call, and give threads here"
+            )
         _asked_threads = wanted
         started.update(threads=current, cpus=len(os.sched_getaffinity(0)))
     exact = device == "CPU" or (not fast_math and use_exact_kernels())

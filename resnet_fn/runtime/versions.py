@@ -28,8 +28,10 @@ def warnings() -> list[str]:
     lines = []
     version = installed_version("mindspore")
     if version not in RUN_ON:
-        untried = f"was never tried with this package ({', '.join(RUN_ON)} were)"
-        lines.append(f"warning: MindSpore {version} {untried}; run python -m resnet_fn.doctor")
+        lines.append(
+            f"warning: MindSpore {version} was never tried with this package ({', '.join(RUN_ON)} "
+            "were); run python -m resnet_fn.doctor"
+        )
     if not at_least(9, 1, "pillow"):
         lines.append(
             f"warning: Pillow {installed_version('pillow')} is too old to read images; run pip "

@@ -60,20 +60,18 @@ def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return ops.relu(logits) - logits * targets + ops.log1p(ops.exp(-ops.abs(logits)))
 
 
-def sigmoid_focal_loss(
-    logits: Tensor, targets: Tensor, alpha: float = 0.25, gamma: float = 2.0
-) -> Tensor:
+def sigmoid_focal_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Compute the focal loss of each sample and class (Lin et al., arXiv 1708.02002, equation 5).
 
-    The loss is (1 − p_t)^gamma · cross-entropy, with p = σ(logit) and p_t = p·t + (1 − p)·(1 − t).
-    If alpha >= 0, the loss is multiplied by alpha for positives and by 1 − alpha for negatives.
+    The loss is (1 − p_t)² · cross-entropy, with p = σ(logit) and p_t = p·t + (1 − p)·(1 − t), times
+    0.25 for positives and 0.75 for negatives.
     """
     p = ops.sigmoid(logits.astype(mindspore.float32))
     # This is 1 − p_t. To compute p_t first and subtract it from 1 would lose digits where p_t is
     # near 1.
     miss = p * (1.0 - targets) + (1.0 - p) * targets
-    losses = binary_cross_entropy(logits, targets) * miss**gamma
-    return losses if alpha < 0 else losses * (alpha * targets + (1.0 - alpha) * (1.0 - targets))
+    losses = binary_cross_entropy(logits, targets) * miss**2.0
+    return losses * (0.25 * targets + 0.75 * (1.0 - targets))
 
 
 def make_loss(

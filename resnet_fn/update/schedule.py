@@ -1,7 +1,7 @@
 """These functions compute the learning rate of an update on the host."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 from resnet_fn.config.recipe import Recipe
 
@@ -39,29 +39,8 @@ def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float 
     return floor + (peak - floor) * 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-def linear_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
-    """Return the learning rate of an update, with linear warm-up to `peak` and then a straight line
-    to `floor`.
-    """
-    _check(step, total, warmup)
-    if step < warmup:
-        return _warmup(step, warmup, peak)
-    return peak + (floor - peak) * (step - warmup) / (total - warmup) if step < total else floor
-
-
 def _warmup(step: int, warmup: int, peak: float) -> float:
     return peak * (step + 1) / warmup  # above 0 for update 0; `peak` for update `warmup - 1`
-
-
-def step_warmup(
-    step: int, warmup: int, peak: float, milestones: Sequence[int], factor: float = 0.1
-) -> float:
-    """Return the learning rate: linear warm-up to `peak`, then `peak` times `factor` for each
-    milestone <= `step`.
-    """
-    if step < warmup:
-        return _warmup(step, warmup, peak)
-    return peak * factor ** sum(step >= milestone for milestone in milestones)
 
 
 def _check(step: int, total: int, warmup: int) -> None:
@@ -95,18 +74,31 @@ def check_lengths(
 def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
     """Make the function that computes the recipe's learning rate from an update's number.
 
-    Numbers start at 0.
+    Numbers start at 0. All schedules begin with the linear warm-up of `cosine_warmup`.
     """
-    total, warmup = (
-        round(recipe.epochs * updates_per_epoch),
-        round(recipe.warmup_epochs * updates_per_epoch),
-    )
+    total = round(recipe.epochs * updates_per_epoch)
+    warmup = round(recipe.warmup_epochs * updates_per_epoch)
     milestones = [round(epoch * updates_per_epoch) for epoch in recipe.milestones]
     peak, floor = recipe.learning_rate, recipe.min_learning_rate
-    schedules: dict[str, Schedule] = {
+
+    def linear(step: int) -> float:
+        """Return a straight line from `peak` to `floor`."""
+        return peak + (floor - peak) * (step - warmup) / (total - warmup) if step < total else floor
+
+    def step_decay(step: int) -> float:
+        """Return `peak` times the factor for each milestone <= `step`."""
+        return peak * recipe.milestone_factor ** sum(step >= milestone for milestone in milestones)
+
+    decays: dict[str, Schedule] = {
         "cosine": lambda step: cosine_warmup(step, total, warmup, peak, floor),
-        "linear": lambda step: linear_warmup(step, total, warmup, peak, floor),
-        "step": lambda step: step_warmup(step, warmup, peak, milestones, recipe.milestone_factor),
-        "constant": lambda step: step_warmup(step, warmup, peak, ()),
+        "linear": linear,
+        "step": step_decay,
+        "constant": lambda _: peak,
     }
-    return schedules[recipe.schedule]
+    decay = decays[recipe.schedule]
+
+    def schedule(step: int) -> float:
+        _check(step, total, warmup)
+        return _warmup(step, warmup, peak) if step < warmup else decay(step)
+
+    return schedule

@@ -10,7 +10,7 @@ from resnet_fn.checkpoint.tensor_file import read_header, read_safetensors, writ
 from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.reading import check_memory, read_regular
 from resnet_fn.config.wording import first_few, first_line
-from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.disk import replace_file, writing
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.weights.net_in_file import Net, find_net
 from resnet_fn.weights.torch_file import TorchFileError, Unread, is_torch_file, read_torch_file
@@ -126,18 +126,13 @@ def write_arrays(
         raise ValueError(
             f"{path} cannot be written as weights; give a name that ends in {', '.join(ENDINGS)}"
         )
-    try:
-        with replace_file(path) as file:
-            if path.suffix == ".safetensors":
-                write_safetensors(file, arrays, metadata)
-            elif path.suffix == ".ckpt":
-                _write_ckpt(file, arrays)
-            else:
-                _write_pth(file, arrays)
-    except OSError as error:
-        raise ValueError(
-            f"{path} cannot be written ({error.strerror or error}); give another file"
-        ) from None
+    with writing(str(path), "give another file"), replace_file(path) as file:
+        if path.suffix == ".safetensors":
+            write_safetensors(file, arrays, metadata)
+        elif path.suffix == ".ckpt":
+            _write_ckpt(file, arrays)
+        else:
+            _write_pth(file, arrays)
 
 
 def _read_safetensors(path: Path) -> Arrays:
@@ -186,8 +181,10 @@ def _read_torch(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} {error}") from None
     if all(isinstance(item, Unread) for item in stored.values()):
         objects = f", but objects that could run code ({first_few(list(stored))})" if stored else ""
-        fix = "save net.state_dict() and give the new file"
-        raise ValueError(f"{path} contains no arrays by name{objects}; {fix}")
+        raise ValueError(
+            f"{path} contains no arrays by name{objects}; "
+            "save net.state_dict() and give the new file"
+        )
     return stored
 
 

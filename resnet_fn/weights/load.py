@@ -32,7 +32,7 @@ from resnet_fn.models.untrained import names_with_infinity, saved_state
 from resnet_fn.update.average import averages_of
 from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
-from resnet_fn.weights.origin import antialiased_nets, find_origin, timm_name
+from resnet_fn.weights.origin import ANTIALIASED, find_origin, timm_name
 from resnet_fn.weights.preparation import Preparation, of_run, take_over
 from resnet_fn.weights.published import is_published_name, published_file, similar_names
 from resnet_fn.weights.recognise import (
@@ -88,8 +88,10 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
     try:
         read = read_arrays(path)
     except MemoryError:
-        fix = "give other weights, or use a machine with more memory"
-        raise ValueError(f"{path}: its arrays do not fit into memory; {fix}") from None
+        raise ValueError(
+            f"{path}: its arrays do not fit into memory; "
+            "give other weights, or use a machine with more memory"
+        ) from None
     if which != "last":
         raise ValueError(
             f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}"
@@ -106,15 +108,8 @@ def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
     averages = averages_of(checkpoint.training)
     arrays = {**checkpoint.weights, **averages}
     state = checkpoint.state
-    try:
-        model = str(state["recipe"]["model"])
-        classes = tuple(state["dataset"]["classes"])
-        if not all(isinstance(name, str) for name in classes):
-            raise TypeError
-    except (KeyError, TypeError):
-        raise WeightsError(
-            f"{checkpoint.path}: does not describe a net; give a run of train or fit"
-        ) from None
+    model = state["recipe"]["model"]
+    classes = tuple(state["dataset"]["classes"])
     about = {"averaged": bool(averages), "update": state["update"], "classes": classes}
     about["preparation"] = of_run(str(checkpoint.path), state["dataset"], state["recipe"])
     if model == CUSTOM:  # may be a model of this package, which `recognise_model` finds out
@@ -143,7 +138,7 @@ def _with_origin(source: WeightFile) -> WeightFile:
     warning = source.warning
     useless = source.useless
     if source.style == "torchvision" and not useless:
-        twins = "" if origin.is_named else antialiased_nets(net["name"], net["stem"])
+        twins = "" if origin.is_named else ANTIALIASED.get((net["name"], net["stem"]), "")
         unsure = f"these arrays also fit timm's {twins}, which compute something else"
         unsure = f"{unsure}, and nothing names the net" if twins else ""
         warning, useless = origin.difference or warning or unsure, bool(origin.difference)
@@ -172,8 +167,10 @@ def _checkpoint_around(path: Path) -> tuple[str, ...]:
     """Return a note if `path` are the bare weights of a checkpoint."""
     if path.name != WEIGHTS or not path.with_name(MANIFEST).is_file():
         return ()
-    rest = "their moving average, if any, class names and preparation"
-    return (f"these are bare weights; to read {rest}, give {path.parent}",)
+    return (
+        "these are bare weights; "
+        f"to read their moving average, if any, class names and preparation, give {path.parent}",
+    )
 
 
 def load_weights(
@@ -388,10 +385,10 @@ def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
             )
     channels = theirs["in_channels"]
     if channels != ours["in_channels"]:
-        channel_counts = (
-            f"{channels} channel{'s' * (channels > 1)}, but the data set has {ours['in_channels']}"
+        return (
+            f"{path} is for images of {channels} channel{'s' * (channels > 1)}, but the data set "
+            f"has {ours['in_channels']}; give other weights"
         )
-        return f"{path} is for images of {channel_counts}; give other weights"
     return ""
 
 

@@ -59,8 +59,11 @@ def find_net(shapes: Shapes) -> Net:
     prefix = _choose(nets, shapes)
     if prefix is None:
         every = {name: name for name in shapes}
-        unknown = "and does not say which one was trained; save the state dict of one of them"
-        return Net(every, fault=f"contains {len(nets)} nets ({_quoted(nets)}), {unknown}")
+        return Net(
+            every,
+            fault=f"contains {len(nets)} nets ({_quoted(nets)}), and does not say which one was "
+            "trained; save the state dict of one of them",
+        )
     group = prefix[: prefix.rfind("/") + 1]
     averaged = _is_average(prefix, shapes)
     names = nets[prefix]
@@ -70,8 +73,9 @@ def find_net(shapes: Shapes) -> Net:
         names, note = _completed(names, others[0], nets[others[0]])
         notes.append(note)
     if f"{prefix}{_NUMBERED_BLOCK}" in shapes:
-        order = "the order of a net's children"
-        notes.append(f"0, 1, 4, 5 … are read as conv1, bn1, layer1, layer2 …, {order}")
+        notes.append(
+            "0, 1, 4, 5 … are read as conv1, bn1, layer1, layer2 …, the order of a net's children"
+        )
     head = _head(prefix, group, names, shapes)
     if head:
         names = _with_head(names, head, shapes)

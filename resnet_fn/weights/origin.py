@@ -19,7 +19,7 @@ from resnet_fn.weights.preparation import Preparation, of_export, of_release, of
 from resnet_fn.weights.torch_file import is_torch_file, read_torch_settings
 
 # timm's anti-aliased nets, by model and stem of the net of this package that has the same arrays.
-_ANTIALIASED = {
+ANTIALIASED = {
     ("resnet18", "imagenet"): "resnetblur18",
     ("resnet34", "d"): "resnetaa34d",
     ("resnet50", "imagenet"): "resnetaa50 and resnetblur50",
@@ -135,11 +135,6 @@ def timm_name(model: str, stem: str) -> str:
     return re.sub(r"\d+", r"\g<0>d", name, count=1) if stem == "d" else name
 
 
-def antialiased_nets(model: str, stem: str) -> str:
-    """Return the names of timm's anti-aliased nets that have the arrays of this net, or ""."""
-    return _ANTIALIASED.get((model, stem), "")
-
-
 def _read_config(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the entries of a `config.json`, or {}, and notes."""
     if not path.is_file():
@@ -169,8 +164,10 @@ def _difference(source: str, net: str, config: Mapping[str, Any]) -> str:
     match = _NET_NAME.search(net)
     if match and (kind := match["antialiasing"]):
         what = "averages" if kind.lower() == "aa" else "blurs"
-        effect = f"which {what} pixels before a stride; no net of this package does"
-        return f"{source} is of timm's {net}, {effect}"
+        return (
+            f"{source} is of timm's {net}, which {what} pixels before a stride; "
+            "no net of this package does"
+        )
     arguments = config.get("model_args")
     settings = {**config, **(arguments if isinstance(arguments, dict) else {})}
     for name, plain in _PLAIN.items():

@@ -125,17 +125,20 @@ def of_timm(source: str, config: Mapping[str, Any]) -> Preparation | None:
     crop = _share(source, "crop_pct", config.get("crop_pct") or _TIMM_CROP)
     notes = []
     if (mode := config.get("crop_mode") or "center") != "center":
-        effect = "images are cropped at the centre, so results may differ"
-        notes.append(f"warning: {source} has the crop_mode {mode!r}, which is not used; {effect}")
+        notes.append(
+            f"warning: {source} has the crop_mode {mode!r}, which is not used; "
+            "images are cropped at the centre, so results may differ"
+        )
     if unused and not size:
         shown = " and ".join(f"the {name} {value}" for name, value in unused.items())
         notes.append(f"warning: {source} has {shown}, but no square input_size, so it is not used")
     test_size = _side(config.get("test_input_size")) or size
     test_crop = _share(source, "test_crop_pct", config.get("test_crop_pct") or crop)
     if (test_size, test_crop) != (size, crop) and size:
-        flags = f"--eval-size {test_size} --eval-resize {math.floor(test_size / test_crop)}"
-        text = f"{source} has another size for tests; to evaluate with it, give {flags}"
-        notes.append(f"{' ' * 12}{text}")
+        notes.append(
+            f"{' ' * 12}{source} has another size for tests; to evaluate with it, give --eval-size "
+            f"{test_size} --eval-resize {math.floor(test_size / test_crop)}"
+        )
     return Preparation(origin=source, **checked, crop=crop if size else 0.0, notes=tuple(notes))
 
 
@@ -167,9 +170,10 @@ def take_over(
         lines.append(f"preparation as given: {'; '.join(kept)} (from {source.origin})")
     new = changed(recipe, **taken)
     if "eval_resize" in typed and new.eval_resize != recipe.eval_resize:
-        size = f"is below the {new.evaluation_size} pixels of {source.origin}"
-        fix = "give --eval-size, too, or leave it out"
-        raise ValueError(f"eval_resize: {recipe.eval_resize} {size}; {fix}")
+        raise ValueError(
+            f"eval_resize: {recipe.eval_resize} is below the {new.evaluation_size} pixels of "
+            f"{source.origin}; give --eval-size, too, or leave it out"
+        )
     return new, [*lines, *source.notes]
 
 

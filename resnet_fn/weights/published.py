@@ -152,11 +152,15 @@ def published_file(name: str) -> Path:
     file = PUBLISHED[name]
     download = f"curl -L --create-dirs -o {shlex.quote(str(file.path))} {file.address}"
     if not file.path.is_file():
-        absent = f"{name} is not on this machine, and this package downloads nothing"
-        raise ValueError(f"{absent}; run {download} (its SHA-256 begins with {file.digits})")
+        raise ValueError(
+            f"{name} is not on this machine, and this package downloads nothing; "
+            f"run {download} (its SHA-256 begins with {file.digits})"
+        )
     if not (hashed := sha256_of_file(file.path)).startswith(file.digits):
-        wrong = f"has a SHA-256 that begins with {hashed[:8]}, not with {file.digits}"
-        raise ValueError(f"{name}: {file.path} {wrong}; download it again: {download}")
+        raise ValueError(
+            f"{name}: {file.path} has a SHA-256 that begins with {hashed[:8]}, not with "
+            f"{file.digits}; download it again: {download}"
+        )
     return file.path
 
 
@@ -166,6 +170,7 @@ def describe_random_start(model: str, images: int) -> list[str]:
         return []
     names = (f"{project}:{model.replace('se_', 'se')}" for project in _PROJECTS)
     name = next((name for name in names if name in PUBLISHED), "torchvision:resnet18")
-    start = f"the net starts from random numbers, and {images:,} images are few"
-    get = f"--weights {name} shows where to get weights that were trained on ImageNet"
-    return [f"weights     none: {start}; {get}"]
+    return [
+        f"weights     none: the net starts from random numbers, and {images:,} images are few; "
+        f"--weights {name} shows where to get weights that were trained on ImageNet"
+    ]

@@ -64,12 +64,9 @@ def check_fit(
     if faults := misfits(wanted, arrays):
         differences = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults.items())
         only_head = all(name.startswith(f"{HEAD}.") for names in faults.values() for name in names)
-        head = (
-            "train with --weights FILE to make a new head, or keep the net's own head with "
-            "reset_head=True"
-        )
         fix = (
-            f"give weights for these classes, {head}"
+            "give weights for these classes, train with --weights FILE to make a new head, or keep "
+            "the net's own head with reset_head=True"
             if only_head
             else "give the model of these weights"
         )
@@ -121,12 +118,11 @@ def _name(arrays: Mapping[str, np.ndarray], stem_channels: int) -> str:
             and (design.attention, design.groups) == (attention, width // per_group)
         ):
             return name
-    kind = (
-        f"{'-'.join(map(str, depths))} {'two-convolution' if basic else 'bottleneck'} blocks of "
-        f"width {width}"
-    )
     gates = f" and {attention} attention" if attention else ""
-    raise WeightsError(f"no model has {kind} with {stem_channels} stem channels{gates}")
+    raise WeightsError(
+        f"no model has {'-'.join(map(str, depths))} {'two-convolution' if basic else 'bottleneck'} "
+        f"blocks of width {width} with {stem_channels} stem channels{gates}"
+    )
 
 
 def _attention(arrays: Mapping[str, np.ndarray]) -> str:
@@ -145,6 +141,7 @@ def _array(arrays: Mapping[str, np.ndarray], name: str, dimensions: int = 4) -> 
         )
     shape = arrays[name].shape
     if len(shape) != dimensions:
-        fault = f"has the shape {list(shape)}, not {dimensions} dimensions"
-        raise WeightsError(f"{name} {fault}; give other weights")
+        raise WeightsError(
+            f"{name} has the shape {list(shape)}, not {dimensions} dimensions; give other weights"
+        )
     return arrays[name]

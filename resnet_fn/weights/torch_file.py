@@ -193,8 +193,9 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     except (TorchFileError, MemoryError):
         raise
     except Exception as error:  # a damaged file may raise almost any error
-        damage = f"is no intact PyTorch file ({first_line(error)})"
-        raise TorchFileError(f"{damage}; copy the file again") from None
+        raise TorchFileError(
+            f"is no intact PyTorch file ({first_line(error)}); copy the file again"
+        ) from None
 
 
 def read_torch_settings(path: Path) -> dict[str, Any]:
@@ -228,14 +229,16 @@ def _read_zip(path: Path) -> Any:
     names = [entry.filename for entry in entries]
     pickled = next((name for name in names if name.endswith("/data.pkl")), "")
     if not pickled:
-        fix = "unpack it, and give the weight file in it"
-        raise TorchFileError(f"is a zip archive of {first_few(names)}; {fix}")
+        raise TorchFileError(
+            f"is a zip archive of {first_few(names)}; unpack it, and give the weight file in it"
+        )
     root = pickled.removesuffix("data.pkl")
     needed = [item for item in entries if item.filename.startswith((f"{root}data", f"{root}byte"))]
     if any(entry.compress_type for entry in needed):  # PyTorch does not compress
         size = sum(entry.file_size for entry in needed)
-        fix = "write it again with torch.save"
-        raise TorchFileError(f"is compressed and would unpack to {size:,} bytes; {fix}")
+        raise TorchFileError(
+            f"is compressed and would unpack to {size:,} bytes; write it again with torch.save"
+        )
     if f"{root}byteorder" in names and archive.read(f"{root}byteorder") != b"little":
         raise TorchFileError("has big-endian numbers; save it again on another machine")
 

@@ -57,11 +57,13 @@ def digest(*splits: Arrays) -> str:
 
 def _split(pair: Any, name: str) -> Arrays:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        expected = "must be a pair of NumPy arrays, (inputs, targets)"
-        raise ValueError(f"{name}: {expected}, {_but_is(pair)}")
+        raise ValueError(
+            f"{name}: must be a pair of NumPy arrays, (inputs, targets), {_but_is(pair)}"
+        )
     if several := _number_of_inputs(*pair):
-        fault = f"{name}: has {several} arrays of inputs, but fit gives the net one"
-        raise ValueError(f"{fault}; {_JOIN}")
+        raise ValueError(
+            f"{name}: has {several} arrays of inputs, but fit gives the net one; {_JOIN}"
+        )
     inputs = _array(pair[0], f"{name}: inputs")
     targets = _array(pair[1], f"{name}: targets")
     if len(inputs) != len(targets):
@@ -133,8 +135,10 @@ def _array(value: Any, name: str) -> np.ndarray:
         fix = "tensor.detach().cpu().float().numpy()" if of_torch else "a NumPy array"
         raise ValueError(f"{name} are not an array ({first_line(error)}); give {fix}") from None
     if array.dtype.kind in "US":
-        fix = "give numbers, as np.unique(texts, return_inverse=True)[1] makes them"
-        raise ValueError(f"{name} are {describe(array)}, which are texts; {fix}")
+        raise ValueError(
+            f"{name} are {describe(array)}, which are texts; "
+            "give numbers, as np.unique(texts, return_inverse=True)[1] makes them"
+        )
     if (
         array.dtype.kind not in _KINDS
         or array.dtype.itemsize > 8

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.reading import is_refused, read_regular
+from resnet_fn.config.reading import read_regular, reading
 from resnet_fn.config.wording import first_line
 from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.sources.files import color_spec
@@ -189,11 +189,5 @@ def _unpickle(path: Path) -> Any:
 
 
 def _bytes_of(path: Path) -> bytes:
-    try:
+    with reading(path, "extract the archive again"):
         return read_regular(path, _LARGEST)
-    except OSError as error:
-        if not is_refused(error):
-            raise
-        raise ValueError(
-            f"{path}: cannot be read ({error.strerror}); extract the archive again"
-        ) from None

@@ -6,19 +6,18 @@ read before training. Later runs and evaluations use both files (kept.py).
 """
 
 import hashlib
-import json
 import os
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from resnet_fn.config.reading import is_refused, read_json
+from resnet_fn.config.reading import read_json, reading
 from resnet_fn.data.class_names import composed
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.names import Names
-from resnet_fn.runtime.disk import replace_text
+from resnet_fn.runtime.disk import replace_json
 
 VALIDATION = "validation.json"
 CONTENTS = "contents.json"
@@ -87,7 +86,8 @@ def write_split(run: Path, dataset: DataSet, is_new: bool) -> None:
             # A run that was stopped before its first checkpoint may have left them.
             (run / name).unlink(missing_ok=True)
     if dataset.is_split and is_new:
-        _write_json(run / VALIDATION, sorted(relative_names(cast(FileSplit, dataset.test))))
+        names = relative_names(cast(FileSplit, dataset.test))
+        replace_json(run / VALIDATION, sorted(names), indent=0)
     training = _describe(dataset.train)
     validation = _describe(dataset.test)
     if not training:
@@ -99,7 +99,7 @@ def write_split(run: Path, dataset: DataSet, is_new: bool) -> None:
         if before == (training, validation):
             return
     contents = {"format": _FORMAT, "training": training, "validation": validation}
-    _write_json(run / CONTENTS, contents)
+    replace_json(run / CONTENTS, contents, indent=0)
 
 
 def _describe(files: object) -> dict[str, str]:
@@ -113,8 +113,10 @@ def read_split(run: Path) -> Contents | None:
     empty: dict[str, Any] = {"format": _FORMAT, "training": {}, "validation": {}}
     contents = _read(run / CONTENTS, empty, _are_contents)
     if contents["format"] != _FORMAT:
-        fault = f"has format {contents['format']}, but this version reads {_FORMAT}"
-        raise ValueError(f"{run / CONTENTS}: {fault}; use a newer resnet_fn, or remove the file")
+        raise ValueError(
+            f"{run / CONTENTS}: has format {contents['format']}, but this version reads {_FORMAT}; "
+            "use a newer resnet_fn, or remove the file"
+        )
     validation = contents["validation"]
     listed = _read(run / VALIDATION, None, _are_names)
     if listed is not None:
@@ -145,23 +147,15 @@ def has_contents(run: Path) -> bool:
     return (run / CONTENTS).exists()
 
 
-def _write_json(path: Path, value: Any) -> None:
-    replace_text(path, json.dumps(value, indent=0) + "\n")
-
-
 def _read(path: Path, absent: Any, is_right: Callable[[Any], bool]) -> Any:
     """Return the contents of a JSON file for which `is_right` is true, or `absent` without the
     file.
     """
     try:
-        value = read_json(path)
-        if not is_right(value):
-            raise ValueError(f"not what a run writes to {path.name}")
+        with reading(path, "restore the file from a copy", fault="is damaged"):
+            value = read_json(path)
+            if not is_right(value):
+                raise ValueError(f"not what a run writes to {path.name}")
+            return value
     except FileNotFoundError:
         return absent
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and not is_refused(error):
-            raise
-        cause = getattr(error, "strerror", None) or error
-        raise ValueError(f"{path}: is damaged ({cause}); restore the file from a copy") from None
-    return value

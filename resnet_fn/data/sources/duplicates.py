@@ -38,8 +38,10 @@ def describe_duplicates(train: FileSplit | None, validation: FileSplit | None) -
     if training and len(both):
         validating = len(labels) - training
         count = f"{len(both)} of {validating} validation images are identical to training images"
-        effect = "so the evaluation is too good; keep one copy of each"
-        notes.append(f"warning: {count}, such as {example(both[0])}, {effect}")
+        notes.append(
+            f"warning: {count}, such as {example(both[0])}, so the evaluation is too good; "
+            "keep one copy of each"
+        )
     differs = labels != labels[first_copy]
     if labels.ndim == 2:
         differs = differs.any(1)
@@ -47,6 +49,7 @@ def describe_duplicates(train: FileSplit | None, validation: FileSplit | None) -
     if len(other_class):
         images = len(np.unique(first_copy[other_class]))
         count = f"{counted(images, 'image has', 'images have')} identical copies of another class"
-        fix = "keep each in its right class"
-        notes.append(f"warning: {count}, such as {example(other_class[0])}; {fix}")
+        notes.append(
+            f"warning: {count}, such as {example(other_class[0])}; keep each in its right class"
+        )
     return notes

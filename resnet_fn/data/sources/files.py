@@ -17,7 +17,7 @@ import numpy as np
 from resnet_fn.config.reading import read_regular
 from resnet_fn.config.wording import first_few
 from resnet_fn.data.dataset import BadSampleError
-from resnet_fn.data.image_file import MOST_BYTES, is_files_fault, not_of_the_file
+from resnet_fn.data.image_file import MOST_BYTES, raise_unless_files_fault
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, naming
@@ -239,8 +239,7 @@ class FileSplit(EncodedSplit):
         try:
             data = read_image(self.path(index))
         except OSError as error:
-            if not is_files_fault(error):
-                raise not_of_the_file(error, self.path(index)) from None
+            raise_unless_files_fault(error, self.path(index))
             raise BadSampleError(
                 f"{self.path(index)}: cannot be read ({error.strerror}); {_FIX}"
             ) from None

@@ -45,9 +45,10 @@ def load_folder(
     validation = halves.validation
     classes = halves.classes
     if rule.needs_folder and train_folder and not validation and root.is_dir():
-        problem = f"the validation folder of the run {rule.run} is missing or empty in {root}"
-        fix = "restore it, or evaluate the run on another folder with --data-dir FOLDER"
-        raise ValueError(f"data_dir: {problem}; {fix}")
+        raise ValueError(
+            f"data_dir: the validation folder of the run {rule.run} is missing or empty in {root}; "
+            "restore it, or evaluate the run on another folder with --data-dir FOLDER"
+        )
     validates = validation is not None or share > 0 or rule.is_fixed
     if not trains and (train_folder is None or (train_folder == root and not validates)):
         return load_test_folder(data_dir, threads)
@@ -69,12 +70,15 @@ def load_folder(
         train, test, more = split_off(train, share, rule)
         notes += more
         if validation:
-            reason = f"{VALIDATION} lists the validation images of this run"
-            notes.append(f"{validation} is not used, because {reason}")
+            notes.append(
+                f"{validation} is not used, because {VALIDATION} lists the validation images of "
+                "this run"
+            )
     else:
         if share:
-            result = "nothing is split off the training images"
-            notes.append(f"{validation} is the validation set, so {result}")
+            notes.append(
+                f"{validation} is the validation set, so nothing is split off the training images"
+            )
         test, _, more = _list_labelled(root, validation, classes, "train")
         notes += more
     notes += [*(how_to_use(test_folder, classes) for test_folder in halves.tests), *halves.notes]
@@ -100,8 +104,10 @@ def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -
         if halves.validation and has_images(halves.validation):
             scored.insert(0, halves.validation)
         if not scored and halves.train not in (None, root):
-            fix = f"to score the training images, give --data-dir {halves.train}"
-            raise ValueError(f"data_dir: {root} holds no validation or test folder; {fix}")
+            raise ValueError(
+                f"data_dir: {root} holds no validation or test folder; "
+                f"to score the training images, give --data-dir {halves.train}"
+            )
         folder = scored[0] if scored else root
         fix = "to score it, give it as --data-dir"
         notes = [f"{unscored} is not scored; {fix}" for unscored in scored[1:]]
@@ -129,8 +135,10 @@ def _what_is_missing(root: Path, halves: Halves) -> str:
             if folder and list_folders(folder):
                 fix = f"give --data-dir {folder} to train on its images"
         return f"{problem}; add the training folder, or {fix}"
-    layout = "train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download)"
-    fix = f"lay the images out as {layout}, or give --validation-share 0.2 to split one folder"
+    fix = (
+        "lay the images out as train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: "
+        "https://image-net.org/download), or give --validation-share 0.2 to split one folder"
+    )
     tests = [how_to_use(folder, halves.classes) for folder in halves.tests]
     return "; ".join((problem, fix, *tests))
 
@@ -221,8 +229,9 @@ def _list_labelled(
     if unknown := [name for name in folders if name not in labels]:
         extra = folder / unknown[0]
         fix = _look_inside(extra) if _holds_data_set(extra) else suggest_name(unknown[0], classes)
-        problem = f"{extra} exists, but {unknown[0]} is no class of {source}"
-        raise ValueError(f"data_dir: {problem}; {fix}")
+        raise ValueError(
+            f"data_dir: {extra} exists, but {unknown[0]} is no class of {source}; {fix}"
+        )
     split, notes = _list_classes(folder, labels)
     return split, classes, notes
 
@@ -242,6 +251,8 @@ def _list_classes(root: Path, labels: Mapping[str, int]) -> tuple[FileSplit, lis
         left_out += [os.path.join(folder, name) for name in others]
     notes = describe_left_out(root, sorted(left_out))
     if loose := list_loose_images(root):
-        where = f"beside the class folders, for example {root / loose[0]}"
-        notes.append(f"ignoring {counted(len(loose), 'image')} {where}")
+        notes.append(
+            f"ignoring {counted(len(loose), 'image')} beside the class folders, for example "
+            f"{root / loose[0]}"
+        )
     return FileSplit(str(root), tuple(names), np.array(numbers, np.int32)), notes

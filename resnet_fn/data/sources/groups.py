@@ -43,8 +43,10 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
         lack = "match"
     without = [name for name, group in zip(names, groups, strict=True) if not group]
     if without:
-        fault = f"{len(without)} of {len(names)} names have no {lack}: {first_few(without)}"
-        raise ValueError(f"group_by: {group_by!r} does not fit all files, {fault}; {_WAYS}")
+        raise ValueError(
+            f"group_by: {group_by!r} does not fit all files, {len(without)} of {len(names)} names "
+            f"have no {lack}: {first_few(without)}; {_WAYS}"
+        )
     return groups
 
 
@@ -77,8 +79,10 @@ def describe_groups(groups: Sequence[str], held: np.ndarray, group_by: str) -> s
     validation = {group for group, is_held in zip(groups, held, strict=True) if is_held}
     training = len(set(groups)) - len(validation)
     example = min(validation, default="")
-    numbers = f"{training:,} groups in training, {len(validation):,} in validation"
-    return f"groups      {numbers}, by {group_by!r}; in validation, for example, {example!r}"
+    return (
+        f"groups      {training:,} groups in training, {len(validation):,} in validation, by "
+        f"{group_by!r}; in validation, for example, {example!r}"
+    )
 
 
 def suggest_groups(names: Sequence[str], labels: np.ndarray) -> list[str]:
@@ -105,8 +109,10 @@ def _suggestion(pattern: str, names: Sequence[str], several: set[str]) -> str:
     source_of = _pattern(pattern)
     first = next(name for name in names if source_of(name) in several)
     both = [name for name in names if source_of(name) == source_of(first)][:2]
-    fix = f"to keep such a group on one side of the split, give --group-by '{pattern}'"
-    return f"names such as {' and '.join(both)} look like images of one source; {fix}"
+    return (
+        f"names such as {' and '.join(both)} look like images of one source; "
+        f"to keep such a group on one side of the split, give --group-by '{pattern}'"
+    )
 
 
 def _by_class(names: Sequence[str], labels: np.ndarray) -> list[list[str]]:

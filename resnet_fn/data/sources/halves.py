@@ -101,8 +101,9 @@ def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
             notes.append(how_to_use(folder, known))
     for folder in named[""]:
         if has_images(folder):
-            reason = "its name is of no training, validation or test folder"
-            notes.append(f"{folder} is not used: {reason}")
+            notes.append(
+                f"{folder} is not used: its name is of no training, validation or test folder"
+            )
     return Halves(
         train=train,
         classes=tuple(classes),
@@ -119,8 +120,10 @@ def how_to_use(folder: Path, classes: Collection[str]) -> str:
         command = with_typed_command(f"python -m resnet_fn.evaluate RUN --data-dir {quoted}")
         return f"{folder} is not used in training; to score it afterwards: {command}"
     command = with_typed_command(f"python -m resnet_fn.predict RUN {quoted}")
-    reason = f"{folder} is not used in training, because it has no class folders"
-    return f"{reason}; to classify its images: {command}"
+    return (
+        f"{folder} is not used in training, because it has no class folders; "
+        f"to classify its images: {command}"
+    )
 
 
 def _beside_classes(root: Path, folders: Sequence[str], named: _Places) -> Halves:
@@ -139,9 +142,10 @@ def _beside_classes(root: Path, folders: Sequence[str], named: _Places) -> Halve
                 places.append(folder)
                 classes.remove(folder.name)
                 continue
-            problem = f"{folder} counts as a class, because folders beside it hold images"
-            fix = f"if it is the {kind} folder, move it out of {root}"
-            notes.append(f"warning: {problem}; {fix}")
+            notes.append(
+                f"warning: {folder} counts as a class, because folders beside it hold images; "
+                f"if it is the {kind} folder, move it out of {root}"
+            )
     return Halves(
         train=root,
         classes=tuple(classes),
@@ -194,6 +198,7 @@ def _fits(folder: Path, train: Path) -> bool:
 def _only(kind: str, folders: Sequence[Path]) -> Path | None:
     if len(folders) > 1:
         names = " and ".join(map(str, folders))
-        fix = "rename or move all except one"
-        raise ValueError(f"data_dir: {names} can each be the {kind} folder; {fix}")
+        raise ValueError(
+            f"data_dir: {names} can each be the {kind} folder; rename or move all except one"
+        )
     return folders[0] if folders else None

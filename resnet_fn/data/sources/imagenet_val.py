@@ -49,9 +49,11 @@ def list_flat_val(
     meta = _find_file(root, _META)
     if truth is None or meta is None:
         missing = _TRUTH if truth is None else _META
-        kit = "ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download)"
-        fix = f"sort the images into class folders, or extract {missing} from {kit} into {root}"
-        raise ValueError(f"{folder}: has no class folders; {fix}")
+        raise ValueError(
+            f"{folder}: has no class folders; "
+            f"sort the images into class folders, or extract {missing} from "
+            f"ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download) into {root}"
+        )
     from scipy.io import loadmat  # a dependency of MindSpore
 
     file = truth
@@ -61,11 +63,14 @@ def list_flat_val(
         rows = loadmat(io.BytesIO(read_regular(meta, _LARGEST)), squeeze_me=True)["synsets"]
         folders = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows}
     except Exception as error:
-        fix = "extract the development kit again"
-        raise ValueError(f"{file}: is damaged ({first_line(error)}); {fix}") from None
+        raise ValueError(
+            f"{file}: is damaged ({first_line(error)}); extract the development kit again"
+        ) from None
     if len(numbers) != len(names):
-        problem = f"has {len(numbers)} lines for {len(names)} images in {folder}"
-        raise ValueError(f"{truth}: {problem}; the numbers must be equal")
+        raise ValueError(
+            f"{truth}: has {len(numbers)} lines for {len(names)} images in {folder}; "
+            "the numbers must be equal"
+        )
     if not classes:
         classes = sorted(name for number, name in folders.items() if number <= _CLASSES)
     label_of = {name: label for label, name in enumerate(classes)}
@@ -73,8 +78,10 @@ def list_flat_val(
     for number in numbers:
         name = folders.get(number, "")
         if name not in label_of:
-            problem = f"train has no folder for number {number} ({name or 'unknown'})"
-            raise ValueError(f"{truth}: {problem}; add the folder to train")
+            raise ValueError(
+                f"{truth}: train has no folder for number {number} ({name or 'unknown'}); "
+                "add the folder to train"
+            )
         labels.append(label_of[name])
     split = FileSplit(str(folder), tuple(names), np.array(labels, np.int32))
     notes = describe_left_out(folder, left_out)

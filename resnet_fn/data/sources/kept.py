@@ -9,7 +9,7 @@ import numpy as np
 
 from resnet_fn.config.wording import counted, first_few
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.image_file import is_files_fault, not_of_the_file
+from resnet_fn.data.image_file import raise_unless_files_fault
 from resnet_fn.data.sources.contents import (
     Contents,
     all_as_text,
@@ -110,8 +110,7 @@ def _compare(
                 return recorded
             data = read_image(path)
         except OSError as error:
-            if not is_files_fault(error):
-                raise not_of_the_file(error, path) from None
+            raise_unless_files_fault(error, path)
             return ""  # `check_files` reports the file
         return as_text(len(data), fingerprint(data))
 
@@ -141,8 +140,10 @@ def describe_changes(files: FileSplit, run: Path) -> list[str]:
     new = sorted(names - before)
     notes = []
     if missing:
-        numbers = f"{len(missing)} of the {len(before)} validation images that {run} used"
-        notes.append(f"warning: {numbers} are missing: {first_few(missing)}")
+        notes.append(
+            f"warning: {len(missing)} of the {len(before)} validation images that {run} used are "
+            f"missing: {first_few(missing)}"
+        )
     if new:
         number = counted(len(new), "validation image is", "validation images are")
         notes.append(f"{number} new since {run}: {first_few(new)}")
@@ -171,8 +172,10 @@ def describe_trained(dataset: DataSet, run: Path) -> list[str]:
     if not seen:
         return []
     what = "validation images" if dataset.validates else "images"
-    numbers = f"{len(seen)} of the {len(files)} {what}, such as {first_few(seen, 2)}"
-    return [f"warning: {run} {how} {numbers}: the accuracy is higher than on new images"]
+    return [
+        f"warning: {run} {how} {len(seen)} of the {len(files)} {what}, such as "
+        f"{first_few(seen, 2)}: the accuracy is higher than on new images"
+    ]
 
 
 def _find_trained(files: FileSplit, names: Sequence[str], contents: Contents) -> list[str]:

@@ -141,8 +141,10 @@ def _notes(
     both = np.flatnonzero(np.isin(val.keys, train.keys))
     if len(both):
         number = counted(len(both), "image is", "images are")
-        fault = f"{number} in both lists, such as {val.paths[int(both[0])]}"
-        yield f"warning: {fault}, so the evaluation can be too good"
+        yield (
+            f"warning: {number} in both lists, such as {val.paths[int(both[0])]}, so the "
+            "evaluation can be too good"
+        )
     if several:
         counts = np.zeros(3, int)
         for images in (train, val):
@@ -151,8 +153,10 @@ def _notes(
         none, single, more = counts
         yield f"classes     {none:,} images have none, {single:,} one, {more:,} several"
     elif joined := next((name for name in classes if ";" in name), ""):
-        fix = "for images of several classes, give --multi-label"
-        yield f"warning: {joined!r} is one class here; {fix}"
+        yield (
+            f"warning: {joined!r} is one class here; "
+            "for images of several classes, give --multi-label"
+        )
 
 
 def _read(
@@ -190,8 +194,9 @@ def _read(
         if group is not None:
             groups.append(sys.intern(group))
     if name and not paths:
-        fix = "write a line PATH CLASS for each image"
-        raise ValueError(f"{option}: {file} names no images; {fix}")
+        raise ValueError(
+            f"{option}: {file} names no images; write a line PATH CLASS for each image"
+        )
     paths, notes = _spell_as_on_disk(paths, file, data_dir)
     images = ImageList(
         file,
@@ -261,8 +266,10 @@ def _check_contradictions(images: ImageList, several: bool) -> None:
                 ";".join(images.kinds[images.kind[number]]) for number in (row, first_row)
             )
             fix = "write both on one line, with ;" if several else "keep one line"
-            fault = f"{path} has class {now!r}, but line {images.lines[first_row]} has {before!r}"
-            raise ValueError(f"{images.line_of(row)}: {fault}; {fix}")
+            raise ValueError(
+                f"{images.line_of(row)}: {path} has class {now!r}, but line "
+                f"{images.lines[first_row]} has {before!r}; {fix}"
+            )
 
 
 def _check_exists(images: ImageList, data_dir: str) -> None:

@@ -89,8 +89,10 @@ def open_dataset(
     skip = recipe.on_bad_sample == "skip"
     check = options.check_files
     if skip and check == "no":
-        fix = "give --on-bad-sample error, or leave out --no-check-files"
-        raise ValueError(f"check_files: 'no' cannot be used with on_bad_sample 'skip'; {fix}")
+        raise ValueError(
+            "check_files: 'no' cannot be used with on_bad_sample 'skip'; "
+            "give --on-bad-sample error, or leave out --no-check-files"
+        )
     rule = _split_rule(recipe, run, trained_on, weights_of, data_dir)
     rule = dataclasses.replace(rule, classes=trained_on.classes if trained_on else classes)
     dataset = load_dataset(recipe, data_dir, options, rule, splits, trained_on, trained_files)
@@ -101,10 +103,9 @@ def open_dataset(
     check_data(workers, dataset, splits)
     if trained_on and dataset.classes != trained_on.classes:
         changes = renamed(trained_on.classes, dataset.classes)
-        fix = "give the checkpoint's own data set"
         raise ValueError(
             f"data_dir: the classes of {recipe.dataset} are not the trained net's ({changes}); "
-            f"{fix}"
+            "give the checkpoint's own data set"
         )
     notes = list(dataset.notes)
     if trained_on and run:
@@ -127,20 +128,20 @@ def open_dataset(
             if not there:
                 raise ValueError(f"{title}: no image has a class; add classes to the list")
             if missing:
-                counts = f"{len(missing)} of the {len(dataset.classes)} classes"
-                notes.append(f"the {title} has no images of {counts}: {first_few(missing, 5)}")
+                notes.append(
+                    f"the {title} has no images of {len(missing)} of the {len(dataset.classes)} "
+                    f"classes: {first_few(missing, 5)}"
+                )
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
         path = dataset.train.path(0)
         size = recipe.image_size
         rate = recipe.learning_rate
         width, height = open_image(read_image(path)).size
         if min(width, height) >= 4 * size:
-            got = f"{width} x {height}"
-            expected = f"{size} x {size}, with learning rate {rate}"
-            fix = "give --recipe finetune with --weights FILE or --model NAME"
             notes.append(
-                f"warning: {path} has {got} pixels, but the recipe digits trains on {expected}; "
-                f"{fix}"
+                f"warning: {path} has {width} x {height} pixels, but the recipe digits trains on "
+                f"{size} x {size}, with learning rate {rate}; "
+                "give --recipe finetune with --weights FILE or --model NAME"
             )
     return dataclasses.replace(dataset, notes=tuple(notes))
 
@@ -175,13 +176,10 @@ def load_dataset(
         )
     if name in ("digits", "synthetic"):
         if data_dir:
-            fix = (
-                "give --dataset cifar10, cifar100 or mindrecord, or for your images --recipe "
-                "finetune --weights FILE"
-            )
             raise ValueError(
-                f"data_dir: {data_dir!r} is given, but {name} needs no folder; leave it out, or "
-                f"{fix}"
+                f"data_dir: {data_dir!r} is given, but {name} needs no folder; "
+                "leave it out, or give --dataset cifar10, cifar100 or mindrecord, or for your "
+                "images --recipe finetune --weights FILE"
             )
         synthetic = recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size
         dataset = load_digits() if name == "digits" else make_synthetic(*synthetic)
@@ -246,11 +244,11 @@ def _per_channel(name: str, values: tuple[float, ...], spec: InputSpec) -> tuple
     if len(values) == 1:
         return values * len(of_data_set)
     values_text = ",".join(f"{value:g}" for value in values)
-    problem = (
-        f"has {len(values)} values, but the images of {spec.name} have {spec.channels} channel"
+    raise ValueError(
+        f"{name}: {values_text} has {len(values)} values, but the images of {spec.name} have "
+        f"{spec.channels} channel{'s' * (spec.channels > 1)}; "
+        "give one value for each channel, or weights for such images"
     )
-    fix = "give one value for each channel, or weights for such images"
-    raise ValueError(f"{name}: {values_text} {problem}{'s' * (spec.channels > 1)}; {fix}")
 
 
 def _describe_earlier(dataset: DataSet, run: Path, same_set: bool) -> list[str]:
@@ -324,9 +322,10 @@ def _load_other_images(
             trained = check_files(copy, check="no", splits=("train",), left_out=left_out).train
             if identify(trained).items() <= trained_files.items():
                 return copy
-            names = f"the names of {len(copy.test)} validation images of the run"
-            result = "all its images are scored, perhaps also training images"
-            notes.append(f"warning: {data_dir} has files with {names}; {result}")
+            notes.append(
+                f"warning: {data_dir} has files with the names of {len(copy.test)} validation "
+                "images of the run; all its images are scored, perhaps also training images"
+            )
     dataset = load_test_folder(data_dir, threads, classes)
     return dataclasses.replace(dataset, notes=(*dataset.notes, *notes))
 
@@ -335,8 +334,8 @@ def data_threads(threads: int) -> int:
     """Return `threads`, or this worker's share of the CPUs if `threads` is 0."""
     most = cpu_count()
     if threads > most:
-        cpus = f"{most} CPU{'s' * (most > 1)}"
         raise ValueError(
-            f"data_threads: {threads} is more than the {cpus} of this process; give at most {most}"
+            f"data_threads: {threads} is more than the {most} CPU{'s' * (most > 1)} of this "
+            f"process; give at most {most}"
         )
     return threads or cpu_share()

@@ -3,7 +3,6 @@ to check it.
 """
 
 import io
-import json
 import os
 import shutil
 import zlib
@@ -21,7 +20,7 @@ from resnet_fn.data.sources.contents import BAD_FILES
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import FORMAT, INDEX, LABELS, NAMES
 from resnet_fn.data.sources.scan import write_bad_files
-from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
+from resnet_fn.runtime.disk import replace_json, sha256, sha256_of_file
 
 _CHUNK = 256  # samples in memory at a time
 _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"type": "int32"}}
@@ -87,7 +86,7 @@ def pack(
     others = [name for name in _FILES if (out / name).exists()]
     if others and not path.exists():
         raise ValueError(f"out: {out}/{others[0]} was not written by pack; give another folder")
-    replace_text(path, json.dumps(plan, indent=1) + "\n")
+    replace_json(path, plan)
     write_bad_files(out, dataset)
     index: dict[str, Any] = {
         "format": FORMAT,
@@ -112,8 +111,8 @@ def pack(
             advance(len(indices))
         index["splits"][name] = entries
         np.save(out / LABELS.format(name), split.labels)
-        replace_text(out / NAMES.format(name), json.dumps(list(split.names)) + "\n")
-    replace_text(out / INDEX, json.dumps(index, indent=1) + "\n")  # ASCII holds names of any bytes
+        replace_json(out / NAMES.format(name), list(split.names), indent=None)
+    replace_json(out / INDEX, index)
     return written
 
 
@@ -185,7 +184,7 @@ def _write_shard(
     for file in files:
         (folder / file).replace(out / file)
     folder.rmdir()
-    replace_text(out / f"{shard}.json", json.dumps(entry, indent=1) + "\n")
+    replace_json(out / f"{shard}.json", entry)
     return entry
 
 

@@ -7,7 +7,6 @@ train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db
 """
 
 import dataclasses
-import errno
 import io
 from collections.abc import Generator
 from pathlib import Path
@@ -15,13 +14,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from resnet_fn.config.reading import is_refused, read_json, read_regular
+from resnet_fn.config.reading import read_json, read_regular, reading
 from resnet_fn.config.wording import first_line
 from resnet_fn.data.dataset import BadSampleError, DataSet
 from resnet_fn.data.sources.files import EncodedSplit, color_spec
 
 INDEX = "index.json"
 FORMAT = 2
+_FIX = "pack the set again"
 LABELS, NAMES = "{}-labels.npy", "{}-names.json"  # of the split "train" or "val"
 
 
@@ -52,9 +52,9 @@ class RecordSplit(EncodedSplit):
 
     def undecodable(self, index: int) -> BadSampleError:
         """Return the error for a sample that cannot be decoded."""
-        name = f"sample {index} ({self.names[index]})"
         return BadSampleError(
-            f"data: {name} of the packed set cannot be decoded; pack the set again, then resume"
+            f"data: sample {index} ({self.names[index]}) of the packed set cannot be decoded; "
+            "pack the set again, then resume"
         )
 
     def _read(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
@@ -79,13 +79,9 @@ class RecordSplit(EncodedSplit):
                         (line for line in lines if line.startswith("[ERROR] ")), first_line(error)
                     )
                     # MindDataset reads ahead, so a later sample may be the bad one.
-                    sample, cause = (
-                        f"sample {index} ({self.names[index]})",
-                        cause.removeprefix("[ERROR] "),
-                    )
-                    problem = f"{sample} or a later one cannot be read ({cause})"
                     raise BadSampleError(
-                        f"data: {problem}; check the packed files, then resume"
+                        f"data: sample {index} ({self.names[index]}) or a later one cannot be read "
+                        f"({cause.removeprefix('[ERROR] ')}); check the packed files, then resume"
                     ) from error
                 if int(row["index"]) != index:
                     raise RuntimeError(
@@ -104,18 +100,17 @@ def load_records(data_dir: str, threads: int) -> DataSet:
     """
     root = Path(data_dir)
     try:
-        index = read_json(root / INDEX)
+        with reading(root / INDEX, _FIX):
+            index = read_json(root / INDEX)
     except (FileNotFoundError, NotADirectoryError):
         contents = (
             ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else [])
             or "nothing"
         )
-        fix = f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
         raise ValueError(
-            f"data_dir: {data_dir!r} must contain {INDEX}, but it contains {contents}; {fix}"
+            f"data_dir: {data_dir!r} must contain {INDEX}, but it contains {contents}; "
+            f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
         ) from None
-    except (OSError, ValueError) as error:
-        raise _unreadable(root / INDEX, error) from None
     try:
         if index["format"] != FORMAT:
             expected = FORMAT
@@ -137,13 +132,6 @@ def load_records(data_dir: str, threads: int) -> DataSet:
 
 def _not_an_index(root: Path, why: str = "") -> ValueError:
     return ValueError(f"{root / INDEX}: is not an index of resnet_fn.pack{why}; pack the set again")
-
-
-def _unreadable(path: Path, error: Exception) -> Exception:
-    if isinstance(error, OSError) and not (is_refused(error) or error.errno == errno.ENOENT):
-        return error  # a limit or the disk, and no fault of the file
-    fault = f"cannot be read ({getattr(error, 'strerror', None) or first_line(error)})"
-    return ValueError(f"{path}: {fault}; pack the set again")
 
 
 def _shards(index: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -172,12 +160,14 @@ def _open_split(root: Path, name: str, shards: list[dict[str, Any]], threads: in
     labels = _read_labels(root, name, samples)
     names = _read_names(root, name)
     if len(labels) != samples or len(names) != samples:
-        got = f"{len(labels)} labels and {len(names)} names"
         raise ValueError(
-            f"{root}: {name} has {got}, but the shards hold {samples} samples; pack the set again"
+            f"{root}: {name} has {len(labels)} labels and {len(names)} names, but the shards hold "
+            f"{samples} samples; pack the set again"
         )
     if not all(isinstance(item, str) for item in names):
-        raise _unreadable(root / NAMES.format(name), ValueError("not a list of names"))
+        raise ValueError(
+            f"{root / NAMES.format(name)}: cannot be read (not a list of names); {_FIX}"
+        )
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
     return RecordSplit(files, labels, threads, tuple(names), digests.encode())
@@ -185,24 +175,20 @@ def _open_split(root: Path, name: str, shards: list[dict[str, Any]], threads: in
 
 def _read_labels(root: Path, name: str, samples: int) -> np.ndarray:
     path = root / LABELS.format(name)
-    try:
+    with reading(path, _FIX, errors=(FileNotFoundError, ValueError, MemoryError, EOFError)):
         # A header of at most 64 kB, and 8 bytes for a label.
         data = io.BytesIO(read_regular(path, (1 << 16) + 8 * samples))
         # `np.load` would also take a zip file, with arrays of any size.
         labels: np.ndarray = np.lib.format.read_array(data, allow_pickle=False)
         if labels.dtype.kind not in "iu" or labels.ndim != 1:
             raise ValueError("not labels")
-    except (OSError, ValueError, MemoryError, EOFError) as error:
-        raise _unreadable(path, error) from None
-    return labels
+        return labels
 
 
 def _read_names(root: Path, name: str) -> list[Any]:
     path = root / NAMES.format(name)
-    try:
+    with reading(path, _FIX, errors=(FileNotFoundError, ValueError)):
         names = read_json(path)
         if not isinstance(names, list):
             raise ValueError("not a list of names")
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    return names
+        return names

@@ -25,8 +25,8 @@ from resnet_fn.data.image_file import (
     NO_IMAGE,
     describe_unopened,
     is_files_fault,
-    not_of_the_file,
     open_image,
+    raise_unless_files_fault,
 )
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
 from resnet_fn.data.sources.contents import BAD_FILES, UNKNOWN, Fingerprint, fingerprint
@@ -75,8 +75,7 @@ def examine(path: str, decode: bool = True) -> Examined:
         with open(path, "rb", buffering=0) as file:
             data = file.read()
     except OSError as error:
-        if not is_files_fault(error):
-            raise not_of_the_file(error, path) from None
+        raise_unless_files_fault(error, path)
         return Examined(0, "missing" if isinstance(error, FileNotFoundError) else "unreadable")
     return Examined(len(data), _examine_bytes(data, path), fingerprint(data))
 
@@ -217,18 +216,17 @@ def check_files(
                     f"{first_few(faults, 3, '; ')}; fix them"
                 )
     if counts and not skip:
-        fix = "fix them, or give --on-bad-sample skip"
         raise ValueError(
             f"on_bad_sample: {' and '.join(counts)} files are bad: "
-            f"{first_few(all_faults, 3, '; ')}; {fix}"
+            f"{first_few(all_faults, 3, '; ')}; fix them, or give --on-bad-sample skip"
         )
     if left_out:
         notes.append(f"leaving out {len(left_out)} files that the run's {BAD_FILES} lists")
     elif left_out is None and checked and not decode:
         why = "--no-check-files" if check == "no" else f"{count:,} are more than {MOST_CHECKED:,}"
-        fix = "give --check-files to decode all files first"
         notes.append(
-            f"image files are not checked ({why}), so the command stops at a bad file; {fix}"
+            f"image files are not checked ({why}), so the command stops at a bad file; "
+            "give --check-files to decode all files first"
         )
     notes += describe_duplicates(checked.get("train"), checked.get("test"))
     bad_files = tuple(lines) if on_bad == "skip" and checked else None

@@ -75,11 +75,15 @@ def split_off(
     if group_by:
         notes.append(describe_groups(groups, held, group_by))
     if not held.any() and group_by:
-        fault = f"{group_by!r} puts all images of each class into one group"
-        raise ValueError(f"group_by: {fault}; give another folder level, pattern or column")
+        raise ValueError(
+            f"group_by: {group_by!r} puts all images of each class into one group; "
+            "give another folder level, pattern or column"
+        )
     if not held.any():
-        fault = f"no class in {files.root} has two images, so that one could validate"
-        raise ValueError(f"validation_share: {fault}; add images, or give a folder val/")
+        raise ValueError(
+            f"validation_share: no class in {files.root} has two images, so that one could "
+            "validate; add images, or give a folder val/"
+        )
     return files.keep(~held), files.keep(held), notes
 
 
@@ -101,8 +105,7 @@ def _keep(
         lost = f"{count - there} of the {count} images that {path} lists"
         absent = f"{lost} are not in {files.root}"
         if rule.exact:
-            fix = "put them back, or start another run"
-            raise ValueError(f"validation_share: {absent}; {fix}")
+            raise ValueError(f"validation_share: {absent}; put them back, or start another run")
         held = hold_out(groups, files.labels, share, rule.seed)
         return held, [f"{absent}, so other images validate"]
     if rule.exact:
@@ -118,12 +121,15 @@ def _keep(
 def _describe(kept: Kept, held: np.ndarray, path: Path, count: int, exact: bool) -> list[str]:
     notes = []
     if kept.missing:
-        lost = f"{len(kept.missing)} of the {count} validation images that {path} lists"
-        notes.append(f"warning: {lost} are missing: {first_few(kept.missing)}")
+        notes.append(
+            f"warning: {len(kept.missing)} of the {count} validation images that {path} lists are "
+            f"missing: {first_few(kept.missing)}"
+        )
     if kept.moved:
         verb = "has" if kept.moved == 1 else "have"
-        moved = f"{counted(kept.moved, 'validation image')} of {path}"
-        notes.append(f"{moved} {verb} another path or class now")
+        notes.append(
+            f"{counted(kept.moved, 'validation image')} of {path} {verb} another path or class now"
+        )
     if not exact:
         new = int((held & (kept.sides == 0)).sum())
         again = f"the {int(held.sum()) - new} validation images of {path} validate again"
