@@ -142,7 +142,7 @@ def test_a_recipes_resize_that_a_flag_drops_is_the_files(hub):
     weights = hub(RA4)
     Path("mine.toml").write_text('extends = "imagenet_resnet50_v2"\neval_resize = 232\n')
     words = f"--recipe mine.toml --model resnet8 --weights {weights} --eval-size 320"
-    recipe, options = parse(words.split())
+    recipe, *_ = parse(words.split())
     assert recipe.eval_resize == 0
     taken, _ = read_start(recipe, recipes.chosen(recipe))
     assert (taken.eval_size, taken.eval_resize) == (320, 355)
