@@ -1115,3 +1115,22 @@ def test_a_sum_is_compared_until_each_part_counts(clip_norm, tmp_path):
         assert [item.name for item in change.differences if item.verdict == "DIFFERS"] == [
             "first.bias"
         ]
+
+
+def test_convolutions_of_size_1_may_be_dense_layers_on_tokens():
+    """Each has the other's numbers, in [n, h·w, c] for [n, c, h, w]; so do dropout masks."""
+
+    def planes(self, x):
+        return self.head(self.mix(self.drop(self.part(x))).tanh().mean((2, 3)))
+
+    def tokens(self, x):
+        x = self.part(x)
+        x = x.reshape((x.shape[0], x.shape[1], -1)).swapaxes(1, 2)
+        return self.head(self.mix(self.drop(x)).tanh().mean(1))
+
+    module = theirs(planes, t.Conv2d(3, 8, 2, 2), drop=t.Dropout(0.3), mix=t.Conv2d(8, 8, 1))
+    stem = nn.Conv2d(3, 8, 2, 2, pad_mode="valid", has_bias=True)
+    net = ours(tokens, stem, drop=nn.Dropout(p=0.3), mix=nn.Dense(8, 8))
+    ladder = ladder_of(net, module, [images() for _ in range(2)], SGD)
+    assert ladder.agrees, table(ladder)
+    assert stage_of(ladder, "train layers, with dropout").verdict == "ok"

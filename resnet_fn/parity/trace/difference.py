@@ -27,6 +27,10 @@ FITS = 1e-3  # relative error up to which a cause explains a difference
 # the smallest of the others: most of those that are not 0 are never apart.
 _APART = 100.0
 
+# Where most numbers are a mask's constant, such as −1e4, plus usual numbers, both parts are
+# compared, too. A constant is at least this large, and these numbers are this near to each other.
+_MASK, _SPREAD = 1000.0, 0.1
+
 _LARGEST = float(np.finfo(np.float32).max)
 
 WIDE = 1e-3  # the verdict counts arrays that pass by a bound above this
@@ -172,13 +176,29 @@ def large_numbers(array: Any) -> np.ndarray | None:
     """Return a mask of the numbers that are compared apart, or None if there are none."""
     sizes = np.abs(in_range(array))
     sizes = np.where(np.isfinite(sizes), sizes, 0.0)
+    if not sizes.size:
+        return None
     # The median is slow. If more than half of the numbers are near the largest, none is far above
     # the median.
-    if not sizes.size or np.count_nonzero(sizes > sizes.max() / _APART) > sizes.size // 2:
-        return None
-    large = sizes > _APART * np.median(sizes)
-    count = np.count_nonzero(large)
-    return large if 0 < count <= np.count_nonzero(sizes) - count else None
+    near = sizes > sizes.max() / _APART
+    if np.count_nonzero(near) <= sizes.size // 2:
+        large = sizes > _APART * np.median(sizes)
+        count = np.count_nonzero(large)
+        if 0 < count <= np.count_nonzero(sizes) - count:
+            return large
+    return near if _are_masked(sizes, near) else None
+
+
+def _are_masked(sizes: np.ndarray, near: np.ndarray) -> bool:
+    """Return whether the numbers near the largest are a mask's constant plus usual numbers.
+
+    They may be more than half of all, as in logits of which few are allowed.
+    """
+    largest = float(sizes.max())
+    if largest < _MASK or float(sizes[near].min()) < (1 - _SPREAD) * largest:
+        return False
+    usual = float(sizes[~near].max(initial=0.0))
+    return 0.0 < usual < largest / _APART
 
 
 def without_large(array: np.ndarray) -> np.ndarray:

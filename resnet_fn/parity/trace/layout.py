@@ -1,6 +1,7 @@
 """Bring an array of one framework into the other's layout."""
 
 import itertools
+import operator
 from collections.abc import Callable
 from functools import partial
 
@@ -26,13 +27,26 @@ def layout(port: np.ndarray, reference: np.ndarray) -> Move:
 
 
 def moves(shape: tuple[int, ...], reference: np.ndarray) -> list[Move]:
-    """Return a reshape to `shape`, then each move of one axis that gives `reference` this shape."""
+    """Return a reshape to `shape`, then each move of one axis that gives `reference` this shape.
+
+    After a move, neighbouring axes may be merged or split, as in [n, c, h, w] → [n, h·w, c].
+    """
     made: list[Move] = [lambda array: array.reshape(shape)]
-    if reference.ndim != len(shape):
-        return made
     axes = range(reference.ndim)
     for source, destination in itertools.permutations(axes, 2):
         move = partial(np.moveaxis, source=source, destination=destination)
-        if move(reference).shape == shape:
-            made.append(move)
+        moved = move(reference).shape
+        if moved == shape or (len(moved) != len(shape) and _have_common_axes(moved, shape)):
+            made.append(partial(_moved_and_reshaped, move=move, shape=shape))
     return made
+
+
+def _have_common_axes(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Return whether merging neighbouring axes of the longer shape gives the other one."""
+    short, long = sorted((a, b), key=len)
+    ends = set(itertools.accumulate(long, operator.mul))
+    return ends.issuperset(itertools.accumulate(short, operator.mul))
+
+
+def _moved_and_reshaped(array: np.ndarray, move: Move, shape: tuple[int, ...]) -> np.ndarray:
+    return move(array).reshape(shape)

@@ -92,7 +92,23 @@ def test_huge_numbers_hide_no_error_in_small_ones():
     ours, theirs = np.array([-1e9, 3.3, 4.0, 0.0]), np.array([-1e9, 3.0, 4.0, 0.0])
     assert relative_error(ours, theirs) == pytest.approx(0.3 / 5)
     # most are zero
-    assert relative_error([*theirs, 1e8, 0, 0, 0], [*theirs, 0, 0, 0, 0]) == pytest.approx(0.1)
+    assert relative_error([*theirs, 1e8, 0, 0, 0], [*theirs, 0, 0, 0, 0]) == pytest.approx(2e7)
+
+
+@pytest.mark.parametrize("mask", [-1e4, -65504.0, -3.4e38])
+@pytest.mark.parametrize("zeros", [0, 30])
+def test_a_mask_of_most_numbers_hides_no_error(mask, zeros):
+    """As of a vocabulary of which few words are allowed."""
+    usual = np.linspace(-3, 3, 8)
+    theirs = np.concatenate([mask + np.linspace(-1, 1, 40), usual, np.zeros(zeros)])
+    ours = np.concatenate([theirs[:40], 1.04 * usual, np.zeros(zeros)])
+    assert relative_error(ours, theirs) == pytest.approx(0.04)
+
+
+def test_large_numbers_without_a_gap_are_one_part():
+    theirs = np.concatenate([np.linspace(900, 5000, 40), [1.0]])
+    ours = np.concatenate([theirs[:40], [1.5]])
+    assert relative_error(ours, theirs) == pytest.approx(0.5 / np.linalg.norm(theirs))
 
 
 def test_zeros_make_no_usual_number_large():
