@@ -152,12 +152,13 @@ class MindSporeSide:
         """Return copies of all parameters and statistics of the net as it was built."""
         return state(self._net)
 
-    def start(self, initial: Arrays, like: Like | None) -> None:
+    def start(self, initial: Arrays, like: Like | None) -> Arrays:
         """Take over the reference's weights, if there are any."""
         if like:
             assign(self._net, like.start)
         self._state_at_start = shared(state(self._net), like.start if like else initial)
         self._rates = Rates(self._cells)
+        return initial
 
     def evaluate_as_built(self) -> None:
         """Compile the evaluation before dropout is turned off, and evaluate so from now on."""

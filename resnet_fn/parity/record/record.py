@@ -63,8 +63,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     of_port = not side.is_reference
     with side.session():
         # 1. The weights
-        initial = side.state()
-        side.start(initial, like)
+        initial = side.start(side.state(), like)
         # 2. Evaluation mode, with dropout as built
         evaluation_draws = is_random(partial(evaluated, side))
         # a net that draws there may drop there: step 4 looks for masks in these executions

@@ -139,8 +139,11 @@ class Side(Protocol):
         before `start`.
         """
 
-    def start(self, initial: Arrays, like: Like | None) -> None:
-        """Take over the reference's weights, if there are any. `initial` is the state before."""
+    def start(self, initial: Arrays, like: Like | None) -> Arrays:
+        """Take over the reference's weights, if there are any. `initial` is the state before.
+
+        Returns the same numbers as `initial`, which may share memory that the side never writes.
+        """
 
     def evaluate_as_built(self) -> None:
         """From now on, evaluate with the dropout rates of the net as it was built, also where

@@ -74,15 +74,15 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
     return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
 
-def state(module: torch.nn.Module) -> Arrays:
+def state(module: torch.nn.Module, views: bool = False) -> Arrays:
     """Return the parameters and buffers of a module as arrays by name, without BatchNorm's batch
     counters and the extra state of layers (`get_extra_state`). Buffers that the state dict leaves
-    out come last.
+    out come last. With `views`, the arrays are in the memory of the module where that is possible.
     """
     values = module.state_dict()
     values |= {name: one for name, one in module.named_buffers() if name not in values}
     return {
-        name: array_of(value)
+        name: view_of(value) if views else array_of(value)
         for name, value in values.items()
         if isinstance(value, torch.Tensor)
         and not name.endswith(("num_batches_tracked", "_extra_state"))

@@ -52,7 +52,7 @@ from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import Masked
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, shared
 
 
 class TorchSide:
@@ -118,9 +118,11 @@ class TorchSide:
         """Return copies of all parameters and statistics of the given module."""
         return self._initial_state(self._given_module)
 
-    def start(self, initial: Arrays, like: Like | None) -> None:
-        """Make the reference of the given module. It takes over nothing."""
-        self._initial = initial
+    def start(self, initial: Arrays, like: Like | None) -> Arrays:
+        """Make the reference of the given module. It takes over nothing.
+
+        The result shares the memory of the reference, of which only copies run.
+        """
         prepared = prepare(
             self._given_module, self.plan, self._given_loss, self._make_optimizer, self._drawing
         )
@@ -131,6 +133,8 @@ class TorchSide:
         self._training = Training(
             self.plan, prepared.loss, self._make_optimizer, self._dropout_of_mode
         )
+        self._initial = shared(initial, state(self._reference, views=True))
+        return self._initial
 
     def evaluate_as_built(self) -> None:
         """From now on, evaluate with the dropout rates of the given module."""
