@@ -24,7 +24,9 @@ from small_nets import (
     SGD,
     Ours,
     Theirs,
+    cell,
     ladder_of,
+    ones,
     ours,
     record_reference,
     stage_of,
@@ -34,9 +36,11 @@ from small_nets import (
 )
 
 torch_moved = pytest.importorskip("resnet_fn.parity.record.torch_moved", reason="needs torch")
-moved, moving_state = torch_moved.moved, torch_moved.moving_state
-pytestmark = pytest.mark.usefixtures("device")
+from resnet_fn.parity.record.torch_module import state  # noqa: E402 (imports torch)
 
+moved, moving_state = torch_moved.moved, torch_moved.moving_state
+
+pytestmark = pytest.mark.usefixtures("device")
 STAGE = "eval forward after the updates"
 RNG = np.random.default_rng(0)
 BATCHES = [
@@ -245,6 +249,71 @@ def test_a_number_that_both_nets_count_agrees(counts):
 def lines_of_counters(module, port):
     lines = ladder_of(port, module, BATCHES).coverage.not_exercised
     return [line for line in lines if "count" in line]
+
+
+class Scheduled(torch.nn.Module):
+    """Its scale depends on the count of its training steps, which has BatchNorm's name for it."""
+
+    def __init__(self, base: float, name: str) -> None:
+        super().__init__()
+        self.base, self.name = base, name
+        self.weight = t.Parameter(torch.ones(8))
+        self.register_buffer(name, torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        getattr(self, self.name).add_(int(self.training))
+        return x * self.weight / self.base ** getattr(self, self.name)
+
+
+@pytest.mark.parametrize("name", ["num_batches_tracked", "my_num_batches_tracked"])
+@pytest.mark.parametrize(("base", "words"), [(1.0, "counts, and"), (0.9999999, "training moves")])
+def test_a_count_of_batches_is_named_in_layers_that_are_no_batchnorm(name, base, words):
+    port = Ours(cell(lambda self, x: x * self.weight, weight=ones(8)))
+    ladder = ladder_of(port, Theirs(Scheduled(base, name)), BATCHES)
+    assert ladder.agrees, table(ladder)
+    lines = [*ladder.changes, *ladder.coverage.not_exercised]
+    (line,) = [line for line in lines if line.startswith(f"part.{name}: ")]
+    assert line.startswith(f"part.{name}: {words}"), line
+
+
+@pytest.mark.parametrize("norm", [t.BatchNorm1d(8), t.SyncBatchNorm(8), t.LazyBatchNorm1d()])
+def test_a_count_of_batchnorm_is_no_state(norm):
+    module = Theirs(norm, t.InstanceNorm1d(8, track_running_stats=True))
+    module(torch.ones(2, 8, 8))
+    names = [*moving_state(module), *state(module)]
+    assert not [name for name in names if "num_batches" in name]
+
+
+def test_the_count_of_a_cumulative_average_is_named():
+    """By it, the weight of each batch in the moving statistics becomes smaller."""
+
+    class Cumulative(nn.BatchNorm1d):
+        def __init__(self) -> None:
+            super().__init__(8)
+            self.count = 0
+
+        def construct(self, x):
+            if self.training:
+                self.count += 1
+                weight = 1 / self.count
+                mean, variance = x.mean(0), x.var(0)
+                ops.assign(self.moving_mean, (1 - weight) * self.moving_mean + weight * mean)
+                unbiased = variance * len(x) / (len(x) - 1)
+                ops.assign(
+                    self.moving_variance,
+                    (1 - weight) * self.moving_variance + weight * unbiased,
+                )
+                x = (x - mean) / ops.sqrt(variance + 1e-5)
+                return x * self.gamma + self.beta
+            return super().construct(x)
+
+    module = Theirs(t.BatchNorm1d(8, momentum=None))
+    ladder = ladder_of(Ours(Cumulative()), module, BATCHES)
+    assert ladder.agrees, table(ladder)
+    lines = ladder.coverage.not_exercised
+    assert [line for line in lines if line.startswith("part.num_batches_tracked: counts")]
+    wrong = ladder_of(Ours(nn.BatchNorm1d(8)), module, BATCHES)
+    assert "BatchNorm statistics" in title_of_stage(wrong.first_stage)
 
 
 @pytest.mark.parametrize("in_buffer", [True, False])

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from resnet_fn.parity.record.common import what_failed
+from resnet_fn.parity.record.layers import unused_count
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import title_of
@@ -75,18 +76,30 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
 
 
 def state(module: torch.nn.Module, views: bool = False) -> Arrays:
-    """Return the parameters and buffers of a module as arrays by name, without BatchNorm's batch
-    counters and the extra state of layers (`get_extra_state`). Buffers that the state dict leaves
-    out come last. With `views`, the arrays are in the memory of the module where that is possible.
+    """Return the parameters and buffers of a module as arrays by name, without `unused_counts` and
+    the extra state of layers (`get_extra_state`). Buffers that the state dict leaves out come last.
+    With `views`, the arrays are in the memory of the module where that is possible.
     """
+    left_out = unused_counts(module)
     values = module.state_dict()
     values |= {name: one for name, one in module.named_buffers() if name not in values}
     return {
         name: view_of(value) if views else array_of(value)
         for name, value in values.items()
         if isinstance(value, torch.Tensor)
-        and not name.endswith(("num_batches_tracked", "_extra_state"))
+        and name not in left_out
+        and name.rpartition(".")[2] != "_extra_state"
     }
+
+
+def unused_counts(module: torch.nn.Module) -> set[str]:
+    """Return the names of the counts of batches that no layer uses (`unused_count`)."""
+    # a layer with several names has several counts in the state dict
+    counts = set()
+    for path, layer in module.named_modules(remove_duplicate=False):
+        if leaf := unused_count(layer):
+            counts.add(f"{path}.{leaf}" if path else leaf)
+    return counts
 
 
 def outputs_of(value: Any) -> Arrays:

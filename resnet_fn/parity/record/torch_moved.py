@@ -10,7 +10,7 @@ import torch
 from resnet_fn.parity.record.numbers import Place, numbers_of
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.torch_copy import copied
-from resnet_fn.parity.record.torch_module import call, dtype_of, outputs_of, tensors
+from resnet_fn.parity.record.torch_module import call, dtype_of, outputs_of, tensors, unused_counts
 from resnet_fn.parity.trace.data import STATISTICS_NAMES
 from resnet_fn.parity.trace.tree import Arrays, Tree
 
@@ -29,9 +29,10 @@ def moving_state(module: torch.nn.Module) -> dict[str, Value]:
     of its layers, by path.
     """
     values: dict[str, Value] = {**_numbers(module)}
+    left_out = unused_counts(module)
     for name, buffer in module.named_buffers():
         leaf = name.rpartition(".")[2]
-        if leaf not in (*STATISTICS_NAMES, "num_batches_tracked"):
+        if name not in left_out and leaf not in STATISTICS_NAMES:
             values[name] = buffer.clone()
     return values
 
