@@ -3,6 +3,8 @@ same weights.
 """
 
 import copy
+from collections import Counter as Counted
+from collections import deque
 from types import SimpleNamespace
 
 import mindspore
@@ -227,23 +229,96 @@ def test_a_counter_that_changes_outputs_is_named(holder, base):
     assert [*trace.run.moved] == (["counts.count"] if base < 1 else [])
 
 
-@pytest.mark.parametrize("counts", [True, False])
-def test_a_number_that_both_nets_count_agrees(counts):
-    """The outputs of each update are 1 % larger; all else is measured with the first count."""
+HOLDERS = {
+    "tensor": lambda: torch.tensor(0),
+    "floats": lambda: torch.zeros(1),
+    "scalar": lambda: np.int64(0),
+    "array": lambda: np.zeros(()),
+    "list": lambda: [0],
+    "queue": lambda: deque([0]),
+    "counter": lambda: Counted(count=0),
+    "dict of tensors": lambda: {"count": torch.tensor(0)},
+}
+
+
+@pytest.mark.parametrize("kind", HOLDERS)
+@pytest.mark.parametrize("base", [0.999999, 1.0])
+def test_a_counter_in_any_holder_is_named(kind, base):
+    holder = HOLDERS[kind]()
 
     def forward(self, x):
-        self.count += int(self.training)
-        return self.head(self.first(x)) * 1.01**self.count
+        count = getattr(self, "count", None)
+        if isinstance(count, torch.Tensor | np.ndarray) and kind != "tensor":
+            count += int(self.training)
+        elif isinstance(count, list | deque | dict):
+            key = "count" if isinstance(count, dict) else 0
+            count[key] = count[key] + int(self.training)
+            count = count[key]
+        else:
+            self.count = count = count + int(self.training)
+        return self.head(self.first(x)) / base ** float(count)
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.count = holder
+    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    name = "count"
+    if isinstance(holder, list | deque | dict):
+        name = "count.count" if isinstance(holder, dict) else "count.0"
+    assert [*trace.run.moved] == ([name] if base < 1 else [])
+    assert any(line.startswith(f"{name}: counts") for line in trace.limits) is (base == 1)
+
+
+def test_what_a_pass_stores_in_a_tensor_is_no_counter():
+    def forward(self, x):
+        self.loss, self.count = x.mean().detach(), self.loss.new_zeros(3)
+        return self.head(self.first(x)) + 0 * self.loss
 
     def construct(self, x):
-        self.count += int(counts and self.training)
-        return self.head(self.first(x)) * 1.01**self.count
+        if self.training:
+            self.loss = x.mean()
+        return self.head(self.first(x)) + 0 * self.loss
+
+    module, port = theirs(forward, first=t.Linear(8, 8)), ours(construct, first=nn.Dense(8, 8))
+    module.loss, port.loss = torch.tensor(0.5), Tensor(0.5)
+    ladder = ladder_of(port, module, BATCHES)
+    assert ladder.agrees, table(ladder)
+    assert not [line for line in ladder.coverage.not_exercised if "loss: " in line]
+    assert float(port.loss) == 0.5
+
+
+def test_a_counter_in_a_long_list_is_not_sought():
+    module = theirs(lambda self, x: self.head(self.first(x)), first=t.Linear(8, 8))
+    module.few, module.many = [0] * 9, [0] * 999
+    names = moving_state(module)
+    assert "few.8" in names
+    assert not [name for name in names if name.startswith("many")]
+
+
+@pytest.mark.parametrize("kind", ["tensor", "list", "number"])
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_number_that_both_nets_count_agrees(counts, kind):
+    """The outputs of each update are 1 % larger; all else is measured with the first count."""
+
+    def counted(self, step):
+        if kind == "list":
+            self.count[0] += step
+            return self.count[0]
+        self.count = self.count + step
+        return self.count
+
+    def forward(self, x):
+        return self.head(self.first(x)) * 1.01 ** counted(self, int(self.training))
+
+    def construct(self, x):
+        return self.head(self.first(x)) * 1.01 ** counted(self, int(counts and self.training))
 
     port, module = ours(construct, first=nn.Dense(8, 8)), theirs(forward, first=t.Linear(8, 8))
-    port.count = module.count = 0
+    for net, start in ((port, Tensor(0)), (module, torch.tensor(0))):
+        net.count = {"list": [0], "number": 0, "tensor": start}[kind]
     ladder = ladder_of(port, module, BATCHES)
     assert ladder.agrees is counts, table(ladder)
-    assert port.count == module.count == 0
+    for net in (port, module):
+        assert float(net.count[0] if kind == "list" else net.count) == 0
 
 
 def lines_of_counters(module, port):

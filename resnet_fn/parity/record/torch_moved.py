@@ -46,9 +46,12 @@ def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> 
     """
     trials: dict[str, list[Trial]] = {}  # the first value, and later ones of a counter
     kept = []  # named even if no output reads them: not counters and attributes
+    places = _places(module)
     for name, value in moving_state(module).items():
         before = first.get(name)
         if before is None or _is_same(before, value):
+            continue
+        if isinstance(before, float | int) and not places[name].has_moved(before):
             continue
         counts = _counts(before, value)
         later = _LATER_COUNTS if counts else ()
@@ -159,7 +162,9 @@ def _write(module: torch.nn.Module, values: Mapping[str, Value]) -> None:
 def _places(module: torch.nn.Module) -> dict[str, Place]:
     layers = module.named_modules()
     of_framework = vars(torch.nn.Module())
-    return numbers_of(layers, of_framework)
+    buffers = {id(buffer) for buffer in module.buffers()}
+    places = numbers_of(layers, of_framework)
+    return {name: place for name, place in places.items() if id(place.array) not in buffers}
 
 
 def _numbers(module: torch.nn.Module) -> dict[str, float]:
