@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.parity.record.common import what_failed
+from resnet_fn.parity.record.common import place_of, what_failed
 from resnet_fn.parity.record.layers import unused_count
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import title_of
 from resnet_fn.parity.trace.returned import as_real, named_outputs
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
+
+# what functions raise for inputs of other shapes or types, and checks of sizes
+_OF_INPUTS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)
 
 FRAMEWORK = f"PyTorch {torch.__version__.partition('+')[0]}"
 
@@ -196,7 +199,11 @@ def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> An
         with torch.no_grad():
             return call(copied(module).train(train), tensors(inputs, torch.float32))
     except Exception as error:
-        fix = "give --inputs, or sizes that the module takes"
+        fix = "add --debug to see where it fails"
+        if isinstance(error, _OF_INPUTS):
+            fix = "give --inputs, or sizes that the module takes"
+        elif place_of(error):
+            fix = "correct this line"
         if train and _runs(module, inputs):
             fix = "correct this line; in evaluation mode, it runs"
         raise what_failed("reference", inputs, error, fix, train) from error
