@@ -268,7 +268,7 @@ def test_a_counter_in_any_holder_is_named(kind, base):
     assert any(line.startswith(f"{name}: counts") for line in trace.limits) is (base == 1)
 
 
-def test_what_a_pass_stores_in_a_tensor_is_no_counter():
+def test_a_loss_in_a_tensor_is_no_counter():
     def forward(self, x):
         self.loss, self.count = x.mean().detach(), self.loss.new_zeros(3)
         return self.head(self.first(x)) + 0 * self.loss
@@ -286,7 +286,7 @@ def test_what_a_pass_stores_in_a_tensor_is_no_counter():
     assert float(port.loss) == 0.5
 
 
-def test_a_counter_in_a_long_list_is_not_sought():
+def test_counters_in_long_lists_are_not_sought():
     module = theirs(lambda self, x: self.head(self.first(x)), first=t.Linear(8, 8))
     module.few, module.many = [0] * 9, [0] * 999
     names = moving_state(module)
@@ -342,7 +342,7 @@ class Scheduled(torch.nn.Module):
 
 @pytest.mark.parametrize("name", ["num_batches_tracked", "my_num_batches_tracked"])
 @pytest.mark.parametrize(("base", "words"), [(1.0, "counts, and"), (0.9999999, "training moves")])
-def test_a_count_of_batches_is_named_in_layers_that_are_no_batchnorm(name, base, words):
+def test_counts_of_batches_in_custom_layers_are_named(name, base, words):
     port = Ours(cell(lambda self, x: x * self.weight, weight=ones(8)))
     ladder = ladder_of(port, Theirs(Scheduled(base, name)), BATCHES)
     assert ladder.agrees, table(ladder)
@@ -359,7 +359,7 @@ def test_a_count_of_batchnorm_is_no_state(norm):
     assert not [name for name in names if "num_batches" in name]
 
 
-def test_the_count_of_a_cumulative_average_is_named():
+def test_the_count_of_cumulative_averages_is_named():
     """By it, the weight of each batch in the moving statistics becomes smaller."""
 
     class Cumulative(nn.BatchNorm1d):

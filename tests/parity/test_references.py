@@ -78,7 +78,7 @@ def test_hooks_of_a_copy_act_on_the_copy(bind):
 
 
 @pytest.mark.parametrize("by", ["dict", "function"])
-def test_a_hook_and_a_method_share_what_they_enclose(by):
+def test_hooks_and_methods_share_what_they_enclose(by):
     """The class is defined where the dict is, so that its methods enclose the dict, too."""
     from resnet_fn.parity.record.torch_copy import copied
 
@@ -226,7 +226,7 @@ def test_a_reference_that_fails_in_training_is_named():
         (AssertionError("size"), "give --inputs, or sizes that the module takes"),
     ],
 )
-def test_other_inputs_are_advised_for_errors_of_inputs(error, fix):
+def test_errors_of_inputs_advise_other_inputs(error, fix):
     def fails(self: Any, x: Any) -> Any:
         raise error
 

@@ -56,10 +56,15 @@ def _enclosed(module: torch.nn.Module) -> Iterator[Any]:
     """
     owned = {id(one) for one in (*module.parameters(), *module.buffers())}
     kinds = {kind for layer in module.modules() for kind in type(layer).__mro__}
-    for method in (method for kind in kinds for method in _methods(kind)):
+    methods = [method for kind in kinds for method in _methods(kind)]
+    for method in methods:
         for value in _held(method):
             inside = list(_values(value))
-            if not any(isinstance(one, torch.nn.Module) or id(one) in owned for one in inside):
+            has_layers = False
+            for one in inside:
+                if isinstance(one, torch.nn.Module) or id(one) in owned:
+                    has_layers = True
+            if not has_layers:
                 yield from inside
 
 
@@ -68,10 +73,14 @@ def _methods(kind: type) -> Iterator[FunctionType]:
     if kind.__module__.partition(".")[0] in _FOREIGN:
         return
     for name, value in vars(kind).items():
-        candidates = (value, getattr(value, "__func__", None), getattr(value, "fget", None))
-        for one in candidates if name not in ("__init__", "__new__") else ():
-            if isinstance(one, FunctionType):
-                yield one
+        if name in ("__init__", "__new__"):
+            continue
+        if isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, classmethod | staticmethod):
+            value = value.__func__
+        if isinstance(value, FunctionType):
+            yield value
 
 
 def _values(root: Any) -> Iterator[Any]:

@@ -51,7 +51,8 @@ def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> 
         before = first.get(name)
         if before is None or _is_same(before, value):
             continue
-        if isinstance(before, float | int) and not places[name].has_moved(before):
+        place = places.get(name)
+        if place and not isinstance(before, torch.Tensor) and not place.has_moved(before):
             continue
         counts = _counts(before, value)
         later = _LATER_COUNTS if counts else ()
@@ -163,8 +164,11 @@ def _places(module: torch.nn.Module) -> dict[str, Place]:
     layers = module.named_modules()
     of_framework = vars(torch.nn.Module())
     buffers = {id(buffer) for buffer in module.buffers()}
-    places = numbers_of(layers, of_framework)
-    return {name: place for name, place in places.items() if id(place.array) not in buffers}
+    places = {}
+    for name, place in numbers_of(layers, of_framework).items():
+        if id(place.array) not in buffers:
+            places[name] = place
+    return places
 
 
 def _numbers(module: torch.nn.Module) -> dict[str, float]:
