@@ -3,6 +3,8 @@ same weights.
 """
 
 import copy
+from collections import Counter as Counted
+from collections import deque
 from types import SimpleNamespace
 
 import mindspore
@@ -24,7 +26,9 @@ from small_nets import (
     SGD,
     Ours,
     Theirs,
+    cell,
     ladder_of,
+    ones,
     ours,
     record_reference,
     stage_of,
@@ -34,9 +38,11 @@ from small_nets import (
 )
 
 torch_moved = pytest.importorskip("resnet_fn.parity.record.torch_moved", reason="needs torch")
-moved, moving_state = torch_moved.moved, torch_moved.moving_state
-pytestmark = pytest.mark.usefixtures("device")
+from resnet_fn.parity.record.torch_module import state  # noqa: E402 (imports torch)
 
+moved, moving_state = torch_moved.moved, torch_moved.moving_state
+
+pytestmark = pytest.mark.usefixtures("device")
 STAGE = "eval forward after the updates"
 RNG = np.random.default_rng(0)
 BATCHES = [
@@ -223,28 +229,166 @@ def test_a_counter_that_changes_outputs_is_named(holder, base):
     assert [*trace.run.moved] == (["counts.count"] if base < 1 else [])
 
 
-@pytest.mark.parametrize("counts", [True, False])
-def test_a_number_that_both_nets_count_agrees(counts):
-    """The outputs of each update are 1 % larger; all else is measured with the first count."""
+HOLDERS = {
+    "tensor": lambda: torch.tensor(0),
+    "floats": lambda: torch.zeros(1),
+    "scalar": lambda: np.int64(0),
+    "array": lambda: np.zeros(()),
+    "list": lambda: [0],
+    "queue": lambda: deque([0]),
+    "counter": lambda: Counted(count=0),
+    "dict of tensors": lambda: {"count": torch.tensor(0)},
+}
+
+
+@pytest.mark.parametrize("kind", HOLDERS)
+@pytest.mark.parametrize("base", [0.999999, 1.0])
+def test_a_counter_in_any_holder_is_named(kind, base):
+    holder = HOLDERS[kind]()
 
     def forward(self, x):
-        self.count += int(self.training)
-        return self.head(self.first(x)) * 1.01**self.count
+        count = getattr(self, "count", None)
+        if isinstance(count, torch.Tensor | np.ndarray) and kind != "tensor":
+            count += int(self.training)
+        elif isinstance(count, list | deque | dict):
+            key = "count" if isinstance(count, dict) else 0
+            count[key] = count[key] + int(self.training)
+            count = count[key]
+        else:
+            self.count = count = count + int(self.training)
+        return self.head(self.first(x)) / base ** float(count)
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.count = holder
+    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    name = "count"
+    if isinstance(holder, list | deque | dict):
+        name = "count.count" if isinstance(holder, dict) else "count.0"
+    assert [*trace.run.moved] == ([name] if base < 1 else [])
+    assert any(line.startswith(f"{name}: counts") for line in trace.limits) is (base == 1)
+
+
+def test_a_loss_in_a_tensor_is_no_counter():
+    def forward(self, x):
+        self.loss, self.count = x.mean().detach(), self.loss.new_zeros(3)
+        return self.head(self.first(x)) + 0 * self.loss
 
     def construct(self, x):
-        self.count += int(counts and self.training)
-        return self.head(self.first(x)) * 1.01**self.count
+        if self.training:
+            self.loss = x.mean()
+        return self.head(self.first(x)) + 0 * self.loss
+
+    module, port = theirs(forward, first=t.Linear(8, 8)), ours(construct, first=nn.Dense(8, 8))
+    module.loss, port.loss = torch.tensor(0.5), Tensor(0.5)
+    ladder = ladder_of(port, module, BATCHES)
+    assert ladder.agrees, table(ladder)
+    assert not [line for line in ladder.coverage.not_exercised if "loss: " in line]
+    assert float(port.loss) == 0.5
+
+
+def test_counters_in_long_lists_are_not_sought():
+    module = theirs(lambda self, x: self.head(self.first(x)), first=t.Linear(8, 8))
+    module.few, module.many = [0] * 9, [0] * 999
+    names = moving_state(module)
+    assert "few.8" in names
+    assert not [name for name in names if name.startswith("many")]
+
+
+@pytest.mark.parametrize("kind", ["tensor", "list", "number"])
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_number_that_both_nets_count_agrees(counts, kind):
+    """The outputs of each update are 1 % larger; all else is measured with the first count."""
+
+    def counted(self, step):
+        if kind == "list":
+            self.count[0] += step
+            return self.count[0]
+        self.count = self.count + step
+        return self.count
+
+    def forward(self, x):
+        return self.head(self.first(x)) * 1.01 ** counted(self, int(self.training))
+
+    def construct(self, x):
+        return self.head(self.first(x)) * 1.01 ** counted(self, int(counts and self.training))
 
     port, module = ours(construct, first=nn.Dense(8, 8)), theirs(forward, first=t.Linear(8, 8))
-    port.count = module.count = 0
+    for net, start in ((port, Tensor(0)), (module, torch.tensor(0))):
+        net.count = {"list": [0], "number": 0, "tensor": start}[kind]
     ladder = ladder_of(port, module, BATCHES)
     assert ladder.agrees is counts, table(ladder)
-    assert port.count == module.count == 0
+    for net in (port, module):
+        assert float(net.count[0] if kind == "list" else net.count) == 0
 
 
 def lines_of_counters(module, port):
     lines = ladder_of(port, module, BATCHES).coverage.not_exercised
     return [line for line in lines if "count" in line]
+
+
+class Scheduled(torch.nn.Module):
+    """Its scale depends on the count of its training steps, which has BatchNorm's name for it."""
+
+    def __init__(self, base: float, name: str) -> None:
+        super().__init__()
+        self.base, self.name = base, name
+        self.weight = t.Parameter(torch.ones(8))
+        self.register_buffer(name, torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        getattr(self, self.name).add_(int(self.training))
+        return x * self.weight / self.base ** getattr(self, self.name)
+
+
+@pytest.mark.parametrize("name", ["num_batches_tracked", "my_num_batches_tracked"])
+@pytest.mark.parametrize(("base", "words"), [(1.0, "counts, and"), (0.9999999, "training moves")])
+def test_counts_of_batches_in_custom_layers_are_named(name, base, words):
+    port = Ours(cell(lambda self, x: x * self.weight, weight=ones(8)))
+    ladder = ladder_of(port, Theirs(Scheduled(base, name)), BATCHES)
+    assert ladder.agrees, table(ladder)
+    lines = [*ladder.changes, *ladder.coverage.not_exercised]
+    (line,) = [line for line in lines if line.startswith(f"part.{name}: ")]
+    assert line.startswith(f"part.{name}: {words}"), line
+
+
+@pytest.mark.parametrize("norm", [t.BatchNorm1d(8), t.SyncBatchNorm(8), t.LazyBatchNorm1d()])
+def test_a_count_of_batchnorm_is_no_state(norm):
+    module = Theirs(norm, t.InstanceNorm1d(8, track_running_stats=True))
+    module(torch.ones(2, 8, 8))
+    names = [*moving_state(module), *state(module)]
+    assert not [name for name in names if "num_batches" in name]
+
+
+def test_the_count_of_cumulative_averages_is_named():
+    """By it, the weight of each batch in the moving statistics becomes smaller."""
+
+    class Cumulative(nn.BatchNorm1d):
+        def __init__(self) -> None:
+            super().__init__(8)
+            self.count = 0
+
+        def construct(self, x):
+            if self.training:
+                self.count += 1
+                weight = 1 / self.count
+                mean, variance = x.mean(0), x.var(0)
+                ops.assign(self.moving_mean, (1 - weight) * self.moving_mean + weight * mean)
+                unbiased = variance * len(x) / (len(x) - 1)
+                ops.assign(
+                    self.moving_variance,
+                    (1 - weight) * self.moving_variance + weight * unbiased,
+                )
+                x = (x - mean) / ops.sqrt(variance + 1e-5)
+                return x * self.gamma + self.beta
+            return super().construct(x)
+
+    module = Theirs(t.BatchNorm1d(8, momentum=None))
+    ladder = ladder_of(Ours(Cumulative()), module, BATCHES)
+    assert ladder.agrees, table(ladder)
+    lines = ladder.coverage.not_exercised
+    assert [line for line in lines if line.startswith("part.num_batches_tracked: counts")]
+    wrong = ladder_of(Ours(nn.BatchNorm1d(8)), module, BATCHES)
+    assert "BatchNorm statistics" in title_of_stage(wrong.first_stage)
 
 
 @pytest.mark.parametrize("in_buffer", [True, False])

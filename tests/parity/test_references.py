@@ -77,6 +77,58 @@ def test_hooks_of_a_copy_act_on_the_copy(bind):
     assert net.part.weight.any()
 
 
+@pytest.mark.parametrize("by", ["dict", "function"])
+def test_hooks_and_methods_share_what_they_enclose(by):
+    """The class is defined where the dict is, so that its methods enclose the dict, too."""
+    from resnet_fn.parity.record.torch_copy import copied
+
+    part, head, kept = t.Linear(8, 8), t.Linear(8, 3), {}
+    part.register_forward_hook(lambda layer, given, output: kept.__setitem__("first", output))
+
+    def last() -> Any:
+        return kept["first"]
+
+    class Net(t.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part, self.head = part, head
+
+        def forward(self, x: Any) -> Any:
+            self.part(x)
+            return self.head(torch.tanh(last() if by == "function" else kept["first"]))
+
+    net = Net()
+    again = copied(copied(net))
+    assert again.part.weight is not part.weight
+    x = torch.from_numpy(draw(2, 8))
+    torch.testing.assert_close(again(x), net(x))
+    with torch.no_grad():
+        again.part.weight.zero_()
+    assert not again(x).equal(net(x))
+    agrees(Ours(nn.Dense(8, 8), nn.Tanh()), net, [vector()])
+
+
+def test_layers_that_methods_enclose_are_copied():
+    from resnet_fn.parity.record.torch_copy import copied
+
+    layers = [t.Linear(8, 8)]
+
+    class Net(t.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers, self.inner = layers, t.ModuleList(layers)
+
+        def forward(self, x: Any) -> Any:
+            return self.layers[0](x)
+
+        def count(self) -> int:
+            return len(layers)
+
+    again = copied(Net())
+    assert again.layers[0] is again.inner[0]
+    assert again.layers[0] is not layers[0]
+
+
 def test_a_reference_with_hooks_by_closure_agrees():
     agrees(Ours(nn.Dense(8, 8), nn.Tanh()), Hooked("net"), [vector()])
 
@@ -162,6 +214,26 @@ def test_a_reference_that_fails_in_training_is_named():
     assert str(error.value).startswith("reference: in training mode it fails on inputs float32")
     assert f"at test_references.py:{line} (KeyError: 'teacher')" in str(error.value)
     assert str(error.value).endswith("correct this line; in evaluation mode, it runs")
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        (KeyError("teacher"), "correct this line"),
+        (AttributeError("teacher"), "correct this line"),
+        (RuntimeError("shapes"), "give --inputs, or sizes that the module takes"),
+        (IndexError("index"), "give --inputs, or sizes that the module takes"),
+        (AssertionError("size"), "give --inputs, or sizes that the module takes"),
+    ],
+)
+def test_errors_of_inputs_advise_other_inputs(error, fix):
+    def fails(self: Any, x: Any) -> Any:
+        raise error
+
+    with pytest.raises(ValueError) as raised:
+        record_reference(Theirs(module(fails)), plan(), probes=False)
+    assert "at test_references.py:" in str(raised.value)
+    assert str(raised.value).endswith(f"; {fix}")
 
 
 def plan() -> Any:

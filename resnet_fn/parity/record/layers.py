@@ -52,6 +52,16 @@ def _is_container(layer: Any) -> bool:
     )
 
 
+def unused_count(layer: Any) -> str:
+    """Return the name of a count of batches in a layer of torch that uses it nowhere, or "".
+
+    A BatchNorm without `momentum` uses it, and so may custom layers that have one.
+    """
+    names = [one.__name__ for one in type(layer).__mro__ if one.__module__.startswith("torch.nn")]
+    averages = "_BatchNorm" in names and layer.momentum is None
+    return "num_batches_tracked" if "_NormBase" in names and not averages else ""
+
+
 def record_layers(
     net: Any, run: Callable[[], Any], visit: Callable[[Layer], None] | None = None
 ) -> list[Layer]:
@@ -116,7 +126,8 @@ def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
     if hasattr(layer, "parameters_and_names"):  # a MindSpore cell
         return layer.parameters_and_names(expand=inside)
     owned = (*layer.named_parameters(recurse=inside), *layer.named_buffers(recurse=inside))
-    return [(leaf, value) for leaf, value in owned if leaf != "num_batches_tracked"]
+    unused = unused_count(layer)
+    return [(leaf, value) for leaf, value in owned if leaf != unused]
 
 
 def _array(tensor: Any) -> np.ndarray:

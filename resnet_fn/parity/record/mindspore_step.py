@@ -333,7 +333,7 @@ class MindSporeStepper:
         return [
             (path, place)
             for path, place in places_of(self._net).items()
-            if path in before and before[path] != place.value()
+            if path in before and place.has_moved(before[path])
         ]
 
     def with_masks(self, start: Arrays) -> list[Run]:

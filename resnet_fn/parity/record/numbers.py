@@ -1,27 +1,51 @@
 """Numbers in the attributes of layers, such as a counter of updates."""
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator
+import math
+from collections import UserDict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-_DEPTH = 2  # of objects and dicts in attributes
+import numpy as np
+
+_DEPTH = 2  # of objects, dicts and lists in attributes
+_LONGEST = 100  # lists with more items are data
 _FRAMEWORKS = ("builtins", "collections", "numpy", "torch", "mindspore")
+# no subclasses, such as parameters
+_ARRAYS = {("numpy", "ndarray"), ("torch", "Tensor"), ("mindspore", "Tensor")}
 
 
 class Place(NamedTuple):
-    """Where a number is: in a dict, or in the attributes of a layer or of another object."""
+    """Where a number is: in a dict or list, or in the attributes of a layer or of another object.
 
-    attributes: dict[Any, Any]
+    There is the number itself, or an array of one element.
+    """
+
+    holder: Any
     name: Any
+    kind: Callable[[float], Any]  # the number's type
+    array: Any = None
 
     def value(self) -> float:
         """Return the number."""
-        number: float = self.attributes[self.name]
-        return number
+        return _number_in(self.holder[self.name] if self.array is None else self.array)
 
     def write(self, value: float) -> None:
-        """Set the number."""
-        self.attributes[self.name] = value
+        """Set the number. An array is written in place, because others may hold it, too."""
+        content = self.array
+        if content is None:
+            content = self.kind(value)
+        elif _number_in(content) != value:
+            content[...] = value
+        with contextlib.suppress(IndexError):  # a list may have become shorter
+            self.holder[self.name] = content
+
+    def has_moved(self, before: float) -> bool:
+        """Return whether the number was another one before. The number of an array must have moved
+        by a whole number: what a pass computes and stores, such as a loss, is no counter.
+        """
+        by = self.value() - before
+        return by != 0 and (self.array is None or float(by).is_integer())
 
 
 def numbers_of(
@@ -34,30 +58,61 @@ def numbers_of(
     return {
         title: place
         for path, layer in layers
-        for title, place in _places(vars(layer), path, of_framework, _DEPTH)
+        for title, place in _places(vars(layer).items(), vars(layer), path, of_framework, _DEPTH)
     }
 
 
 def _places(
-    attributes: dict[Any, Any], path: str, left_out: Collection[str], depth: int
+    items: Iterable[tuple[Any, Any]], holder: Any, path: str, left_out: Collection[str], depth: int
 ) -> Iterator[tuple[str, Place]]:
-    for name, value in attributes.items():
+    for name, value in items:
         title = f"{path}.{name}" if path else str(name)
         if name in left_out:
             continue
-        if type(value) in (int, float):
-            yield title, Place(attributes, name)
-        elif depth and (inner := _attributes_of(value)):
-            yield from _places(inner, title, (), depth - 1)
+        if type(value) in (int, float) or isinstance(value, np.integer | np.floating):
+            yield title, Place(holder, name, type(value))
+        elif _is_number(value):
+            yield title, Place(holder, name, float, value)
+        elif depth:
+            for inner, inner_items in _inside(value):
+                yield from _places(inner_items, inner, title, (), depth - 1)
 
 
-def _attributes_of(value: Any) -> dict[Any, Any]:
-    """Return a dict, or the attributes of an object of the user's class that is no layer."""
-    if type(value) is dict:
+def _is_number(value: Any) -> bool:
+    """Return whether a value is an array of one number that needs no gradient."""
+    kind = type(value)
+    if (kind.__module__.partition(".")[0], kind.__name__) not in _ARRAYS:
+        return False
+    try:
+        if math.prod(value.shape) != 1 or getattr(value, "requires_grad", False):
+            return False
+        return type(_number_in(value)) in (int, float)
+    except Exception:  # there are no numbers on torch's device "meta"
+        return False
+
+
+def _number_in(value: Any) -> Any:
+    """Return a number, or the only one of an array, as Python's int or float."""
+    if not hasattr(value, "tolist"):
         return value
+    number = value.tolist()  # `item` would be noted as a decision of the user's code
+    while isinstance(number, list):
+        (number,) = number
+    return number
+
+
+def _inside(value: Any) -> Iterator[tuple[Any, Iterable[tuple[Any, Any]]]]:
+    """Yield (holder, its items by name) for a dict or list, and for the attributes of an object of
+    the user's class that is no layer.
+    """
+    if isinstance(value, dict | UserDict):
+        yield value, value.items()
+    elif isinstance(value, list | deque) and len(value) <= _LONGEST:
+        yield value, enumerate(value)
     of_user = type(value).__module__.partition(".")[0] not in _FRAMEWORKS
     is_layer = hasattr(value, "named_modules") or hasattr(value, "cells_and_names")
-    return vars(value) if of_user and hasattr(value, "__dict__") and not is_layer else {}
+    if of_user and hasattr(value, "__dict__") and not is_layer:
+        yield vars(value), vars(value).items()
 
 
 @contextlib.contextmanager

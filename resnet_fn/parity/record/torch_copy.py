@@ -20,8 +20,10 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     """Return a copy of a module.
 
     Tensors that are computed from parameters are copied as plain tensors. A function that refers to
-    a layer or a dict of the module, as a hook does that stores an output, refers to the copy's.
+    a layer or a dict of the module, as a hook does that stores an output, refers to the copy's. What
+    methods enclose is shared, as their classes are.
     """
+    shared = {id(one): one for one in _enclosed(module)}
     values = list(_values(module))
     tensors = [one for one in values if isinstance(one, torch.Tensor)]
     memo: dict[int, Any] = {
@@ -34,8 +36,13 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     # (`is_random`).
     kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
     memo |= {id(one): one for one in values if isinstance(one, kinds)}
-    functions = [one for one in values if isinstance(one, FunctionType) and _refers(one)]
+    functions = [
+        one
+        for one in values
+        if isinstance(one, FunctionType) and id(one) not in shared and _refers(one)
+    ]
     memo |= {id(one): _unbound(one) for one in functions}
+    memo |= shared
     result: torch.nn.Module = copy.deepcopy(module, memo)
     for function in functions:
         _bind(memo[id(function)], function, memo)
@@ -43,10 +50,43 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     return result
 
 
-def _values(module: torch.nn.Module) -> Iterator[Any]:
-    """Yield what the attributes of a module and of its layers hold, at any depth."""
+def _enclosed(module: torch.nn.Module) -> Iterator[Any]:
+    """Yield what the methods of the layers' classes enclose, at any depth, without layers and their
+    arrays, and without what contains these.
+    """
+    owned = {id(one) for one in (*module.parameters(), *module.buffers())}
+    kinds = {kind for layer in module.modules() for kind in type(layer).__mro__}
+    methods = [method for kind in kinds for method in _methods(kind)]
+    for method in methods:
+        for value in _held(method):
+            inside = list(_values(value))
+            has_layers = False
+            for one in inside:
+                if isinstance(one, torch.nn.Module) or id(one) in owned:
+                    has_layers = True
+            if not has_layers:
+                yield from inside
+
+
+def _methods(kind: type) -> Iterator[FunctionType]:
+    """Yield the functions of a user's class that run after a layer was built."""
+    if kind.__module__.partition(".")[0] in _FOREIGN:
+        return
+    for name, value in vars(kind).items():
+        if name in ("__init__", "__new__"):
+            continue
+        if isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, classmethod | staticmethod):
+            value = value.__func__
+        if isinstance(value, FunctionType):
+            yield value
+
+
+def _values(root: Any) -> Iterator[Any]:
+    """Yield a value and what its attributes hold, at any depth, as of a module and its layers."""
     seen: dict[int, Any] = {}  # keeps what is made on the way, such as a method, alive
-    waiting: list[Any] = [module]
+    waiting: list[Any] = [root]
     while waiting:
         value = waiting.pop()
         if id(value) in seen:

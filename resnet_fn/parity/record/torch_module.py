@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.parity.record.common import what_failed
+from resnet_fn.parity.record.common import place_of, what_failed
+from resnet_fn.parity.record.layers import unused_count
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import title_of
 from resnet_fn.parity.trace.returned import as_real, named_outputs
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
+
+# what functions raise for inputs of other shapes or types, and checks of sizes
+_OF_INPUTS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)
 
 FRAMEWORK = f"PyTorch {torch.__version__.partition('+')[0]}"
 
@@ -75,18 +79,30 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
 
 
 def state(module: torch.nn.Module, views: bool = False) -> Arrays:
-    """Return the parameters and buffers of a module as arrays by name, without BatchNorm's batch
-    counters and the extra state of layers (`get_extra_state`). Buffers that the state dict leaves
-    out come last. With `views`, the arrays are in the memory of the module where that is possible.
+    """Return the parameters and buffers of a module as arrays by name, without `unused_counts` and
+    the extra state of layers (`get_extra_state`). Buffers that the state dict leaves out come last.
+    With `views`, the arrays are in the memory of the module where that is possible.
     """
+    left_out = unused_counts(module)
     values = module.state_dict()
     values |= {name: one for name, one in module.named_buffers() if name not in values}
     return {
         name: view_of(value) if views else array_of(value)
         for name, value in values.items()
         if isinstance(value, torch.Tensor)
-        and not name.endswith(("num_batches_tracked", "_extra_state"))
+        and name not in left_out
+        and name.rpartition(".")[2] != "_extra_state"
     }
+
+
+def unused_counts(module: torch.nn.Module) -> set[str]:
+    """Return the names of the counts of batches that no layer uses (`unused_count`)."""
+    # a layer with several names has several counts in the state dict
+    counts = set()
+    for path, layer in module.named_modules(remove_duplicate=False):
+        if leaf := unused_count(layer):
+            counts.add(f"{path}.{leaf}" if path else leaf)
+    return counts
 
 
 def outputs_of(value: Any) -> Arrays:
@@ -183,7 +199,11 @@ def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> An
         with torch.no_grad():
             return call(copied(module).train(train), tensors(inputs, torch.float32))
     except Exception as error:
-        fix = "give --inputs, or sizes that the module takes"
+        fix = "add --debug to see where it fails"
+        if isinstance(error, _OF_INPUTS):
+            fix = "give --inputs, or sizes that the module takes"
+        elif place_of(error):
+            fix = "correct this line"
         if train and _runs(module, inputs):
             fix = "correct this line; in evaluation mode, it runs"
         raise what_failed("reference", inputs, error, fix, train) from error

@@ -10,7 +10,7 @@ import torch
 from resnet_fn.parity.record.numbers import Place, numbers_of
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.torch_copy import copied
-from resnet_fn.parity.record.torch_module import call, dtype_of, outputs_of, tensors
+from resnet_fn.parity.record.torch_module import call, dtype_of, outputs_of, tensors, unused_counts
 from resnet_fn.parity.trace.data import STATISTICS_NAMES
 from resnet_fn.parity.trace.tree import Arrays, Tree
 
@@ -29,9 +29,10 @@ def moving_state(module: torch.nn.Module) -> dict[str, Value]:
     of its layers, by path.
     """
     values: dict[str, Value] = {**_numbers(module)}
+    left_out = unused_counts(module)
     for name, buffer in module.named_buffers():
         leaf = name.rpartition(".")[2]
-        if leaf not in (*STATISTICS_NAMES, "num_batches_tracked"):
+        if name not in left_out and leaf not in STATISTICS_NAMES:
             values[name] = buffer.clone()
     return values
 
@@ -45,9 +46,13 @@ def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> 
     """
     trials: dict[str, list[Trial]] = {}  # the first value, and later ones of a counter
     kept = []  # named even if no output reads them: not counters and attributes
+    places = _places(module)
     for name, value in moving_state(module).items():
         before = first.get(name)
         if before is None or _is_same(before, value):
+            continue
+        place = places.get(name)
+        if place and not isinstance(before, torch.Tensor) and not place.has_moved(before):
             continue
         counts = _counts(before, value)
         later = _LATER_COUNTS if counts else ()
@@ -158,7 +163,12 @@ def _write(module: torch.nn.Module, values: Mapping[str, Value]) -> None:
 def _places(module: torch.nn.Module) -> dict[str, Place]:
     layers = module.named_modules()
     of_framework = vars(torch.nn.Module())
-    return numbers_of(layers, of_framework)
+    buffers = {id(buffer) for buffer in module.buffers()}
+    places = {}
+    for name, place in numbers_of(layers, of_framework).items():
+        if id(place.array) not in buffers:
+            places[name] = place
+    return places
 
 
 def _numbers(module: torch.nn.Module) -> dict[str, float]:

@@ -134,18 +134,18 @@ def _randomise_statistics(
     module: torch.nn.Module, inputs: Tree, generator: torch.Generator
 ) -> None:
     """Draw BatchNorm statistics of mean 0 and variance 1 around those of a batch."""
-    norms = [layer for layer in module.modules() if _has_initial_statistics(layer)]
-    if not norms:
+    paths = [path for path, one in module.named_modules() if _has_initial_statistics(one)]
+    if not paths:
         return
-    momenta = [layer.momentum for layer in norms]
-    for layer in norms:
-        layer.momentum = 1.0  # the statistics become the batch's
-    was_training = module.training
-    call(module.train(), tensors(inputs, torch.float32))
-    module.train(was_training)
-    for layer, momentum in zip(norms, momenta, strict=True):
-        layer.momentum = momentum
+    trial = copied(module).train()  # counters of the module itself stay
+    for path in paths:
+        trial.get_submodule(path).momentum = 1.0  # the statistics become the batch's
+    call(trial, tensors(inputs, torch.float32))
+    for path in paths:
+        layer, of_batch = module.get_submodule(path), trial.get_submodule(path)
         mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
+        mean.copy_(of_batch.get_buffer("running_mean"))
+        variance.copy_(of_batch.get_buffer("running_var"))
         mean += 0.2 * torch.randn(mean.shape, generator=generator) * variance.sqrt()
         variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
         # A channel that is constant on this batch has variance 0. Dividing by √eps would magnify
