@@ -333,7 +333,15 @@ def without_step_ties(
     beyond = np.sign(apart) * np.maximum(np.abs(apart) - excused, 0.0)
     without = np.where(beyond, reference + beyond, reference)
     rest = bound.compare(item.id, without, reference)
-    return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=reasons.TIES)
+    if rest.verdict == DIFFERS:
+        return item
+    # values and place are still those of the port: `without` is made up
+    return dataclasses.replace(
+        item,
+        relative=rest.relative,
+        rounding=rest.rounding,
+        why=reasons.TIES,
+    )
 
 
 # Changes by updates, whose arrays are rounded to float32 in each update.
