@@ -318,7 +318,8 @@ class MindSporeSide:
         """Make the updates again without dropout masks, not compiled. The net is as after
         `record`.
         """
-        return self._uncompiled(like, self._drawn_constants(like))
+        with requiring_grad(self._integers, False):  # `session` has ended
+            return self._uncompiled(like, self._drawn_constants(like))
 
     def code_of_user(self) -> list[Any]:
         """Return the cells and the given functions, whose code may use faulty kernels."""
