@@ -126,7 +126,14 @@ class Parameters(RunRule):
         of_stage = self._of_stage(sides, by_own_names, reference, common)
         differences, too_small = [], []
         for name in common:
-            item = self._difference_of(name, port[name], reference[name], sides, of_stage)
+            item: Difference | None
+            if are_integers(reference[name]):
+                changing = of_stage.changing.get(name)
+                both = port[name], reference[name]
+                item = integer_difference(self.array_id(name), *both, changing)
+            else:
+                array = self._compared_array(sides, name, port[name], of_stage)
+                item = self.difference(sides, array)
             if item is None:
                 too_small.append(name)
             else:
@@ -184,22 +191,13 @@ class Parameters(RunRule):
             roundings[name] = error
         return roundings
 
-    def _difference_of(
-        self, name: str, port: np.ndarray, reference: np.ndarray, sides: Sides, of_stage: OfStage
-    ) -> Difference | None:
-        """Return the difference of an array of numbers or integers, or None as `difference`."""
-        if are_integers(reference):
-            changing = of_stage.changing.get(name)
-            return integer_difference(self.array_id(name), port, reference, changing)
-        array = self._compared_array(name, port, reference, sides, of_stage)
-        return self.difference(sides, array)
-
     def _compared_array(
-        self, name: str, port: np.ndarray, reference: np.ndarray, sides: Sides, of_stage: OfStage
+        self, sides: Sides, name: str, port: np.ndarray, of_stage: OfStage
     ) -> ComparedArray:
         """Return one array of both sides, with what is known of its rounding, and without what
         chance decides.
         """
+        reference = of_stage.reference[name]
         largest, masks = of_stage.by_chance
         if name in masks:
             port = _without_chance(port, reference, masks[name], largest)
