@@ -140,3 +140,11 @@ def test_updates_made_again_keep_trained_integers(given):
     for name, value in run.after[-1].items():
         np.testing.assert_allclose(again.after[-1][name], value, rtol=1e-5, atol=1e-7)
     assert net.count.requires_grad
+
+
+def test_no_loss_is_chosen_before_dropout_is_off():
+    side = MindSporeSide(Counting(), plan_of(SGD, [vector()]))
+    with pytest.raises(AssertionError, match="enter `without_dropout` before"):
+        side.loss(None, None)
+    with pytest.raises(AssertionError, match="enter `without_dropout` before"):
+        side.stepper()
