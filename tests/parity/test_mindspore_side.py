@@ -2,13 +2,18 @@
 optimizers.
 """
 
+import mindspore
 import numpy as np
 import pytest
-from mindspore import Tensor, mint, nn, ops
+from mindspore import Parameter, Tensor, mint, nn, ops
 
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_cell import with_inputs
 from resnet_fn.parity.record.mindspore_optimizer import as_functions
+from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.rates import without_dropout
+from resnet_fn.parity.record.record import record
+from small_nets import SGD, vector
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -110,3 +115,36 @@ def test_unusable_inputs_and_optimizers_are_rejected():
         ValueError, match=r"optimizer: Momentum updates .*weight.* which the net does not train"
     ):
         as_functions(nn.Momentum(other.trainable_params(), 0.1, 0.9), net)
+
+
+class Counting(nn.Cell):
+    """A net that trains an integer, before its other parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = Parameter(Tensor([3], mindspore.int32))
+        self.head = nn.Dense(8, 3)
+
+    def construct(self, x):
+        return self.head(x)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_updates_made_again_keep_trained_integers(given):
+    net = Counting()
+    optimizer = nn.SGD(net.head.trainable_params(), 0.1) if given else None
+    side = MindSporeSide(net, plan_of(SGD, [vector()] * 2), optimizer=optimizer)
+    run = record(side).trace.run
+    again = side.updates_again_uncompiled(None)
+    assert run.gradients.keys() == again.gradients.keys() == {"head.weight", "head.bias"}
+    for name, value in run.after[-1].items():
+        np.testing.assert_allclose(again.after[-1][name], value, rtol=1e-5, atol=1e-7)
+    assert net.count.requires_grad
+
+
+def test_no_loss_is_chosen_before_dropout_is_off():
+    side = MindSporeSide(Counting(), plan_of(SGD, [vector()]))
+    with pytest.raises(AssertionError, match="enter `without_dropout` before"):
+        side.loss(None, None)
+    with pytest.raises(AssertionError, match="enter `without_dropout` before"):
+        side.stepper()

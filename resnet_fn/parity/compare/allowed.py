@@ -24,8 +24,10 @@ norm. They are compared apart, with a rounding of their own (`difference.large_n
 
 docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are how
 far sums over workers may be apart (EXACT in trace/limits.py) and two draws of random numbers
-(compare/draws.py), the tolerance by which hints judge a layer (trace/layer.py), and the error up to
-which a cause explains a difference (trace/difference.py).
+(compare/draws.py), the tolerance by which hints judge a layer (trace/layer.py), the error up to
+which a cause explains a difference (trace/difference.py), how often the reference runs under noise,
+and the noise that finds ties (`_NOISY_RUNS`, `_NOISE_OF_TIES`, record/torch_reference_runs.py), and
+the widths of ReLU ties (`LEVELS`, record/torch_ties.py; times SIGMAS).
 """
 
 import dataclasses
@@ -109,6 +111,11 @@ element, or if the element is at most the second fraction of the largest: roundi
 numbers that were added up, so it leaves no digit there. docs/parity.md#adam
 """
 
+CHANCE_MOVES = 2.0
+"""Where a gradient's element is only rounding, the weight's may be apart by so many times the
+stage's largest change: the two sides may move it in opposite directions. docs/parity.md#adam
+"""
+
 KERNEL_FACTOR = 2.0
 """An array may be apart by so many times what inaccurate kernels of the port change in it: by that
 error, and by as much again for all other rounding. docs/parity.md#units
@@ -137,8 +144,19 @@ could hide among those that are excused. docs/parity.md#integers
 
 KERNELS_TOLERANCE, UNSEEN_KERNELS_TOLERANCE = 1e-3, 5e-5
 """Up to these relative errors on changed inputs, MindSpore's kernels of tanh and elu may be the
-cause: in a layer with such a kernel, or where such a function may run outside of layers.
+cause: in a layer with such a kernel, or where such a function may run outside of layers. The first
+is chosen; the second is just above 4e-5, by which such a kernel is off at most.
 docs/parity.md#what-the-batches-do-not-show
+"""
+
+_BY_ELEMENT = frozenset({stages.EVAL_FORWARD.name})
+"""Outputs, of both modes: ties of functions widen no rounding of theirs, because they are compared
+element by element (`without_step_ties`). docs/parity.md#ties
+"""
+
+_FROM_OUTPUTS = frozenset({stages.LOSS.name, stages.ALL_OUTPUTS.name, stages.TRAJECTORY.name})
+"""What is computed from outputs: with equal outputs, both sides have decided ties of functions
+alike, and these widen no rounding. docs/parity.md#ties
 """
 
 
@@ -250,6 +268,13 @@ def growing_rounding(errors: Mapping[Key, float], outputs: Mapping[Key, float]) 
     return dict(zip(errors, itertools.accumulate(each, max), strict=True))
 
 
+def _capped_estimate(estimate: float) -> float:
+    """Return an estimated rounding, but at most what leaves an array decided: an estimate may allow
+    much, but is no reason to decide nothing.
+    """
+    return min(estimate, CEILING)
+
+
 def kernel_rounding(error: float) -> float:
     """Return the rounding that lets an array pass which the port's kernels move by `error`."""
     return KERNEL_FACTOR * error / ROUNDING_FACTOR
@@ -298,12 +323,9 @@ def rounding_with_step_ties(measured: Rounding, ties: Rounding, forward_differs:
     """Return the larger rounding of each array: as measured, or what allows the change by ties of
     functions.
 
-    Outputs are compared element by element instead (`without_step_ties`). Losses count only if
-    outputs differ: with equal outputs, both sides have decided alike.
+    `_BY_ELEMENT` keep what is measured, and so do `_FROM_OUTPUTS` unless outputs differ.
     """
-    of_outputs = {stages.LOSS.name, stages.ALL_OUTPUTS.name, stages.TRAJECTORY.name}
-    forward = stages.EVAL_FORWARD.name  # of both modes
-    kept = {forward} | (set() if forward_differs else of_outputs)
+    kept = _BY_ELEMENT if forward_differs else _BY_ELEMENT | _FROM_OUTPUTS
     factor = TIE_FACTOR / ROUNDING_FACTOR
     rounding = {}
     for stage, errors in measured.items():
@@ -333,7 +355,15 @@ def without_step_ties(
     beyond = np.sign(apart) * np.maximum(np.abs(apart) - excused, 0.0)
     without = np.where(beyond, reference + beyond, reference)
     rest = bound.compare(item.id, without, reference)
-    return item if rest.verdict == DIFFERS else dataclasses.replace(rest, why=reasons.TIES)
+    if rest.verdict == DIFFERS:
+        return item
+    # values and place are still those of the port: `without` is made up
+    return dataclasses.replace(
+        item,
+        relative=rest.relative,
+        rounding=rest.rounding,
+        why=reasons.TIES,
+    )
 
 
 # Changes by updates, whose arrays are rounded to float32 in each update.
@@ -400,8 +430,7 @@ def as_zero_in_reference(item: Difference) -> Difference:
 def random_walk_bound(updates: int, weights: np.ndarray, change: np.ndarray) -> Allowed:
     """Return the bound of a change by the optimizer alone."""
     error = random_walk_norm(updates, norm(weights)) / _or_one(norm(without_large(change)))
-    # this estimate may allow much, but never makes an array undecided
-    return larger_bound(CHANGES_TOLERANCE, {reasons.RANDOM_WALK: min(error, CEILING)})
+    return larger_bound(CHANGES_TOLERANCE, {reasons.RANDOM_WALK: _capped_estimate(error)})
 
 
 # Numbers without a correct digit.
@@ -436,9 +465,8 @@ def cancellation_bound(largest: float, factor: float, loss: float, kernels: floa
     Where large numbers cancel, the small result keeps the rounding of the large ones.
     """
     error = CANCELLATION_UNIT * largest * factor / _or_one(abs(loss))
-    # the first estimate may allow much, but never makes a loss undecided; kernels may
     roundings = {
-        reasons.CANCELLATION: min(error, CEILING),
+        reasons.CANCELLATION: _capped_estimate(error),  # while kernels may make a loss undecided
         reasons.KERNELS: kernel_rounding(kernels),
     }
     return larger_bound(OUTPUTS_TOLERANCE, roundings)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from resnet_fn.parity.compare.allowed import (
+    CHANCE_MOVES,
     CHANGES_TOLERANCE,
     OUTPUTS_TOLERANCE,
     VALUE_TOLERANCE,
@@ -77,14 +78,14 @@ class Changes(Parameters):
         return name in sides.at_most_decayed and not reference.any()
 
     def moved_by_chance(self, sides: Sides, reference: Arrays) -> ByChance:
-        """Return twice the largest change of a weight, and masks of the elements that the optimizer
-        may change so far by chance; nothing for the recipe's SGD.
+        """Return a multiple of the largest change of a weight, and masks of the elements that chance
+        may move so far apart; nothing for the recipe's SGD.
         """
         if not sides.reference.plan.optimizer.is_adaptive:
             return ByChance(0.0, {})
         changes = (reference[name] for name in sides.port.run.gradients if name in reference)
         largest = max((float(np.abs(one).max(initial=0)) for one in changes), default=0.0)
-        return ByChance(2 * largest, self.chance_elements(sides) if largest else {})
+        return ByChance(CHANCE_MOVES * largest, self.chance_elements(sides) if largest else {})
 
     def chance_elements(self, sides: Sides) -> Arrays:
         """Return which elements' gradients are only rounding."""
@@ -141,6 +142,8 @@ class Changes(Parameters):
         # as such a part, without a tolerance. Nothing but rounding excuses what is seen so
         # coarsely.
         if own_is_hidden:
+            # `whole` > 0: after 1 and 2a, the array is trained and the reference changes it, so
+            # that its change is one of all changes
             return as_fraction(item, change / array.whole, 0.0, reasons.UNIT_OF_STAGE)
         # 3. The measured rounding is large beside the change, but may be small beside the value: if
         # the stage has a tolerance for it, the change is compared as a part of the value.
@@ -152,7 +155,8 @@ class Changes(Parameters):
     def _is_hidden_even_in_stage(self, sides: Sides, array: ComparedArray, sizes: Sizes) -> bool:
         """Return whether float32 hides a change, even as a part of all changes.
 
-        An untrained array may rightly keep its value, and so may a weight if all rates are 0.
+        Of an untrained array, any change of the reference's that is so small counts as hidden. A
+        weight may rightly keep its value if all rates are 0.
         """
         if not self._is_trained(sides, array):
             return sizes.change > 0
@@ -250,6 +254,8 @@ class ChangeByAllUpdates(ChangesByTraining):
         """Return the comparison after the last recorded update or, if rounding decides the
         training, after the last update after which an array differs or all arrays are decided.
         """
+        # If no update is decided, the comparison after the earliest update that was looked at is
+        # kept, with its undecided arrays. `as_far_as_decided` then leaves these out.
         updates = self.updates(sides)
         stage = self.compare(sides)
         stage_id = dataclasses.replace(self.id, update=max(_FEWEST_UPDATES, updates))

@@ -54,10 +54,12 @@ class ByChance(NamedTuple):
 class OfStage(NamedTuple):
     """What is known of all arrays of a stage before one is compared."""
 
+    reference: Arrays  # the reference's arrays, by the port's names
     measured: Mapping[str, float]  # the measured rounding of each array
     median: float  # of `measured`
     large: Mapping[Any, float]  # the rounding of large numbers, by the names in the reference
-    kernels: Mapping[Any, float]  # how far inaccurate kernels move the port's arrays
+    # how far inaccurate kernels move the port's arrays, by the port's names
+    kernels: Mapping[str, float]
     whole: float  # the norm of the reference's arrays that have a gradient
     by_chance: ByChance  # `Parameters.moved_by_chance`
     changing: Mapping[str, np.ndarray]  # `Sides.changing`, by the port's names
@@ -71,6 +73,7 @@ class ComparedArray(NamedTuple):
     reference: np.ndarray
     roundings: Mapping[str, float]  # by reason
     large: float | None  # the rounding of the array's large numbers, if it has such
+    all_of_reference: Arrays  # `OfStage.reference`
     whole: float  # `OfStage.whole`
     only_rounding: bool  # whether the array's gradient is only rounding
 
@@ -123,7 +126,14 @@ class Parameters(RunRule):
         of_stage = self._of_stage(sides, by_own_names, reference, common)
         differences, too_small = [], []
         for name in common:
-            item = self._difference_of(name, port[name], reference[name], sides, of_stage)
+            item: Difference | None
+            if are_integers(reference[name]):
+                changing = of_stage.changing.get(name)
+                both = port[name], reference[name]
+                item = integer_difference(self.array_id(name), *both, changing)
+            else:
+                array = self._compared_array(sides, name, port[name], of_stage)
+                item = self.difference(sides, array)
             if item is None:
                 too_small.append(name)
             else:
@@ -161,6 +171,7 @@ class Parameters(RunRule):
         # only arrays that have a gradient count: an integer counter would dominate the norm
         trained = [one for name, one in reference.items() if name in sides.port.run.gradients]
         return OfStage(
+            reference=reference,
             measured=measured,
             median=median_of_stage([*measured.values()]),
             large=sides.rounding_of_large(self.id),
@@ -180,22 +191,13 @@ class Parameters(RunRule):
             roundings[name] = error
         return roundings
 
-    def _difference_of(
-        self, name: str, port: np.ndarray, reference: np.ndarray, sides: Sides, of_stage: OfStage
-    ) -> Difference | None:
-        """Return the difference of an array of numbers or integers, or None as `difference`."""
-        if are_integers(reference):
-            changing = of_stage.changing.get(name)
-            return integer_difference(self.array_id(name), port, reference, changing)
-        array = self._compared_array(name, port, reference, sides, of_stage)
-        return self.difference(sides, array)
-
     def _compared_array(
-        self, name: str, port: np.ndarray, reference: np.ndarray, sides: Sides, of_stage: OfStage
+        self, sides: Sides, name: str, port: np.ndarray, of_stage: OfStage
     ) -> ComparedArray:
         """Return one array of both sides, with what is known of its rounding, and without what
         chance decides.
         """
+        reference = of_stage.reference[name]
         largest, masks = of_stage.by_chance
         if name in masks:
             port = _without_chance(port, reference, masks[name], largest)
@@ -211,6 +213,7 @@ class Parameters(RunRule):
                 reasons.KERNELS: kernel_rounding(of_stage.kernels.get(name, 0.0)),
             },
             large=max(large, default=None),
+            all_of_reference=of_stage.reference,
             whole=of_stage.whole,
             only_rounding=name in sides.only_rounding,
         )
@@ -258,7 +261,7 @@ class Gradients(Parameters):
         is_none = sides.no_gradient.get(name)
         if is_none is None:
             return super().difference(sides, array)
-        is_small = np.abs(array.port) <= NO_GRADIENT * self._largest_in_layer(sides, name)
+        is_small = np.abs(array.port) <= NO_GRADIENT * self._largest_in_layer(sides, array)
         port = np.where(is_none & is_small, 0, array.port)
         item = super().difference(sides, array._replace(port=port))
         is_wrong = port.any() and not array.reference.any()
@@ -275,15 +278,20 @@ class Gradients(Parameters):
         ]
         return dataclasses.replace(stage, hints=hints)
 
-    def _largest_in_layer(self, sides: Sides, name: str) -> float:
-        """Return the largest number of both sides' gradients in the layer of a parameter."""
-        layer = name.rpartition(".")[0]
+    def _largest_in_layer(self, sides: Sides, array: ComparedArray) -> float:
+        """Return the largest number of both sides' arrays of the stage in the layer of an array."""
+        layer = _layer_of(array.id.name)
         return max(
             float(np.abs(gradient).max(initial=0))
-            for gradients in (self.values(sides.port.run), sides.gradients)
-            for other, gradient in gradients.items()
-            if other.rpartition(".")[0] == layer
+            for gradients in (self.values(sides.port.run), array.all_of_reference)
+            for name, gradient in gradients.items()
+            if _layer_of(name) == layer
         )
+
+
+def _layer_of(name: str) -> str:
+    """Return the path of the layer that has a parameter."""
+    return name.rpartition(".")[0]
 
 
 @dataclasses.dataclass(frozen=True)

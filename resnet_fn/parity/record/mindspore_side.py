@@ -49,11 +49,15 @@ from resnet_fn.parity.record.mindspore_step import (
     MindSporeStepper,
     evaluation,
 )
-from resnet_fn.parity.record.mindspore_updates import NetBefore, recorded_updates
+from resnet_fn.parity.record.mindspore_updates import (
+    NetBefore,
+    drawn_constants,
+    notes_of_updates,
+    recorded_updates,
+)
 from resnet_fn.parity.record.mindspore_workers import merged_outputs
 from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.side import Dropped, Measured, Only
-from resnet_fn.parity.trace.constants import draw_constants
 from resnet_fn.parity.trace.data import (
     STATISTICS_NAMES,
     ParameterSettings,
@@ -120,13 +124,15 @@ class MindSporeSide:
         self._integers: list[Parameter] = []  # trained ones, which it freezes
         # Set by `start`:
         self._state_at_start: Arrays  # the net's state before the first update
-        self._rates: Rates  # of dropout, as the net was built
+        # The net's cells by path. PyTorch's side asks each of its copies anew.
+        self._cells: dict[str, nn.Cell]
+        self._rates: Rates  # of their dropout, as the net was built
         # Set by `evaluate_as_built`: evaluates with dropout, compiled if the step is. None: dropout
         # is off in evaluation mode, too.
         self._evaluate: Evaluate | None = None
         # Set by `without_dropout`:
-        self._outputs: dict[str, Any]  # the net's outputs by mode, as examples
-        self._loss: Loss  # the given one, or the plan's for such outputs
+        self._outputs = dict[str, Any]()  # the net's outputs by mode, as examples
+        self._loss: Loss | None = None  # the given one, or the plan's for such outputs
         # Set by `masked`:
         self._masks: Masks | None = None  # None outside of its context
 
@@ -157,6 +163,7 @@ class MindSporeSide:
         if like:
             assign(self._net, like.start)
         self._state_at_start = shared(state(self._net), like.start if like else initial)
+        self._cells = dict(self._net.cells_and_names())
         self._rates = Rates(self._cells)
         return initial
 
@@ -178,7 +185,8 @@ class MindSporeSide:
     def without_dropout(self) -> Iterator[Dropped]:
         """Turn dropout off, and choose the loss by the outputs without it."""
         with self._rates.off(self._cells):
-            self._set_outputs_and_loss()
+            self._outputs = self._example_outputs()
+            self._loss = self._given_loss or loss_of(self.plan.loss, self._outputs["train"])
             yield self._rates.dropped
 
     def roles(self) -> dict[str, Any]:
@@ -200,7 +208,7 @@ class MindSporeSide:
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of outputs. The context `without_dropout` sets which loss that is."""
-        return value_of(self._loss, outputs, labels)
+        return value_of(self._chosen_loss(), outputs, labels)
 
     def dropping_layer(
         self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
@@ -260,7 +268,8 @@ class MindSporeSide:
 
     def updates(self, like: Like | None) -> Run:
         """Make the updates through the step, and put the weights back."""
-        run, notes = self._updates(like, self._drawn_constants(like))
+        drawn = drawn_constants(like, self._state_at_start, self.roles)
+        run, notes = self._made_updates(like, drawn)
         self.notes += notes
         return run
 
@@ -284,9 +293,9 @@ class MindSporeSide:
         """Return the updates, uncompiled, as MindSpore's kernels compute them and as exact ones
         do, without passes with random numbers for constant arrays.
         """
-        computed = self._uncompiled(like, {})
+        computed = self._made_uncompiled(like, {})
         with exact_gradients():
-            return computed, self._uncompiled(like, {})
+            return computed, self._made_uncompiled(like, {})
 
     def tensor(self, array: Any) -> Tensor:
         """Return an array as a tensor."""
@@ -314,11 +323,13 @@ class MindSporeSide:
 
     # Methods beside the protocol that others call, the port's source and `parity self`:
 
-    def uncompiled(self, like: Like | None) -> Run:
+    def updates_again_uncompiled(self, like: Like | None) -> Run:
         """Make the updates again without dropout masks, not compiled. The net is as after
         `record`.
         """
-        return self._uncompiled(like, self._drawn_constants(like))
+        drawn = drawn_constants(like, self._state_at_start, self.roles)
+        with requiring_grad(self._integers, False):  # `session` has ended
+            return self._made_uncompiled(like, drawn)
 
     def code_of_user(self) -> list[Any]:
         """Return the cells and the given functions, whose code may use faulty kernels."""
@@ -346,7 +357,7 @@ class MindSporeSide:
             self._net,
             self.plan,
             rates=rates,
-            loss=self._loss,
+            loss=self._chosen_loss(),
             optimizer=optimizer,
             make_step=self._make_step,
             outputs=self._outputs,
@@ -356,47 +367,37 @@ class MindSporeSide:
             start=self._state_at_start,
         )
 
-    def _set_outputs_and_loss(self) -> None:
-        """Run the net in both modes for examples of its outputs, and choose the loss of such."""
+    def _example_outputs(self) -> dict[str, Any]:
+        """Return the net's outputs by mode: "eval" on the first batch, and "train" on the first
+        micro-batch.
+        """
         net, plan = self._net, self.plan
         with self._dropout_of_mode(train=False):
             evaluated = first_call(net, plan.batches[0][0])
-        self._outputs = {"eval": evaluated, "train": first_call(net, plan.first[0], True)}
-        self._loss = self._given_loss or loss_of(plan.loss, self._outputs["train"])
+        return {"eval": evaluated, "train": first_call(net, plan.first[0], True)}
 
-    def _updates(self, like: Like | None, drawn: Arrays) -> tuple[Run, list[str]]:
+    def _chosen_loss(self) -> Loss:
+        """Return the loss that the updates have."""
+        assert self._loss is not None, "no loss is chosen; enter `without_dropout` before"
+        return self._loss
+
+    def _made_updates(self, like: Like | None, drawn: Arrays) -> tuple[Run, list[str]]:
         """Make the updates, and then passes with the random numbers `drawn` for constant arrays.
         Return them with notes.
         """
         before = NetBefore(self._net, self._state_at_start)
         optimizer, decays_note = self._optimizer(like)
-        stepper, notes = self._stepper(optimizer), list[str]()
+        stepper = self._stepper(optimizer)
         run = recorded_updates(stepper, before, self.plan, like.last if like else {}, drawn)
-        if not run.after:
-            given = self._given_optimizer
-            name = type(given).__name__ if given else self.plan.optimizer.name
-            notes.append(f"updates are not compared: {name} has no kernel on this device")
-        if stepper.rejects:
-            notes.append(
-                f"the port fails with random numbers for constant arrays ({stepper.rejects})"
-            )
-        if decays_note:
-            notes.append(decays_note)
-        return run, notes
+        given = self._given_optimizer
+        name = type(given).__name__ if given else self.plan.optimizer.name
+        notes = notes_of_updates(run, name, stepper.rejects)
+        return run, [*notes, decays_note] if decays_note else notes
 
-    def _uncompiled(self, like: Like | None, drawn: Arrays) -> Run:
-        """Make the updates again without dropout masks, not compiled and without notes."""
+    def _made_uncompiled(self, like: Like | None, drawn: Arrays) -> Run:
+        """Make the updates without dropout masks, not compiled and without notes."""
         with run_in("pynative"), self._rates.off(self._cells):
-            return self._updates(like, drawn)[0]
-
-    def _drawn_constants(self, like: Like | None) -> Arrays:
-        """Return the reference's random numbers for constant arrays or, of a net that is a
-        reference itself, its own.
-        """
-        if like:
-            return like.drawn
-        roles = self.roles()
-        return draw_constants(self._state_at_start, roles["trainable"], roles["tied"])
+            return self._made_updates(like, drawn)[0]
 
     @cached_property
     def _optimizer_as_functions(self) -> Optimizer | None:
@@ -406,14 +407,6 @@ class MindSporeSide:
         fails is named before an optimizer that is rejected (ValueError).
         """
         return as_functions(self._given_optimizer, self._net)
-
-    @cached_property
-    def _cells(self) -> dict[str, nn.Cell]:
-        """The net's cells by path, as `start` found them: `_rates` has the rates of these.
-
-        PyTorch's side asks each of its copies anew.
-        """
-        return dict(self._net.cells_and_names())
 
     @contextlib.contextmanager
     def _dropout_of_mode(self, train: bool) -> Iterator[None]:

@@ -26,7 +26,7 @@ class MindSporeSource:
         if self.side.worker_count > 1 or self.trace.environment.get("mode") == "pynative":
             return None
         with contextlib.suppress(Exception):  # uncompiled, an operation may have no kernel
-            run = self.side.uncompiled(self.like)
+            run = self.side.updates_again_uncompiled(self.like)
             return dataclasses.replace(self.trace, run=run, probes={})
         return None
 

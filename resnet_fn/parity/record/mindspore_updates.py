@@ -1,4 +1,7 @@
-"""Make the updates of a MindSpore net through a stepper, and put the net back."""
+"""Make the updates of a MindSpore net through a stepper, put the net back, and note what failed."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from mindspore import nn
 
@@ -6,7 +9,9 @@ from resnet_fn.parity.record.cells import Attributes
 from resnet_fn.parity.record.mindspore_cell import assign, compiler, first_call, outputs_of
 from resnet_fn.parity.record.mindspore_step import MindSporeStepper
 from resnet_fn.parity.record.updates import record_run
+from resnet_fn.parity.trace.constants import draw_constants
 from resnet_fn.parity.trace.data import Run
+from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import Arrays, split
 
@@ -70,3 +75,32 @@ def _sizes_vary(net: nn.Cell, plan: Plan) -> bool:
         outputs = outputs_of(first_call(net, part, True))
         sizes.append({name: array.shape for name, array in outputs.items()})
     return any(shapes != sizes[0] for shapes in sizes)
+
+
+def drawn_constants(
+    like: Like | None, start: Arrays, roles: Callable[[], Mapping[str, Any]]
+) -> Arrays:
+    """Return the reference's random numbers for constant arrays or, of a net that is a reference
+    itself, its own.
+
+    `start` is the net's state before the updates, and `roles` returns which arrays are trained or
+    shared (`Side.roles`).
+    """
+    if like:
+        return like.drawn
+    own = roles()
+    return draw_constants(start, own["trainable"], own["tied"])
+
+
+def notes_of_updates(run: Run, optimizer: str, rejects: str) -> list[str]:
+    """Return a note if no update was made, and one if the net fails with random constants.
+
+    `optimizer` is the optimizer's name, and `rejects` the reason of that failure
+    (`Stepper.rejects`).
+    """
+    notes = []
+    if not run.after:
+        notes.append(f"updates are not compared: {optimizer} has no kernel on this device")
+    if rejects:
+        notes.append(f"the port fails with random numbers for constant arrays ({rejects})")
+    return notes

@@ -94,7 +94,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             alone = side.optimizer_alone(like)
             layers["train"], what_draws = _cut_before_random(side, layers["train"], training_draws)
             if with_probes:
-                probed = _probes_or_note(side, layers["eval"])
+                probed = _probes_or_note(side, layers["eval"], side.notes)
         # 8. Of the port, which the updates have compiled: kernels, in runs that are not compiled.
         # This also sets the rounding of outputs of `layers` whose kernels are inaccurate.
         draws = training_draws or evaluation_draws
@@ -103,6 +103,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         limits = _lines_of_limits(side, losses, like)
         plan = _as_seen(side)
         unread = sorted(side.unread)
+        # a copy: what is added to `side.notes` from here on is lost
         notes = [*dropout_notes(side.is_reference, without.dropped, side.plan), *side.notes]
         environment = side.environment()
         roles = side.roles()  # tied, trainable, constants; buffers or attributes
@@ -156,7 +157,7 @@ def _without_dropout(side: Side, with_probes: bool) -> tuple[_WithoutDropout, li
         # the path "": the net itself has an attribute with a rate, which its output shows
         output = only_output(side) if any(path == "" for path, *_ in dropped) else None
         if of_port and with_probes:
-            probed = _probes_or_note(side, layers["eval"])
+            probed = _probes_or_note(side, layers["eval"], side.notes)
     results = _WithoutDropout(dropped, layers, training_draws, output, what_draws, probed)
     return results, executions
 
@@ -183,15 +184,13 @@ def _cut_before_random(
     return before_random(executions, side.layers_again) if training_draws else (executions, "")
 
 
-def _probes_or_note(side: Side, executions: Sequence[Layer]) -> Probes:
-    """Return the results on probes. If an error is raised, return {} and add a note."""
+def _probes_or_note(side: Side, executions: Sequence[Layer], notes: list[str]) -> Probes:
+    """Return the results on probes, or {} and add a note if an error is raised."""
     try:
         return side.probes(executions)
     except Exception as error:  # the verdict does not need probes
         framework = side.framework.partition(" ")[0]
-        side.notes.append(
-            f"the probes of {framework} failed, so there are none ({words_of(error)})"
-        )
+        notes.append(f"the probes of {framework} failed, so there are none ({words_of(error)})")
         return {}
 
 

@@ -183,7 +183,8 @@ class Side(Protocol):
     def layers(self, mode: str) -> list[Layer]:
         """Run the net on the first micro-batch, and return the executions of its layers.
 
-        `mode` is "eval", "train", or "dropout" for training with the masks of `masked`.
+        `mode` is "eval", "train", or "dropout" for training with the masks of `masked`. The
+        reference keeps the rounding that it measures in "train", which `source` needs.
         """
 
     def layers_again(self) -> list[Layer]:

@@ -4,6 +4,7 @@ import ast
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from resnet_fn.parity.compare import allowed, draws
@@ -49,3 +50,16 @@ def test_docs_name_each_reason():
     words = [one for name, one in vars(reasons).items() if name.isupper()]
     assert len(words) > 20
     assert [one for one in words if f"`{one}`" not in page] == []
+
+
+def test_what_ties_excuse_keeps_the_ports_values():
+    reference = np.ones(4, np.float32)
+    port = np.array([2.5, 1, 1 + 1e-6, 1], np.float32)
+    flipped = np.array([2, 1, 1, 1], np.float32)
+    bound = allowed.larger_bound(1e-5, {reasons.MEASURED: 1e-7})
+    item = bound.compare("logits", port, reference)
+    excused = allowed.without_step_ties(bound, item, port, reference, flipped)
+    assert (excused.verdict, excused.why) == ("ok", reasons.TIES)
+    assert (excused.place, excused.port, excused.reference) == ((0,), 2.5, 1.0)
+    assert excused.max_abs == 1.5
+    assert excused.cosine == item.cosine

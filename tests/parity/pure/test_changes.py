@@ -106,6 +106,21 @@ def test_a_gradient_that_is_none_must_be_tiny(part, agrees):
     assert bool(stage.hints) is not agrees
 
 
+@pytest.mark.parametrize(("part", "agrees"), [(1e-7, True), (1e-5, False)])
+def test_a_clipped_none_must_be_tiny_beside_others(part, agrees):
+    """Clipping leaves a thousandth of all gradients."""
+    w = np.ones(64, np.float32)
+    still = three(1e-6, **{"net.b": 0.0})
+    gradients, clipped = {"net.w": w, "net.b": 0 * w}, {"net.w": 1e-3 * w, "net.b": 0 * w}
+    of_port = {**clipped, "net.b": 1e-3 * part * w}
+    none = ["net.b"]
+    port = trace(still, gradients=gradients, clipped=of_port)
+    reference = trace(still, gradients=gradients, clipped=clipped, no_gradient=none)
+    found = stages(port, reference)
+    assert found["gradients"].verdict == "ok"
+    assert (found["clipped gradients"].verdict == "ok") is agrees
+
+
 @pytest.mark.parametrize(("change", "agrees"), [(-1e-3, True), (1e-3, False), (0.0, True)])
 def test_without_gradient_only_decay_may_move_weights(change, agrees):
     """`net.b` is negative: adding to it decays it, subtracting from it does not."""
