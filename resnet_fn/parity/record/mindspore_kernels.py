@@ -1,18 +1,19 @@
-"""Elementwise functions whose MindSpore kernels are inaccurate on a CPU, and what that changes.
+"""Functions whose MindSpore kernels are inaccurate on a CPU, and what that changes.
 
-exp, log, tanh, sigmoid, softplus and elu are up to 4e-5 off in float32. That is not the port's
-fault. A net or a loss runs once more with NumPy's float64 in place of each of these kernels, or
-with MindSpore's if gradients are needed; how far its results move is what its kernels are off by.
+exp, log, tanh, sigmoid, softplus, elu, softmax and log_softmax are up to 4e-5 off in float32, and
+softplus of negative numbers is further off. That is not the port's fault. A net or a loss runs once
+more with NumPy's float64 in place of each of these kernels, or with MindSpore's if gradients are
+needed; how far its results move is what its kernels are off by.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mindspore
 import numpy as np
 from mindspore import Tensor, ops
-from mindspore.ops.auto_generate import gen_ops_prim
+from mindspore.ops.auto_generate import gen_ops_prim, pyboost_inner_prim
 
 from resnet_fn.parity.record.mindspore_cell import run_in
 from resnet_fn.parity.trace.difference import relative_error
@@ -39,9 +40,19 @@ def _elu(x: np.ndarray, alpha: float = 1.0) -> np.ndarray:
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0.0)))
 
 
+def _softmax(x: np.ndarray, axis: Any) -> np.ndarray:
+    return np.exp(_log_softmax(x, axis))
+
+
+def _log_softmax(x: np.ndarray, axis: Any) -> np.ndarray:
+    shifted = x - x.max(axis, keepdims=True)
+    total: np.ndarray = np.exp(shifted).sum(axis, keepdims=True)
+    return shifted - np.log(total)
+
+
 _FUNCTIONS: dict[str, _Exact] = {"exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": _sigmoid}
 
-# classes of operations → their functions; the `alpha` of elu is an attribute of the operation
+# classes of operations → their functions; ops.softmax and ops.log_softmax call those with "Prim"
 _OPERATIONS: dict[str, _Exact] = {
     "Exp": np.exp,
     "Log": np.log,
@@ -51,7 +62,23 @@ _OPERATIONS: dict[str, _Exact] = {
     "SoftplusExt": _softplus,
     "Elu": _elu,
     "EluExt": _elu,
+    "Softmax": _softmax,
+    "_PyboostSoftmaxPrim": _softmax,
+    "LogSoftmax": _log_softmax,
+    "_PyboostLogSoftmaxPrim": _log_softmax,
 }
+
+# functions → the attributes of their operations that they need, unless calls have them
+_ATTRIBUTES: dict[_Exact, Sequence[str]] = {
+    _elu: ["alpha"],
+    _softmax: ["axis"],
+    _log_softmax: ["axis"],
+}
+
+
+def _settings(exact: _Exact, operation: Any, given: Sequence[Any]) -> Sequence[Any]:
+    """Return what a function needs beside its tensor."""
+    return given or [getattr(operation, name) for name in _ATTRIBUTES.get(exact, ())]
 
 
 # MindSpore's kernel adds this to what it takes the logarithm of; PyTorch's logarithms end at −100.
@@ -126,7 +153,7 @@ def exact_kernels(limits: bool) -> Iterator[Callable[[], int]]:
 
     def of_operation(exact: _Exact, kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def replaced(operation: Any, x: Any, *further: Any) -> Tensor:
-            given = (operation.alpha,) if exact is _elu else further
+            given = _settings(exact, operation, further)
             return call(exact, kernel(operation, x, *further), x, *given)
 
         return replaced
@@ -154,18 +181,30 @@ def exact_kernels(limits: bool) -> Iterator[Callable[[], int]]:
         yield lambda: count
 
 
+def _wide_log_softmax(x: Tensor, axis: int) -> Tensor:
+    """Return log_softmax in float64. MindSpore's kernel computes it in float32 even there."""
+    shifted = x - ops.stop_gradient(ops.amax(x, axis, keepdims=True))
+    return shifted - ops.log(ops.exp(shifted).sum(axis, keepdims=True))
+
+
 @contextlib.contextmanager
 def exact_gradients() -> Iterator[None]:
     """Compute these functions and their gradients by MindSpore's float64 kernels, which are
     accurate, inside a `with` block, uncompiled.
     """
 
-    def of_kernel(kernel: Callable[..., Tensor], at: int) -> Callable[..., Tensor]:
+    def of_kernel(
+        kernel: Callable[..., Tensor], at: int, exact: Any = None
+    ) -> Callable[..., Tensor]:
         def replaced(*given: Any) -> Tensor:
             result = kernel(*given)
             if given[at].dtype != mindspore.float32:
                 return result
-            exactly = kernel(*given[:at], given[at].astype(mindspore.float64), *given[at + 1 :])
+            wide = given[at].astype(mindspore.float64)
+            if exact is _log_softmax:
+                exactly = _wide_log_softmax(wide, *_settings(exact, given[0], given[at + 1 :]))
+            else:
+                exactly = kernel(*given[:at], wide, *given[at + 1 :])
             exactly = exactly.astype(mindspore.float32)
             close = relative_error(result.numpy(), exactly.numpy()) <= _MOST
             return exactly if close else result
@@ -174,8 +213,8 @@ def exact_gradients() -> Iterator[None]:
 
     with contextlib.ExitStack() as changes:
         changes.enter_context(run_in("pynative"))
-        for kind, _ in _operations():
-            changes.enter_context(_attribute(kind, "__call__", of_kernel(kind.__call__, 1)))
+        for kind, exact in _operations():
+            changes.enter_context(_attribute(kind, "__call__", of_kernel(kind.__call__, 1, exact)))
         for name in _FUNCTIONS:
             kernel = of_kernel(getattr(Tensor, name), 0)
             changes.enter_context(_attribute(Tensor, name, kernel))
@@ -185,9 +224,10 @@ def exact_gradients() -> Iterator[None]:
 def _operations() -> Iterator[tuple[Any, _Exact]]:
     """Yield the classes of operations with their functions. An older MindSpore lacks some."""
     for name, exact in _OPERATIONS.items():
-        kind = getattr(gen_ops_prim, name, None) or getattr(ops, name, None)
-        if kind is not None:
-            yield kind, exact
+        modules = (gen_ops_prim, pyboost_inner_prim, ops)
+        kinds = [vars(module)[name] for module in modules if name in vars(module)]
+        if kinds:
+            yield kinds[0], exact
 
 
 @contextlib.contextmanager
