@@ -329,7 +329,7 @@ def test_probes_with_undecided_outputs_do_not_agree():
     ("kernels", "error", "findings"),
     [(8e-6, 1.5e-5, 0), (0.0, 1.5e-5, 1), (8e-6, 1e-2, 1), (1e-3, 1e-4, 1)],
 )
-def test_kernels_excuse_no_more_on_probes_than_on_batches(kernels, error, findings):
+def test_kernels_excuse_probes_as_batches(kernels, error, findings):
     port, reference = trace(7), trace(7)
     for side, factor in ((port, 1 + error), (reference, 1.0)):
         probe = side.probes[""]["−x"]
