@@ -12,7 +12,9 @@ from mindspore import nn, ops
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.record.mindspore_kernels import exact_gradients, exact_kernels
 from resnet_fn.parity.show.table import table
+from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.stages import CHANGE, CLIPPED, EVAL_FORWARD, GRADIENTS, LAST, NORM
 from resnet_fn.parity.trace.tree import Batch
 from small_nets import (
@@ -195,6 +197,100 @@ def test_errors_of_bce_kernels_accuse_no_port(classes, factor):
     if factor == 1:
         line = "outputs × 100"
         assert any(line in one and "kernels" in one for one in ladder.coverage.not_exercised)
+
+
+@pytest.mark.parametrize("factor", [1, 1.01])
+def test_errors_of_softmax_kernels_accuse_no_port(factor):
+    """A distillation loss is small where both distributions are near each other."""
+
+    def softened(functions: Any, outputs: Any, labels: Any) -> Any:
+        p = functions.log_softmax(outputs / 4.0, -1)
+        target = functions.softmax(labels / 4.0, -1)
+        return functions.kl_div(p, target, reduction="batchmean") * 16.0
+
+    ladder = ladder_of(
+        ours(_last, nn.Dense(8, 8), head=nn.Dense(8, 5)),
+        theirs(_last, t.Linear(8, 8), head=t.Linear(8, 5)),
+        [(draw(8, 8), draw(8, 5)) for _ in range(2)],
+        reference_loss=lambda y, labels: softened(t.functional, y, labels),
+        loss=lambda y, labels: factor * softened(ops, y, labels),
+    )
+    assert ladder.agrees == (factor == 1), table(ladder)
+
+
+@pytest.mark.parametrize("factor", [1, 1.01])
+def test_a_kernel_with_tiny_numbers_is_known(factor):
+    """MindSpore's softplus has few right digits below 1e-5."""
+
+    def gaussian(softplus: Any, log: Any) -> Any:
+        def loss(outputs: Any, y: Any) -> Any:
+            variance = softplus(outputs[:, 2:]) + 1e-6
+            apart = outputs[:, :2] - y
+            return (0.5 * (log(variance) + apart * apart / variance)).mean()
+
+        return loss
+
+    module = theirs(_last, t.Linear(8, 8), head=t.Linear(8, 4))
+    with torch.no_grad():
+        module.head.bias[2:] -= 0.3
+    ladder = ladder_of(
+        ours(_last, nn.Dense(8, 8), head=nn.Dense(8, 4)),
+        module,
+        [(draw(64, 8), draw(64, 2)) for _ in range(2)],
+        reference_loss=gaussian(t.functional.softplus, torch.log),
+        loss=lambda outputs, y: factor * gaussian(ops.softplus, ops.log)(outputs, y),
+    )
+    assert ladder.agrees == (factor == 1), table(ladder)
+
+
+def test_a_kernel_of_something_else_is_left():
+    x = np.linspace(-60, 10, 64).astype(np.float32)
+    right = np.logaddexp(0.0, x.astype(np.float64))
+    with exact_kernels(limits=False):
+        softplus = ops.softplus(mindspore.Tensor(x)).numpy()
+    assert np.allclose(softplus, right, rtol=1e-6, atol=0)
+    kind = type(ops.Softplus())
+    kernel = kind.__call__
+    try:
+        kind.__call__ = lambda operation, x: kernel(operation, 1.002 * x)
+        with exact_kernels(limits=False):
+            other = ops.softplus(mindspore.Tensor(x)).numpy()
+    finally:
+        kind.__call__ = kernel
+    assert np.abs(other[-1] / right[-1] - 1.002) < 1e-4
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_softmax_is_exact_in_place_of_its_kernels(axis):
+    x = draw(64, 40)
+    exps = np.exp(x.astype(np.float64))
+    right = exps / exps.sum(axis, keepdims=True)
+    ways = [
+        (lambda given: ops.softmax(given, axis), right),
+        (nn.Softmax(axis), right),
+        (lambda given: ops.log_softmax(given, axis), np.log(right)),
+        (nn.LogSoftmax(axis), np.log(right)),
+    ]
+    with exact_kernels(limits=False) as calls:
+        errors = [relative_error(way(mindspore.Tensor(x)).numpy(), exact) for way, exact in ways]
+    assert calls() == 4
+    assert max(errors) < 5e-8  # half a unit in the last place
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_gradients_of_softmax_are_exact(axis):
+    x, weight = draw(64, 40), draw(64, 40)
+    exps = np.exp(x.astype(np.float64))
+    p = exps / exps.sum(axis, keepdims=True)
+    ways = [
+        (ops.softmax, p * (weight - (p * weight).sum(axis, keepdims=True))),
+        (ops.log_softmax, weight - p * weight.sum(axis, keepdims=True)),
+    ]
+    given = mindspore.Tensor(weight)
+    with exact_gradients():
+        for function, right in ways:
+            gradient = mindspore.grad(lambda x: (function(x, axis) * given).sum())  # noqa: B023
+            assert relative_error(gradient(mindspore.Tensor(x)).numpy(), right) < 1e-7
 
 
 def _last(self, x):

@@ -10,6 +10,7 @@ import numpy as np
 
 from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.allowed import (
+    KERNEL_FACTOR,
     KERNELS_TOLERANCE,
     OUTPUTS_TOLERANCE,
     UNSEEN_KERNELS_TOLERANCE,
@@ -40,7 +41,7 @@ from resnet_fn.parity.trace.probes import (
     without_repetition,
 )
 from resnet_fn.parity.trace.source import ProbeAnswer
-from resnet_fn.parity.trace.stages import ArrayId
+from resnet_fn.parity.trace.stages import EVAL_FORWARD, TRAIN_FORWARD, ArrayId
 from resnet_fn.parity.trace.tree import paired_outputs
 
 # Layers with inexact kernels on a CPU. tanh is 2e-5 off for inputs times 10, and elu 1e-5 for
@@ -144,7 +145,6 @@ def compare_probes(
     windows = [one for one in with_hints if a[one.name].kind in _WITH_WINDOWS]
     lines = dict.fromkeys(f"{one.name}: {one.hints}" for one in windows)
     of_layers = first_few(list(lines))
-    kernels = KERNELS_TOLERANCE if known else UNSEEN_KERNELS_TOLERANCE
     titles = dict.fromkeys([*here, *there])
     for title in titles if forward != DIFFERS else ():
         if forward not in AGREES:
@@ -155,6 +155,7 @@ def compare_probes(
             # other sizes show differences of windows
             hints = of_layers if title in SIZES or title.startswith(WIDE) else ""
             sides = here[title], there[title]
+            kernels = KERNELS_TOLERANCE if known else _of_kernels(port, title)
             of_net = ComparedProbe(NET, NET, title, *sides, kernels, hints)
             pairs.append(of_net)
         else:
@@ -197,16 +198,29 @@ def _of_layer(
     assert other.input is not None
     settings = attempt(settings_differences, mine, other, True) if mine.leaf and other.leaf else []
     prefix = f"{mine.name}."
-    kernels = UNSEEN_KERNELS_TOLERANCE if mine.is_own else 0.0
-    if any(f"{one}.".startswith(prefix) for one in known):
-        kernels = KERNELS_TOLERANCE
+    has_kernels = any(f"{one}.".startswith(prefix) for one in known)
     hints = "; ".join(settings)
     have_one_shape = mine.input.shape == other.input.shape
     answers = port.probes[mine.name]
     for title, probe in reference.probes.get(other.name, {}).items():
         if title in answers and (title in FACTORS or have_one_shape):
             sides = answers[title], probe
+            unseen = UNSEEN_KERNELS_TOLERANCE if mine.is_own and title in FACTORS else 0.0
+            kernels = KERNELS_TOLERANCE if has_kernels else unseen
             yield ComparedProbe(mine.name, other.name, title, *sides, kernels, hints)
+
+
+def _of_kernels(port: Trace, title: str) -> float:
+    """Return up to which relative error kernels outside of layers may be the cause on a probe.
+
+    On scaled inputs they may be further off than on the batches. On others, what they change on
+    the batches, where as much passes, shows what they can change.
+    """
+    if title in FACTORS:
+        return UNSEEN_KERNELS_TOLERANCE
+    stage = TRAIN_FORWARD if title.endswith(IN_TRAINING) else EVAL_FORWARD
+    measured = max(port.kernels.get(stage, {}).values(), default=0.0)
+    return min(KERNEL_FACTOR * measured, UNSEEN_KERNELS_TOLERANCE)
 
 
 def _nothing_to_compare(pair: ComparedProbe) -> str:
@@ -292,7 +306,7 @@ def judge_probes(compared: ComparedProbes, answer: ProbeAnswer) -> Probed:
             continue
         if item and item.verdict in AGREES:
             agreed.setdefault(pair.name, []).append(pair.title)
-        elif item and item.relative <= pair.kernels and _scales(pair):
+        elif item and item.relative <= pair.kernels:
             words = (
                 f"a difference of {item.relative:.1e} with {pair.title}, which MindSpore's kernels "
                 "of tanh and elu can cause"
@@ -313,10 +327,3 @@ def judge_probes(compared: ComparedProbes, answer: ProbeAnswer) -> Probed:
 
 def _severity(item: Difference) -> tuple[int, float]:
     return VERDICTS.index(item.verdict), item.relative
-
-
-def _scales(pair: ComparedProbe) -> bool:
-    """Return whether a kernel may be blamed: one that may be outside of layers, only if the probe
-    scales numbers.
-    """
-    return pair.kernels > UNSEEN_KERNELS_TOLERANCE or pair.title in FACTORS

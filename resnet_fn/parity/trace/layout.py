@@ -36,16 +36,18 @@ def moves(shape: tuple[int, ...], reference: np.ndarray) -> list[Move]:
     for source, destination in itertools.permutations(axes, 2):
         move = partial(np.moveaxis, source=source, destination=destination)
         moved = move(reference).shape
-        if moved == shape or (len(moved) != len(shape) and _have_common_axes(moved, shape)):
+        if moved == shape:
+            made.append(move)
+        elif len(moved) != len(shape) and _have_common_axes(moved, shape):
             made.append(partial(_moved_and_reshaped, move=move, shape=shape))
     return made
 
 
 def _have_common_axes(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Return whether merging neighbouring axes of the longer shape gives the other one."""
-    short, long = sorted((a, b), key=len)
-    ends = set(itertools.accumulate(long, operator.mul))
-    return ends.issuperset(itertools.accumulate(short, operator.mul))
+    products = [{*itertools.accumulate(shape, operator.mul)} for shape in (a, b)]
+    fewer, more = sorted(products, key=len)
+    return fewer <= more
 
 
 def _moved_and_reshaped(array: np.ndarray, move: Move, shape: tuple[int, ...]) -> np.ndarray:

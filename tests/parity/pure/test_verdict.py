@@ -25,6 +25,7 @@ from resnet_fn.parity.trace.difference import DIFFERS, Difference, difference
 from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.limits import ROUNDING_FACTOR
+from resnet_fn.parity.trace.probes import MORE
 from resnet_fn.parity.trace.source import ProbeAnswer, StoredSource
 from resnet_fn.parity.trace.stages import (
     CHANGE,
@@ -322,6 +323,23 @@ def test_probes_with_undecided_outputs_do_not_agree():
     probed = judge_probes(compared, ProbeAnswer(known))
     assert (probed.findings, probed.agreed) == ([], {})
     assert list(probed.left_out) == ["−x"]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "error", "findings"),
+    [(8e-6, 1.5e-5, 0), (0.0, 1.5e-5, 1), (8e-6, 1e-2, 1), (1e-3, 1e-4, 1)],
+)
+def test_kernels_excuse_probes_as_batches(kernels, error, findings):
+    port, reference = trace(7), trace(7)
+    for side, factor in ((port, 1 + error), (reference, 1.0)):
+        probe = side.probes[""]["−x"]
+        outputs = {name: factor * one for name, one in probe.outputs.items()}
+        side.probes[""][MORE] = dataclasses.replace(probe, outputs=outputs)
+    port.kernels = {EVAL_FORWARD: {"logits": kernels}}
+    compared = compare_probes(port, reference, NAMES.layers, "ok")
+    probed = judge_probes(compared, ProbeAnswer({}))
+    assert [one.probe for one in probed.findings] == [MORE] * findings
+    assert len(probed.kernels) == 1 - findings
 
 
 def test_an_error_costs_one_line_of_the_coverage():
