@@ -35,6 +35,23 @@ from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.msrun import claim_port
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--not-passed-in",
+        type=Path,
+        metavar="LOG",
+        help="leave out the tests that a run before passed: what it printed, of pytest -rp",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without such a log all tests run, so one that ends early leaves out fewer."""
+    log = config.getoption("--not-passed-in")
+    if log and log.exists():
+        lines = set(log.read_text(encoding="utf-8").splitlines())
+        items[:] = [item for item in items if f"PASSED {item.nodeid}" not in lines]
+
+
 @pytest.hookimpl(trylast=True)  # after pytest's own, which makes the reporter
 def pytest_configure(config: pytest.Config) -> None:
     """One core for each of several test processes: MindSpore's threads spin, and would take each
