@@ -22,18 +22,7 @@ from resnet_fn.runtime import process
 from resnet_fn.runtime.parent import children
 
 # Two micro-batches an update, five updates an epoch, 30 in all, a checkpoint after each.
-RECIPE = [
-    "--model",
-    "resnet8",
-    "--image-size",
-    "8",
-    "--batch-size",
-    "240",
-    "--epochs",
-    "6",
-    "--accumulate",
-    "2",
-]
+RECIPE = shlex.split("--model resnet8 --image-size 8 --batch-size 240 --epochs 6 --accumulate 2")
 RUN = [*RECIPE, "--checkpoint-every", "1", "--keep-last", "2", "--threads", "1", "--no-progress"]
 
 
@@ -77,21 +66,14 @@ def test_killed_at_random_moments_runs_keep_their_bits(
     (Compiled: tests/run/test_loop.py and tests/acceptance. What a death in a save leaves of a
     checkpoint: test_damage.py.)
     """
-    flags = [
-        "--optimizer",
-        "adamw",
-        "--learning-rate",
-        "0.005",
-        "--freeze",
-        "stem,layer1",
-        "--layer-decay",
-        "0.75",
-    ]
+    flags = shlex.split(
+        "--optimizer adamw --learning-rate 0.005 --freeze stem,layer1 --layer-decay 0.75"
+    )
     flags += ["--drop-path", "0.3", "--dropout", "0.2", "--sampling", "balanced"]
     flags += ["--class-weights", str(tmp_path / "weights.txt")]
     rows = (f"{label} {1 + label % 3}\n" for label in range(10))
     (tmp_path / "weights.txt").write_text("".join(rows))
-    flags += ["--monitor", "macro_f1", "--patience", "12", "--epochs", "12", "--mode", "pynative"]
+    flags += shlex.split("--monitor macro_f1 --patience 12 --epochs 12 --mode pynative")
     finish(tmp_path / "unbroken", flags)
     run = tmp_path / "killed"
     rng = random.Random(0)

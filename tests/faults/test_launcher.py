@@ -186,16 +186,7 @@ def test_an_earlier_jobs_scheduler_log_is_ignored(launcher, tmp_path):
     """On a machine without a scheduler, whose folder of logs held one before."""
     Path("logs").mkdir()
     Path("logs/scheduler.log").write_text("The node: 1 is timed out")
-    options = [
-        "--nnodes",
-        "2",
-        "--node-rank",
-        "1",
-        "--master-addr",
-        "192.0.2.1",
-        "--master-port",
-        "8118",
-    ]
+    options = shlex.split("--nnodes 2 --node-rank 1 --master-addr 192.0.2.1 --master-port 8118")
     output = launcher.finish(
         tmp_path / "run", "python", "-c", "", options=[*options, "--log-dir", "logs"]
     )

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import textwrap
 from pathlib import Path
 
@@ -35,18 +36,7 @@ OURS = """
         net.fc = nn.Dense(8, 10, bias_init="zeros")
         return net
 """
-TASK = (
-    "--image-size",
-    "8",
-    "--in-channels",
-    "3",
-    "--steps",
-    "3",
-    "--batch-size",
-    "4",
-    "--clip-norm",
-    "0",
-)
+TASK = shlex.split("--image-size 8 --in-channels 3 --steps 3 --batch-size 4 --clip-norm 0")
 
 
 @pytest.fixture(scope="module")
