@@ -35,6 +35,23 @@ from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.msrun import claim_port
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--not-passed-in",
+        type=Path,
+        metavar="LOG",
+        help="leave out the tests that a run before passed: what it printed, of pytest -rp",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without such a log all tests run, so one that ends early leaves out fewer."""
+    log = config.getoption("--not-passed-in")
+    if log and log.exists():
+        lines = set(log.read_text(encoding="utf-8").splitlines())
+        items[:] = [item for item in items if f"PASSED {item.nodeid}" not in lines]
+
+
 @pytest.hookimpl(trylast=True)  # after pytest's own, which makes the reporter
 def pytest_configure(config: pytest.Config) -> None:
     """One core for each of several test processes: MindSpore's threads spin, and would take each
@@ -549,20 +566,45 @@ def foreign() -> Iterator[Callable[[str, Path | str], Path]]:
     signal.signal(signal.SIGALRM, before)
 
 
+@contextlib.contextmanager
+def limited(kind: int, most: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(kind, (soft, hard))
+
+
 @pytest.fixture
 def no_descriptors() -> Callable[[], contextlib.AbstractContextManager[None]]:
     """no_descriptors() is a `with` block in which no file can be opened (EMFILE)."""
+    return lambda: limited(resource.RLIMIT_NOFILE, 0)
+
+
+@pytest.fixture
+def no_room() -> Callable[..., contextlib.AbstractContextManager[None]]:
+    """no_room() is a `with` block on a full disk: no file of this process may grow beyond 0 bytes,
+    or as many as given (so pytest itself may not write into one meanwhile).
+    """
+    return lambda most=0: limited(resource.RLIMIT_FSIZE, most)
+
+
+@pytest.fixture
+def another_user() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """another_user() is a `with` block in which root is nobody."""
 
     @contextlib.contextmanager
-    def limited() -> Iterator[None]:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    def changed() -> Iterator[None]:
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)
         try:
             yield
         finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            os.seteuid(user)
 
-    return limited
+    return changed
 
 
 @pytest.fixture

@@ -21,3 +21,20 @@ def test_a_failure_is_printed_when_it_happens(processes, python, tmp_path):
         < at_once.index("[100%]")
     )
     assert "assert 'cause' == 2" in at_the_end
+
+
+def test_only_tests_that_passed_are_left_out(python, tmp_path):
+    """Not one whose name begins so, which skipped."""
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    (tmp_path / "test_two.py").write_text(
+        "import pytest\n\n\ndef test_good(): pass\n\n\n"
+        "@pytest.mark.parametrize('x', ['a b', 'a'])\n"
+        "def test_good_too(x): x == 'a b' or pytest.importorskip('nothing')\n"
+    )
+    words = ("-m", "pytest", "-p", "no:cacheprovider", "-rap", tmp_path)
+    before = python(*words).stdout
+    assert "2 passed, 1 skipped" in before
+    for log, result in ((before, "1 skipped in"), ("", "2 passed, 1 skipped")):
+        Path("log").write_text(log)
+        assert result in python(*words, "--not-passed-in", "log", code=None).stdout
+    assert "2 passed, 1 skipped" in python(*words, "--not-passed-in", "absent").stdout

@@ -7,6 +7,7 @@ import pytest
 
 import resnet_fn
 from resnet_fn import __main__ as listing
+from resnet_fn.config import cli
 from resnet_fn.config.packages import installed_version
 
 SCREEN = 24  # lines of 80 columns
@@ -15,7 +16,7 @@ SCREEN = 24  # lines of 80 columns
 @pytest.mark.parametrize(
     ("command", "flag"), [*((name, "--help") for name in listing.COMMANDS), ("train", "--help-all")]
 )
-def test_every_command_has_help_in_short_groups(command, flag, python):
+def test_every_command_has_help_in_short_groups(command, flag, python, monkeypatch, capsys):
     """As a subcommand, too: it differs in the form of the commands that it names, and in line
     breaks, only.
     """
@@ -27,9 +28,11 @@ def test_every_command_has_help_in_short_groups(command, flag, python):
     for group in done.stdout.split("\n\n"):
         assert len(group.splitlines()) <= SCREEN + 1, group
     assert "mindspore" not in done.stderr.lower()
-    other = python("-m", "resnet_fn", command, flag).stdout.replace(
-        "python -m resnet_fn ", "python -m resnet_fn."
-    )
+    monkeypatch.setattr("sys.argv", ["python -m resnet_fn", command, flag])
+    monkeypatch.setenv(cli.COMMAND_PREFIX_VARIABLE, "python -m resnet_fn ")
+    with pytest.raises(SystemExit, match=r"^0$"):
+        listing.run()
+    other = capsys.readouterr().out.replace("python -m resnet_fn ", "python -m resnet_fn.")
     assert other.split() == done.stdout.split()
 
 

@@ -16,16 +16,9 @@ from resnet_fn.models import create_model
 from resnet_fn.train import main
 from resnet_fn.weights.files import write_arrays
 
-COMMAND = [
-    "--recipe",
-    "finetune",
-    "--data-dir",
-    "photographs",
-    "--weights",
-    "net.safetensors",
-    "--batch-size",
-    "4",
-]
+COMMAND = shlex.split(
+    "--recipe finetune --data-dir photographs --weights net.safetensors --batch-size 4"
+)
 NETS = {
     "net": {},
     "stem": {"stem": "imagenet"},

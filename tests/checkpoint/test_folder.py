@@ -5,7 +5,6 @@ import errno
 import hashlib
 import json
 import os
-import resource
 import shutil
 from pathlib import Path
 
@@ -165,60 +164,30 @@ def test_an_error_of_the_system_is_no_damage(tmp_path, monkeypatch, capsys, says
     assert "damaged" not in str(caught.value) + capsys.readouterr().err
 
 
-def test_too_many_open_files_are_no_damage(tmp_path):
+def test_too_many_open_files_are_no_damage(tmp_path, no_descriptors):
     folder = write(tmp_path)
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.open(os.devnull, os.O_RDONLY)
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
-    try:
-        with pytest.raises(OSError, match="Too many open files") as caught:
-            load_checkpoint(folder)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with pytest.raises(OSError, match="Too many open files") as caught, no_descriptors():
+        load_checkpoint(folder)
     assert not isinstance(caught.value, CheckpointError)
     load_checkpoint(folder)
 
 
 @pytest.mark.parametrize("closed", [".", "manifest.json", "weights.safetensors"])
-def test_another_users_checkpoint_is_not_damaged(closed, raises_line):
+def test_another_users_checkpoint_is_not_damaged(closed, raises_line, another_user):
     folder = write(Path())
     for path in (Path(), folder):
         path.chmod(0o755)
     (folder / closed).chmod(0)
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    try:
-        with raises_line(folder, "(Permission denied), so the checkpoint was not", kind=OSError):
-            load_checkpoint(folder)
-    finally:
-        os.seteuid(user)
-
-
-def replaced_by(kind):
-    """Return a function that replaces a file by a FIFO, a link to a device, or 60 GB of zeros."""
-
-    def replace(path):
-        size = path.stat().st_size
-        path.unlink()
-        if kind == "FIFO":
-            os.mkfifo(path)
-        elif kind == "device":
-            path.symlink_to("/dev/zero")
-        else:
-            with open(path, "wb") as file:
-                file.truncate(60 * 10**9)
-        return size
-
-    return replace
+    line = folder, "(Permission denied), so the checkpoint was not"
+    with raises_line(*line, kind=OSError), another_user():
+        load_checkpoint(folder)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "weights.safetensors", "state.json"])
-@pytest.mark.parametrize("kind", ["FIFO", "device", "60 GB"])
-def test_a_fifo_device_or_huge_file_is_damage(tmp_path, name, kind, raises_line):
+@pytest.mark.parametrize("kind", ["fifo", "device", "sparse"])
+def test_a_fifo_device_or_huge_file_is_damage(tmp_path, name, kind, raises_line, foreign):
     folder = write(tmp_path)
-    replaced_by(kind)(folder / name)
+    foreign(kind, folder / name)
     with raises_line(folder / name, "is damaged (", kind=CheckpointError):
         load_checkpoint(folder)
 
@@ -258,13 +227,8 @@ def test_state_json_that_is_no_object_is_damaged(tmp_path, seal, text, raises_li
         load_checkpoint(folder)
 
 
-def test_a_full_disk_names_the_checkpoint(tmp_path):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large") as caught:
-            write(tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+def test_a_full_disk_names_the_checkpoint(tmp_path, no_room):
+    with pytest.raises(OSError, match="File too large") as caught, no_room(100):
+        write(tmp_path)
     assert caught.value.filename == str(tmp_path / "step-00000007")
     assert not any(tmp_path.iterdir())

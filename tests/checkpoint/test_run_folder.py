@@ -1,6 +1,5 @@
 """A run folder: which checkpoint is the newest and the best, pruning, config.json."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -146,16 +145,11 @@ def test_a_damaged_checkpoint_without_manifest_is_kept_aside(checkpoint, capsys)
     assert aside.exists()
 
 
-def test_another_users_old_checkpoint_is_not_read(checkpoint):
+def test_another_users_old_checkpoint_is_not_read(checkpoint, another_user):
     checkpoint("run", 5, 10)
     Path().chmod(0o755)
     closed = Path("run/checkpoints/step-00000005")
     closed.chmod(0)
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    try:
+    with another_user():
         assert RunFolder(Path("run")).newest().state["update"] == 10
-    finally:
-        os.seteuid(user)
-        closed.chmod(0o755)
+    closed.chmod(0o755)

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -20,38 +21,12 @@ from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
 FLAGS = (
-    "--dataset",
-    "imagefolder",
-    "--image-size",
-    "16",
-    "--model",
-    "resnet8",
-    "--batch-size",
-    "4",
-    "--epochs",
-    "4",
-    "--max-shift",
-    "0",
-    "--max-rotation",
-    "0",
-    "--max-zoom",
-    "0",
-    "--flip",
-    "--policy",
-    "trivialaugment",
-    "--cutmix",
-    "1",
-    "--erasing",
-    "0.3",
-    "--ema",
-    "0.8",
-    "--checkpoint-every",
-    "2",
-    "--keep-last",
-    "9",
-    "--data-threads",
-    "1",
-    "--no-progress",
+    *shlex.split(
+        "--dataset imagefolder --image-size 16 --model resnet8 --batch-size 4 "
+        "--epochs 4 --max-shift 0 --max-rotation 0 --max-zoom 0 --flip "
+        "--policy trivialaugment --cutmix 1 --erasing 0.3 --ema 0.8 "
+        "--checkpoint-every 2 --keep-last 9 --data-threads 1 --no-progress"
+    ),
 )
 
 

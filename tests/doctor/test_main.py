@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -100,7 +101,7 @@ def test_the_report_of_acceptance_says_what_is_broken(tmp_path, pytestconfig, py
     (tmp_path / "test_checks.py").write_text(
         CHECKS.replace("(check):", '(check):\n    """What it means."""')
     )
-    command = ["-m", "pytest", "--rootdir", ".", "-p", "no:cacheprovider", ".", "--out", "accepted"]
+    command = shlex.split("-m pytest --rootdir . -p no:cacheprovider . --out accepted")
     source = os.pathsep.join([str(pytestconfig.rootpath), os.environ.get("PYTHONPATH", "")])
     python(*command, code=1, PYTHONPATH=source)
     report = (tmp_path / "accepted/acceptance.md").read_text()

@@ -4,6 +4,7 @@ both.
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,18 +14,7 @@ import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 
-FLAGS = [
-    "--model",
-    "resnet8",
-    "--norm",
-    "none",
-    "--image-size",
-    "8",
-    "--batch-size",
-    "120",
-    "--epochs",
-    "2",
-]
+FLAGS = shlex.split("--model resnet8 --norm none --image-size 8 --batch-size 120 --epochs 2")
 # 11 updates an epoch. Compiling takes most of such a run; what is tested while it compiles asks for
 #    `--mode graph`.
 RUN = [*FLAGS, "--checkpoint-every", "1", "--threads", "1", "--no-progress", "--mode", "pynative"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -103,17 +104,7 @@ def two_workers(python):
         Path("bad.toml").write_text(
             recipe_text(RECIPE, RunOptions(data_dir=str(data_dir), **OPTIONS))
         )
-        words = (
-            "--workers",
-            "2",
-            "--log-dir",
-            "logs",
-            "--",
-            "--recipe",
-            "bad.toml",
-            "--out-dir",
-            "run",
-        )
+        words = shlex.split("--workers 2 --log-dir logs -- --recipe bad.toml --out-dir run")
         python("-m", "resnet_fn.launch", *words, code=code, seconds=300)
         return [Path(f"logs/worker_{rank}.log").read_text() for rank in range(2)]
 

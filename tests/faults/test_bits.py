@@ -3,31 +3,18 @@ processes, two nets.
 """
 
 import os
+import shlex
 import shutil
 
 import pytest
 
 from resnet_fn.runtime.process import EXACT_THREADS
 
-RUN = [
-    "-m",
-    "resnet_fn.train",
-    "--dataset",
-    "synthetic",
-    "--synthetic-samples",
-    "384",
-    "--epochs",
-    "1",
-    "--batch-size",
-    "32",
-    "--image-size",
-    "32",
-    "--checkpoint-every",
-    "6",
-    "--keep-last",
-    "2",
-    "--no-progress",
-]
+RUN = shlex.split(
+    "-m resnet_fn.train --dataset synthetic --synthetic-samples 384 --epochs 1 "
+    "--batch-size 32 --image-size 32 --checkpoint-every 6 --keep-last 2 "
+    "--no-progress"
+)
 
 
 @pytest.mark.slow

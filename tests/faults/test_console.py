@@ -11,18 +11,7 @@ import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 
-RECIPE = [
-    "--model",
-    "resnet8",
-    "--norm",
-    "none",
-    "--image-size",
-    "8",
-    "--batch-size",
-    "240",
-    "--epochs",
-    "2",
-]
+RECIPE = shlex.split("--model resnet8 --norm none --image-size 8 --batch-size 240 --epochs 2")
 TRAIN = [
     "-m",
     "resnet_fn.train",

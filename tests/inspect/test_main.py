@@ -1,6 +1,7 @@
 """The command `inspect`: tables, comparisons, wrong flags."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -92,16 +93,7 @@ def test_histograms_hold_the_arrays(write_resnet8, capsys, board_events):
     )
     assert histogram.sum == pytest.approx(weight.sum(), rel=1e-4)
     capsys.readouterr()
-    flags = [
-        "--activations",
-        "--gradients",
-        "--batch-size",
-        "3",
-        "--out-dir",
-        "inside",
-        "--json",
-        "a.json",
-    ]
+    flags = shlex.split("--activations --gradients --batch-size 3 --out-dir inside --json a.json")
     assert inspect.main(["a.safetensors", *flags, "--recipe", "digits", "--model", "resnet8"]) == 0
     shown = capsys.readouterr().out
     assert "activations after update 0, evaluation mode, 3 validation images" in shown

@@ -1,7 +1,5 @@
 """Every way to compute a convolution gives the convolution and its gradients."""
 
-from pathlib import Path
-
 import mindspore
 import numpy as np
 import pytest
@@ -51,6 +49,10 @@ def relative(actual, expected):
 @pytest.mark.parametrize(
     ("way", "size", "stride", "shape"),
     [
+        ("winograd", 3, 1, (4, 16, 24, 16, 16)),
+        ("winograd", 3, 1, (3, 64, 32, 9, 14)),
+        ("winograd", 3, 1, (2, 128, 64, 7, 7)),
+        ("winograd", 3, 1, (5, 32, 32, 2, 1)),
         ("strided winograd", 3, 2, (4, 16, 24, 16, 16)),
         ("strided winograd", 3, 2, (3, 64, 32, 9, 14)),  # neither size is a multiple of a tile's
         ("strided winograd", 3, 2, (2, 128, 64, 7, 7)),
@@ -85,7 +87,7 @@ def test_outputs_and_gradients_are_those_of_the_convolution(way, size, stride, s
     expected = direct(x, weight, given, stride)
     assert y.shape == given.shape
     for actual, wanted in zip((y, of_x, of_weight), expected, strict=True):
-        assert relative(actual, wanted) < 2e-6  # measured: 0.1e-6 to 0.9e-6
+        assert relative(actual, wanted) < 2e-6  # measured: 0.1e-6 to 1.6e-6
     assert relative(cell(Tensor(x)), expected[0]) < 2e-6  # not compiled
 
 
@@ -234,8 +236,7 @@ def test_no_operation_takes_the_reference_kernel(net, tmp_path, with_all_instruc
 
 @pytest.mark.slow
 def test_all_instructions_round_no_worse(with_all_instructions):
-    """The tests of outputs and gradients, whose limits are below 3e-6."""
-    files = __file__, str(Path(__file__).with_name("test_winograd.py"))
+    """The tests of outputs and gradients, whose limit is 2e-6."""
     name = "test_outputs_and_gradients_are_those_of_the_convolution"
     options = "-q", "-n", "0", "-p", "no:cacheprovider", "-k", name
-    assert "15 passed" in with_all_instructions("-m", "pytest", *options, *files)
+    assert "15 passed" in with_all_instructions("-m", "pytest", *options, __file__)

@@ -1,5 +1,6 @@
 """The command: the task that its flags describe, functions from files, mistakes, exit codes."""
 
+import shlex
 import sys
 
 import numpy as np
@@ -175,17 +176,7 @@ def test_command_mistakes_are_one_line(python):
 @pytest.mark.release
 def test_the_ladder_agrees_on_resnet50(torch, tmp_path, python):
     """(With probes, and more updates: of ResNet-8 in docs/migrating.md and test_replay.py.)"""
-    flags = (
-        "--image-size",
-        "64",
-        "--batch-size",
-        "4",
-        "--steps",
-        "2",
-        "--quick",
-        "--report",
-        "new/out",
-    )
+    flags = shlex.split("--image-size 64 --batch-size 4 --steps 2 --quick --report new/out")
     done = python("-m", "resnet_fn.parity", "--model", "resnet50", *flags, seconds=900)
     assert "verdict: both compute the same" in done.stdout
     assert done.stdout.endswith("report: new/out/parity.html\n")

@@ -7,6 +7,7 @@ import dataclasses
 import linecache
 import math
 import re
+import shlex
 import time
 from pathlib import Path
 
@@ -398,20 +399,7 @@ def test_outputs_of_other_names_and_traces_are_searched(tmp_path, capsys):
     assert CAUSE in capsys.readouterr().out
     assert main(["record", *task, "--out", "trace"]) == 0
     assert (
-        main(
-            [
-                "record",
-                "--net",
-                "ours.py:Net",
-                "--like",
-                "trace",
-                "--out",
-                "ours",
-                "--mode",
-                "pynative",
-            ]
-        )
-        == 0
+        main(shlex.split("record --net ours.py:Net --like trace --out ours --mode pynative")) == 0
     )
     assert str(tmp_path) not in (tmp_path / "trace" / "manifest.json").read_text()
     (tmp_path / "changed.py").write_text("raise SystemExit('it was run')\n")

@@ -3,6 +3,7 @@
 import json
 import lzma
 import re
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -290,16 +291,7 @@ def test_collecting_tests_imports_no_framework():
     [
         (["--model", "resnet20"], 20_000),
         pytest.param(
-            [
-                "--model",
-                "resnet50",
-                "--in-channels",
-                "3",
-                "--num-classes",
-                "1000",
-                "--image-size",
-                "64",
-            ],
+            shlex.split("--model resnet50 --in-channels 3 --num-classes 1000 --image-size 64"),
             120_000,
             marks=pytest.mark.release,
         ),

@@ -369,6 +369,14 @@ def test_integers_whose_runs_under_noise_fail_are_noted():
     assert "(AssertionError: noise)" in note
 
 
+def lines_of_scale(forward, **parts):
+    """What the trace says of a buffer of ones, and whether random numbers replaced it."""
+    net = theirs(forward, first=torch.nn.Linear(8, 8), **parts)
+    net.register_buffer("scale", torch.ones(6))
+    trace = record_reference(net, plan_of(SGD, [vector()]), probes=False)
+    return [line for line in trace.limits if "scale" in line], bool(trace.run.drawn)
+
+
 @pytest.mark.parametrize("infinite", ["never", "with random numbers", "always"])
 def test_constants_that_make_outputs_infinite_are_skipped(infinite):
     def forward(self, x):
@@ -379,15 +387,12 @@ def test_constants_that_make_outputs_infinite_are_skipped(infinite):
             return x * torch.exp(1e4 * (self.scale - 1)).max()
         return x * self.scale.mean()
 
-    net = theirs(forward, first=torch.nn.Linear(8, 8), head=torch.nn.Linear(8, 4))
-    net.register_buffer("scale", torch.ones(6))
-    trace = record_reference(net, plan_of(SGD, [vector()]), probes=False)
-    lines = [line for line in trace.limits if "scale" in line]
+    lines, drawn = lines_of_scale(forward, head=torch.nn.Linear(8, 4))
     if infinite == "with random numbers":
         assert lines == ["random numbers for constant arrays (scale): its outputs are not finite"]
     else:
         assert not lines
-    assert bool(trace.run.drawn) is (infinite != "with random numbers")
+    assert drawn is (infinite != "with random numbers")
 
 
 def test_later_batches_keep_decisions_where_a_buffer_moves():
@@ -420,10 +425,7 @@ def test_a_run_that_rejects_constants_is_named(failing):
             assert not (third if failing == "float32" else x.dtype == torch.float64), "refused"
         return self.head(self.first(x)) * self.scale.mean()
 
-    net = theirs(forward, first=torch.nn.Linear(8, 8))
-    net.register_buffer("scale", torch.ones(6))
-    trace = record_reference(net, plan_of(SGD, [vector()]), probes=False)
-    (line,) = [line for line in trace.limits if "scale" in line]
+    (line,), _ = lines_of_scale(forward)
     assert line.endswith(f"(scale): it fails in {failing} (AssertionError: refused)")
 
 
@@ -432,10 +434,7 @@ def test_constants_that_reshape_outputs_are_skipped():
         x = self.head(self.first(x))
         return torch.cat([x, x / 0], 1) if (self.scale != 1).any() else x * self.scale.mean()
 
-    net = theirs(forward, first=torch.nn.Linear(8, 8))
-    net.register_buffer("scale", torch.ones(6))
-    trace = record_reference(net, plan_of(SGD, [vector()]), probes=False)
-    (line,) = [line for line in trace.limits if "scale" in line]
+    (line,), _ = lines_of_scale(forward)
     assert line.endswith("(scale): its outputs have another shape")
 
 

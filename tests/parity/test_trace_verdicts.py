@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import textwrap
 from pathlib import Path
 
@@ -35,33 +36,25 @@ OURS = """
         net.fc = nn.Dense(8, 10, bias_init="zeros")
         return net
 """
-TASK = (
-    "--image-size",
-    "8",
-    "--in-channels",
-    "3",
-    "--steps",
-    "3",
-    "--batch-size",
-    "4",
-    "--clip-norm",
-    "0",
-)
+TASK = shlex.split("--image-size 8 --in-channels 3 --steps 3 --batch-size 4 --clip-norm 0")
 
 
 @pytest.fixture(scope="module")
 def run(python, tmp_path_factory):
-    """run(*arguments, without, code=0): what the command printed, where packages cannot be
-    imported.
+    """run(*commands, without, codes=(0,)): what the command printed for each of these lists of
+    words, one after the other in a process where packages cannot be imported; their exit codes.
     """
     folder = tmp_path_factory.mktemp("nets")
     (folder / "theirs.py").write_text(textwrap.dedent(THEIRS))
     (folder / "ours.py").write_text(textwrap.dedent(OURS))
 
-    def parity(*arguments: str, without: str, code: int = 0):
-        text = f"import sys, runpy; sys.modules |= dict.fromkeys({without.split()!r}); "
-        text += "runpy.run_module('resnet_fn.parity', None, '__main__')"
-        return python("-c", text, *arguments, code=code, seconds=300, cwd=folder)
+    def parity(*commands: list[str], without: str, codes: tuple[int, ...] = (0,)):
+        text = f"import sys; sys.modules |= dict.fromkeys({without.split()!r})\n"
+        text += "from resnet_fn.parity.__main__ import main\ncodes = ()\n"
+        text += f"for words in {commands!r}:\n    codes += (main(words),)\n    print('\f')\n"
+        text += f"assert codes == {codes!r}, codes"
+        printed = python("-c", text, seconds=300, cwd=folder).stdout
+        return printed.split("\f\n")[:-1]
 
     return parity
 
@@ -69,10 +62,9 @@ def run(python, tmp_path_factory):
 @pytest.fixture(scope="module")
 def parity(torch, run):
     """The same, beside a trace of the reference."""
-    recorded = run(
-        "record", "--reference", "theirs.py:build", *TASK, "--out", "theirs", without="mindspore"
-    )
-    assert recorded.stdout.startswith("theirs: PyTorch ")
+    words = ["record", "--reference", "theirs.py:build", *TASK, "--out", "theirs"]
+    (recorded,) = run(words, without="mindspore")
+    assert recorded.startswith("theirs: PyTorch ")
     return run
 
 
@@ -84,27 +76,21 @@ def test_a_replay_says_what_the_live_ladder_says(tmp_path, parity, net, code, qu
         ("--net", f"ours.py:{net}", "--no-initialisation", *quick),
         (tmp_path / "a", tmp_path / "b"),
     )
-    replayed = parity("replay", "theirs", *flags, f"--json={files[0]}", without="torch", code=code)
-    live = parity(
-        "--reference",
-        "theirs.py:build",
-        *TASK,
-        *flags,
-        f"--json={files[1]}",
-        without="nothing",
-        code=code,
-    )
+    words = ["replay", "theirs", *flags, f"--json={files[0]}"]
+    (replayed,) = parity(words, without="torch", codes=(code,))
+    words = ["--reference", "theirs.py:build", *TASK, *flags, f"--json={files[1]}"]
+    (live,) = parity(words, without="nothing", codes=(code,))
     own = re.compile(
         r"(?<=updates of 4 samples with sgd), \d+ s|^environment:\n(?:  .+\n)+", re.MULTILINE
     )
-    assert own.sub("", replayed.stdout.split("\n", 1)[1]) == own.sub("", live.stdout)
+    assert own.sub("", replayed.split("\n", 1)[1]) == own.sub("", live)
     saved, other = (json.loads(file.read_text()) for file in files)
     assert saved == other
-    assert re.search(r"^  fc\.weight +5\.weight$", live.stdout, re.MULTILINE)
+    assert re.search(r"^  fc\.weight +5\.weight$", live, re.MULTILINE)
     if not code:
         return
-    assert "first layer that differs: conv (the reference's 0) in evaluation mode: " in live.stdout
-    assert "  conv: pad_mode same pads 0/1, the reference 1/1\n" in live.stdout
+    assert "first layer that differs: conv (the reference's 0) in evaluation mode: " in live
+    assert "  conv: pad_mode same pads 0/1, the reference 1/1\n" in live
     assert (saved["agrees"], saved["first_stage"], saved["first_layer"]) == (
         False,
         "eval forward",
@@ -117,23 +103,28 @@ def test_recorded_traces_are_compared_without_the_nets(parity):
     """Of both frameworks, and of MindSpore alone; a net that is recorded like a trace keeps how it
     came.
     """
-    for name in ("right", "wrong", "zeros"):
-        parity(
-            "record", "--net", f"ours.py:{name}", "--like", "theirs", "--out", name, without="torch"
-        )
-    done = parity("compare", "zeros", "theirs", without="mindspore torch", code=1)
-    assert "first stage that differs: initialisation, fc.bias" in done.stdout
-    assert "fc.bias: all 0 in the port, drawn in -0." in done.stdout
-    assert "bn." not in done.stdout.partition("first stage that differs")[2]  # fresh on both sides
-    assert "with copied weights" not in done.stdout
-    verdict = "verdict: both compute the same by tolerances alone (no side's rounding was measured)"
-    assert verdict in parity("compare", "right", "right", without="torch").stdout
-    done = parity("compare", "wrong", "right", without="mindspore", code=1)
-    assert "first layer that differs: conv in evaluation mode" in done.stdout
-    assert "conv: pad_mode same pads 0/1, the reference 1/1" in done.stdout
+    names = ("right", "wrong", "zeros")
+    parity(
+        *(["record", "--net", f"ours.py:{name}", "--like=theirs", "--out", name] for name in names),
+        without="torch",
+        codes=(0, 0, 0),
+    )
+    pairs = (("zeros", "theirs"), ("right", "right"), ("wrong", "right"))
+    commands = [["compare", *pair] for pair in pairs]
+    zeros, right, wrong = parity(*commands, without="mindspore torch", codes=(1, 0, 1))
+    assert "first stage that differs: initialisation, fc.bias" in zeros
+    assert "fc.bias: all 0 in the port, drawn in -0." in zeros
+    assert "bn." not in zeros.partition("first stage that differs")[2]  # fresh on both sides
+    assert "with copied weights" not in zeros
+    assert (
+        "verdict: both compute the same by tolerances alone (no side's rounding was measured)"
+        in right
+    )
+    assert "first layer that differs: conv in evaluation mode" in wrong
+    assert "conv: pad_mode same pads 0/1, the reference 1/1" in wrong
 
 
 def test_comparing_needs_numpy_alone(run):
     trace = Path(__file__).parents[1] / "acceptance" / "trace"
-    done = run("compare", str(trace), str(trace), without="mindspore torch")
-    assert "verdict: both compute the same" in done.stdout
+    (printed,) = run(["compare", str(trace), str(trace)], without="mindspore torch")
+    assert "verdict: both compute the same" in printed

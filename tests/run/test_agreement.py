@@ -4,6 +4,7 @@ differs in one line.
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -27,17 +28,7 @@ FILES = {
     "batch_size": 8,
     "epochs": 1,
 }
-FLAGS = (
-    "--model",
-    "resnet8",
-    "--image-size",
-    "8",
-    "--batch-size",
-    "240",
-    "--epochs",
-    "1",
-    "--no-progress",
-)
+FLAGS = shlex.split("--model resnet8 --image-size 8 --batch-size 240 --epochs 1 --no-progress")
 HASH = "[0-9a-f]{12}"
 SET = rf"\({HASH}\)"
 

@@ -1,5 +1,6 @@
 """The choice of instructions is a condition of a checkpoint, and a resumed run keeps it."""
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from resnet_fn.runtime.versions import at_least
 from resnet_fn.runtime.workers import Workers
 
 DRIVER = Path(__file__).parent / "drivers" / "choosing.py"
-SMALL = ("--model", "resnet8", "--image-size", "8", "--dataset", "synthetic", "--epochs", "1")
-SMALL += ("--synthetic-samples", "32", "--batch-size", "16", "--no-progress", "--threads", "1")
+SMALL = shlex.split(
+    "--model resnet8 --image-size 8 --dataset synthetic --epochs 1 --synthetic-samples 32 "
+    "--batch-size 16 --no-progress --threads 1"
+)
 
 
 def conditions(run):

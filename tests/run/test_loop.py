@@ -4,6 +4,7 @@ import csv
 import importlib
 import json
 import os
+import shlex
 import shutil
 import statistics
 from pathlib import Path
@@ -22,47 +23,14 @@ from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.run.loop import train
 
-FREE = [
-    "--model",
-    "resnet8",
-    "--norm",
-    "none",
-    "--batch-size",
-    "240",
-    "--epochs",
-    "2",
-    "--image-size",
-    "8",
-]
+FREE = shlex.split("--model resnet8 --norm none --batch-size 240 --epochs 2 --image-size 8")
 PHOTOGRAPHS = (
-    "--dataset",
-    "imagefolder",
-    "--image-size",
-    "16",
-    "--model",
-    "resnet8",
-    "--batch-size",
-    "8",
-    "--epochs",
-    "2",
-    "--max-shift",
-    "0",
-    "--max-rotation",
-    "0",
-    "--max-zoom",
-    "0",
-    "--flip",
-    "--mixup",
-    "0.2",
-    "--ema",
-    "0.8",
-    "--on-bad-sample",
-    "skip",
-    "--no-progress",
-    "--out-dir",
-    "run",
-    "--eval-batch-size",
-    "4",
+    *shlex.split(
+        "--dataset imagefolder --image-size 16 --model resnet8 --batch-size 8 "
+        "--epochs 2 --max-shift 0 --max-rotation 0 --max-zoom 0 --flip --mixup 0.2 "
+        "--ema 0.8 --on-bad-sample skip --no-progress --out-dir run "
+        "--eval-batch-size 4"
+    ),
 )
 FINETUNE = {
     **{"freeze": "stem,layer1", "head_lr_factor": 5e-11, "layer_decay": 0.75, "ema": 0.9},

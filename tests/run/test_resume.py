@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -217,18 +218,7 @@ def test_another_recipe_is_rejected_with_its_differences(checkpoint, lock, says)
 
 
 def test_resume_alone_takes_the_runs_own_settings(checkpoint, lock):
-    made = [
-        "--model",
-        "resnet8",
-        "--lr",
-        "0.1",
-        "--epochs",
-        "3",
-        "--accumulate",
-        "2",
-        "--out-dir",
-        "run",
-    ]
+    made = shlex.split("--model resnet8 --lr 0.1 --epochs 3 --accumulate 2 --out-dir run")
     recipe, options, _ = parse(made)
     folder = checkpoint("run", 5, recipe=recipe)
     RunFolder(Path("run")).write_config(recipe, options, Workers(), "")
@@ -287,26 +277,11 @@ def test_more_epochs_continue_like_an_unbroken_run(schedule, capsys, events):
         train(*parse(["--resume", "short", "--epochs", "1"]))
 
 
-SMALL = [
-    "--model",
-    "resnet8",
-    "--image-size",
-    "8",
-    "--batch-size",
-    "16",
-    "--epochs",
-    "2",
-    "--dataset",
-    "synthetic",
-    "--synthetic-samples",
-    "64",
-    "--max-shift",
-    "0",
-    "--max-rotation",
-    "0",
-    "--max-zoom",
-    "0",
-]
+SMALL = shlex.split(
+    "--model resnet8 --image-size 8 --batch-size 16 --epochs 2 "
+    "--dataset synthetic --synthetic-samples 64 --max-shift 0 --max-rotation 0 "
+    "--max-zoom 0"
+)
 
 
 @pytest.mark.parametrize(
@@ -588,17 +563,10 @@ def test_resuming_with_over_4_threads_warns_even_unchanged(monkeypatch, cpus, th
 
 
 def test_threads_cpus_and_instructions_that_differ_are_named(python):
-    words = (
-        "-m",
-        "resnet_fn.train",
-        "--model",
-        "resnet8",
-        "--image-size",
-        "8",
-        "--batch-size",
-        "480",
+    words = shlex.split(
+        "-m resnet_fn.train --model resnet8 --image-size 8 --batch-size 480 --epochs 1 "
+        "--mode pynative --no-progress --out-dir run"
     )
-    words += ("--epochs", "1", "--mode", "pynative", "--no-progress", "--out-dir", "run")
     here = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, range(os.cpu_count()))

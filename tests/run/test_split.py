@@ -1,6 +1,7 @@
 """The split of one folder in whole runs: started from weights, resumed, evaluated, exported."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -14,24 +15,10 @@ from resnet_fn.train import main as train_main
 pytestmark = pytest.mark.usefixtures("device")
 
 SMALL = (
-    "--recipe",
-    "finetune",
-    "--model",
-    "resnet8",
-    "--image-size",
-    "16",
-    "--eval-resize",
-    "16",
-    "--no-flip",
-    "--batch-size",
-    "8",
-    "--epochs",
-    "1",
-    "--warmup-epochs",
-    "0",
-    "--mode",
-    "pynative",
-    "--no-progress",
+    *shlex.split(
+        "--recipe finetune --model resnet8 --image-size 16 --eval-resize 16 --no-flip "
+        "--batch-size 8 --epochs 1 --warmup-epochs 0 --mode pynative --no-progress"
+    ),
 )
 
 

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import resource
 import subprocess
 import sys
 import threading
@@ -124,31 +123,22 @@ def test_another_programs_lock_is_not_taken(text, raises_line):
             lock.take(Path("."), has_run=True)
 
 
-def test_a_lock_of_another_user_is_named(raises_line):
+def test_a_lock_of_another_user_is_named(raises_line, another_user):
     Path("lock").touch()
     Path("lock").chmod(0o444)
     Path().chmod(0o755)
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    try:
-        with FolderLock() as lock, raises_line("out_dir: lock cannot be written (Permission den"):
-            lock.take(Path("."))
-    finally:
-        os.seteuid(user)
+    line = "out_dir: lock cannot be written (Permission den"
+    with another_user(), FolderLock() as lock, raises_line(line):
+        lock.take(Path("."))
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_a_full_disk_names_the_lock(there, raises_line):
+def test_a_full_disk_names_the_lock(there, raises_line, no_room):
     if there:
         with FolderLock() as lock:
             lock.take(Path("."))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    try:
-        with FolderLock() as lock, raises_line("out_dir: lock cannot be written (File too large)"):
-            lock.take(Path("."))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    line = "out_dir: lock cannot be written (File too large)"
+    with no_room(), FolderLock() as lock, raises_line(line):
+        lock.take(Path("."))
     with FolderLock() as lock:
         lock.take(Path("."), has_run=there)

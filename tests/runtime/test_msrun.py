@@ -1,6 +1,7 @@
 """Starting workers with msrun, and the exit codes that come back."""
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -70,16 +71,7 @@ def test_the_launcher_needs_no_python_on_path(tmp_path):
 
 
 def test_an_msrun_that_fails_is_quoted(python, says):
-    where = [
-        "--nnodes",
-        "2",
-        "--node-rank",
-        "1",
-        "--master-addr",
-        "nowhere.invalid",
-        "--master-port",
-        "8118",
-    ]
+    where = shlex.split("--nnodes 2 --node-rank 1 --master-addr nowhere.invalid --master-port 8118")
     done = python("-m", "resnet_fn.launch", *where, code=1)
     says(
         done.stderr,

@@ -1,8 +1,6 @@
 """metrics.jsonl and the progress bar, also after a kill."""
 
-import contextlib
 import json
-import resource
 from pathlib import Path
 
 import numpy as np
@@ -67,20 +65,7 @@ def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys, monkeypatc
     assert capsys.readouterr() == (line if progress else "", "")
 
 
-@contextlib.contextmanager
-def no_room():
-    """A full disk: no file of this process may grow (so pytest itself may not write into one
-    meanwhile).
-    """
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_a_full_disk_error_names_the_file(tmp_path):
+def test_a_full_disk_error_names_the_file(tmp_path, no_room):
     text = (
         f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); raise the limit of a "
         "file's size (ulimit -f), and run the same"

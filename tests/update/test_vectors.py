@@ -1,6 +1,7 @@
 """Parameters as views of vectors compute the same update."""
 
 import dataclasses
+import shlex
 import types
 
 import mindspore
@@ -153,14 +154,7 @@ def test_vectors_compute_equal_updates_without_blocking_runs(python, last_state)
     imported; resumed.
     """
     words = (
-        "--dataset",
-        "synthetic",
-        "--synthetic-samples",
-        "320",
-        "--model",
-        "resnet8",
-        "--image-size",
-        "16",
+        *shlex.split("--dataset synthetic --synthetic-samples 320 --model resnet8 --image-size 16"),
     )
     words += ("--batch-size", "32", "--accumulate", "2", "--checkpoint-every", "1", "--no-progress")
     cases = {

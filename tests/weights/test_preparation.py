@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import pickle
+import shlex
 import shutil
 from pathlib import Path
 
@@ -334,17 +335,9 @@ def trained(photographs, written, tmp_path_factory):
         "--weights",
         write_hub(written, RA4, root),
     ]
-    small = [
-        "--image-size",
-        "24",
-        "--batch-size",
-        "32",
-        "--no-progress",
-        "--epochs",
-        "1",
-        "--warmup-epochs",
-        "0",
-    ]
+    small = shlex.split(
+        "--image-size 24 --batch-size 32 --no-progress --epochs 1 --warmup-epochs 0"
+    )
     assert train([*words, *small, "--out-dir", str(root / "run")]) == 0
     (root / "hub" / "config.json").unlink()
     return root / "run", words, small

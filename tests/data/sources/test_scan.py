@@ -1,7 +1,6 @@
 """Bad files are found before training, and skipped or named."""
 
 import os
-import resource
 import tracemalloc
 from dataclasses import replace
 
@@ -193,24 +192,17 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
         open_dataset(RECIPE, str(folder))
 
 
-def test_without_descriptors_no_file_is_left_out(folder):
+def test_without_descriptors_no_file_is_left_out(folder, no_descriptors):
     """Nor is one called bad where bad files are an error, or while a batch is read."""
     split = open_dataset(SKIP, str(folder)).train  # all imports are done
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.dup(0)
-    os.close(free)
     parts = (".JPEG", "Too many open files", "not the fault of this file", "ulimit -n")
     for action in (
         lambda: scan_files(split, True, Workers(), progress=False),
         lambda: scan_files(split, True, Workers(), progress=True),
         lambda: split.read(0),
     ):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-        try:
-            with pytest.raises(OSError, match="Too many open files") as caught:
-                action()
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        with pytest.raises(OSError, match="Too many open files") as caught, no_descriptors():
+            action()
         assert all(part in str(caught.value) for part in parts)
 
 
