@@ -1117,7 +1117,7 @@ def test_a_sum_is_compared_until_each_part_counts(clip_norm, tmp_path):
         ]
 
 
-def test_convolutions_of_size_1_may_be_dense_layers_on_tokens():
+def test_convolutions_may_be_dense_layers_on_tokens():
     """Each has the other's numbers, in [n, h·w, c] for [n, c, h, w]; so do dropout masks."""
 
     def planes(self, x):

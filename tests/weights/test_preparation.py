@@ -138,7 +138,7 @@ def test_recipes_with_two_sizes_keep_their_training_size(hub):
         assert (recipe.image_size, recipe.eval_size, recipe.eval_resize) == (176, 224, resize)
 
 
-def test_a_recipes_resize_that_a_flag_drops_is_the_files(hub):
+def test_a_dropped_resize_is_the_files(hub):
     """Nobody chose the 232 of the recipe's file, nor the 0 that a rule puts in its place."""
     weights = hub(RA4)
     Path("mine.toml").write_text('extends = "imagenet_resnet50_v2"\neval_resize = 232\n')
@@ -149,7 +149,7 @@ def test_a_recipes_resize_that_a_flag_drops_is_the_files(hub):
     assert (taken.eval_size, taken.eval_resize) == (320, 355)
 
 
-def test_a_changed_copy_has_not_chosen_what_a_rule_dropped():
+def test_a_copy_has_not_chosen_what_rules_drop():
     recipe = changed(recipes.finetune(weights="w.ckpt", eval_resize=256), image_size=320)
     assert recipe.eval_resize == 0
     assert "eval_resize" not in recipes.chosen(recipe)
