@@ -57,8 +57,8 @@ class TorchStepper:
         self._average = Average(trained, self._plan.average) if self._plan.average else None
         # In float64 they take much memory. Clipping, and an optimizer of the user's, may write into
         # them.
-        writes = bool(self._plan.clip_norm or training.make_optimizer)
-        self._copies_gradients = precision != "float64" or writes
+        self._copies_clipped = precision != "float64" or bool(training.make_optimizer)
+        self._copies_gradients = self._copies_clipped or bool(self._plan.clip_norm)
         self._first: Mapping[str, Value] = {}
         self._finds_moved = finds_moved
         self.idle_counters = list[str]()  # of `find_moved`
@@ -95,7 +95,8 @@ class TorchStepper:
         none = run.no_gradient()
         clipped = gradients  # without a limit, and unless the norm is infinite, they are unchanged
         if index == 0 and (self._plan.clip_norm or not math.isfinite(norm)):
-            clipped = shared(run.gradients(), gradients)  # below the limit, they are, too
+            # below the limit, they are, too
+            clipped = shared(run.gradients(self._copies_clipped), gradients)
         self._optimizer.step()
         self._optimizer.zero_grad()  # gradients need no memory while the state is copied
         if self._average is not None:
