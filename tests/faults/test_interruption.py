@@ -306,18 +306,18 @@ def test_ctrl_c_while_modules_load_ends_the_command(installed):
 def test_signals_end_runs_with_their_exit_codes(
     launcher, finish, installed, all_cpus, last_state, tmp_path
 ):
-    """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, within the 30 s that a pre-emption leaves; the same
-    command goes on.
+    """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, SIGUSR1: 138, SIGUSR2: 140, within the 30 s that a
+    pre-emption leaves; the same command goes on.
 
-    On all CPUs, as above. (Two workers: test_launcher.py. SIGUSR1 and SIGUSR2:
-    test_stopped_anywhere_in_an_epoch_runs_keep_bits.)
+    On all CPUs, as above. (Two workers: test_launcher.py.)
     """
     folder = tmp_path / "run"
     newest = 0
     uncompiled = ("--mode", "pynative")
     module = ["-m", "resnet_fn.train"]
-    forms = (module, [installed, "train"], ["-m", "resnet_fn", "train"])
+    forms = (module, [installed, "train"], ["-m", "resnet_fn", "train"], module, module)
     codes = ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129))
+    codes += ((signal.SIGUSR1, 138), (signal.SIGUSR2, 140))
     for form, (number, code) in zip(forms, codes, strict=True):
         process = popen([*all_cpus, *command(folder, uncompiled, form)])
         launcher.wait_for_update(folder, process, newest)
