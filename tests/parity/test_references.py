@@ -264,3 +264,27 @@ def test_wrong_usage_is_found_before_anything_runs(tmp_path, monkeypatch):
         with pytest.raises((UsageError, SystemExit)) as error:
             command(arguments)
         assert words in str(error.value) or getattr(error.value, "code", 0) == 2
+
+
+def test_copies_have_counts_of_their_own():
+    """A count in an attribute, which a method encloses, too: copies have their own."""
+    from resnet_fn.parity.record.torch_copy import copied
+
+    counts = {"calls": 0}
+
+    class Counting(t.Module):
+        def __init__(self):
+            super().__init__()
+            self.head, self.counts = t.Linear(8, 3), counts
+
+        def forward(self, x):
+            self.counts["calls"] += self.training
+            return self.head(x) * 0.5 ** self.counts["calls"]
+
+        def calls(self):
+            return counts["calls"]
+
+    module = Counting()
+    for _ in range(2):
+        copied(module).train()(torch.ones(2, 8))
+    assert counts["calls"] == 0

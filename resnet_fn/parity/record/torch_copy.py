@@ -21,10 +21,11 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
 
     Tensors that are computed from parameters are copied as plain tensors. A function that refers to
     a layer or a dict of the module, as a hook does that stores an output, refers to the copy's. What
-    methods enclose is shared, as their classes are.
+    a method encloses, too, is shared, as its class is.
     """
-    shared = {id(one): one for one in _enclosed(module)}
     values = list(_values(module))
+    by_functions = {id(one) for function in values for one in _held_by(function)}
+    shared = {id(one): one for one in _enclosed(module) if id(one) in by_functions}
     tensors = [one for one in values if isinstance(one, torch.Tensor)]
     memo: dict[int, Any] = {
         id(one): one.detach().clone()
@@ -66,6 +67,13 @@ def _enclosed(module: torch.nn.Module) -> Iterator[Any]:
                     has_layers = True
             if not has_layers:
                 yield from inside
+
+
+def _held_by(value: Any) -> Iterator[Any]:
+    """Yield what a function of the user's refers to, at any depth. Other values hold nothing."""
+    if isinstance(value, FunctionType):
+        for held in _held(value):
+            yield from _values(held)
 
 
 def _methods(kind: type) -> Iterator[FunctionType]:

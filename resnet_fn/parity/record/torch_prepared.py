@@ -138,11 +138,11 @@ def _randomise_statistics(
     if not paths:
         return
     trial = copied(module).train()  # counters of the module itself stay
-    for path in paths:
-        trial.get_submodule(path).momentum = 1.0  # the statistics become the batch's
+    norms = [(module.get_submodule(path), trial.get_submodule(path)) for path in paths]
+    for _, of_batch in norms:
+        of_batch.momentum = 1.0  # the statistics become the batch's
     call(trial, tensors(inputs, torch.float32))
-    for path in paths:
-        layer, of_batch = module.get_submodule(path), trial.get_submodule(path)
+    for layer, of_batch in norms:
         mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
         mean.copy_(of_batch.get_buffer("running_mean"))
         variance.copy_(of_batch.get_buffer("running_var"))

@@ -13,8 +13,7 @@ def updates_of(side: Side) -> Trace:
     """
     plan = side.plan
     with side.session():
-        initial = side.state()
-        side.start(initial, None)
+        initial = side.start(side.state(), None)
         if is_random(lambda: side.arrays(side.forward(plan.batches[0][0], False))):
             raise NotApplicableError("not exercised: the net draws random numbers in evaluation")
         side.evaluate_as_built()
