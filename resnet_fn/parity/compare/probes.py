@@ -48,9 +48,6 @@ from resnet_fn.parity.trace.tree import paired_outputs
 # inputs times 0.001.
 _KERNELS = ("tanh", "tanhshrink", "elu", "rnn", "gru", "lstm", "rnncell", "grucell", "lstmcell")
 
-# Those of these layers are up to 3e-5 off.
-_SOFTMAXES = ("softmax", "logsoftmax")
-
 _WITH_WINDOWS = ("conv", "transposed conv", "maxpool", "avgpool", "upsample")
 
 
@@ -208,8 +205,7 @@ def _of_layer(
     for title, probe in reference.probes.get(other.name, {}).items():
         if title in answers and (title in FACTORS or have_one_shape):
             sides = answers[title], probe
-            is_unseen = mine.kind in _SOFTMAXES or (mine.is_own and title in FACTORS)
-            unseen = UNSEEN_KERNELS_TOLERANCE if is_unseen else 0.0
+            unseen = UNSEEN_KERNELS_TOLERANCE if mine.is_own and title in FACTORS else 0.0
             kernels = KERNELS_TOLERANCE if has_kernels else unseen
             yield ComparedProbe(mine.name, other.name, title, *sides, kernels, hints)
 
