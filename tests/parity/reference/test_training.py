@@ -214,7 +214,10 @@ def test_the_average_is_ours_and_its_definition(torch, device, every, start):
     assert average.module is not module
 
 
-def test_torchs_side_needs_no_mindspore(torch, python):
-    code = "import sys; sys.modules['mindspore'] = None\nfrom resnet_fn.parity.record import torch_side\n"
-    code += "from resnet_fn.parity.reference import nets"
+def test_recording_a_reference_needs_torch_and_numpy_alone(torch, python, tmp_path):
+    """Not even what MindSpore would have installed."""
+    code = "import sys; sys.modules['mindspore'] = sys.modules['psutil'] = None\n"
+    code += "from resnet_fn.parity.__main__ import main\n"
+    code += f"main(['record', '--steps', '1', '--out', {str(tmp_path / 'trace')!r}])"
     python("-c", code, cwd=Path(resnet_fn.__file__).parents[1])
+    assert (tmp_path / "trace" / "manifest.json").is_file()
