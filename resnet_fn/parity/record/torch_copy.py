@@ -25,7 +25,9 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     """
     values = list(_values(module))
     by_functions = {id(one) for function in values for one in _held_by(function)}
-    shared = {id(one): one for one in _enclosed(module) if id(one) in by_functions}
+    shared = {}
+    if by_functions:  # most modules have none, and are copied often
+        shared = {id(one): one for one in _enclosed(module) if id(one) in by_functions}
     tensors = [one for one in values if isinstance(one, torch.Tensor)]
     memo: dict[int, Any] = {
         id(one): one.detach().clone()
@@ -61,11 +63,7 @@ def _enclosed(module: torch.nn.Module) -> Iterator[Any]:
     for method in methods:
         for value in _held(method):
             inside = list(_values(value))
-            has_layers = False
-            for one in inside:
-                if isinstance(one, torch.nn.Module) or id(one) in owned:
-                    has_layers = True
-            if not has_layers:
+            if not any(isinstance(one, torch.nn.Module) or id(one) in owned for one in inside):
                 yield from inside
 
 

@@ -180,22 +180,22 @@ def large_numbers(array: Any) -> np.ndarray | None:
         return None
     # The median is slow. If more than half of the numbers are near the largest, none is far above
     # the median.
-    near = sizes > sizes.max() / _APART
+    largest = float(sizes.max())
+    near = sizes > largest / _APART
     if np.count_nonzero(near) <= sizes.size // 2:
         large = sizes > _APART * np.median(sizes)
         count = np.count_nonzero(large)
         if 0 < count <= np.count_nonzero(sizes) - count:
             return large
-    return near if _are_masked(sizes, near) else None
+    return near if largest >= _MASK and _are_masked(sizes, near, largest) else None
 
 
-def _are_masked(sizes: np.ndarray, near: np.ndarray) -> bool:
+def _are_masked(sizes: np.ndarray, near: np.ndarray, largest: float) -> bool:
     """Return whether the numbers near the largest are a mask's constant plus usual numbers.
 
     They may be more than half of all, as in logits of which few are allowed.
     """
-    largest = float(sizes.max())
-    if largest < _MASK or float(sizes[near].min()) < (1 - _SPREAD) * largest:
+    if float(sizes[near].min()) < (1 - _SPREAD) * largest:
         return False
     usual = float(sizes[~near].max(initial=0.0))
     return 0.0 < usual < largest / _APART
@@ -215,17 +215,17 @@ def _error(a: np.ndarray, b: np.ndarray) -> float:
 def errors_of_parts(a: Any, b: Any, like: Any) -> tuple[float, float | None]:
     """Return the relative errors of the usual numbers and of the large ones, if there are any.
 
-    The reference's array `like` shows which numbers are large. An error is ‖a − b‖ / ‖b‖ in
-    float64, or ‖a − b‖ if b is zero. It is infinite if the shapes differ, or if NaN or infinities
-    are at different places, and NaN if no number is finite. Equal NaN and equal infinities are
-    ignored.
+    The reference's array `like` shows which numbers are large; None: all are usual. An error is
+    ‖a − b‖ / ‖b‖ in float64, or ‖a − b‖ if b is zero. It is infinite if the shapes differ, or if NaN
+    or infinities are at different places, and NaN if no number is finite. Equal NaN and equal
+    infinities are ignored.
     """
     if np.shape(a) != np.shape(b):
         return math.inf, None
     if are_integers(a, b):
         return norm(_apart(a, b)) / (norm(b) or 1.0), None
     a, b = in_range(a), in_range(b)
-    large = large_numbers(like)
+    large = None if like is None else large_numbers(like)
     finite = np.isfinite(a) & np.isfinite(b)
     if not finite.all():  # else nothing is copied: a net's arrays are large
         if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
