@@ -1,9 +1,13 @@
 """The test suite prints a failure when it happens."""
 
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
@@ -36,5 +40,18 @@ def test_only_tests_that_passed_are_left_out(python, tmp_path):
     assert "2 passed, 1 skipped" in before
     for log, result in ((before, "1 skipped in"), ("", "2 passed, 1 skipped")):
         Path("log").write_text(log)
-        assert result in python(*words, "--not-passed-in", "log", code=None).stdout
-    assert "2 passed, 1 skipped" in python(*words, "--not-passed-in", "absent").stdout
+        assert result in python(*words, "--not-passed-in=log", code=None).stdout
+    assert "2 passed, 1 skipped" in python(*words, "--not-passed-in=absent").stdout
+
+
+def test_a_log_is_read_where_no_file_of_tests_is_named(python, tmp_path):
+    """As `.ci/run` does it: pytest finds the tests, and the conftest.py beside them, by itself."""
+    [words] = re.findall(r"^ *tests torch (.*)$", (ROOT / ".ci/run").read_text(), re.M)
+    (tmp_path / "tests").mkdir()
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path / "tests")
+    (tmp_path / "tests/test_two.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+    (tmp_path / "log").write_text("PASSED tests/test_two.py::test_a\n")
+    script = f"log={tmp_path}/log files=(); cd {tmp_path}; python -m pytest {words}"
+    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
