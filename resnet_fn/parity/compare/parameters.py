@@ -185,7 +185,7 @@ class Parameters(RunRule):
     ) -> OfStage:
         """Return what is known of all arrays together."""
         # only arrays that have a gradient count: an integer counter would dominate the norm
-        trained = [one for name, one in reference.items() if name in sides.port.run.gradients]
+        trained = [reference[name] for name in reference if name in sides.port.run.gradients]
         return OfStage(
             port=port,
             reference=reference,
