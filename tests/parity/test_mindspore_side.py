@@ -147,4 +147,4 @@ def test_no_loss_is_chosen_before_dropout_is_off():
     with pytest.raises(AssertionError, match="enter `without_dropout` before"):
         side.loss(None, None)
     with pytest.raises(AssertionError, match="enter `without_dropout` before"):
-        side.stepper()
+        side.prepare_updates()
