@@ -84,8 +84,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         masks, unmasked = _masks(side, drops, executions, like)
         del executions  # during the updates, random ones would fill the memory
         # 5. The optimizer
+        side.prepare_updates()  # rejects an optimizer whose settings cannot be read
         settings = side.optimizer_settings()
-        side.prepare_updates()
         alone = side.optimizer_alone(like) if of_port else {}
         # 6. The updates
         run, losses, layers_with_masks = _updates_with_masks(side, masks, like)
