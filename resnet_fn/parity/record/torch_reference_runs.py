@@ -116,24 +116,26 @@ class ReferenceRuns:
         words = words_of_constants(self._drawn)
         self._not_drawn.append(f"{words}: it fails in {failed} ({self._rejects[failed]})")
 
-    def _run(self, precision: str, watch: Watch = UNWATCHED) -> Run:
+    def _run(self, precision: str, measuring: Measuring | None = None) -> Run:
         """Make all updates, and the further passes of `record_run`."""
+        measure = measuring.gradients if measuring else None
         with in_mode(precision):
-            return self._run_of(self._stepper(precision), precision, watch)
+            stepper = self._stepper(precision, measure=measure)
+            return self._run_of(stepper, precision, measuring or UNWATCHED)
 
     def _run_of(self, stepper: TorchStepper, precision: str, watch: Watch = UNWATCHED) -> Run:
         run = record_run(stepper, self._plan, self._plan.rates, {}, self._drawn, watch)
         self._rejects[precision] = stepper.rejects
         return run
 
-    def _stepper(self, precision: str, finds_moved: bool = False) -> TorchStepper:
+    def _stepper(self, precision: str, **options: Any) -> TorchStepper:
         return TorchStepper(
             self._module,
             self._training,
             precision,
             masked=self._masked,
             known=self._initial,
-            finds_moved=finds_moved,
+            **options,
         )
 
     def _draw_constants(self) -> Arrays:
