@@ -7,6 +7,7 @@ import numpy as np
 
 from resnet_fn.parity.record.masks_of_runs import MeasuredMask
 from resnet_fn.parity.trace.difference import FITS, norm
+from resnet_fn.parity.trace.tree import Arrays
 
 
 def measured_branch(
@@ -65,6 +66,27 @@ def _factors(output: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray | N
     left = change - factors[:, None] * added
     largest = max(norm(change), norm(added))
     return factors if norm(left) <= FITS * largest else None
+
+
+def whole_output(outputs: Arrays) -> np.ndarray | None:
+    """Return the only output of a net, or its outputs of floats [samples, …] as one array
+    [samples, n]; None if these have different numbers of samples.
+
+    What is measured here does not depend on their order.
+    """
+    if len(outputs) == 1:
+        return next(iter(outputs.values()))
+    floats = [one for one in outputs.values() if one.ndim and one.dtype.kind == "f"]
+    if len({len(one) for one in floats}) != 1:
+        return None
+    rows = [one.reshape(len(one), -1) for one in floats]
+    return np.concatenate(rows, axis=1)
+
+
+def first_or_whole(outputs: Arrays, whole: bool) -> np.ndarray:
+    """Return the first output of a layer, or if `whole`, all of a net (`whole_output`)."""
+    array = whole_output(outputs) if whole else None
+    return next(iter(outputs.values())) if array is None else array
 
 
 def part_and_change(output: np.ndarray, y: np.ndarray, square: float) -> tuple[float, float]:
