@@ -109,7 +109,10 @@ def running_layer(
     def run() -> np.ndarray:
         args, kwargs = map_tensors(torch.Tensor.clone, arguments)
         with torch.no_grad(), layer_by_layer():
-            outputs = outputs_of(copied(layer)(*args, **kwargs))
+            alone = copied(layer)
+            # the arguments are what the layer's own hooks made of them
+            alone.register_forward_pre_hook(lambda *_: (args, kwargs), with_kwargs=True)
+            outputs = outputs_of(alone(*args, **kwargs))
         return first_or_whole(outputs, is_net)
 
     return run
