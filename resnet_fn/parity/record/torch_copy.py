@@ -47,7 +47,7 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     memo |= {id(one): _unbound(one) for one in functions}
     memo |= shared
     uncopied = [one for one in values if _copies_as_itself(one)]
-    memo |= {id(one): type(one).__new__(type(one)) for one in uncopied}
+    memo |= {id(one): object.__new__(type(one)) for one in uncopied}
     for one in uncopied:
         vars(memo[id(one)]).update(copy.deepcopy(vars(one), memo))
     result: torch.nn.Module = copy.deepcopy(module, memo)
