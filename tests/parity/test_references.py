@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mindspore import Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.cli import UsageError
 from resnet_fn.parity.commands import live, record
@@ -346,3 +346,25 @@ def test_a_pre_hook_acts_once_where_a_layer_runs_alone(by):
     hooked.part.register_forward_pre_hook(before)
     batches = [(np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32), labels(6))]
     agrees(port, net, batches, quick=False)
+
+
+@pytest.mark.parametrize(("change", "is_named"), [(0.0, True), (1e-3, False)])
+def test_a_table_of_another_precision_is_named(change, is_named):
+    """A cosine of large numbers, which float32 rounds: its table is in the reference."""
+
+    def construct(self, x):
+        return self.head(self.part(x) @ self.table)
+
+    def forward(self, x):
+        return self.head(self.part(x) @ self.table)
+
+    steps = np.arange(8.0)
+    angles = np.pi / 8 * (steps[None] + 0.5) * steps[:, None]
+    table = (np.cos(angles) + change).astype(np.float32)
+    table = Parameter(Tensor(table), requires_grad=False)
+    net, port = theirs(forward, t.Linear(8, 8)), ours(construct, nn.Dense(8, 8), table=table)
+    net.register_buffer("table", torch.cos(torch.from_numpy(angles.astype(np.float32))))
+    batches = [(np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32), labels(6))]
+    stage = ladder_of(port, net, batches).first_stage
+    assert title_of_stage(stage) == "untrained arrays"
+    assert ("may compute this table in float64" in stage.hints[0]) is is_named
