@@ -59,6 +59,6 @@ class Untrained(TraceRule):
                 alike = 0 < item.relative <= OUTPUTS_TOLERANCE
                 hints.append(f"{name}: {item.values()}{_OF_PRECISION if alike else ''}")
         if not differences:
-            words = "no buffers; weights and statistics are not compared"
+            words = "no buffers in both nets; weights and statistics are not compared"
             return with_note(stage, "there are none" if sides.initialisation else words)
         return dataclasses.replace(stage, differences=differences, hints=hints)

@@ -14,6 +14,7 @@ import numpy as np
 from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.limits import CEILING, NEVER_BEYOND, ROUNDING_FACTOR
 from resnet_fn.parity.trace.stages import ArrayId
+from resnet_fn.parity.trace.tree import TEXT
 
 # the worst last
 VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"
@@ -131,6 +132,9 @@ class Difference:
         if self.estimated:
             return f"about {self.relative:.2g} of the reference's norm apart"
         place = f" at {list(self.place)}" if self.place else ""
+        if self.name.endswith(TEXT):
+            characters = chr(int(self.port)), chr(int(self.reference))
+            return f"{characters[0]!r} {port}, {characters[1]!r} {reference}{place}"
         return f"{self.port:.9g} {port}, {self.reference:.9g} {reference}{place}"
 
 

@@ -151,3 +151,9 @@ def test_errors_above_four_times_rounding_are_beyond_rounding():
     ):
         item = difference("x", np.array([1.0 + relative]), np.array([1.0]), 1e-5, rounding)
         assert item.beyond == pytest.approx(times, rel=1e-3)
+
+
+def test_characters_of_a_text_are_shown_as_such():
+    port, reference = (np.array([*map(ord, word)], np.int32) for word in ("cat", "eat"))
+    values = difference("logits 0 (text)", port, reference).values()
+    assert values == "'c' in the port, 'e' in the reference at [0]"
