@@ -272,7 +272,7 @@ def test_training_on_changed_sizes_has_no_dropout():
 
 @pytest.mark.parametrize(("rate", "stage"), [(0.1, None), (0.9, DROPOUT)])
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_rate_in_the_code_of_a_net_with_several_outputs_is_compared(rate, stage, order):
+def test_rates_in_code_count_in_all_outputs(rate, stage, order):
     """The net has the attribute, but gives its function another number."""
 
     def construct(self, x):

@@ -286,6 +286,7 @@ def test_a_loss_in_a_tensor_is_no_counter():
     assert float(port.loss) == 0.5
 
 
+FACTORS = {"down": 0.999, "up": 1.02}
 FRACTIONS = {
     "tensor": lambda: torch.tensor(1.0),
     "array": lambda: np.ones((), np.float32),
@@ -295,17 +296,17 @@ FRACTIONS = {
 
 
 @pytest.mark.parametrize("kind", FRACTIONS)
-@pytest.mark.parametrize("moves", ["by steps", "by factors"])
-def test_a_number_that_moves_by_fractions_is_named(kind, moves):
+@pytest.mark.parametrize("moves", ["by steps", "down", "up"])
+def test_numbers_that_move_by_fractions_are_named(kind, moves):
     """It is a schedule, which has no effect yet."""
 
     def moved(self):
         if self.training:
-            self.rate = self.rate * 0.999 if moves == "by factors" else self.rate - 0.001
+            self.rate = self.rate - 0.001 if moves == "by steps" else self.rate * FACTORS[moves]
         return self.rate
 
     def forward(self, x):
-        return self.head(self.first(x)) * min(0.9, float(moved(self)))
+        return self.head(self.first(x)) * (0.9 if 0.95 < float(moved(self)) < 1.5 else 0.5)
 
     def construct(self, x):
         moved(self)
@@ -336,7 +337,7 @@ def test_a_number_that_moves_by_fractions_is_named(kind, moves):
 
 
 @pytest.mark.parametrize("by", [0.001, -0.25])
-def test_a_number_of_the_port_that_moves_by_fractions_is_named(by):
+def test_the_ports_numbers_moving_by_fractions_are_named(by):
     def construct(self, x):
         self.rate = self.rate + by * int(self.training)
         return self.head(self.first(x)) * ops.minimum(Tensor(0.9), self.rate + 1)
@@ -423,7 +424,7 @@ def test_a_count_of_batchnorm_is_no_state(norm):
 
 @pytest.mark.parametrize("every", [0, 2])
 @pytest.mark.parametrize("mode", ["training", "evaluation"])
-def test_a_count_that_a_custom_batchnorm_reads_is_named(every, mode):
+def test_counts_that_custom_norms_read_are_named(every, mode):
     """Its scale depends on the count from batch 500 on."""
 
     class Warming(t.BatchNorm1d):

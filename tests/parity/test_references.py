@@ -293,7 +293,7 @@ def test_copies_have_counts_of_their_own():
 
 
 @pytest.mark.parametrize("held", ["layer", "list"])
-def test_a_layer_that_copies_as_itself_is_copied(held):
+def test_layers_that_copy_as_themselves_are_copied(held):
     """As a teacher whose class saves memory so. Its statistics move in each run."""
     from resnet_fn.parity.record.torch_copy import copied
 
@@ -328,7 +328,7 @@ def test_a_layer_that_copies_as_itself_is_copied(held):
 
 
 @pytest.mark.parametrize("by", ["reference", "port"])
-def test_a_pre_hook_acts_once_where_a_layer_runs_alone(by):
+def test_pre_hooks_act_once_in_layers_run_alone(by):
     """The other net computes the same without one."""
 
     def before(layer, args):
@@ -349,7 +349,7 @@ def test_a_pre_hook_acts_once_where_a_layer_runs_alone(by):
 
 
 @pytest.mark.parametrize(("change", "is_named"), [(0.0, True), (1e-3, False)])
-def test_a_table_of_another_precision_is_named(change, is_named):
+def test_tables_of_another_precision_are_named(change, is_named):
     """A cosine of large numbers, which float32 rounds: its table is in the reference."""
 
     def construct(self, x):

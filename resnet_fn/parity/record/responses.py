@@ -76,17 +76,23 @@ def whole_output(outputs: Arrays) -> np.ndarray | None:
     """
     if len(outputs) == 1:
         return next(iter(outputs.values()))
-    floats = [one for one in outputs.values() if one.ndim and one.dtype.kind == "f"]
-    if len({len(one) for one in floats}) != 1:
-        return None
-    rows = [one.reshape(len(one), -1) for one in floats]
-    return np.concatenate(rows, axis=1)
+    rows = []
+    for one in outputs.values():
+        if one.ndim and one.dtype.kind == "f":
+            samples = len(one)
+            row = one.reshape(samples, -1)
+            rows.append(row)
+    counts = {len(row) for row in rows}
+    return np.concatenate(rows, axis=1) if len(counts) == 1 else None
 
 
 def first_or_whole(outputs: Arrays, whole: bool) -> np.ndarray:
     """Return the first output of a layer, or if `whole`, all of a net (`whole_output`)."""
-    array = whole_output(outputs) if whole else None
-    return next(iter(outputs.values())) if array is None else array
+    if whole:
+        array = whole_output(outputs)
+        if array is not None:
+            return array
+    return next(iter(outputs.values()))
 
 
 def part_and_change(output: np.ndarray, y: np.ndarray, square: float) -> tuple[float, float]:

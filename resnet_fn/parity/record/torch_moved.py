@@ -2,6 +2,8 @@
 them.
 """
 
+import contextlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -63,14 +65,20 @@ def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> 
         before = first.get(name)
         if before is None or _is_same(before, value):
             continue
-        trials[name] = [{name: one} for one in (before, *_later(before, value))]
+        later = _later(before, value)
+        trials[name] = [{name: one} for one in (before, *later)]
         if not _counts(before, value) and isinstance(value, torch.Tensor):
             kept.append(name)
     for names in _custom_counts(module).values():
         alike = [trials.pop(name) for name in sorted(names) if name in trials]
-        if alike:
-            together = [_merged(of_layers) for of_layers in zip(*alike, strict=True)]
-            trials[next(iter(together[0]))] = together
+        if not alike:
+            continue
+        together = []
+        for of_layers in zip(*alike, strict=True):
+            trial = _merged(of_layers)
+            together.append(trial)
+        first_name = next(iter(together[0]))
+        trials[first_name] = together
     modes: dict[str, str] = {}
     for mode in ("evaluation", "training"):
         left = dict(trials)
@@ -210,11 +218,14 @@ def _later(before: Value, value: Value) -> list[Value]:
     if _counts(before, value):
         return [value + more for more in _LATER_COUNTS]
     later = []
+    step = value - before
     for more in _LATER_COUNTS:
-        later.append(value + more * (value - before))
+        later.append(value + more * step)
         if before:
-            later.append(value * (value / before) ** more)
-    return [one for one in later if torch.isfinite(torch.as_tensor(one)).all()]
+            factor = value / before
+            with contextlib.suppress(OverflowError):  # of Python's numbers
+                later.append(value * factor**more)
+    return [one for one in later if math.isfinite(float(one))]
 
 
 def _merged(trials: Iterable[Trial]) -> Trial:

@@ -66,9 +66,10 @@ def moves_evenly(values: Sequence[float]) -> bool:
         return False
     if np.allclose(steps, steps[0], _EVENLY, 0):
         return True
-    return bool(numbers.all()) and np.allclose(
-        steps / numbers[:-1], steps[0] / numbers[0], _EVENLY, 0
-    )
+    if not numbers.all():
+        return False
+    factors = steps / numbers[:-1]
+    return np.allclose(factors, factors[0], _EVENLY, 0)
 
 
 def flat(arrays: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -> np.ndarray:

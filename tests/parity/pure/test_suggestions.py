@@ -88,7 +88,7 @@ def test_all_arrays_of_one_shape_are_named():
     assert any("no array that fits" in line and "z.gain" in line for line in others)
 
 
-def test_arrays_in_attributes_of_the_port_are_named():
+def test_arrays_in_attributes_of_ports_are_named():
     """As of a frozen norm whose statistics are Tensors, not Parameters."""
     reference = {"norm.weight": (5,), "norm.mean": (5,), "norm.other": (5,)} | HEAD
     attributes = {"norm.gamma": (5,), "norm.mean": (5,), "norm.other": (6,)}
