@@ -166,8 +166,9 @@ def _product_with_number(call: Call, place: int) -> Changes:
     value = f"{number:.4g}"
     verb = "multiplied" if call.name == "mul" else "divided"
     own = f"{verb} by {value}"
-    yield f"not {own}", lambda: other + 0
-    for power in (-1, -0.5, 0.5, 1, 2, -2):
+    if value != "1":
+        yield f"not {own}", lambda: other + 0
+    for power in (-1, -0.5, 0.5, 1, 2, -2) if value != "1" else ():
         other_verb = "multiplied" if power > 0 else "divided"
         exponent = "" if abs(power) == 1 else f"^{abs(power):g}"
         title = f"{other_verb} by {value}{exponent} for {own}"

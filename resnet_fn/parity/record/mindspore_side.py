@@ -218,7 +218,7 @@ class MindSporeSide:
                 arguments = inputs_of_layer(self._net, name, self.plan.first[0])
         else:
             arguments = (Tensor(inputs),), {}
-        return running_layer(self._cells[name], arguments, off, as_built, compiled)
+        return running_layer(self._cells[name], arguments, off, as_built, compiled, not name)
 
     def layers(self, mode: str) -> list[Layer]:
         """Run the net on the first micro-batch, and return the executions of its layers.

@@ -12,7 +12,7 @@ from resnet_fn.parity.record.alone import LossesAlone, losses_alone
 from resnet_fn.parity.record.common import dropout_notes, words_with_place
 from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
 from resnet_fn.parity.record.kernel_errors import KernelErrors, kernel_errors
-from resnet_fn.parity.record.passes import evaluated, only_output, trained
+from resnet_fn.parity.record.passes import evaluated, output_in_training, trained
 from resnet_fn.parity.record.randomness import before_random, is_random
 from resnet_fn.parity.record.side import Dropped, Side
 from resnet_fn.parity.trace.data import Probes, Run, Trace
@@ -154,7 +154,9 @@ def _without_dropout(side: Side, with_probes: bool) -> _WithoutDropout:
         if of_port:
             layers["train"], what_draws = _cut_before_random(side, executions, training_draws)
         # the path "": the net itself has an attribute with a rate, which its output shows
-        output = only_output(side) if any(path == "" for path, *_ in dropped) else None
+        output = None
+        if any(path == "" for path, *_ in dropped):
+            output = output_in_training(side)
         if of_port and with_probes:
             probed = _probes_or_note(side, layers["eval"])
     return _WithoutDropout(dropped, executions, layers, training_draws, output, what_draws, probed)

@@ -181,7 +181,7 @@ class TorchSide:
             arguments = (torch.from_numpy(inputs),), {}
         # `running_layer` copies the layer with the rates of this block, after which it runs
         with self._rates.as_built(layers_by_path(self._reference), only):
-            return running_layer(self._reference.get_submodule(name), arguments)
+            return running_layer(self._reference.get_submodule(name), arguments, not name)
 
     def layers(self, mode: str) -> list[Layer]:
         """Return the executions of layers, with the rounding of their inputs and outputs.
