@@ -117,7 +117,7 @@ def find_start(
         folder = RunFolder(Path(path))
         if start and not Path(start).exists():
             raise CheckpointError(
-                f"{start}: not found on rank {workers.rank}; put the run folder on a shared disk"
+                f"{start}: not found on worker {workers.rank}; put the run folder on a shared disk"
             )
         checkpoint = load_checkpoint(Path(start)) if start else None
     if checkpoint:
