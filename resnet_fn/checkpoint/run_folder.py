@@ -12,10 +12,11 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint
+from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint, load_state
 from resnet_fn.checkpoint.manifest import MANIFEST, CheckpointError, is_checkpoint
 from resnet_fn.checkpoint.replace import (
     recover_interrupted_replace,
@@ -88,10 +89,14 @@ class RunFolder:
         Prints a warning for each newer, damaged checkpoint. Raises OSError if the system cannot
         read a checkpoint, which may be intact.
         """
-        return self._load(self._newest)
+        return self._load(partial(self._newest, load_run_checkpoint))
 
     def best(self) -> Checkpoint:
-        """Load the checkpoint with the best value of the monitored metric."""
+        """Load the checkpoint with the best value of the monitored metric.
+
+        Which one it is stands in the state of the newest checkpoint that is not damaged. The
+        newest checkpoint's arrays are read only if it is the best one itself.
+        """
         return self._load(self._best)
 
     def _load(self, choose: Callable[[list[str]], Checkpoint]) -> Checkpoint:
@@ -126,14 +131,14 @@ class RunFolder:
                 manifests.append((update, status.st_ino, status.st_mtime_ns))
         return manifests
 
-    def _newest(self, warnings: list[str]) -> Checkpoint:
+    def _newest(self, load: Callable[[Path], Checkpoint], warnings: list[str]) -> Checkpoint:
         updates = self.updates()
         if not updates:
             nearest_run = near_run(self.path, "give a run folder or a checkpoint folder")
             raise CheckpointError(f"{self.path} contains no checkpoint; {nearest_run}")
         for update in reversed(updates):
             try:
-                return load_run_checkpoint(self.checkpoint_path(update))
+                return load(self.checkpoint_path(update))
             except CheckpointError as error:
                 if len(updates) == 1:
                     raise
@@ -143,12 +148,23 @@ class RunFolder:
         )
 
     def _best(self, warnings: list[str]) -> Checkpoint:
-        best = self._newest(warnings).state["best"]
+        newest = self._newest(self._load_if_best, warnings)
+        best = newest.state["best"]
         if best is None:
             raise CheckpointError(
                 f"{self.path} has no best checkpoint before the first evaluation; use --which last"
             )
-        return load_run_checkpoint(self.checkpoint_path(best["update"]))
+        path = self.checkpoint_path(best["update"])
+        return newest if path == newest.path else load_run_checkpoint(path)
+
+    def _load_if_best(self, folder: Path) -> Checkpoint:
+        """Load a checkpoint, without its arrays if it is not the best one by its state."""
+        state = load_state(folder)
+        check_run_state(state, folder)
+        best = state["best"]
+        if best and self.checkpoint_path(best["update"]) == folder:
+            return load_run_checkpoint(folder)
+        return Checkpoint(folder, {}, {}, state)
 
     def prune(
         self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None
