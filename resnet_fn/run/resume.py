@@ -378,7 +378,7 @@ def data_notes(
         fix = "give the same data, another --out-dir, or --allow-other-data"
         if "arrays" in now:
             fix = "call fit with the same arrays, another out_dir, or allow_other_data=True"
-        is_older = "validation" not in saved  # the state of version 0.2.0
+        is_older = "validation" not in saved  # the state of commits before 0.2.0
         if is_older and "files" in then and then["samples"] != now["samples"]:
             other_data += (
                 ". Unlike the version that began the run, this one reads .jfif, .jpe, .jp2 and "
