@@ -66,7 +66,8 @@ class Declaration:
     def parse(self, text: str) -> Any:
         """Return the value of a flag's text.
 
-        A text that is none stays, and `fault` rejects it later: one error lists all wrong settings.
+        A text that cannot be converted is returned as it is. `fault` rejects it later, so that one
+        error lists all wrong settings.
         """
         wanted = type(self.default)
         try:
