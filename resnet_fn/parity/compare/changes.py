@@ -25,7 +25,13 @@ from resnet_fn.parity.compare.allowed import (
     change_bound,
     random_walk_norm,
 )
-from resnet_fn.parity.compare.parameters import ByChance, ComparedArray, Parameters
+from resnet_fn.parity.compare.parameters import (
+    TOO_SMALL,
+    ByChance,
+    ComparedArray,
+    Parameters,
+    TooSmall,
+)
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
@@ -91,7 +97,7 @@ class Changes(Parameters):
         """Return which elements' gradients are only rounding."""
         return sides.chance_on_any_batch
 
-    def difference(self, sides: Sides, array: ComparedArray) -> Difference | None:
+    def difference(self, sides: Sides, array: ComparedArray) -> Difference | TooSmall:
         """Return the difference, which may be as large as the last place of the array.
 
         Where a change's own norm decides nothing, it is compared by another measure.
@@ -122,7 +128,7 @@ class Changes(Parameters):
 
     def _by_another_measure(
         self, sides: Sides, array: ComparedArray, sizes: Sizes, item: Difference
-    ) -> Difference | None:
+    ) -> Difference | TooSmall:
         """Return the difference as it is or, if the change's own norm decides nothing, by another
         measure.
         """
@@ -135,7 +141,7 @@ class Changes(Parameters):
         own_is_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
         # 2a. The array's last place hides even a part of all changes: the array is left out.
         if own_is_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
-            return None
+            return TOO_SMALL
         if item.verdict != UNDECIDED:
             return item
         # 2b. The array's last place hides the change, but not a part of all changes: it is compared
@@ -144,7 +150,7 @@ class Changes(Parameters):
         if own_is_hidden:
             # `whole` > 0: after 1 and 2a, the array is trained and the reference changes it, so
             # that its change is one of all changes
-            return as_fraction(item, change / array.whole, 0.0, reasons.UNIT_OF_STAGE)
+            return as_fraction(item, change / array.of_stage.whole, 0.0, reasons.UNIT_OF_STAGE)
         # 3. The measured rounding is large beside the change, but may be small beside the value: if
         # the stage has a tolerance for it, the change is compared as a part of the value.
         tolerance = self.value_tolerance
@@ -161,7 +167,7 @@ class Changes(Parameters):
         if not self._is_trained(sides, array):
             return sizes.change > 0
         rates = sides.reference.run.rates[: self.updates(sides)]
-        return sizes.unit > CEILING * array.whole and any(rates)
+        return sizes.unit > CEILING * array.of_stage.whole and any(rates)
 
 
 def _own_change_is_hidden(sizes: Sizes) -> bool:
