@@ -195,7 +195,7 @@ class Parameters(RunRule):
             kernels=sides.kernels(self.id),
             whole=math.hypot(*map(norm, trained)),
             by_chance=self.moved_by_chance(sides, reference),
-            changing=sides.names.rename(sides.changing(self.id)),
+            changing=sides.names.rename(sides.changing(self.id), name_map.MASK_KIND),
         )
 
     def moved_by_chance(self, sides: Sides, reference: Arrays) -> ByChance:
