@@ -49,7 +49,7 @@ from resnet_fn.parity.trace.tree import Arrays
 class ByChance(NamedTuple):
     """What the optimizer changes by chance, because a gradient is only rounding."""
 
-    largest: float  # how far it may change an element
+    largest: float  # how far both sides may be apart in such an element
     masks: Arrays  # the elements that it may change so, by the array's name
 
 
@@ -103,8 +103,10 @@ class ComparedArray(NamedTuple):
         return bound.compare(self.id, self.port, self.reference)
 
     def as_only_rounding(self, item: Difference) -> Difference | None:
-        """Return the difference relative to the stage if the array is only rounding and does not
-        pass, else None.
+        """Return the difference relative to the stage if the array is only rounding, and if it is
+        undecided or differs, else None.
+
+        Its tolerance stays, and its rounding becomes the stage's median.
         """
         does_not_pass = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
         if not (does_not_pass and self.only_rounding):
@@ -149,13 +151,14 @@ class Parameters(RunRule):
         reference = sides.names.rename(by_own_names, self.made_of)  # the same by the port's names
         on_both = [name for name in names if name in port and name in reference]
         if not on_both:  # of what an update makes; earlier arrays are on both sides
+            # undecided: `absent` stays NOT_READ
             return Stage(self.id, note="one side keeps none" if sides.port.run.after else NOT_RUN)
-        common = [name for name in on_both if not self.is_idle(sides, name, reference[name])]
-        if not common:
+        left = [name for name in on_both if not self.is_idle(sides, name, reference[name])]
+        if not left:
             return not_in_task(self.id, "nothing changes")
-        measured = self._measured(sides, by_own_names, {name: reference[name] for name in common})
+        measured = self._measured(sides, by_own_names, {name: reference[name] for name in left})
         of_stage = self._of_stage(sides, port, reference, measured)
-        results = {name: self._result(sides, name, of_stage) for name in common}
+        results = {name: self._result(sides, name, of_stage) for name in left}
         return Stage(
             self.id,
             differences=[item for item in results.values() if item is not TOO_SMALL],
@@ -172,9 +175,12 @@ class Parameters(RunRule):
 
     def _measured(self, sides: Sides, by_own_names: Arrays, reference: Arrays) -> dict[str, float]:
         """Return the measured rounding of each array of `reference`, built from `by_own_names`."""
-        errors, roundings = sides.rounding_of_stage(self.id), {}
+        errors = sides.rounding_of_stage(self.id)
+        roundings = {}
         for name, array in reference.items():
             error = rounding_of(sides.names, errors, name, by_own_names, array)
+            # Capped at a tolerance, the rounding of a part that is only rounding would count in the
+            # stage's median. If such an array does not pass, it is compared as a part of the stage.
             if name not in sides.only_rounding:
                 error = capped_rounding(sides.names, errors, name, error, self.tolerance)
             roundings[name] = error
@@ -195,7 +201,7 @@ class Parameters(RunRule):
             kernels=sides.kernels(self.id),
             whole=math.hypot(*map(norm, trained)),
             by_chance=self.moved_by_chance(sides, reference),
-            changing=sides.names.rename(sides.changing(self.id)),
+            changing=sides.names.rename(sides.changing(self.id), name_map.MASK_KIND),
         )
 
     def moved_by_chance(self, sides: Sides, reference: Arrays) -> ByChance:
@@ -282,12 +288,12 @@ class Gradients(Parameters):
         and of any other all is wrong (no such array is in `Sides.only_rounding`).
         """
         name = array.id.name
-        is_none = sides.no_gradient.get(name)
-        if is_none is None:
+        without = sides.no_gradient.get(name)  # the elements whose gradient is None
+        if without is None:
             return array.by_tolerance(self.tolerance)
         largest = array.of_stage.largest_of_layers[_layer_of(name)]
         is_small = np.abs(array.port) <= NO_GRADIENT * largest
-        port = np.where(is_none & is_small, 0, array.port)
+        port = np.where(without & is_small, 0, array.port)
         item = array._replace(port=port).by_tolerance(self.tolerance)
         is_wrong = port.any() and not array.reference.any()
         return as_zero_in_reference(item) if is_wrong else item

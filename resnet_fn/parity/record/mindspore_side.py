@@ -73,7 +73,7 @@ class MindSporeSide:
     """A MindSpore net, which is trained itself, and put back: it implements `side.Side`.
 
     `record` calls the methods about in this order; what makes the updates is in `PortRuns`. A
-    docstring ends with what must have been called before; methods without this need nothing.
+    docstring ends with what must have been called before.
 
     Args:
         net: the port.
@@ -131,8 +131,6 @@ class MindSporeSide:
         # Set by `masked`:
         self._masks: Masks | None = None  # None outside of its context
 
-    # The weights, and the rates of dropout:
-
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
         """Check that the workers can share the batches, and keep trained integers as they are, which
@@ -148,6 +146,8 @@ class MindSporeSide:
         self._integers = [*integers.values()]
         with self._frozen_integers():
             yield
+
+    # The weights, and the rates of dropout:
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics, before `start` of the net as built."""
@@ -225,7 +225,7 @@ class MindSporeSide:
 
         Needs `start`; "dropout" needs `updates` in the present context `masked`.
         """
-        train = mode != "eval"
+        train = mode != "eval"  # "dropout", too: the masks are in the cells
         with self._dropout_of_mode(train):
             return layers_of(self._net, self.plan.first[0], train)
 
@@ -248,10 +248,8 @@ class MindSporeSide:
         return settings_of(self._given_optimizer, self._net)
 
     def prepare_updates(self) -> None:
-        """Make what makes the updates, and the given optimizer's functions. Needs `without_dropout`.
-
-        Let the net and its loss run before, so that one that fails is named before an optimizer
-        that is rejected (ValueError).
+        """Make what makes the updates, and the given optimizer's functions. Needs
+        `without_dropout`.
         """
         loss = self._chosen_loss()
         self._runs = PortRuns(
@@ -271,12 +269,12 @@ class MindSporeSide:
         if optimizer := self._runs.given_optimizer:
             with contextlib.suppress(MissingKernelError), explained(self.plan.batches[0][0]):
                 return optimizer_alone(self._net, optimizer, like)
-        return {}
+        return {}  # no optimizer is given, or it has no kernel
 
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
         """Turn dropout off, and let cells multiply by masks in the further update with dropout.
-        Needs `start`.
+        Needs `without_dropout`.
 
         `masks` has one mask for each call, by the cell's path. The cells have ones instead until
         that update sets the masks (`mindspore_step`).
@@ -370,10 +368,14 @@ class MindSporeSide:
         return requiring_grad(self._integers, False)
 
     def _stepper(self, loss: Loss, optimizer: Optimizer) -> MindSporeStepper:
-        """Return what trains the net, with the masks and the evaluation that it has now."""
-        rates = list(self.plan.rates)
+        """Return what trains the net, with the masks and the evaluation that it has now.
+
+        The loss is that of `prepare_updates`.
+        """
         if self._schedule:
             rates = [self._schedule(index) for index in range(len(self.plan.batches))]
+        else:
+            rates = list(self.plan.rates)
         return MindSporeStepper(
             self._net,
             self.plan,

@@ -92,7 +92,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         initial = shared(initial, run.start)  # both stay in memory: equal arrays are kept once
         layers |= layers_with_masks
         # 7. Of the reference: rounding first, for which the updates' decisions are in memory
-        measured = side.measured()
+        measured = side.measured()  # of the port, nothing
         if not of_port:
             alone = side.optimizer_alone(like)
             layers["train"], what_draws = _cut_before_random(side, layers["train"], training_draws)
@@ -197,17 +197,17 @@ def _probes_or_note(side: Side, executions: Sequence[Layer]) -> Probes:
 
 
 def _masks(
-    side: Side, drops: Sequence[Drop], layers: Sequence[Layer], like: Like | None
+    side: Side, drops: Sequence[Drop], executions: Sequence[Layer], like: Like | None
 ) -> SharedMasks:
     """Return the dropout masks of each layer, which are the reference's if `like` is given."""
     # Without micro-batches, masks have the shape of the whole batch, but a worker gets only a part
     # of the batch.
     if side.plan.accumulate % side.worker_count:
         return SharedMasks({}, [])
-    own = (drops, layers)
+    own = (drops, executions)
     if like:
         return shared_masks(own, like.dropping, like.layers)
-    return shared_masks(own, own, {layer.name: layer.name for layer in layers})
+    return shared_masks(own, own, {layer.name: layer.name for layer in executions})
 
 
 def _updates_with_masks(

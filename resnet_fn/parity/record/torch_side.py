@@ -54,7 +54,7 @@ class TorchSide:
     `start` makes the reference of the given module: a prepared copy (`prepare`), which is copied
     again for each run. `record` calls the methods about in this order; what runs the updates and
     measures their rounding is in `ReferenceRuns`. A docstring ends with what must have been called
-    before; methods without this need nothing.
+    before.
 
     Args:
         module: the given module. It is not changed; only lazy layers get their sizes.
@@ -99,16 +99,17 @@ class TorchSide:
         self._relu_roundings: list[float] = []  # the rounding of the input of each ReLU
         # Set by `prepare_updates`:
         self._runs: ReferenceRuns  # which makes them
-        # Set by `masked`:
-        self._given_masks: Mapping[str, Sequence[np.ndarray]]  # by the layer's path
+        # Set by `masked`, which is entered once:
+        # by the layer's path; kept after the context, for `source`
+        self._given_masks: Mapping[str, Sequence[np.ndarray]]
         # a copy that multiplies by these; None outside of the context
         self._masked: torch.nn.Module | None = None
-
-    # The weights, and the rates of dropout:
 
     def session(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context that puts torch's generator back."""
         return torch.random.fork_rng()
+
+    # The weights, and the rates of dropout:
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics of the given module."""
@@ -124,8 +125,9 @@ class TorchSide:
         )
         self._reference = prepared.module
         self._rates = prepared.rates
-        self.plan = prepared.plan
+        self.plan = prepared.plan  # with another loss, if nothing is trained
         self.notes += prepared.notes
+        # each evaluation asks `_dropout_of_mode` anew: `evaluate_as_built` may come later
         self._training = Training(
             self.plan, prepared.loss, self._make_optimizer, self._dropout_of_mode
         )
@@ -162,7 +164,7 @@ class TorchSide:
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of outputs, which is computed in their precision, as float64. Needs
-        `start`.
+        `without_dropout`.
         """
         with self._limits:
             value = self._training.checked_loss(outputs, labels)
@@ -205,6 +207,7 @@ class TorchSide:
         """Return the executions of layers in training mode, with other random numbers. Needs
         `start`.
         """
+        # without rounding: only what repeats is looked for
         return layers_of(self._reference, self.plan.first[0], True)
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
@@ -340,7 +343,10 @@ class TorchSide:
         *,
         executions: Sequence[Layer],
     ) -> Probes:
-        """Run a copy of the reference and its layers on all probes, or on those asked for."""
+        """Run a copy of the reference and its layers on all probes, or on those asked for.
+
+        `source` sets `executions` by keyword; `TorchSource.compute` then gets the others.
+        """
 
         def without_dropout(copy: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
             return self._rates.off(layers_by_path(copy))
