@@ -157,7 +157,8 @@ class Parameters(RunRule):
         if not left:
             return not_in_task(self.id, "nothing changes")
         measured = self._measured(sides, by_own_names, {name: reference[name] for name in left})
-        of_stage = self._of_stage(sides, port, reference, measured)
+        changing = _changing(sides, self.id, by_own_names)
+        of_stage = self._of_stage(sides, port, reference, measured, changing)
         results = {name: self._result(sides, name, of_stage) for name in left}
         return Stage(
             self.id,
@@ -187,7 +188,12 @@ class Parameters(RunRule):
         return roundings
 
     def _of_stage(
-        self, sides: Sides, port: Arrays, reference: Arrays, measured: Mapping[str, float]
+        self,
+        sides: Sides,
+        port: Arrays,
+        reference: Arrays,
+        measured: Mapping[str, float],
+        changing: Arrays,
     ) -> OfStage:
         """Return what is known of all arrays together."""
         # only arrays that have a gradient count: an integer counter would dominate the norm
@@ -201,7 +207,7 @@ class Parameters(RunRule):
             kernels=sides.kernels(self.id),
             whole=math.hypot(*map(norm, trained)),
             by_chance=self.moved_by_chance(sides, reference),
-            changing=sides.names.rename(sides.changing(self.id), name_map.MASK_KIND),
+            changing=changing,
         )
 
     def moved_by_chance(self, sides: Sides, reference: Arrays) -> ByChance:
@@ -247,6 +253,15 @@ class Parameters(RunRule):
     def difference(self, sides: Sides, array: ComparedArray) -> Difference | TooSmall:
         """Return the difference of one array; of `Changes`, it may be too small."""
         return array.by_tolerance(self.tolerance)
+
+
+def _changing(sides: Sides, stage_id: StageId, by_own_names: Arrays) -> Arrays:
+    """Return masks of the integers that change by rounding, under the port's names."""
+    changing = sides.changing(stage_id)
+    if not changing:
+        return {}
+    masks = {name: np.zeros(array.shape, bool) for name, array in by_own_names.items()}
+    return sides.names.rename({**masks, **changing}, name_map.MASK_KIND)
 
 
 def _without_chance(

@@ -147,6 +147,8 @@ class MadeOf:
                 return None
             piece = part.take(array)
             is_negative = part.sign < 0 and what != MASK_KIND
+            if is_negative and piece.dtype == bool:
+                raise ValueError(f"--map: {part.name} is boolean; give it without the -")
             taken.append(-piece if is_negative else piece)
         if self.added:
             array = _ADDED[what](np.stack(taken), 0)
