@@ -100,6 +100,25 @@ class Measuring(Watch):
         self.rounding |= rounding(recorded, _without_further(exact), stages=stages)
 
 
+class Drifting(Watch):
+    """Measures how far noise moves the weights after each update from the second on, except the
+    last, if training is chaotic.
+
+    It drops the gradients, and the states after updates but the last one: they take much memory.
+    """
+
+    def __init__(self, run: Run, chaotic: bool) -> None:
+        self._run, self._chaotic, self.of_updates = run, chaotic, Rounding()
+
+    def updated(self, run: Run) -> None:
+        """Measure the weights after an update, if a later one is recorded."""
+        count = len(run.losses)
+        if self._chaotic and 1 < count < len(self._run.after):
+            self.of_updates |= of_update(count, run, self._run, self._run)
+        run.after[:-1] = [{} for _ in run.after[:-1]]
+        run.gradients, run.clipped, run.parts = {}, {}, []
+
+
 def _without_further(run: Run) -> Run:
     """Return a run without further passes."""
     return replace(run, later=[], drawn=[], dropped=[])

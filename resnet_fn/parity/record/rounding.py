@@ -150,16 +150,6 @@ def without_updates(measured: Rounding) -> Rounding:
     return {stage: errors for stage, errors in measured.items() if not stage.update}
 
 
-def of_each_update(run: Run, exact: Run) -> Rounding:
-    """Return the relative changes of the weights after each update from the second on, except the
-    last, from those in `exact`.
-    """
-    errors: Rounding = {}
-    for update in range(2, len(run.after)):
-        errors |= of_update(update, run, exact, exact)
-    return errors
-
-
 def of_update(update: int, run: Run, exact: Run, like: Run | None = None) -> Rounding:
     """Return the relative errors of the weights after one update (`rounding`)."""
 
@@ -208,16 +198,23 @@ def with_noise(
 
 
 def drift(
-    noisy: Run, run: Run, measured: Rounding, parameters: Collection[str], chaotic: bool
+    noisy: Run,
+    run: Run,
+    measured: Rounding,
+    parameters: Collection[str],
+    *,
+    chaotic: bool,
+    of_updates: Rounding,
 ) -> Rounding:
     """Return relative changes by noise after the last update: of untrained arrays, of outputs, and
     of weights whose gradients have a rounding of at least `ONLY_ROUNDING`; of all weights and of
     losses if the training is chaotic.
+
+    `of_updates` has the changes after earlier updates (`Drifting`).
     """
     # `parameters` has the trained ones; the rest are statistics and constant arrays
     errors = rounding(noisy, run, run, stages=(TRAJECTORY, LAST, AVERAGE, CHANGED_BUFFERS))
-    if chaotic:
-        errors |= of_each_update(noisy, run)
+    errors |= of_updates
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
     drifting = {*(noisy.after[-1].keys() - parameters), *_only_rounding(measured)}
     moved = {

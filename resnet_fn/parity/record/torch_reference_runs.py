@@ -12,20 +12,21 @@ import torch
 
 from resnet_fn.config.wording import words_of
 from resnet_fn.parity.record import rounding
-from resnet_fn.parity.record.measuring import Measuring
+from resnet_fn.parity.record.measuring import Drifting, Measuring
 from resnet_fn.parity.record.side import Measured
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import Noise, in_mode
 from resnet_fn.parity.record.torch_module import state
 from resnet_fn.parity.record.torch_run import TorchRun, Training, load
 from resnet_fn.parity.record.torch_step import TorchStepper
-from resnet_fn.parity.record.updates import UNWATCHED, OnlyLast, Watch, record_run, record_updates
+from resnet_fn.parity.record.updates import UNWATCHED, Watch, record_run, record_updates
 from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
 from resnet_fn.parity.trace.data import IDLE_COUNTER, Changing, Rounding, Run, Ties
 from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING
 from resnet_fn.parity.trace.stages import GRADIENTS, marked
 from resnet_fn.parity.trace.tree import Arrays
+from resnet_fn.runtime.malloc import release_freed
 
 _NOISY_RUNS = 4
 
@@ -129,6 +130,7 @@ class ReferenceRuns:
         return run
 
     def _stepper(self, precision: str, **options: Any) -> TorchStepper:
+        release_freed()  # arrays of another precision do not fit in what the last run has freed
         return TorchStepper(
             self._module,
             self._training,
@@ -240,13 +242,21 @@ class ReferenceRuns:
         trainable, drifts = self._roles["trainable"], list[Rounding]()
         try:
             for seed in range(2 if chaotic else 1):
-                watch = UNWATCHED if chaotic else OnlyLast()
+                watch = Drifting(first_update, chaotic)
                 with Noise(seed):
                     stepper = self._stepper(self._rounding_precision)
                     moved = record_updates(
                         stepper, self._plan, self._plan.rates, weights, watch=watch
                     )
-                drifts.append(rounding.drift(moved, first_update, measured, trainable, chaotic))
+                drift = rounding.drift(
+                    moved,
+                    first_update,
+                    measured,
+                    trainable,
+                    chaotic=chaotic,
+                    of_updates=watch.of_updates,
+                )
+                drifts.append(drift)
                 del stepper, moved  # before the next ones need as much memory
             return drifts
         except Exception as error:

@@ -27,15 +27,6 @@ class Watch:
         """Look at a further pass, whose stages have these marks (fields of `StageId`)."""
 
 
-class OnlyLast(Watch):
-    """Drops the gradients, and the states after updates but the last one: they take much memory."""
-
-    def updated(self, run: Run) -> None:
-        """Look at a run after an update."""
-        run.after[:-1] = [{} for _ in run.after[:-1]]
-        run.gradients, run.clipped, run.parts = {}, {}, []
-
-
 UNWATCHED = Watch()
 
 
