@@ -18,6 +18,7 @@ from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage
 from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.derived import floats
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.masks import pair_drops, takes_mask
@@ -142,8 +143,17 @@ def _are_alike(
 
     What one side drops by one rate, the other may drop by two, each of which was measured alone.
     """
-    have_same_layer = not (own.of or other.of) or names.get(own.of) == other.of
+    if own.of or other.of:
+        have_same_layer = names.get(own.of) == other.of
+    else:
+        have_same_layer = _sizes_of_outputs(port) == _sizes_of_outputs(reference)
     return have_same_layer and _count_alike(own, port) == _count_alike(other, reference)
+
+
+def _sizes_of_outputs(side: Trace) -> list[int]:
+    """Return how many floats each output has, in ascending order: one net may return more."""
+    outputs = side.run.train_outputs[:1]
+    return sorted(one.size for arrays in outputs for one in floats(arrays).values())
 
 
 def _outcomes(own: Drop, other: Drop, port: Trace, reference: Trace) -> list[Comparable]:

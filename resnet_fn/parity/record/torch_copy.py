@@ -46,22 +46,33 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     ]
     memo |= {id(one): _unbound(one) for one in functions}
     memo |= shared
-    uncopied = [one for one in values if _copies_as_itself(one)]
-    memo |= {id(one): object.__new__(type(one)) for one in uncopied}
-    for one in uncopied:
-        vars(memo[id(one)]).update(copy.deepcopy(vars(one), memo))
-    result: torch.nn.Module = copy.deepcopy(module, memo)
+    result, memo = _copied_with_layers(module, memo, values)
     for function in functions:
         _bind(memo[id(function)], function, memo)
     _copy_gradient_hooks(module, result, memo)
     return result
 
 
-def _copies_as_itself(value: Any) -> bool:
-    """Return whether a value is a layer whose class shares it between copies, with what moves."""
-    if not isinstance(value, torch.nn.Module) or not hasattr(value, "__deepcopy__"):
-        return False
-    return value.__deepcopy__({}) is value
+def _copied_with_layers(
+    module: torch.nn.Module, memo: dict[int, Any], values: Iterable[Any]
+) -> tuple[torch.nn.Module, dict[int, Any]]:
+    """Copy a module, also its layers whose class shares them between copies, with what moves.
+
+    Returns the copy, and `memo` with all that was copied.
+    """
+    copies = dict(memo)
+    result = copy.deepcopy(module, copies)
+    layers = [one for one in values if isinstance(one, torch.nn.Module)]
+    shared = [one for one in layers if hasattr(one, "__deepcopy__") and id(one) not in copies]
+    if not shared:
+        return result, copies
+    again = memo | {id(one): object.__new__(type(one)) for one in shared}
+    try:
+        for one in shared:
+            vars(again[id(one)]).update(copy.deepcopy(vars(one), again))
+        return copy.deepcopy(module, again), again
+    except Exception:  # what cannot be copied, such as a lock, may be why the class shares it
+        return result, copies
 
 
 def _enclosed(module: torch.nn.Module) -> Iterator[Any]:
