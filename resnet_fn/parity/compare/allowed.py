@@ -214,7 +214,7 @@ def larger_bound(
 
 def _largest(tolerance: float, roundings: Mapping[str, float]) -> tuple[float, str]:
     """Return the largest rounding with its reason or, if a tolerance allows more, with that one."""
-    why, rounding = max(roundings.items(), key=lambda one: one[1])
+    why, rounding = max(roundings.items(), key=lambda item: item[1])
     if ROUNDING_FACTOR * rounding <= tolerance:
         why = within(tolerance).why
     return rounding, why
@@ -233,8 +233,8 @@ def rounding_of(
     reference's own names. The array may be a part of a larger one. It then gets the absolute error
     of the whole.
     """
-    sources = [one for one in names.sources(name) if one in errors and one in reference]
-    error = math.hypot(*(errors[one] * _or_one(norm(reference[one])) for one in sources))
+    sources = [source for source in names.sources(name) if source in errors and source in reference]
+    error = math.hypot(*(errors[source] * _or_one(norm(reference[source])) for source in sources))
     return error / _or_one(norm(built))
 
 
@@ -246,7 +246,7 @@ def capped_rounding(
 
     A part of small numbers must not get all of the whole's error: a fault would pass there.
     """
-    whole = max((errors.get(one, 0.0) for one in names.sources(name)), default=0.0)
+    whole = max((errors.get(source, 0.0) for source in names.sources(name)), default=0.0)
     return min(rounding, max(whole, tolerance))
 
 
@@ -314,8 +314,8 @@ def tie_width(outputs: Collection[Difference]) -> float:
     A ReLU's tie must be so many times as wide as in the reference. `outputs` are those of layers in
     training mode. A layer that overflows in float32 is no measure.
     """
-    measured = (one for one in outputs if one.rounding < CEILING)
-    errors = [one.relative / max(one.rounding, HALF_A_UNIT) for one in measured]
+    measured = (output for output in outputs if output.rounding < CEILING)
+    errors = [output.relative / max(output.rounding, HALF_A_UNIT) for output in measured]
     return max([1.0, *errors])
 
 
@@ -493,13 +493,13 @@ def integer_difference(
     count = int(changing.sum())
     apart = int((port != reference).sum())
     if count > CHANGING_SHARE * changing.size:
-        words = f"{count} of {changing.size} integers change by the reference's own rounding"
-        unsure = words if apart <= ROUNDING_FACTOR * count else ""
+        why = f"{count} of {changing.size} integers change by the reference's own rounding"
+        unsure = why if apart <= ROUNDING_FACTOR * count else ""
         return dataclasses.replace(equal, unsure=unsure)
     excused = int((changing & (port != reference)).sum())
     item = within(NO_TOLERANCE).compare(array, np.where(changing, reference, port), reference)
-    words = f"{excused} of {changing.size} integers excused, which change by rounding"
-    return dataclasses.replace(item, why=words)
+    why = f"{excused} of {changing.size} integers excused, which change by rounding"
+    return dataclasses.replace(item, why=why)
 
 
 def as_units_in_the_last_place(

@@ -90,7 +90,7 @@ class Changes(Parameters):
         if not sides.reference.plan.optimizer.is_adaptive:
             return ByChance(0.0, {})
         changes = (reference[name] for name in sides.port.run.gradients if name in reference)
-        largest = max((float(np.abs(one).max(initial=0)) for one in changes), default=0.0)
+        largest = max((float(np.abs(change).max(initial=0)) for change in changes), default=0.0)
         return ByChance(CHANCE_MOVES * largest, self.chance_elements(sides) if largest else {})
 
     def chance_elements(self, sides: Sides) -> Arrays:

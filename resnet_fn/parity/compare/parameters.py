@@ -316,9 +316,9 @@ class Gradients(Parameters):
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, with a line for each gradient that only the port has."""
         stage = self.compare(sides)
-        words = "it has a gradient in the port; in the reference it has none (None)"
+        only_in_port = "it has a gradient in the port; in the reference it has none (None)"
         hints = [
-            f"{item.name}: {words}, so that no optimizer touches it"
+            f"{item.name}: {only_in_port}, so that no optimizer touches it"
             for item in stage.differences
             if item.verdict == DIFFERS and item.name in sides.no_gradient
         ]
