@@ -8,6 +8,8 @@ import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.run.loop import train as train_run
 from resnet_fn.run.resume import layout_notes, parallel_layout
 from resnet_fn.runtime import instructions
 from resnet_fn.runtime.msrun import claim_port
@@ -35,6 +37,37 @@ def test_only_another_choice_is_a_note():
     assert layout_notes({**now, REASON: "of a test"}, now) == []
     older = {name: value for name, value in now.items() if name != "convolutions"}
     assert layout_notes(older, now) == []
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("limit", ["not set", "ALL", "default"])
+def test_two_names_of_all_instructions_are_no_note(limit):
+    now = parallel_layout(RunOptions(), Workers())
+    name = instructions.VARIABLE
+    assert layout_notes({**now, name: "ALL"}, {**now, name: limit}) == []
+    (note,) = layout_notes({**now, name: limit}, {**now, name: "AVX2"})
+    assert note.startswith(f"resuming with {name} AVX2 instead of {limit}: some bits")
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize(
+    ("model", "mode", "name"),
+    [
+        ("resnet8", "graph", "resnet8"),
+        ("resnet8", "pynative", ""),
+        ("se_resnet18", "graph", "se_resnet18"),
+        ("resnext50_32x4d", "graph", ""),  # groups
+    ],
+)
+def test_only_compiled_nets_without_groups_may_become_products(model, mode, name, monkeypatch):
+    def choose_for(net, before):
+        assert (net, before) == (name, None)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(instructions, "choose_for", choose_for)
+    settings = Recipe(model=model, dataset="synthetic", synthetic_samples=32, batch_size=16)
+    with pytest.raises(ValueError, match="enough"):
+        train_run(settings, RunOptions(mode=mode, out_dir="run"))
 
 
 @pytest.fixture

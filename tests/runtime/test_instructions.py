@@ -31,6 +31,10 @@ def _mindspore(monkeypatch):
         (ZEN_5, "resnet50", "", STANDARD, STANDARD, "of the checkpoint"),
         (ZEN_4, "resnet50", "", PRODUCTS, PRODUCTS, "of the checkpoint"),
         (WITHOUT, "resnet50", "", PRODUCTS, PRODUCTS, "of the checkpoint"),
+        # unless it is not compiled now, or was started with groups and a typed ALL
+        (ZEN_5, "", "", PRODUCTS, STANDARD, "this net is not known"),
+        (WITHOUT, "", "", PRODUCTS, STANDARD, "needs no limit"),
+        (ZEN_5, "", "", STANDARD, STANDARD, "of the checkpoint"),
         # what the user has typed is stronger than table and checkpoint
         (ZEN_5, "resnet50", "AVX2", "", STANDARD, "ONEDNN_MAX_CPU_ISA is AVX2"),
         (ZEN_5, "resnet50", "avx2", PRODUCTS, STANDARD, "ONEDNN_MAX_CPU_ISA is avx2"),
@@ -65,6 +69,10 @@ def test_only_a_command_lifts_the_limit(cpu, monkeypatch):
     assert instructions.choose_for("resnet50").why == "a script may compute other convolutions"
     before = Choice(STANDARD, "of the checkpoint")
     assert instructions.choose_for("resnet50", before) == before
+    # even if a command has trained the run without the limit
+    before = Choice(PRODUCTS, "of the checkpoint")
+    assert instructions.choose_for("resnet50", before).convolutions == STANDARD
+    assert os.environ[instructions.VARIABLE] == "AVX2"
     instructions.allow_choice()
     assert instructions.choose_for("resnet8").convolutions == STANDARD
     assert os.environ[instructions.VARIABLE] == "AVX2"
