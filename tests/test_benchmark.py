@@ -16,8 +16,8 @@ from resnet_fn.recipes import recipe
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "benchmark"
 sys.path.append(str(SCRIPT))
-accuracy, interleaving, nets, sides = map(
-    importlib.import_module, ("accuracy", "interleave", "nets", "sides")
+accuracy, allreduce, interleaving, nets, sides = map(
+    importlib.import_module, ("accuracy", "allreduce", "interleave", "nets", "sides")
 )
 
 SMALL = {
@@ -46,6 +46,26 @@ def test_wrong_flags_are_answered_before_any_work(words, parts, python, says):
     done = python(SCRIPT, *words, code=None)
     says(done.stderr.splitlines()[-1], "error: ", *parts)
     assert done.returncode
+
+
+def test_benchmarks_of_workers_choose_instructions_like_trainings(monkeypatch):
+    """As one process does, beside which they are measured."""
+    asked = []
+    monkeypatch.setattr(sides.instructions, "allow_choice", lambda: asked.append("a command"))
+    monkeypatch.setattr(sides.instructions, "choose_for", asked.append)
+
+    def build(spec):
+        raise ValueError("enough")
+
+    for module in (allreduce, sides):
+        monkeypatch.setattr(module, "build", build)
+    for run in (
+        lambda: allreduce.measure("resnet8-digits", 1),
+        lambda: sides.ours(nets.specification("resnet8-digits", 1)),
+    ):
+        with pytest.raises(ValueError, match="enough"):
+            run()
+    assert asked == ["a command", "resnet8"] * 2
 
 
 @pytest.mark.slow
