@@ -1,4 +1,5 @@
 import os
+import platform
 
 import pytest
 
@@ -109,16 +110,16 @@ def test_the_doctor_names_the_instructions_of_nets(monkeypatch):
 
 def test_onednn_reads_the_limit_when_it_computes(python):
     """So the limit may be lifted when the net is known, after MindSpore's library has loaded."""
-    if not instructions.this_cpu().has_avx512:
-        pytest.skip("needs AVX-512")
+    if platform.machine() != "x86_64":
+        pytest.skip("needs the instructions of x86")
     code = (
         "import os, resnet_fn\n"
         "from resnet_fn.runtime import process; process.start('CPU')\n"
         "import mindspore, numpy as np; from mindspore import Tensor, ops\n"
         "x = Tensor(np.ones((64, 64), np.float32)) + 1; x.asnumpy()\n"
-        "os.environ['ONEDNN_MAX_CPU_ISA'] = 'ALL'\n"
+        "os.environ['ONEDNN_MAX_CPU_ISA'] = 'AVX2'\n"
         "ops.MatMul()(x, x).asnumpy()\n"
     )
-    log = python("-c", code, without="ONEDNN", ONEDNN_VERBOSE="1").stdout
+    log = python("-c", code, ONEDNN_MAX_CPU_ISA="SSE41", ONEDNN_VERBOSE="1").stdout
     (used,) = [line for line in log.splitlines() if "info,cpu,isa:" in line]
-    assert "AVX-512" in used
+    assert "AVX2" in used
