@@ -255,7 +255,7 @@ def forward_ladder(net, reference, images, corrections):
         reference = copy.deepcopy(reference)
         prepare_reference(reference, images, 0)
         theirs = {
-            mode: layers_with_rounding(reference, images, mode == "train", "float32")
+            mode: layers_with_rounding(reference, images, mode == "train", "float32")[0]
             for mode in ("eval", "train")
         }
         weights = state(reference)

@@ -44,7 +44,7 @@ def test_only_tests_that_passed_are_left_out(python, tmp_path):
     assert "2 passed, 1 skipped" in python(*words, "--not-passed-in=absent").stdout
 
 
-def test_a_log_is_read_where_no_file_of_tests_is_named(python, tmp_path):
+def test_a_log_is_read_without_named_files(python, tmp_path):
     """As `.ci/run` does it: pytest finds the tests, and the conftest.py beside them, by itself."""
     [words] = re.findall(r"^ *tests torch (.*)$", (ROOT / ".ci/run").read_text(), re.M)
     (tmp_path / "tests").mkdir()

@@ -106,9 +106,12 @@ def test_the_version_is_the_newest_of_the_changelog():
     """Beside it stand the numbers of the formats that it writes."""
     from resnet_fn.checkpoint import manifest
     from resnet_fn.config import recipe_file
-    from resnet_fn.data.sources import records
+    from resnet_fn.data.sources import contents, records
+    from resnet_fn.parity.inputs import stored
+    from resnet_fn.parity.show import json_file
     from resnet_fn.parity.trace import folder as trace_folder
     from resnet_fn.parity.trace import small_file
+    from resnet_fn.parity.ways import show as ways
 
     page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert (
@@ -117,13 +120,17 @@ def test_the_version_is_the_newest_of_the_changelog():
         == resnet_fn.__version__
     )
     assert {
-        name: int(number) for name, number in re.findall(r"^\| ([\w ]+) \| (\d+) \|", page, re.M)
+        name: int(number) for name, number in re.findall(r"^\| (.+?) \| (\d+) \|", page, re.M)
     } == {
         "checkpoint": manifest.FORMAT,
         "trace of the ladder": trace_folder.VERSION,
         "packed data set": records.FORMAT,
         "recipe file": recipe_file.FORMAT,
+        "names of a run's pictures": contents.FORMAT,
+        "JSON of the ladder, `--json`": json_file.VERSION,
         "small trace": small_file.VERSION,
+        "JSON of `parity inputs`": stored.VERSION,
+        "JSON of `parity self`": ways.VERSION,
     }
 
 

@@ -18,6 +18,7 @@ PHRASES = re.compile(
     re.IGNORECASE,
 )
 MODULES = sorted((ROOT / "resnet_fn").rglob("*.py"))
+TESTS = {path: ast.parse(path.read_text()) for path in sorted((ROOT / "tests").rglob("test_*.py"))}
 
 
 def names_of_design():
@@ -45,11 +46,15 @@ def test_names_say_what_they_hold():
 def test_names_of_tests_have_at_most_eight_words():
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, tree in TESTS.items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and re.fullmatch(r"test(_[^_]+){9,}", node.name)
     ]
     assert not wrong
+
+
+def test_each_file_of_tests_has_a_docstring():
+    assert not [path for path, tree in TESTS.items() if not ast.get_docstring(tree)]
 
 
 @pytest.mark.parametrize("folder", ["", "docs", "resnet_fn"])

@@ -198,10 +198,18 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         with reading(path):
             check_size(path, files[name]["size"])
             arrays[name] = read_tensor_file(path, files[name])
+    return Checkpoint(folder, arrays[WEIGHTS], arrays[TRAINING], _read_state(folder, files))
+
+
+def load_state(folder: Path) -> SavedState:
+    """Return a checkpoint's state without reading its arrays. Errors are as in `load_checkpoint`."""
+    return _read_state(folder, read_manifest(folder))
+
+
+def _read_state(folder: Path, files: Mapping[str, Any]) -> SavedState:
     path = folder / STATE
     with reading(path):
         text = read_file(path, files[STATE]["size"])
         if sha256(text) != files[STATE]["sha256"]:
             raise ValueError("the sha256 of the file is wrong")
-        state = SavedState(path, parse_object(text, "a JSON object"))
-    return Checkpoint(folder, arrays[WEIGHTS], arrays[TRAINING], state)
+        return SavedState(path, parse_object(text, "a JSON object"))

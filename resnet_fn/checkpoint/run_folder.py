@@ -12,10 +12,11 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint
+from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint, load_state
 from resnet_fn.checkpoint.manifest import MANIFEST, CheckpointError, is_checkpoint
 from resnet_fn.checkpoint.replace import (
     recover_interrupted_replace,
@@ -32,8 +33,6 @@ from resnet_fn.config.printing import warn
 from resnet_fn.config.reading import read_json
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.values import expand_home, to_dict
-from resnet_fn.data.sources.contents import BAD_FILES, CONTENTS, VALIDATION
-from resnet_fn.data.sources.kept import EarlierRun
 from resnet_fn.runtime.disk import (
     file_system,
     replace_json,
@@ -45,14 +44,15 @@ from resnet_fn.runtime.disk import (
 from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
+if TYPE_CHECKING:
+    from resnet_fn.data.sources.kept import EarlierRun
+
 _ATTEMPTS = 9  # reads of checkpoints that a run changes meanwhile
 _STEP = re.compile(r"step-(\d{8})")
 # A killed run leaves half-written files in the run folder.
 _LEFT_FILE = re.compile(
     r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|contents|bad_files)\.\w+"
 )
-# Files that a run writes first. Another program may also have written files of these names.
-_FILES = ("config.json", "recipe.toml", "metrics.jsonl", VALIDATION, CONTENTS, BAD_FILES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,10 +88,14 @@ class RunFolder:
         Prints a warning for each newer, damaged checkpoint. Raises OSError if the system cannot
         read a checkpoint, which may be intact.
         """
-        return self._load(self._newest)
+        return self._load(partial(self._newest, load_run_checkpoint))
 
     def best(self) -> Checkpoint:
-        """Load the checkpoint with the best value of the monitored metric."""
+        """Load the checkpoint with the best value of the monitored metric.
+
+        Which one it is stands in the state of the newest checkpoint that is not damaged. The
+        newest checkpoint's arrays are read only if it is the best one itself.
+        """
         return self._load(self._best)
 
     def _load(self, choose: Callable[[list[str]], Checkpoint]) -> Checkpoint:
@@ -126,14 +130,14 @@ class RunFolder:
                 manifests.append((update, status.st_ino, status.st_mtime_ns))
         return manifests
 
-    def _newest(self, warnings: list[str]) -> Checkpoint:
+    def _newest(self, load: Callable[[Path], Checkpoint], warnings: list[str]) -> Checkpoint:
         updates = self.updates()
         if not updates:
             nearest_run = near_run(self.path, "give a run folder or a checkpoint folder")
             raise CheckpointError(f"{self.path} contains no checkpoint; {nearest_run}")
         for update in reversed(updates):
             try:
-                return load_run_checkpoint(self.checkpoint_path(update))
+                return load(self.checkpoint_path(update))
             except CheckpointError as error:
                 if len(updates) == 1:
                     raise
@@ -143,12 +147,23 @@ class RunFolder:
         )
 
     def _best(self, warnings: list[str]) -> Checkpoint:
-        best = self._newest(warnings).state["best"]
+        newest = self._newest(self._load_if_best, warnings)
+        best = newest.state["best"]
         if best is None:
             raise CheckpointError(
                 f"{self.path} has no best checkpoint before the first evaluation; use --which last"
             )
-        return load_run_checkpoint(self.checkpoint_path(best["update"]))
+        path = self.checkpoint_path(best["update"])
+        return newest if path == newest.path else load_run_checkpoint(path)
+
+    def _load_if_best(self, folder: Path) -> Checkpoint:
+        """Load a checkpoint, without its arrays if it is not the best one by its state."""
+        state = load_state(folder)
+        check_run_state(state, folder)
+        best = state["best"]
+        if best and self.checkpoint_path(best["update"]) == folder:
+            return load_run_checkpoint(folder)
+        return Checkpoint(folder, {}, {}, state)
 
     def prune(
         self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None
@@ -166,12 +181,17 @@ class RunFolder:
 
     def open(self, lock: FolderLock) -> None:
         """Lock an existing run folder, and undo an interrupted replacement of a checkpoint."""
+        # imported here, because this import slows the start of commands
+        from resnet_fn.data.sources.contents import BAD_FILES, CONTENTS, VALIDATION
+
         if self.checkpoints.is_symlink() and not self.checkpoints.exists():
             raise ValueError(
                 f"out_dir: {self.checkpoints} is a link to {os.readlink(self.checkpoints)}, which "
                 "does not exist; mount its disk, or give another --out-dir for a new run"
             )
-        others = [name for name in _FILES if (self.path / name).exists()]
+        # Files that a run writes first. Another program may also have written files of these names.
+        first = ("config.json", "recipe.toml", "metrics.jsonl", VALIDATION, CONTENTS, BAD_FILES)
+        others = [name for name in first if (self.path / name).exists()]
         if others and not self.updates() and not was_locked(self.path, self.has_run):
             raise ValueError(
                 f"out_dir: {self.path}/{others[0]} was not written by a run; give another --out-dir"
@@ -359,10 +379,12 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
     return RunFolder(folder).best() if which == "best" else RunFolder(folder).newest()
 
 
-def earlier_run(weights: str | Path, recipe: Recipe) -> EarlierRun | None:
+def earlier_run(weights: str | Path, recipe: Recipe) -> "EarlierRun | None":
     """Return the run whose weights a net starts with, or None if `weights` is not a run or a
     checkpoint of a run.
     """
+    from resnet_fn.data.sources.kept import EarlierRun  # as in `RunFolder.open`
+
     if not weights or not Path(weights).is_dir():
         return None
     before = settings_of(str(weights))["recipe"]

@@ -170,8 +170,13 @@ class Parser(argparse.ArgumentParser):
         # flags may stand between RUN and its images
         parsed, unknown = self.parse_known_intermixed_args(arguments)
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
-        words = [word.partition("=")[0] for word in unknown if re.match("-[^0-9.]", word)]
-        wrong = [f"unknown argument {word!r}; {hint_for_flag(word, flags)}" for word in words]
+        # not -1 or -.5, which are numbers
+        unknown_flags = [word.partition("=")[0] for word in unknown if re.match("-[^0-9.]", word)]
+        wrong = [
+            f"unknown argument {flag!r}; {hint_for_flag(flag, flags)}" for flag in unknown_flags
+        ]
+        # Words without a dash are named only without unknown flags, whose values they can be, and only
+        # the first, because the next one can be its value, as in `epochs 30`.
         if unknown and not wrong:
             wrong = [f"unknown argument {unknown[0]!r}; {hint_for_word(unknown[0], flags)}"]
         if wrong:
@@ -180,8 +185,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Replace ~, which a shell leaves in `--flag=~/…` and in quotes, and parse the flags."""
-        words = sys.argv[1:] if args is None else args
-        return super().parse_known_args([_expand_home_in(word) for word in words], namespace)
+        arguments = sys.argv[1:] if args is None else args
+        return super().parse_known_args([_expand_home_in(word) for word in arguments], namespace)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print the help, which can contain values of a recipe file. ArgumentParser calls this."""

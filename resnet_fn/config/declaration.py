@@ -39,7 +39,7 @@ class Declaration:
     # Shown in --help. PATH lets workers have different values, and PIXELS adds a hint to the error
     # of a value such as 224x224.
     unit: str = ""
-    _: dataclasses.KW_ONLY
+    _: dataclasses.KW_ONLY  # the fields below are given by keyword only
     aliases: str = ""  # other names of the flag, separated by spaces
     choices: str = ""  # allowed texts besides the default, "a|b|c"; empty: any text
     # Bounds of a number, or of each number in a tuple. `within` is an interval, "[0, 1)".
@@ -66,7 +66,8 @@ class Declaration:
     def parse(self, text: str) -> Any:
         """Return the value of a flag's text.
 
-        A text that is none stays, and `fault` rejects it later: one error lists all wrong settings.
+        A text that cannot be converted is returned as it is. `fault` rejects it later, so that one
+        error lists all wrong settings.
         """
         wanted = type(self.default)
         try:
@@ -222,7 +223,7 @@ def check_names(
         if name in known:  # an alias, which only flags and recipe files may use
             hint = f"did you mean {known[name]}?"
         else:
-            useful = {word: setting for word, setting in known.items() if setting not in useless}
+            useful = {word: target for word, target in known.items() if target not in useless}
             hint = hint_for_setting(name, useful)
         caller = caller or settings_classes[0].__name__.lower()
         raise ValueError(f"{caller}: unknown setting {name!r}; {hint}")

@@ -63,7 +63,8 @@ class SourcedValue(NamedTuple):
         harm.
 
         Dropping sets `dropped_to`, for example 0.999 for `beta2`. A setting that has this value
-        already is lost only if the user chose it and it is not 0, false or empty.
+        already is lost only if the user chose it and it is not 0, false or empty: these mean "off",
+        so nothing is lost.
         """
         is_wanted = self.is_chosen and self.value
         return bool(is_wanted or self.value != self.declared.dropped_to)
@@ -71,6 +72,7 @@ class SourcedValue(NamedTuple):
     def converted(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
         value = self.declared.convert(self.value)
+        # the setting `name` is the recipe's name, not a path
         if self.is_chosen and isinstance(value, str) and self.name != "name":
             value = expand_home(value)
         return self._replace(value=value)
@@ -81,15 +83,15 @@ class Draft(NamedTuple):
 
     values: Mapping[str, SourcedValue]
     drop_notes: tuple[str, ...] = ()  # lines about dropped settings
-    # Pairs (setting, error text) for invalid settings, and for settings without effect that were
-    # not dropped.
+    # Pairs (setting, error text) for invalid settings, and for broken rules that changed nothing.
     faults: tuple[tuple[str, str], ...] = ()
     resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
 
     def resolve(self, given: Mapping[str, Any]) -> "Draft":
         """Return this draft with the flags `given`, after all checks.
 
-        Settings without effect are dropped, with a note if they are not usual ones, or are faults.
+        A broken rule drops or replaces the weaker setting, with a note unless its value is usual, or
+        is a fault.
         """
         resolution = _Resolution(self._with_flags(given), self.drop_notes)
         for rule in RULES:  # in order, because a rule may change what a later one reads
@@ -107,7 +109,7 @@ class Draft(NamedTuple):
             name: SourcedValue(self.values[name].declared, value, Source.FLAG)
             for name, value in given.items()
         }
-        values = {name: value.converted() for name, value in {**self.values, **flags}.items()}
+        values = {name: sourced.converted() for name, sourced in {**self.values, **flags}.items()}
         return values if self.resumes else values | _defaults_of_optimizer(values)
 
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
@@ -135,12 +137,12 @@ class Draft(NamedTuple):
 
         Its `chosen` has the values of the user that no rule has changed.
         """
-        plain = {name: value.value for name, value in self.values.items()}
+        plain = {name: sourced.value for name, sourced in self.values.items()}
         new: Any = unchecked(settings_class, plain)
         for name in vars(new):
-            value = self.values[name]
-            if value.is_chosen:
-                new.chosen[name] = value.source
+            sourced = self.values[name]
+            if sourced.is_chosen:
+                new.chosen[name] = sourced.source
         made: _Settings = new
         return made
 
@@ -166,8 +168,8 @@ class _Resolution:
         self.notes = [*notes]  # lines about dropped settings
         # pairs (setting, error text), because a setting can have several
         self.faults = list[tuple[str, str]]()
-        for name, value in values.items():
-            if text := value.declared.fault(value.value):
+        for name, sourced in values.items():
+            if text := sourced.declared.fault(sourced.value):
                 self.faults.append((name, text))
         # settings whose values are wrong whatever the others are: no rule reads or changes them
         self._invalid = {name for name, _ in self.faults}
@@ -190,22 +192,25 @@ class _Resolution:
 
         One of the two is `name`, the other is the strongest of those that the condition reads.
         """
-        value = self.values[name]
+        sourced = self.values[name]
         others = (self.values[other] for other in rule.reads if other != name)
         strongest = max(others, key=lambda other: other.source)
         reason = text.partition(";")[0]  # without the fix
-        is_weaker = value.source < strongest.source or not value.is_chosen
-        if isinstance(rule.on_break, Replace) and strongest.source < value.source:
-            self._set(strongest, rule.on_break.value, value.source, f"{name} {reason}")
-        elif rule.on_break == "drop" and is_weaker:
-            declared = value.declared
+        # a value that the user did not choose may always be dropped, however weak the other is
+        may_be_dropped = sourced.source < strongest.source or not sourced.is_chosen
+        # the condition of a Replace reads one setting, so `strongest` is that one
+        if isinstance(rule.on_break, Replace) and strongest.source < sourced.source:
+            self._set(strongest, rule.on_break.value, sourced.source, f"{name} {reason}")
+        elif rule.on_break == "drop" and may_be_dropped:
+            declared = sourced.declared
+            usual = (declared.default, declared.if_not_stored)
             note = f"it {reason}"
-            if not value.is_chosen and value.value in (declared.default, declared.if_not_stored):
+            if not sourced.is_chosen and sourced.value in usual:
                 note = ""  # nobody has asked for a usual value
             # as strong as the setting that left it without effect, because later rules read it, too
-            self._set(value, declared.dropped_to, strongest.source, note)
+            self._set(sourced, declared.dropped_to, strongest.source, note)
         else:
-            self.faults.append((name, f"{name}: {value.value!r} {text}"))
+            self.faults.append((name, f"{name}: {sourced.value!r} {text}"))
 
     def _set(self, old: SourcedValue, value: Any, source: Source, reason: str) -> None:
         """Give a setting another value, with a note if there is a reason to write in it."""

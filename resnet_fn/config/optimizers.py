@@ -17,6 +17,9 @@ class Traits(NamedTuple):
     settings: tuple[str, ...]
     # whether a weight's new value depends on no other weight, so that `vectors.py` may join them
     elementwise: bool
+    # whether an update's size may be independent of the gradient's size, so that a gradient that is
+    # only rounding moves a weight
+    adaptive: bool
     # If other optimizers read one of these settings, too, this one can have a default of its own:
     # in `value_if_zero` if the recipe's default is 0, otherwise in `own_defaults`. A setting of
     # this optimizer alone needs neither.
@@ -29,11 +32,12 @@ class Traits(NamedTuple):
 
 _MOMENTS = ("beta2", "epsilon")
 OPTIMIZERS = {
-    "sgd": Traits("SGD", ("nesterov",), elementwise=True),
+    "sgd": Traits("SGD", ("nesterov",), elementwise=True, adaptive=False),
     "adam": Traits(
         "Adam",
         _MOMENTS,
         elementwise=True,
+        adaptive=True,
         value_if_zero={"epsilon": 1e-8},
         usual_rate=1e-3,
     ),
@@ -41,6 +45,7 @@ OPTIMIZERS = {
         "AdamW",
         _MOMENTS,
         elementwise=True,
+        adaptive=True,
         value_if_zero={"epsilon": 1e-8},
         usual_rate=1e-3,
     ),
@@ -48,12 +53,14 @@ OPTIMIZERS = {
         "LARS",
         ("trust_coefficient",),
         elementwise=False,
+        adaptive=True,
         name_without_decay="SGD",
     ),
     "lamb": Traits(
         "LAMB",
         _MOMENTS,
         elementwise=False,
+        adaptive=True,
         value_if_zero={"epsilon": 1e-6},
         name_without_decay="Adam",
     ),
@@ -61,6 +68,7 @@ OPTIMIZERS = {
         "Lion",
         ("beta2",),
         elementwise=True,
+        adaptive=True,
         own_defaults={"beta2": 0.99},
         usual_rate=1e-4,
     ),

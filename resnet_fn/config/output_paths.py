@@ -6,6 +6,7 @@
 import argparse
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 # What helps after a failed write; other errors have no usual cause.
@@ -22,7 +23,8 @@ _FIXES = {
 def file_to_write(text: str) -> str:
     """Check that the file `text` can be written, and return `text`."""
     path = Path(text)
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+    is_writable = os.access(path, os.W_OK) if path.exists() else _takes_files(path.parent)
+    if path.is_dir() or not is_writable:
         raise argparse.ArgumentTypeError(
             f"{text!r} cannot be written; give a file in a folder that exists"
         )
@@ -35,9 +37,20 @@ def folder_to_write(text: str) -> str:
     nearest_existing = next(
         folder for folder in (path, *path.absolute().parents) if folder.exists()
     )
-    if not nearest_existing.is_dir() or not os.access(nearest_existing, os.W_OK):
+    if not nearest_existing.is_dir() or not _takes_files(nearest_existing):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")
     return text
+
+
+def _takes_files(folder: Path) -> bool:
+    """Return whether a file can be made in a folder. For root, `os.access` allows it in any, such
+    as /proc.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return os.access(folder, os.W_OK)
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)  # there may be room later
 
 
 def new_folder(text: str) -> str:

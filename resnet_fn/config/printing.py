@@ -37,15 +37,17 @@ def printable(text: str) -> str:
 _ESCAPED = re.compile(rb"[^\x20-\x7e]|['\\]")  # bytes that are escapes between $' and '
 
 
-def shell_words(*words: object) -> str:
-    """Return words as a shell reads them, on one line that a terminal shows and does not obey."""
-    return " ".join(map(_shell_word, map(str, words)))
+def shell_words(*arguments: object) -> str:
+    """Return arguments as a shell reads them, on one line that a terminal shows and does not
+    obey.
+    """
+    return " ".join(map(_shell_word, map(str, arguments)))
 
 
-def _shell_word(word: str) -> str:
-    if printable(word) == word:
-        return shlex.quote(word)
-    data = word.encode("utf-8", "surrogateescape")
+def _shell_word(argument: str) -> str:
+    if printable(argument) == argument:
+        return shlex.quote(argument)
+    data = argument.encode("utf-8", "surrogateescape")
     escaped = _ESCAPED.sub(lambda match: b"\\x%02x" % match[0][0], data)
     return f"$'{escaped.decode()}'"
 

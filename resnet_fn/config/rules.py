@@ -40,8 +40,9 @@ class Rule(NamedTuple):
     """A rule lists settings that make sense only if a condition holds."""
 
     settings: str  # names of the settings that need the condition, separated by spaces
-    # the condition, whose parameters have the names of the settings that it reads: at least one
-    # besides the setting that needs the condition
+    # The condition. The names of its parameters are the settings that it reads: at least one besides
+    # the setting that needs the condition. It is a plain function or lambda, without keyword-only or
+    # starred parameters, because `reads` takes the names from its code.
     holds: Callable[..., Any]
     # What follows the setting in the note or error: a reason, and after ";" a fix. "{epochs}" is
     # replaced by the value of epochs.
@@ -83,7 +84,10 @@ _ONLY_IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net o
 
 
 def _trains_head(freeze: str, train_only: str) -> bool:
-    """Return whether a part of the last layer is trained. `models.parts.select` matches alike."""
+    """Return whether a part of the last layer is trained. `models.parts.select` matches alike.
+
+    This is a rule's condition, so the parameters have the names of settings.
+    """
 
     def named(path: str, names: str) -> bool:
         return any(
@@ -125,7 +129,8 @@ NOT_OF_FIT = (
     "dropout weights reset_head freeze train_only precision head_lr_factor layer_decay eval_size "
     "mean std data_dir train_list val_list feed"
 )
-# A rule that reads a setting stands below the rules that change this setting.
+# A rule that reads a setting which is not among its own `settings` stands below the rules that
+# change it; tests/config/test_rules.py checks this.
 RULES = (
     # a caller's own net, data and loss
     Rule(

@@ -64,7 +64,11 @@ class Settings:
         cls.__doc__ = f"{about}\n\n{_attributes_text(cls)}"
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
-        """Make an instance, and remember which keywords were given."""
+        """Make an instance, and remember which keywords were given.
+
+        Positional arguments pass here, so that dataclass's `__init__` rejects them with its
+        TypeError.
+        """
         check_names(given, cls)
         new = super().__new__(cls)
         chosen = () if given.keys() == cls.declarations.keys() else given  # as `replace` calls it
@@ -73,9 +77,11 @@ class Settings:
         return new
 
     def __post_init__(self) -> None:
-        """Check all values, as flags beside the defaults, and replace them by those that stay."""
+        """Check the values as flags over the defaults, and take the values that result."""
         defaults = draft_of(unchecked(type(self), {}))
         checked = defaults.complete(**chosen_or_not_default(self))
+        # Only the values are taken, by `vars`, because the class is frozen. `chosen` stays as
+        # `__new__` set it.
         vars(self).update(vars(checked.make(type(self))))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -97,8 +103,10 @@ def changed(config: Any, **given: Any) -> Any:
     Other settings can change, too: see `Draft.resolve`.
     """
     check_names(given, type(config))
+    # In this draft all values of `config` come from a recipe, so that those of `given` are stronger.
     draft = draft_of(config).complete(**given)
     new = draft.make(type(config))
+    # What the user chose earlier stays chosen, unless a rule has set it.
     for name, source in config.chosen.items():
         if not draft.values[name].by_rule:
             new.chosen.setdefault(name, source)

@@ -233,8 +233,8 @@ def _linspace(start: float, end: float, count: int) -> np.ndarray:
     first = np.float32(start)
     last = np.float32(end)
     step = float((last - first) / np.float32(count - 1))
-    places = np.arange(count)
+    indices = np.arange(count)
     values = np.where(
-        places < count // 2, first + step * places, last - step * (count - 1 - places)
+        indices < count // 2, first + step * indices, last - step * (count - 1 - indices)
     )
     return values.astype(np.float32)

@@ -137,5 +137,5 @@ def eval_batches(
     indices[: len(local)] = local
     batches = indices.reshape(-1, batch_size)
     rows = np.maximum(batches, 0)
-    for places, row, images in zip(batches, rows, split.eval_images(rows, spec), strict=True):
-        yield images, split.labels[row], places
+    for numbers, row, images in zip(batches, rows, split.eval_images(rows, spec), strict=True):
+        yield images, split.labels[row], numbers

@@ -62,8 +62,8 @@ class InputSpec:
         lists = (self.classes, self.mean, self.std)
         if not all(isinstance(values, tuple) for values in lists):
             raise ValueError("classes, mean, std: they are not lists")
-        places = (self.data_dir, self.train_list, self.val_list)
-        texts = (self.name, self.interpolation, *places, *self.classes)
+        paths = (self.data_dir, self.train_list, self.val_list)
+        texts = (self.name, self.interpolation, *paths, *self.classes)
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("name, classes, interpolation, paths: one of them is not a text")
         sizes = (self.channels, self.image_size, self.eval_resize)

@@ -81,9 +81,9 @@ class Plan:
                 f"batch_size: mixup and cutmix need an even number per worker, not {share}; give "
                 f"{even}"
             )
-        places = workers.rank * share + np.arange(share)
+        positions = workers.rank * share + np.arange(share)
         # of each sample, from 0, int64 [share]
-        self.repeat_numbers = places // (size // recipe.repeats)
+        self.repeat_numbers = positions // (size // recipe.repeats)
 
     def indices(self, update: int) -> np.ndarray:
         """Return the sample numbers of this worker's share of an update, int64 [share]."""

@@ -123,13 +123,13 @@ def _rows(
     rest = chain([first], lines)
     for delimiter in delimiters:
         header = _split_header(first, delimiter)
-        places = [_find(header, column) for column in columns]
-        if min(places) >= 0:
+        indices = [_find(header, column) for column in columns]
+        if min(indices) >= 0:
             more = more.strip().lower()
-            places += [header.index(more)] if more and more in header else []
+            indices += [header.index(more)] if more and more in header else []
             # Without `strict`, a quotation mark that is not closed would hide the rows after it.
             reader = csv.reader(rest, delimiter=delimiter, strict=True)
-            yield from _csv_rows(path, number, reader, places)
+            yield from _csv_rows(path, number, reader, indices)
             return
     has_delimiter = any(delimiter in first for delimiter in delimiters)
     if path.suffix.lower() == ".csv" and (has_delimiter or len(first.split()) == 1):
@@ -139,8 +139,8 @@ def _rows(
             f"{path} line {number}: the header has {first_few(header, 6)}, but no {column.name} "
             f"column; name the {column.name} column {' or '.join(column.headers)}"
         )
-    words = first.lower().split()
-    if len(words) == 2 and all(map(lambda word, column: word in column.headers, words, columns)):
+    cells = first.lower().split()
+    if len(cells) == 2 and all(map(lambda cell, column: cell in column.headers, cells, columns)):
         next(rest)
         number += 1
     yield from _text_rows(path, number, rest, columns, is_whole)
@@ -151,11 +151,11 @@ def _split_header(line: str, delimiter: str) -> list[str]:
 
 
 def _find(header: Sequence[str], column: Column) -> int:
-    """Return the place of a column, or -1 if the header does not have the column."""
+    """Return the index of a column, or -1 if the header does not have the column."""
     return next((header.index(name) for name in column.headers if name in header), -1)
 
 
-def _csv_rows(path: Path, begin: int, reader: Any, places: Sequence[int]) -> Iterator[Row]:
+def _csv_rows(path: Path, begin: int, reader: Any, indices: Sequence[int]) -> Iterator[Row]:
     """Yield the rows below the header, which begins at line `begin`."""
     width = 0
     line = begin
@@ -177,7 +177,7 @@ def _csv_rows(path: Path, begin: int, reader: Any, places: Sequence[int]) -> Ite
                 "fix the line"
             )
         elif any(cells):
-            yield Row(line, *(from_cell(cells[column].strip()) for column in places))
+            yield Row(line, *(from_cell(cells[column].strip()) for column in indices))
         line = begin + reader.line_num  # a quoted cell may have several lines
 
 
@@ -197,8 +197,8 @@ def _text_rows(
             yield Row(number, first.strip(), second.strip())
         elif is_whole and is_whole(text):
             yield Row(number, text, "")
-        elif len(words := text.rsplit(None, 1)) == 2:
-            yield Row(number, *words)
+        elif len(cells := text.rsplit(None, 1)) == 2:
+            yield Row(number, *cells)
         else:
             fix = f"write {' '.join(column.name.upper() for column in columns)}"
             if "," in text:

@@ -109,7 +109,7 @@ def attempt(check: Check) -> Finding:
     return {"name": name, "ok": ok, "found": text, "means": means}
 
 
-def on_all_ranks(findings: list[Finding], workers: Workers) -> list[Finding]:
+def on_all_workers(findings: list[Finding], workers: Workers) -> list[Finding]:
     """Combine the findings of all workers. A check that failed on any worker has failed."""
     counts = sum_over_ranks(
         np.array([not finding["ok"] for finding in findings], np.float32), workers
@@ -187,7 +187,7 @@ def main(arguments: Sequence[str]) -> int:
         tempfile.TemporaryDirectory(prefix="doctor-", dir=out) as folder,
     ):
         local = [attempt(check) for check in checks(Path(folder), workers)]
-    findings = on_all_ranks(local, workers)
+    findings = on_all_workers(local, workers)
     for finding in (
         findings if workers.is_main else [finding for finding in local if not finding["ok"]]
     ):

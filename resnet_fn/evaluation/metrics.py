@@ -19,8 +19,8 @@ def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) 
     """Count the samples of each true class (row) and predicted class (column), int64 [classes,
     classes].
     """
-    places = labels.astype(np.int64) * classes + predictions
-    return np.bincount(places, minlength=classes * classes).reshape(classes, classes)
+    cells = labels.astype(np.int64) * classes + predictions
+    return np.bincount(cells, minlength=classes * classes).reshape(classes, classes)
 
 
 def class_scores(
@@ -161,9 +161,9 @@ def precision_recall_curves(
     ]
     for index in np.flatnonzero(positive.any(0) & (len(curves) <= _CURVES_UP_TO)):
         precision, recall = precision_recall(positive[:, index], probabilities[:, index])
-        places = np.unique(np.linspace(0, len(recall) - 1, _POINTS).astype(int))
+        shown = np.unique(np.linspace(0, len(recall) - 1, _POINTS).astype(int))
         for name, values in (("recall", recall), ("precision", precision)):
-            curves[index][name] = [round(value, 6) for value in values[places].tolist()]
+            curves[index][name] = [round(value, 6) for value in values[shown].tolist()]
     return curves
 
 

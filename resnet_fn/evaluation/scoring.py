@@ -93,8 +93,8 @@ def score(
         for images, labels, indices in samples:
             yield
             for start in range(0, batch_size, block):
-                places = indices[start : start + block]
-                real = places >= 0
+                numbers = indices[start : start + block]
+                real = numbers >= 0
                 # without padding, which comes last
                 count = block if fills else max(1, int(real.sum()))
                 result = eval_step(
@@ -107,7 +107,7 @@ def score(
                     columns += [task.probabilities(logits)] if all_classes else []
                 scored = np.column_stack(columns)
                 rows = rows if rows.size else np.zeros((len(split), scored.shape[1]), np.float32)
-                rows[places[real]] += scored[real[:count]]
+                rows[numbers[real]] += scored[real[:count]]
 
     steps = evaluate()
     is_over = False

@@ -176,11 +176,11 @@ def _read(file: str, which: str) -> Any:
     """Read weights from a file or a folder as a `WeightFile`, and print a line about the
     weights.
     """
-    from resnet_fn.weights.load import read_any_weights
+    from resnet_fn.weights.load import UNKNOWN_STYLE, read_any_weights
 
     # one of two may be a file
     source = read_any_weights(file, which if Path(file).is_dir() else "last")
-    names = {"own": "unknown names", "ours": "this package's names"}.get(
+    names = {UNKNOWN_STYLE: "unknown names", "ours": "this package's names"}.get(
         source.style, f"{source.style} names"
     )
     average = ", moving average of the weights" if source.averaged else ""

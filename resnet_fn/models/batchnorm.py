@@ -32,16 +32,16 @@ class BatchNorm2d(nn.BatchNorm2d):
     number of samples.
     """
 
-    ranks = 1  # workers whose samples are normalised together in training
+    worker_count = 1  # number of workers whose samples are normalised together in training
     # sums a tensor over these workers; its gradient must be the sum of the gradients
     all_reduce: Any = None
 
     def construct(self, x: Tensor) -> Tensor:
         """Normalise float32 features of shape [N, C, H, W]."""
-        if self.ranks == 1 or not self.training:
+        if self.worker_count == 1 or not self.training:
             return super().construct(x)
         n, _, height, width = x.shape
-        count = n * height * width * self.ranks
+        count = n * height * width * self.worker_count
         mean = self.all_reduce(_sum(total(x), 0)) / count  # [1, C, 1, 1]
         centred = x - broadcast_hw(mean, x)
         variance = self.all_reduce(_sum(total(centred * centred), 0)) / count
@@ -60,13 +60,13 @@ class BatchNorm2d(nn.BatchNorm2d):
         )
 
 
-def synchronise(net: nn.Cell, ranks: int, all_reduce: Callable[[Tensor], Tensor]) -> None:
+def synchronise(net: nn.Cell, worker_count: int, all_reduce: Callable[[Tensor], Tensor]) -> None:
     """Switch all `BatchNorm2d` layers of a net, except frozen ones, to normalisation over all
     workers' samples.
     """
     for _, cell in net.cells_and_names():
         if isinstance(cell, BatchNorm2d) and cell.use_batch_statistics is not False:
-            cell.ranks, cell.all_reduce = ranks, all_reduce
+            cell.worker_count, cell.all_reduce = worker_count, all_reduce
 
 
 def is_statistic(path: str) -> bool:

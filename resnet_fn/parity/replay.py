@@ -98,7 +98,8 @@ def names_of(
     port.forward(port.plan.batches[0][0], train=False)  # explains why the net fails, if it does
     mode, roles = fuller_mode(reference), port.roles()
     layers = port.layers(mode)
-    arrays = Outline(shapes_of(port.state()), layers, roles["tied"], roles["constants"])
+    shapes, attributes = shapes_of(port.state()), shapes_of(roles["attributes"])
+    arrays = Outline(shapes, layers, roles["tied"], roles["constants"], attributes=attributes)
     return match(arrays, outline_of(reference, mode), corrections)
 
 

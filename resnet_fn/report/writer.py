@@ -79,8 +79,8 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
     of_mistakes = sample_pictures(dataset, [index for index, _, _ in mistakes])
     heatmaps: list[bytes] = []
     if mistakes:
-        places = [np.array([index]) for index, _, _ in mistakes]
-        images = np.concatenate([*dataset.test.eval_images(places, dataset.input)])
+        batches = [np.array([index]) for index, _, _ in mistakes]
+        images = np.concatenate([*dataset.test.eval_images(batches, dataset.input)])
         # A missed class X, "not X" in the report, gets the map of the evidence for X.
         maps = class_maps(
             evaluation.trained.net, images, [predicted for _, predicted, _ in mistakes]

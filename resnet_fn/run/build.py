@@ -183,13 +183,13 @@ def build_run(
         check_settings(workers, recipe)  # each worker read its own file
     resumed = folder.path if checkpoint else None
     weights_of = earlier_run(recipe.weights, recipe) if source else None
-    places: dict[str, Any] = {"run": resumed, "weights_of": weights_of}
+    of_run: dict[str, Any] = {"run": resumed, "weights_of": weights_of}
     if checkpoint:
-        places["classes"] = checkpoint.state["dataset"]["classes"]
+        of_run["classes"] = checkpoint.state["dataset"]["classes"]
     dataset = (
         custom.dataset
         if custom
-        else open_dataset(recipe, options=options, workers=workers, **places)
+        else open_dataset(recipe, options=options, workers=workers, **of_run)
     )
     custom_loss = custom.loss if custom else None
     feed = make_feed(dataset, recipe, workers, options.feed)

@@ -87,14 +87,14 @@ def _images(run: Run, what: str) -> str:
     train = run.dataset.train
     test = run.dataset.test
     options = run.options
-    places = ("", "")
+    sources = ("", "")
     if options.val_list:
-        places = (options.train_list, options.val_list)
+        sources = (options.train_list, options.val_list)
     elif isinstance(train, FileSplit) and isinstance(test, FileSplit):
-        places = (train.root, test.root)
-    within = [f" in {folder}" if folder else "" for folder in places]
+        sources = (train.root, test.root)
+    within = [f" in {folder}" if folder else "" for folder in sources]
     first = f"{len(train):,} training"
-    if places[0] != places[1]:
+    if sources[0] != sources[1]:
         first = f"{counted(len(train), f'training {what}')}{within[0]}"
     return f"{first} and {counted(len(test), f'validation {what}')}{within[1]}"
 

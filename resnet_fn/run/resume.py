@@ -117,7 +117,7 @@ def find_start(
         folder = RunFolder(Path(path))
         if start and not Path(start).exists():
             raise CheckpointError(
-                f"{start}: not found on rank {workers.rank}; put the run folder on a shared disk"
+                f"{start}: not found on worker {workers.rank}; put the run folder on a shared disk"
             )
         checkpoint = load_checkpoint(Path(start)) if start else None
     if checkpoint:
@@ -378,7 +378,7 @@ def data_notes(
         fix = "give the same data, another --out-dir, or --allow-other-data"
         if "arrays" in now:
             fix = "call fit with the same arrays, another out_dir, or allow_other_data=True"
-        is_older = "validation" not in saved  # the state of version 0.2.0
+        is_older = "validation" not in saved  # the state of commits before 0.2.0
         if is_older and "files" in then and then["samples"] != now["samples"]:
             other_data += (
                 ". Unlike the version that began the run, this one reads .jfif, .jpe, .jp2 and "

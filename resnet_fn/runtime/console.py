@@ -96,11 +96,12 @@ def typed_command() -> list[str]:
         return [program, *sys.argv[1:]] if program else sys.orig_argv
     if LAUNCHED_BY in os.environ:
         return list(json.loads(os.environ[LAUNCHED_BY]))
-    words = msrun_command()
+    command = msrun_command()
     count = os.environ.get("MS_WORKER_NUM", "1")
-    start = next((number for number, word in enumerate(words, 1) if Path(word).name == "msrun"), 0)
+    names = [Path(argument).name for argument in command]
+    start = names.index("msrun") + 1 if "msrun" in names else 0  # after Python's arguments
     flags = ["--worker_num", count, "--local_worker_num", count, "--join", "True"]
-    return ["msrun", *(words[start:] if start else [*flags, *sys.orig_argv])]
+    return ["msrun", *(command[start:] if start else [*flags, *sys.orig_argv])]
 
 
 def background_note() -> str:

@@ -56,9 +56,9 @@ def check_launcher() -> None:
 def _how_to_launch(count: int, machines: int) -> str:
     if machines > 1:
         return f"run resnet_fn.launch once on each of the {machines} machines (docs/distributed.md)"
-    words = typed_command()
+    typed = typed_command()
     program = "resnet_fn" if installed_program() else "python"
-    command = shlex.join([program, *words[1:]]).removeprefix("python -m resnet_fn.train ")
+    command = shlex.join([program, *typed[1:]]).removeprefix("python -m resnet_fn.train ")
     return f"run python -m resnet_fn.launch --workers {count} -- {command} once"
 
 

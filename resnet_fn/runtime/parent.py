@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-# in a worker's environment: the words of the launcher's command, as JSON
+# in a worker's environment: the launcher's command, as a list in JSON
 LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h; it holds across exec
 _started_by = os.getppid()
@@ -31,9 +31,9 @@ def msrun_command(process: int | None = None) -> list[str]:
     with `--join True`, which waits for workers, else [].
     """
     starter = os.getppid() if process is None else parent_of(process)
-    words = command_line(starter)
-    joins = re.search(r" --join[ =](True|1) ", " ".join(words))
-    return words if "MS_ROLE" in os.environ and joins else []
+    command = command_line(starter)
+    joins = re.search(r" --join[ =](True|1) ", " ".join(command))
+    return command if "MS_ROLE" in os.environ and joins else []
 
 
 def starter_waits(process: int | None = None) -> bool:
@@ -48,7 +48,7 @@ def starter_waits(process: int | None = None) -> bool:
 
 
 def command_line(process: int) -> list[str]:
-    """Return the words of a process's command, or [] if the process has ended."""
+    """Return the command of a process as a list, or [] if the process has ended."""
     with contextlib.suppress(OSError):  # no /proc: not Linux
         return os.fsdecode(Path(f"/proc/{process}/cmdline").read_bytes()).split("\0")[:-1]
     return []

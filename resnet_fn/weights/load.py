@@ -44,6 +44,9 @@ from resnet_fn.weights.recognise import (
 )
 
 File = str | Path
+# `WeightFile.style` of names that no style in STYLES has, and of nets given to `fit`.
+# `convert_weights` returns it, so it stays "own".
+UNKNOWN_STYLE = "own"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +55,8 @@ class WeightFile:
 
     path: Path  # the file, or the checkpoint folder in a run folder
     arrays: Arrays  # the file's arrays under this package's names
-    style: str  # naming style of the file, one of STYLES or "own"
-    warning: str  # how nets of that style differ from ours, or why the style is "own", or ""
+    style: str  # naming style of the file, one of STYLES or UNKNOWN_STYLE
+    warning: str  # how nets of that style differ from ours, or why the style is unknown, or ""
     useless: bool  # True if this package's nets cannot use the weights
     model: str = ""  # name of the model in a checkpoint's recipe, or "" for other files
     averaged: bool = False  # whether these are the moving average of the weights
@@ -100,7 +103,7 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
     classes = _exported_classes(path)
     about: dict[str, Any] = {"averaged": read.averaged, "classes": classes, "notes": notes}
     if read.fault:
-        return WeightFile(path, read.arrays, "own", read.fault, True, **about)
+        return WeightFile(path, read.arrays, UNKNOWN_STYLE, read.fault, True, **about)
     return _with_origin(_named_as_ours(path, read.arrays, **about))
 
 
@@ -113,16 +116,16 @@ def _read_checkpoint(checkpoint: Checkpoint) -> WeightFile:
     about = {"averaged": bool(averages), "update": state["update"], "classes": classes}
     about["preparation"] = of_run(str(checkpoint.path), state["dataset"], state["recipe"])
     if model == CUSTOM:  # may be a model of this package, which `recognise_model` finds out
-        return WeightFile(checkpoint.path, arrays, "own", "", False, **about)
+        return WeightFile(checkpoint.path, arrays, UNKNOWN_STYLE, "", False, **about)
     return _named_as_ours(checkpoint.path, arrays, model=model, **about)
 
 
 def _named_as_ours(path: Path, arrays: Arrays, **about: Any) -> WeightFile:
-    """Return arrays under this package's names, or under their own if the style is unknown."""
+    """Return arrays under this package's names, or unchanged if the style is unknown."""
     try:
         style = recognise_style(arrays)
     except ValueError as error:
-        return WeightFile(path, arrays, "own", str(error), True, **about)
+        return WeightFile(path, arrays, UNKNOWN_STYLE, str(error), True, **about)
     ours = {new: arrays[old] for old, new in to_ours(arrays, style).items()}
     warning, useless = differences(style, ours)
     return WeightFile(path, ours, style, warning, useless, **about)

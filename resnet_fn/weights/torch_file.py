@@ -255,11 +255,11 @@ def _read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _read_legacy(path: Path) -> Any:
-    places: dict[str, tuple[int, int]] = {}  # of each storage: where it begins, number of bytes
+    extents: dict[str, tuple[int, int]] = {}  # of each storage: where it begins, number of bytes
 
     @functools.lru_cache(1)
     def bytes_of(storage: _Storage) -> bytes:
-        start, size = places[storage.key]
+        start, size = extents[storage.key]
         check_memory(size, path)
         with open(path, "rb") as file:
             file.seek(start)
@@ -273,7 +273,7 @@ def _read_legacy(path: Path) -> Any:
         for key in _Unpickler(file, bytes_of).load():
             count = int.from_bytes(file.read(8), "little")  # number of elements
             size = count * np.dtype(_TYPES[unpickler.storages[key].kind]).itemsize
-            places[key] = (file.tell(), size)
+            extents[key] = (file.tell(), size)
             file.seek(size, io.SEEK_CUR)
         if file.tell() > os.fstat(file.fileno()).st_size:
             raise ValueError("it ends too early")

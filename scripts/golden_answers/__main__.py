@@ -23,21 +23,22 @@ sys.path.append(str(SCRIPTS))
 from golden_answers import audits, compare  # noqa: E402
 
 LADDER = "tests/parity"
+RIGHT = f"{LADDER}/right_ports"
 WITHOUT = "tests/parity/reference"  # these tests ask the ladder nothing
 # ten nets of different kinds, of which `nets` writes what is recorded
 NETS = (
     *(
-        f"{LADDER}/test_right_ports.py::test_a_right_port_of_each_kind_agrees[{kind}]"
-        for kind in (
-            "ConvNeXt",
-            "convolution and BatchNorm",
-            "text, attention, tied weights",
-            "one direction",
-            "frozen body",
+        f"{RIGHT}/test_{file}.py::test_a_right_port_of_each_kind_agrees[{kind}]"
+        for file, kind in (
+            ("convolutions", "ConvNeXt"),
+            ("convolutions", "convolution and BatchNorm"),
+            ("attention", "text, attention, tied weights"),
+            ("convolutions", "one direction"),
+            ("convolutions", "frozen body"),
         )
     ),
-    f"{LADDER}/test_right_ports.py::test_each_right_port_agrees[a graph: nodes and edges, of other numbers]",
-    f"{LADDER}/test_right_ports.py::test_a_right_port_with_a_dropout_branch_agrees[use1]",
+    f"{RIGHT}/test_outputs.py::test_each_right_port_agrees[a graph: nodes and edges, of other numbers]",
+    f"{RIGHT}/test_dropout.py::test_a_right_port_with_a_dropout_branch_agrees[use1]",
     f"{LADDER}/test_faults.py::test_half_precision_without_a_fault_agrees",
     f"{LADDER}/test_moving_state.py::test_state_that_moves_alike_agrees_under_any_name[True-average]",
     f"{LADDER}/test_causes.py::test_clipping_before_the_micro_batches_mean_is_named",

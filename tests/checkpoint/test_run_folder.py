@@ -66,6 +66,32 @@ def test_best_is_the_one_that_the_newest_names(checkpoint):
     assert find_checkpoint(Path("mine")).state["update"] == 5
 
 
+def damage(update, file="weights.safetensors"):
+    path = RunFolder(Path("run")).checkpoint_path(update) / file
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def test_the_best_needs_no_arrays_of_others(checkpoint, capsys):
+    checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
+    damage(10)
+    assert find_checkpoint(Path("run"), "best").state["update"] == 5
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "state.json"])
+def test_a_damaged_best_gives_way_to_the_earlier(file, checkpoint, capsys):
+    """If it is the newest. An earlier one that is damaged is an error."""
+    checkpoint("run", 5, best={"top1": 0.8, "update": 5})
+    checkpoint("run", 10, best={"top1": 0.9, "update": 10})
+    damage(10, file)
+    assert find_checkpoint(Path("run"), "best").state["update"] == 5
+    assert f"{file} is damaged" in capsys.readouterr().err
+    checkpoint("run", 15, best={"top1": 0.8, "update": 5})
+    damage(5, file)
+    with pytest.raises(CheckpointError, match=f"step-00000005/{file} is damaged"):
+        find_checkpoint(Path("run"), "best")
+
+
 def test_a_runs_checkpoints_folder_stands_for_the_run(checkpoint, monkeypatch):
     checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
     RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.doctor import machine
-from resnet_fn.doctor.__main__ import attempt, lines_of, on_all_ranks
+from resnet_fn.doctor.__main__ import attempt, lines_of, on_all_workers
 from resnet_fn.runtime.versions import at_least
 from resnet_fn.runtime.workers import Workers
 
@@ -72,7 +72,7 @@ def test_a_check_that_raises_is_broken():
     def raises():
         raise OSError("no such kernel\nand more")
 
-    (finding,) = on_all_ranks([attempt(("name", raises, "meaning"))], Workers())
+    (finding,) = on_all_workers([attempt(("name", raises, "meaning"))], Workers())
     assert lines_of(finding) == ["BROKEN  name         OSError: no such kernel", f"{'':20} meaning"]
 
 

@@ -1,3 +1,5 @@
+"""How much faster products are with AVX-512, and the lines of the doctor about it."""
+
 import pytest
 
 from resnet_fn.doctor import machine, product

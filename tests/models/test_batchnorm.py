@@ -85,10 +85,10 @@ def test_statistics_are_recognised_by_class_or_name():
 def test_all_batchnorms_except_frozen_ones_are_synchronised():
     net = create_model("resnet8", num_classes=2, in_channels=1)
     cells = [cell for _, cell in net.cells_and_names() if isinstance(cell, BatchNorm2d)]
-    assert {cell.ranks for cell in cells} == {1}
+    assert {cell.worker_count for cell in cells} == {1}
     freeze(net, "stem")
     synchronise(net, 4, double)
-    assert [cell.ranks for cell in cells] == [1] + 8 * [4]
+    assert [cell.worker_count for cell in cells] == [1] + 8 * [4]
     net.set_train(True)
     before = net.bn1.moving_mean.asnumpy().tobytes()
     net.bn1(Tensor(np.full((2, 16, 3, 3), 5.0, np.float32))).asnumpy()

@@ -59,6 +59,14 @@ def vector() -> Batch:
     return draw(6, 8), labels(6)
 
 
+def vectors(updates: int = 2) -> list[Batch]:
+    return [vector() for _ in range(updates)]
+
+
+def tokens() -> list[Batch]:
+    return [(draw(4, 5, 8), labels(4))] * 2
+
+
 def images() -> Batch:
     return draw(4, 3, 8, 8), labels(4)
 
@@ -93,6 +101,18 @@ class Ours(nn.Cell):
     def construct(self, x: Tensor) -> Tensor:
         x = self.part(x)
         return self.head(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
+
+
+class Other(nn.Cell):
+    """`Ours` under other names."""
+
+    def __init__(self, *layers: nn.Cell) -> None:
+        super().__init__()
+        self.layers, self.last = nn.SequentialCell(*layers), nn.Dense(8, 3)
+
+    def construct(self, x: Tensor) -> Tensor:
+        x = self.layers(x)
+        return self.last(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
 
 
 class DropPath(t.Module):
@@ -273,3 +293,14 @@ class Pair:
         options |= self.options
         batches = [self.batch() for _ in range(self.updates)]
         return net, agrees(net, module, batches, self.recipe, **options)
+
+    def climb_compiled(self) -> None:
+        """The same in graph mode, of ports under other names: what the ladder compared."""
+        net, ladder = self.climb(quick=False, mode="graph")
+        assert (ladder.settings, ladder.names.how) == ([], "execution order and shapes")
+        assert set(ladder.names.parameters) == set(dict(net.parameters_and_names()))
+        assert max(item.output.relative for item in ladder.layers) < 1e-4
+        compared = {title_of_stage(stage) for stage in ladder.stages if stage.verdict != "skipped"}
+        of_optimizer = {"optimizer settings", "optimizer alone"} if self.optimizer else set()
+        always = {"weights", "eval forward", "loss", "gradients", "change by update 1"}
+        assert always | of_optimizer <= compared

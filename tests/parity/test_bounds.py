@@ -260,6 +260,33 @@ def test_a_kernel_of_something_else_is_left():
     assert np.abs(other[-1] / right[-1] - 1.002) < 1e-4
 
 
+@pytest.mark.parametrize("name", ["expm1", "log1p"])
+def test_kernels_near_0_are_replaced_by_exact_functions(name):
+    """The kernels compute exp(x) − 1 and log(1 + x), of which few digits are right near 0."""
+    x = (1e-4 * draw(1000)).astype(np.float32)
+    right = getattr(np, name)(x.astype(np.float64))
+    given = mindspore.Tensor(x)
+    with exact_kernels(limits=False) as calls:
+        for result in (getattr(ops, name)(given), getattr(given, name)()):
+            assert relative_error(result.numpy(), right) < 1e-7
+    assert calls() == 2
+
+
+@pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (1.01, False)])
+def test_log1p_of_small_numbers_has_its_kernels_error(factor, agrees):
+    def forward(self, x):
+        return self.head(torch.log1p(1e-4 * torch.sigmoid(self.part(x))) * 1e4)
+
+    def construct(self, x):
+        return self.head(factor * ops.log1p(1e-4 * ops.sigmoid(self.part(x))) * 1e4)
+
+    port, module = ours(construct, nn.Dense(8, 8)), theirs(forward, t.Linear(8, 8))
+    rng = np.random.default_rng(0)
+    batches = [(rng.normal(size=(8, 8)).astype(np.float32), labels(8)) for _ in range(2)]
+    ladder = ladder_of(port, module, batches)
+    assert ladder.agrees is agrees, table(ladder)
+
+
 @pytest.mark.parametrize("axis", [0, -1])
 def test_softmax_is_exact_in_place_of_its_kernels(axis):
     x = draw(64, 40)

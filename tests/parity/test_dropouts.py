@@ -268,3 +268,26 @@ def test_training_on_changed_sizes_has_no_dropout():
     images = [(RNG.normal(size=(8, 3, 8, 8)).astype(np.float32), LABELS)] * 2
     ladder = check(net, reference, None, images)
     assert "height ≠ width, in training" not in str(ladder.coverage.not_exercised)
+
+
+@pytest.mark.parametrize(("rate", "stage"), [(0.1, None), (0.9, DROPOUT)])
+@pytest.mark.parametrize("order", [1, -1])
+def test_rates_in_code_count_in_all_outputs(rate, stage, order):
+    """The net has the attribute, but gives its function another number."""
+
+    def construct(self, x):
+        hidden = ops.tanh(self.part(x))
+        dropped = hidden
+        if self.dropout > 0 and self.training:
+            dropped = ops.dropout(hidden, rate, True)
+        outputs = {"logits": self.head(dropped), "hidden": hidden}
+        return dict([*outputs.items()][::order])
+
+    def forward(self, x):
+        hidden = torch.tanh(self.part(x))
+        dropped = t.functional.dropout(hidden, self.dropout, self.training)
+        return {"logits": self.head(dropped), "hidden": hidden}
+
+    port, reference = ours(construct, nn.Dense(8, 8)), theirs(forward, t.Linear(8, 8))
+    port.dropout = reference.dropout = 0.1
+    check(port, reference, stage, mode="pynative")

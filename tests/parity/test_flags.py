@@ -95,6 +95,9 @@ NET = "--reference mine.py:build --net "
             "--model resnet8 --json nowhere/a.json",
             "--json: 'nowhere/a.json' cannot be written; give a file in a folder that exists",
         ),
+        # a folder in which root may write, but no file can be made
+        ("--model resnet8 --json /proc/a.json", "--json: '/proc/a.json' cannot be written; give"),
+        ("--model resnet8 --report /proc/page", "--report: '/proc/page' cannot be written; give"),
         ("record --model resnet8 --out .", "--out: '.' is not empty; give a new folder"),
         ("record --model resnet8", "--out: needs a folder to write; give --out trace"),
         (

@@ -13,7 +13,7 @@ from resnet_fn.parity.record.mindspore_optimizer import as_functions
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.rates import without_dropout
 from resnet_fn.parity.record.record import record
-from small_nets import SGD, vector
+from small_nets import SGD, draw, labels, vector
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -104,13 +104,13 @@ def test_unusable_inputs_and_optimizers_are_rejected():
     ):
         with_inputs(Named(), {"x": np.ones(2), "mask": np.ones(2)})
     net, other = (nn.SequentialCell(nn.Dense(3, 3)) for _ in range(2))
+    schedule = nn.Momentum(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.9, 4), 0.9)
+    side = MindSporeSide(net, plan_of(SGD, [(draw(4, 3), labels(4))]), optimizer=schedule)
     with pytest.raises(
         ValueError,
         match="optimizer: Momentum has a learning rate schedule; build it with a constant",
     ):
-        as_functions(
-            nn.Momentum(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.9, 4), 0.9), net
-        )
+        record(side, probes=False)
     with pytest.raises(
         ValueError, match=r"optimizer: Momentum updates .*weight.* which the net does not train"
     ):
@@ -147,4 +147,4 @@ def test_no_loss_is_chosen_before_dropout_is_off():
     with pytest.raises(AssertionError, match="enter `without_dropout` before"):
         side.loss(None, None)
     with pytest.raises(AssertionError, match="enter `without_dropout` before"):
-        side.stepper()
+        side.prepare_updates()

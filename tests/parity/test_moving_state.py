@@ -286,6 +286,69 @@ def test_a_loss_in_a_tensor_is_no_counter():
     assert float(port.loss) == 0.5
 
 
+FACTORS = {"down": 0.999, "up": 1.02}
+FRACTIONS = {
+    "tensor": lambda: torch.tensor(1.0),
+    "array": lambda: np.ones((), np.float32),
+    "number": lambda: 1.0,
+    "buffer": lambda: torch.ones(()),
+}
+
+
+@pytest.mark.parametrize("kind", FRACTIONS)
+@pytest.mark.parametrize("moves", ["by steps", "down", "up"])
+def test_numbers_that_move_by_fractions_are_named(kind, moves):
+    """It is a schedule, which has no effect yet."""
+
+    def moved(self):
+        if self.training:
+            self.rate = self.rate - 0.001 if moves == "by steps" else self.rate * FACTORS[moves]
+        return self.rate
+
+    def forward(self, x):
+        return self.head(self.first(x)) * (0.9 if 0.95 < float(moved(self)) < 1.5 else 0.5)
+
+    def construct(self, x):
+        moved(self)
+        return self.head(self.first(x)) * 0.9
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    if kind == "buffer":
+        module.register_buffer("rate", FRACTIONS[kind]())
+    else:
+        module.rate = FRACTIONS[kind]()
+    port = ours(lambda self, x: self.head(self.first(x)) * 0.9, first=nn.Dense(8, 8))
+    ladder = ladder_of(port, module, BATCHES)
+    assert ladder.agrees, table(ladder)
+    (line,) = [line for line in ladder.changes if line.startswith("rate: training moves it")]
+    assert "outputs in evaluation mode" in line
+
+    port = ours(construct, first=nn.Dense(8, 8))
+    port.rate = Tensor(1.0)
+    if kind == "buffer":
+        port.rate = Parameter(port.rate, requires_grad=False)
+    ladder = ladder_of(port, module, BATCHES)
+    assert ladder.agrees, table(ladder)
+    lines = [line for line in ladder.coverage.not_exercised if line.startswith("rate: ")]
+    assert lines[-1:] == [
+        "rate: updates move it, and other values change outputs; only those of 3 updates were "
+        "compared"
+    ]
+
+
+@pytest.mark.parametrize("by", [0.001, -0.25])
+def test_the_ports_numbers_moving_by_fractions_are_named(by):
+    def construct(self, x):
+        self.rate = self.rate + by * int(self.training)
+        return self.head(self.first(x)) * ops.minimum(Tensor(0.9), self.rate + 1)
+
+    port = ours(construct, first=nn.Dense(8, 8))
+    port.rate = Tensor(1.0)
+    module = theirs(lambda self, x: self.head(self.first(x)) * 0.9, first=t.Linear(8, 8))
+    lines = ladder_of(port, module, BATCHES).coverage.not_exercised
+    assert [line for line in lines if line.startswith("rate: updates move it in the port")]
+
+
 def test_counters_in_long_lists_are_not_sought():
     module = theirs(lambda self, x: self.head(self.first(x)), first=t.Linear(8, 8))
     module.few, module.many = [0] * 9, [0] * 999
@@ -357,6 +420,33 @@ def test_a_count_of_batchnorm_is_no_state(norm):
     module(torch.ones(2, 8, 8))
     names = [*moving_state(module), *state(module)]
     assert not [name for name in names if "num_batches" in name]
+
+
+@pytest.mark.parametrize("every", [0, 2])
+@pytest.mark.parametrize("mode", ["training", "evaluation"])
+def test_counts_that_custom_norms_read_are_named(every, mode):
+    """Its scale depends on the count from batch 500 on."""
+
+    class Warming(t.BatchNorm1d):
+        def forward(self, x):
+            x = super().forward(x)
+            counts = every and self.training == (mode == "training")
+            return x * 0.5 if counts and self.num_batches_tracked > 500 else x
+
+    module = theirs(
+        lambda self, x: self.head(self.second(self.first(x))), first=Warming(8), second=Warming(8)
+    )
+    port = ours(
+        lambda self, x: self.head(self.second(self.first(x))),
+        first=nn.BatchNorm1d(8, momentum=0.9),
+        second=nn.BatchNorm1d(8, momentum=0.9),
+    )
+    ladder = ladder_of(port, module, BATCHES)
+    assert ladder.agrees, table(ladder)
+    lines = [line for line in ladder.changes if "num_batches" in line]
+    words = "first.num_batches_tracked: training moves it in the reference"
+    assert [line.startswith(words) for line in lines] == ([True] if every else [])
+    assert not [line for line in ladder.coverage.not_exercised if "num_batches" in line]
 
 
 def test_the_count_of_cumulative_averages_is_named():

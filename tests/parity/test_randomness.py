@@ -129,7 +129,7 @@ def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words, tmp_path)
 
 
 # What drops by a mask is measured. (By layers of both frameworks: test_faults.py and
-# test_right_ports.py.)
+# right_ports/test_dropout.py.)
 IMAGE = np.random.default_rng(0).normal(size=(4, 3, 5, 6))
 
 

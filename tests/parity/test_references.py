@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mindspore import Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.cli import UsageError
 from resnet_fn.parity.commands import live, record
@@ -23,8 +23,10 @@ from small_nets import (
     labels,
     ladder_of,
     module,
+    ours,
     record_reference,
     t,
+    theirs,
     torch,
     vector,
     write_net,
@@ -288,3 +290,81 @@ def test_copies_have_counts_of_their_own():
     for _ in range(2):
         copied(module).train()(torch.ones(2, 8))
     assert counts["calls"] == 0
+
+
+@pytest.mark.parametrize("held", ["layer", "list"])
+def test_layers_that_copy_as_themselves_are_copied(held):
+    """As a teacher whose class saves memory so. Its statistics move in each run."""
+    from resnet_fn.parity.record.torch_copy import copied
+
+    class Teacher(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = t.BatchNorm1d(8)
+
+        def __deepcopy__(self, memo):
+            return self
+
+        def forward(self, x):
+            return self.norm(x)
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            teacher = Teacher()
+            self.teacher = teacher if held == "layer" else [teacher]
+            self.norm = teacher.norm
+
+    def teacher_of(net):
+        return net.teacher if held == "layer" else net.teacher[0]
+
+    net = Net()
+    again = copied(net)
+    assert teacher_of(again).norm is again.norm
+    teacher_of(again).train()(torch.ones(2, 8))
+    assert not net.norm.num_batches_tracked
+    assert again.norm.num_batches_tracked == 1
+    assert teacher_of(copied(again)).norm.num_batches_tracked == 1
+
+
+@pytest.mark.parametrize("by", ["reference", "port"])
+def test_pre_hooks_act_once_in_layers_run_alone(by):
+    """The other net computes the same without one."""
+
+    def before(layer, args):
+        tanh = torch.tanh if isinstance(args[0], torch.Tensor) else ops.tanh
+        return (3 * tanh(args[0]),)
+
+    def forward(self, x):
+        return self.head(self.part(x if by == "reference" else 3 * torch.tanh(x)))
+
+    def construct(self, x):
+        return self.head(self.part(x if by == "port" else 3 * ops.tanh(x)))
+
+    net, port = theirs(forward, t.Linear(8, 8)), ours(construct, nn.Dense(8, 8))
+    hooked = net if by == "reference" else port
+    hooked.part.register_forward_pre_hook(before)
+    batches = [(np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32), labels(6))]
+    agrees(port, net, batches, quick=False)
+
+
+@pytest.mark.parametrize(("change", "is_named"), [(0.0, True), (1e-3, False)])
+def test_tables_of_another_precision_are_named(change, is_named):
+    """A cosine of large numbers, which float32 rounds: its table is in the reference."""
+
+    def construct(self, x):
+        return self.head(self.part(x) @ self.table)
+
+    def forward(self, x):
+        return self.head(self.part(x) @ self.table)
+
+    steps = np.arange(8.0)
+    angles = np.pi / 8 * (steps[None] + 0.5) * steps[:, None]
+    table = (np.cos(angles) + change).astype(np.float32)
+    table = Parameter(Tensor(table), requires_grad=False)
+    net, port = theirs(forward, t.Linear(8, 8)), ours(construct, nn.Dense(8, 8), table=table)
+    net.register_buffer("table", torch.cos(torch.from_numpy(angles.astype(np.float32))))
+    batches = [(np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32), labels(6))]
+    stage = ladder_of(port, net, batches).first_stage
+    assert title_of_stage(stage) == "untrained arrays"
+    assert ("may compute this table in float64" in stage.hints[0]) is is_named

@@ -438,20 +438,31 @@ def test_constants_that_reshape_outputs_are_skipped():
     assert line.endswith("(scale): its outputs have another shape")
 
 
-@pytest.mark.parametrize(
-    ("precision", "clip_norm"), [("float64", 0), ("float64", 1), ("float32", 0)]
-)
-def test_gradients_in_float64_are_copied_only_if_clipped(precision, clip_norm):
-    """They take twice the memory of the weights; clipping writes into them."""
+@pytest.mark.parametrize("clip_norm", [0, 1e-3])
+def test_gradients_are_measured_unclipped_and_uncopied(clip_norm):
+    """In float64 they take twice the memory of the weights; clipping writes into them."""
     batch = draw(6, 8), labels(6).astype(np.int64)
     plan = plan_of(dataclasses.replace(ADAMW, clip_norm=clip_norm), [batch])
     loss = t.functional.cross_entropy
     training = Training(plan, loss, None, lambda module: contextlib.nullcontext())
-    with in_mode(precision):
-        stepper = TorchStepper(Theirs(t.Linear(8, 8)), training, precision)
-        gradients = stepper.update(0, 0.1).gradients
-    owned = {one.flags.owndata for one in gradients.values()}
-    assert owned == {precision == "float32" or clip_norm > 0}
+    module = Theirs(t.Linear(8, 8))
+    norms, owned = [], set()
+
+    def measure(gradients):
+        norms.append(np.sqrt(sum(np.square(one).sum() for one in gradients.values())))
+        owned.update(one.flags.owndata for one in gradients.values())
+
+    with in_mode("float64"):
+        step = TorchStepper(module, training, "float64", measure=measure).update(0, 0.1)
+        whole = TorchStepper(module, training, "float64").update(0, 0.1)
+    assert norms == pytest.approx([step.norm])
+    assert not step.gradients
+    assert owned == {False}
+    assert {one.flags.owndata for one in step.clipped.values()} == {False}
+    for name, array in whole.clipped.items():
+        factor = min(1.0, clip_norm / step.norm) if clip_norm else 1.0
+        assert np.allclose(array, whole.gradients[name] * factor, rtol=1e-5)
+        assert (step.clipped[name] == array).all()
 
 
 def test_infinite_gradients_leave_others_as_they_are():

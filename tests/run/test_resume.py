@@ -295,8 +295,10 @@ SMALL = shlex.split(
         ),
     ],
 )
-def test_runs_of_0_2_0_continue_bit_identically(name, now, kept, capsys, last_state):
-    """`stored` has the state.json that version 0.2.0 wrote after update 2 of the same training."""
+def test_runs_of_earlier_commits_continue_bit_identically(name, now, kept, capsys, last_state):
+    """`stored` has the state.json that a commit before 0.2.0 wrote after update 2 of the same
+    training.
+    """
     options = RunOptions(
         out_dir="run", mode="pynative", checkpoint_every=2, keep_last=9, progress=False
     )

@@ -1,3 +1,5 @@
+"""Which instructions MindSpore's kernels may use on a processor."""
+
 import os
 import platform
 

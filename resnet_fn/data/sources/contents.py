@@ -22,7 +22,7 @@ from resnet_fn.runtime.disk import replace_json
 VALIDATION = "validation.json"
 CONTENTS = "contents.json"
 BAD_FILES = "bad_files.txt"  # the files that are left out, see scan.py
-_FORMAT = 1  # of contents.json
+FORMAT = 1  # of contents.json
 _SAMPLED = 1024  # about as many bytes of a file are hashed
 
 Fingerprint = tuple[int, int]
@@ -98,7 +98,7 @@ def write_split(run: Path, dataset: DataSet, is_new: bool) -> None:
         validation = {**before.validation, **validation}
         if before == (training, validation):
             return
-    contents = {"format": _FORMAT, "training": training, "validation": validation}
+    contents = {"format": FORMAT, "training": training, "validation": validation}
     replace_json(run / CONTENTS, contents, indent=0)
 
 
@@ -110,11 +110,11 @@ def _describe(files: object) -> dict[str, str]:
 
 def read_split(run: Path) -> Contents | None:
     """Read a run's validation.json and contents.json. Returns None if the run has neither."""
-    empty: dict[str, Any] = {"format": _FORMAT, "training": {}, "validation": {}}
+    empty: dict[str, Any] = {"format": FORMAT, "training": {}, "validation": {}}
     contents = _read(run / CONTENTS, empty, _are_contents)
-    if contents["format"] != _FORMAT:
+    if contents["format"] != FORMAT:
         raise ValueError(
-            f"{run / CONTENTS}: has format {contents['format']}, but this version reads {_FORMAT}; "
+            f"{run / CONTENTS}: has format {contents['format']}, but this version reads {FORMAT}; "
             "use a newer resnet_fn, or remove the file"
         )
     validation = contents["validation"]
@@ -128,7 +128,7 @@ def _are_contents(value: Any) -> bool:
     if not isinstance(value, dict) or "format" not in value:
         return False
     halves = [value.get("training"), value.get("validation")]
-    return value["format"] != _FORMAT or all(
+    return value["format"] != FORMAT or all(
         isinstance(half, dict) and _are_names([*half.values()]) for half in halves
     )
 

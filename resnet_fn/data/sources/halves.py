@@ -134,12 +134,12 @@ def _beside_classes(root: Path, folders: Sequence[str], named: _Places) -> Halve
     beside: dict[str, list[Path]] = {kind: [] for kind in _NAMES}
     classes = list(folders)
     notes = []
-    for kind, places in beside.items():
+    for kind, paths in beside.items():
         for folder in named[kind]:
             inner = {*list_folders(enter(folder, folders))}
             names = {*folders} - {folder.name}
             if kind in ("validation", "test") and inner and inner <= names:
-                places.append(folder)
+                paths.append(folder)
                 classes.remove(folder.name)
                 continue
             notes.append(

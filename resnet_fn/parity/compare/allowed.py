@@ -149,7 +149,7 @@ is chosen; the second is just above 4e-5, by which such a kernel is off at most.
 docs/parity.md#what-the-batches-do-not-show
 """
 
-_BY_ELEMENT = frozenset({stages.EVAL_FORWARD.name})
+_BY_ELEMENT = frozenset({stages.EVAL_FORWARD.name})  # TRAIN_FORWARD has this name, too
 """Outputs, of both modes: ties of functions widen no rounding of theirs, because they are compared
 element by element (`without_step_ties`). docs/parity.md#ties
 """
@@ -241,8 +241,8 @@ def rounding_of(
 def capped_rounding(
     names: NameMap, errors: Mapping[Key, float], name: str, rounding: float, tolerance: float
 ) -> float:
-    """Return `rounding`, but no more than the relative rounding of the whole array or the
-    tolerance.
+    """Return `rounding`, but no more than the larger one of the whole array's relative rounding and
+    the tolerance.
 
     A part of small numbers must not get all of the whole's error: a fault would pass there.
     """
@@ -395,9 +395,11 @@ def change_bound(
 ) -> Allowed:
     """Return the bound of a change: at least the last place of the array.
 
+    This is not capped as other estimates are (`_capped_estimate`), because
+    `Changes._by_another_measure` compares what the last place leaves undecided.
+
     `value_tolerance` is None if the array is trained: its value allows nothing and limits nothing.
-    An untrained array may be apart by this fraction of its value, if that is less than `tolerance`;
-    0: by rounding only.
+    An untrained array may be apart by this fraction of its value, if that is less than `tolerance`.
     """
     size = _or_one(sizes.change)
     if value_tolerance is not None:
@@ -442,6 +444,8 @@ def chance_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool
     Adam changes a weight by up to the learning rate even if the gradient is only rounding.
     """
     size = np.abs(reference)
+    # An element that is 0 in the reference, as in a row that no sample uses, is not small by
+    # rounding. But by the second condition, any other number of the port's there counts as chance.
     small = (size > 0) & (size <= CHANCE_SIZE * size.max(initial=0))
     return small | (np.abs(port - reference) > CHANCE_SHARE * size) | only_rounding
 
@@ -504,6 +508,7 @@ def as_units_in_the_last_place(
     """Return the difference of two tables, with a tolerance if they are few units apart."""
     if not (np.abs(port - reference) <= UNITS_OF_TABLE * np.spacing(np.abs(reference))).all():
         return item
+    # its error is the tolerance, so that it passes as `ok`
     return dataclasses.replace(item, tolerance=item.relative, why=reasons.UNITS)
 
 

@@ -25,7 +25,13 @@ from resnet_fn.parity.compare.allowed import (
     change_bound,
     random_walk_norm,
 )
-from resnet_fn.parity.compare.parameters import ByChance, ComparedArray, Parameters
+from resnet_fn.parity.compare.parameters import (
+    TOO_SMALL,
+    ByChance,
+    ComparedArray,
+    Parameters,
+    TooSmall,
+)
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
@@ -91,10 +97,11 @@ class Changes(Parameters):
         """Return which elements' gradients are only rounding."""
         return sides.chance_on_any_batch
 
-    def difference(self, sides: Sides, array: ComparedArray) -> Difference | None:
+    def difference(self, sides: Sides, array: ComparedArray) -> Difference | TooSmall:
         """Return the difference, which may be as large as the last place of the array.
 
-        Where a change's own norm decides nothing, it is compared by another measure.
+        If a change does not pass, and its gradient is only rounding, it is compared as a part of
+        the stage. Any other is compared by another measure if its own norm decides nothing.
         """
         sizes = self._sizes(sides, array)
         # what the reference keeps may move by rounding in the port: this counts as no change
@@ -106,7 +113,8 @@ class Changes(Parameters):
         return array.as_only_rounding(item) or self._by_another_measure(sides, array, sizes, item)
 
     def _sizes(self, sides: Sides, array: ComparedArray) -> Sizes:
-        """Return the norms that decide how a change is compared. Both sides start alike."""
+        """Return the norms that decide how a change is compared."""
+        # the port has the reference's weights, so its start is taken
         start = sides.port.run.start[array.id.name]
         value = norm(start + array.reference)
         unit = random_walk_norm(self.updates(sides), max(norm(start), value))
@@ -122,7 +130,7 @@ class Changes(Parameters):
 
     def _by_another_measure(
         self, sides: Sides, array: ComparedArray, sizes: Sizes, item: Difference
-    ) -> Difference | None:
+    ) -> Difference | TooSmall:
         """Return the difference as it is or, if the change's own norm decides nothing, by another
         measure.
         """
@@ -131,11 +139,11 @@ class Changes(Parameters):
         # relative error would need a change of the reference's.
         if not change and array.port.any():
             return as_zero_in_reference(item)
-        # An array that differs in spite of its last place is not hidden.
+        # An array that differs in spite of its last place is not hidden; one that passes may be.
         own_is_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
         # 2a. The array's last place hides even a part of all changes: the array is left out.
         if own_is_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
-            return None
+            return TOO_SMALL
         if item.verdict != UNDECIDED:
             return item
         # 2b. The array's last place hides the change, but not a part of all changes: it is compared
@@ -144,7 +152,7 @@ class Changes(Parameters):
         if own_is_hidden:
             # `whole` > 0: after 1 and 2a, the array is trained and the reference changes it, so
             # that its change is one of all changes
-            return as_fraction(item, change / array.whole, 0.0, reasons.UNIT_OF_STAGE)
+            return as_fraction(item, change / array.of_stage.whole, 0.0, reasons.UNIT_OF_STAGE)
         # 3. The measured rounding is large beside the change, but may be small beside the value: if
         # the stage has a tolerance for it, the change is compared as a part of the value.
         tolerance = self.value_tolerance
@@ -159,9 +167,9 @@ class Changes(Parameters):
         weight may rightly keep its value if all rates are 0.
         """
         if not self._is_trained(sides, array):
-            return sizes.change > 0
+            return sizes.change > 0  # 0: the port keeps it, too (1 has returned otherwise)
         rates = sides.reference.run.rates[: self.updates(sides)]
-        return sizes.unit > CEILING * array.whole and any(rates)
+        return sizes.unit > CEILING * array.of_stage.whole and any(rates)
 
 
 def _own_change_is_hidden(sizes: Sizes) -> bool:
@@ -254,8 +262,9 @@ class ChangeByAllUpdates(ChangesByTraining):
         """Return the comparison after the last recorded update or, if rounding decides the
         training, after the last update after which an array differs or all arrays are decided.
         """
-        # If no update is decided, the comparison after the earliest update that was looked at is
-        # kept, with its undecided arrays. `as_far_as_decided` then leaves these out.
+        # `stage` is the last comparison that was made, and `stage_id` has the update that is shown
+        # with it. If no update is decided, this is the earliest update that was looked at, with its
+        # undecided arrays. `as_far_as_decided` then leaves these out.
         updates = self.updates(sides)
         stage = self.compare(sides)
         stage_id = dataclasses.replace(self.id, update=max(_FEWEST_UPDATES, updates))

@@ -20,7 +20,8 @@ from resnet_fn.parity.compare.probes import Probed
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.pair.name_map import NameMap
-from resnet_fn.parity.trace.data import IDLE_COUNTER, Probe, Trace
+from resnet_fn.parity.trace.data import IDLE_COUNTER, Probe, Run, Trace
+from resnet_fn.parity.trace.derived import moves_evenly
 from resnet_fn.parity.trace.difference import UNDECIDED, are_integers
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.probes import (
@@ -213,15 +214,23 @@ def _moved(sides: Sides) -> Iterator[str]:
     updates = len(run.after)
     lacking = dict(buffers_without_counterpart(sides)).values()
     for name, mode in run.moved.items():
-        start = run.start.get(name, np.zeros((), int))  # a number in an attribute has no array
-        if not mode or start.size != 1 or not are_integers(start):
-            continue
+        if not mode or (name in run.start and not _counts(run, name)):
+            continue  # a number in an attribute has no array
         if any(line.startswith(f"{name}: ") for line in lacking):
             continue
         yield (
             f"{name}: updates move it, and other values change outputs; only those of {updates} "
             "updates were compared"
         )
+
+
+def _counts(run: Run, name: str) -> bool:
+    """Return whether an array is one number that updates move as a counter."""
+    start = run.start[name]
+    if start.size != 1 or are_integers(start):
+        return start.size == 1
+    values = [start, *(after[name] for after in run.after)]
+    return moves_evenly([float(one.item()) for one in values])
 
 
 def _state_of_port(sides: Sides) -> Iterator[str]:

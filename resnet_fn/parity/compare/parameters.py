@@ -8,8 +8,10 @@ Parameters     one array for each parameter or statistic
 """
 
 import dataclasses
+import enum
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,22 +49,37 @@ from resnet_fn.parity.trace.tree import Arrays
 class ByChance(NamedTuple):
     """What the optimizer changes by chance, because a gradient is only rounding."""
 
-    largest: float  # how far it may change an element
+    largest: float  # how far both sides may be apart in such an element
     masks: Arrays  # the elements that it may change so, by the array's name
 
 
-class OfStage(NamedTuple):
-    """What is known of all arrays of a stage before one is compared."""
+@dataclasses.dataclass(frozen=True)
+class OfStage:
+    """What is known of all arrays of a stage before one is compared, by the port's names."""
 
-    reference: Arrays  # the reference's arrays, by the port's names
+    port: Arrays
+    reference: Arrays
     measured: Mapping[str, float]  # the measured rounding of each array
     median: float  # of `measured`
     large: Mapping[Any, float]  # the rounding of large numbers, by the names in the reference
-    # how far inaccurate kernels move the port's arrays, by the port's names
-    kernels: Mapping[str, float]
+    kernels: Mapping[str, float]  # how far inaccurate kernels move the port's arrays
     whole: float  # the norm of the reference's arrays that have a gradient
     by_chance: ByChance  # `Parameters.moved_by_chance`
-    changing: Mapping[str, np.ndarray]  # `Sides.changing`, by the port's names
+    changing: Mapping[str, np.ndarray]  # `Sides.changing`
+
+    @cached_property
+    def largest_of_layers(self) -> dict[str, float]:
+        """The largest number of both sides' arrays of each layer, by the layer's path."""
+        numbers: dict[str, list[float]] = {}
+        for name, array in (*self.port.items(), *self.reference.items()):
+            of_layer = numbers.setdefault(_layer_of(name), [])
+            of_layer.append(float(np.abs(array).max(initial=0)))
+        return {layer: max(of_layer) for layer, of_layer in numbers.items()}
+
+
+def _layer_of(name: str) -> str:
+    """Return the path of the layer that has a parameter."""
+    return name.rpartition(".")[0]
 
 
 class ComparedArray(NamedTuple):
@@ -73,23 +90,38 @@ class ComparedArray(NamedTuple):
     reference: np.ndarray
     roundings: Mapping[str, float]  # by reason
     large: float | None  # the rounding of the array's large numbers, if it has such
-    all_of_reference: Arrays  # `OfStage.reference`
-    whole: float  # `OfStage.whole`
     only_rounding: bool  # whether the array's gradient is only rounding
+    of_stage: OfStage
+
+    def by_tolerance(self, tolerance: float) -> Difference:
+        """Return the difference with a tolerance, or the bound by the array's roundings."""
+        item = self.compare(larger_bound(tolerance, self.roundings, self.large))
+        return self.as_only_rounding(item) or item
 
     def compare(self, bound: Allowed) -> Difference:
         """Return the difference with a bound."""
         return bound.compare(self.id, self.port, self.reference)
 
     def as_only_rounding(self, item: Difference) -> Difference | None:
-        """Return the difference relative to the stage if the array is only rounding and does not
-        pass, else None.
+        """Return the difference relative to the stage if the array is only rounding, and if it is
+        undecided or differs, else None.
+
+        Its tolerance stays, and its rounding becomes the stage's median.
         """
         does_not_pass = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
         if not (does_not_pass and self.only_rounding):
             return None
         error = norm(self.port - self.reference)
-        return relative_to_stage(item, error, self.whole, self.roundings[reasons.MEDIAN])
+        return relative_to_stage(item, error, self.of_stage.whole, self.roundings[reasons.MEDIAN])
+
+
+class TooSmall(enum.Enum):
+    """The result for an array that is not compared."""
+
+    TOO_SMALL = "float32 cannot show so small a change"  # `Stage.too_small`
+
+
+TOO_SMALL = TooSmall.TOO_SMALL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,27 +150,20 @@ class Parameters(RunRule):
         by_own_names = self.values(sides.reference.run)  # by the reference's names
         reference = sides.names.rename(by_own_names, self.made_of)  # the same by the port's names
         on_both = [name for name in names if name in port and name in reference]
-        common = [name for name in on_both if not self.is_idle(sides, name, reference[name])]
         if not on_both:  # of what an update makes; earlier arrays are on both sides
+            # undecided: `absent` stays NOT_READ
             return Stage(self.id, note="one side keeps none" if sides.port.run.after else NOT_RUN)
-        if not common:
+        left = [name for name in on_both if not self.is_idle(sides, name, reference[name])]
+        if not left:
             return not_in_task(self.id, "nothing changes")
-        of_stage = self._of_stage(sides, by_own_names, reference, common)
-        differences, too_small = [], []
-        for name in common:
-            item: Difference | None
-            if are_integers(reference[name]):
-                changing = of_stage.changing.get(name)
-                both = port[name], reference[name]
-                item = integer_difference(self.array_id(name), *both, changing)
-            else:
-                array = self._compared_array(sides, name, port[name], of_stage)
-                item = self.difference(sides, array)
-            if item is None:
-                too_small.append(name)
-            else:
-                differences.append(item)
-        return Stage(self.id, differences, too_small=too_small)
+        measured = self._measured(sides, by_own_names, {name: reference[name] for name in left})
+        of_stage = self._of_stage(sides, port, reference, measured)
+        results = {name: self._result(sides, name, of_stage) for name in left}
+        return Stage(
+            self.id,
+            differences=[item for item in results.values() if item is not TOO_SMALL],
+            too_small=[name for name, item in results.items() if item is TOO_SMALL],
+        )
 
     def compared(self, sides: Sides) -> Sequence[str]:
         """Return the port's arrays that the stage has, in the order of its rows."""
@@ -148,29 +173,27 @@ class Parameters(RunRule):
         """Return whether an array is left out, because the reference does not change it."""
         return False
 
-    def moved_by_chance(self, sides: Sides, reference: Arrays) -> ByChance:
-        """Return what the optimizer may change by chance."""
-        return ByChance(0.0, {})
-
-    def array_id(self, name: str) -> ArrayId:
-        """Return the id of the compared array of a parameter."""
-        return ArrayId(name)
-
-    def difference(self, sides: Sides, array: ComparedArray) -> Difference | None:
-        """Return the difference of one array. `Changes` returns None if float32 cannot show it."""
-        item = array.compare(larger_bound(self.tolerance, array.roundings, array.large))
-        return array.as_only_rounding(item) or item
+    def _measured(self, sides: Sides, by_own_names: Arrays, reference: Arrays) -> dict[str, float]:
+        """Return the measured rounding of each array of `reference`, built from `by_own_names`."""
+        errors = sides.rounding_of_stage(self.id)
+        roundings = {}
+        for name, array in reference.items():
+            error = rounding_of(sides.names, errors, name, by_own_names, array)
+            # Capped at a tolerance, the rounding of a part that is only rounding would count in the
+            # stage's median. If such an array does not pass, it is compared as a part of the stage.
+            if name not in sides.only_rounding:
+                error = capped_rounding(sides.names, errors, name, error, self.tolerance)
+            roundings[name] = error
+        return roundings
 
     def _of_stage(
-        self, sides: Sides, by_own_names: Arrays, reference: Arrays, common: Sequence[str]
+        self, sides: Sides, port: Arrays, reference: Arrays, measured: Mapping[str, float]
     ) -> OfStage:
-        """Return what is known of all arrays together. `reference` is built from `by_own_names`,
-        and `common` are the arrays that are compared.
-        """
-        measured = self._measured(sides, by_own_names, {name: reference[name] for name in common})
+        """Return what is known of all arrays together."""
         # only arrays that have a gradient count: an integer counter would dominate the norm
-        trained = [one for name, one in reference.items() if name in sides.port.run.gradients]
+        trained = [reference[name] for name in reference if name in sides.port.run.gradients]
         return OfStage(
+            port=port,
             reference=reference,
             measured=measured,
             median=median_of_stage([*measured.values()]),
@@ -178,26 +201,30 @@ class Parameters(RunRule):
             kernels=sides.kernels(self.id),
             whole=math.hypot(*map(norm, trained)),
             by_chance=self.moved_by_chance(sides, reference),
-            changing=sides.names.rename(sides.changing(self.id)),
+            changing=sides.names.rename(sides.changing(self.id), name_map.MASK_KIND),
         )
 
-    def _measured(self, sides: Sides, by_own_names: Arrays, reference: Arrays) -> dict[str, float]:
-        """Return the measured rounding of each array of `reference`, built from `by_own_names`."""
-        errors, roundings = sides.rounding_of_stage(self.id), {}
-        for name, array in reference.items():
-            error = rounding_of(sides.names, errors, name, by_own_names, array)
-            if name not in sides.only_rounding:
-                error = capped_rounding(sides.names, errors, name, error, self.tolerance)
-            roundings[name] = error
-        return roundings
+    def moved_by_chance(self, sides: Sides, reference: Arrays) -> ByChance:
+        """Return what the optimizer may change by chance."""
+        return ByChance(0.0, {})
 
-    def _compared_array(
-        self, sides: Sides, name: str, port: np.ndarray, of_stage: OfStage
-    ) -> ComparedArray:
+    def _result(self, sides: Sides, name: str, of_stage: OfStage) -> Difference | TooSmall:
+        """Compare one array."""
+        port, reference = of_stage.port[name], of_stage.reference[name]
+        if are_integers(reference):
+            changing = of_stage.changing.get(name)
+            return integer_difference(self.array_id(name), port, reference, changing)
+        return self.difference(sides, self._compared_array(sides, name, of_stage))
+
+    def array_id(self, name: str) -> ArrayId:
+        """Return the id of the compared array of a parameter."""
+        return ArrayId(name)
+
+    def _compared_array(self, sides: Sides, name: str, of_stage: OfStage) -> ComparedArray:
         """Return one array of both sides, with what is known of its rounding, and without what
         chance decides.
         """
-        reference = of_stage.reference[name]
+        port, reference = of_stage.port[name], of_stage.reference[name]
         largest, masks = of_stage.by_chance
         if name in masks:
             port = _without_chance(port, reference, masks[name], largest)
@@ -213,10 +240,13 @@ class Parameters(RunRule):
                 reasons.KERNELS: kernel_rounding(of_stage.kernels.get(name, 0.0)),
             },
             large=max(large, default=None),
-            all_of_reference=of_stage.reference,
-            whole=of_stage.whole,
             only_rounding=name in sides.only_rounding,
+            of_stage=of_stage,
         )
+
+    def difference(self, sides: Sides, array: ComparedArray) -> Difference | TooSmall:
+        """Return the difference of one array; of `Changes`, it may be too small."""
+        return array.by_tolerance(self.tolerance)
 
 
 def _without_chance(
@@ -253,19 +283,20 @@ class Gradients(Parameters):
         """Return the arrays that have a gradient on both sides."""
         return sides.compared.backward
 
-    def difference(self, sides: Sides, array: ComparedArray) -> Difference | None:
+    def difference(self, sides: Sides, array: ComparedArray) -> Difference:
         """Return the difference. Where the reference's gradient is None, a small one counts as 0,
         and of any other all is wrong (no such array is in `Sides.only_rounding`).
         """
         name = array.id.name
-        is_none = sides.no_gradient.get(name)
-        if is_none is None:
-            return super().difference(sides, array)
-        is_small = np.abs(array.port) <= NO_GRADIENT * self._largest_in_layer(sides, array)
-        port = np.where(is_none & is_small, 0, array.port)
-        item = super().difference(sides, array._replace(port=port))
+        without = sides.no_gradient.get(name)  # the elements whose gradient is None
+        if without is None:
+            return array.by_tolerance(self.tolerance)
+        largest = array.of_stage.largest_of_layers[_layer_of(name)]
+        is_small = np.abs(array.port) <= NO_GRADIENT * largest
+        port = np.where(without & is_small, 0, array.port)
+        item = array._replace(port=port).by_tolerance(self.tolerance)
         is_wrong = port.any() and not array.reference.any()
-        return as_zero_in_reference(item) if item and is_wrong else item
+        return as_zero_in_reference(item) if is_wrong else item
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, with a line for each gradient that only the port has."""
@@ -277,21 +308,6 @@ class Gradients(Parameters):
             if item.verdict == DIFFERS and item.name in sides.no_gradient
         ]
         return dataclasses.replace(stage, hints=hints)
-
-    def _largest_in_layer(self, sides: Sides, array: ComparedArray) -> float:
-        """Return the largest number of both sides' arrays of the stage in the layer of an array."""
-        layer = _layer_of(array.id.name)
-        return max(
-            float(np.abs(gradient).max(initial=0))
-            for gradients in (self.values(sides.port.run), array.all_of_reference)
-            for name, gradient in gradients.items()
-            if _layer_of(name) == layer
-        )
-
-
-def _layer_of(name: str) -> str:
-    """Return the path of the layer that has a parameter."""
-    return name.rpartition(".")[0]
 
 
 @dataclasses.dataclass(frozen=True)

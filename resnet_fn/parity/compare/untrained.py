@@ -4,6 +4,7 @@ import dataclasses
 
 from resnet_fn.parity.compare.allowed import (
     NO_TOLERANCE,
+    OUTPUTS_TOLERANCE,
     UNITS_OF_TABLE,
     as_units_in_the_last_place,
     within,
@@ -13,6 +14,11 @@ from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, with_note
 from resnet_fn.parity.trace.difference import DIFFERS
 from resnet_fn.parity.trace.stages import UNTRAINED, StageId
+
+_OF_PRECISION = (
+    "; one side may compute this table in float64: compute it in the reference's precision, or load "
+    "the reference's"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +56,9 @@ class Untrained(TraceRule):
                     stage = with_note(stage, f"{name}: {words}")
             differences.append(item)
             if item.verdict == DIFFERS:
-                hints.append(f"{name}: {item.values()}")
+                alike = 0 < item.relative <= OUTPUTS_TOLERANCE
+                hints.append(f"{name}: {item.values()}{_OF_PRECISION if alike else ''}")
         if not differences:
-            words = "no buffers; weights and statistics are not compared"
+            words = "no buffers in both nets; weights and statistics are not compared"
             return with_note(stage, "there are none" if sides.initialisation else words)
         return dataclasses.replace(stage, differences=differences, hints=hints)

@@ -2,9 +2,10 @@
 
 `decide` is a function of data, and is read from top to bottom. Where both traces are not enough, it
 yields a request. `verdict` asks the reference's source, and sends the answer back. `decide` is a
-generator so that it calls no reference: a test can answer the requests without a module. Whether
-ties are why a stage differs is in `tie_reasons`; what undecided arrays do to a stage is in `stage`;
-what undecided stages do to the verdict is in `result`.
+generator so that it calls no reference: a test can answer the requests without a module. Stages are
+compared in `comparing.compare_stages`, rule by rule. Whether ties are why a stage differs is in
+`tie_reasons`; what undecided arrays do to a stage is in `stage`; what undecided stages do to the
+verdict is in `result`.
 """
 
 import dataclasses

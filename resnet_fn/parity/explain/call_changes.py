@@ -13,10 +13,10 @@ title once, and every time the same ones. A family for `torch.roll` would be:
         yield title, lambda: call.again(shifts=-own)
 
 Its row of `_FAMILIES` is `("roll", _roll)`. `torch.roll` has no Python signature, so the names of
-its arguments need a row in `_ARGUMENTS` of calls.py, too: `"roll": "input shifts dims"`. The
-docstring of a family has an example of its titles. `Call.kind` is the name after `_RENAMED` of
-calls.py, without the number of dimensions: `view` is `reshape`, and `conv2d` is `conv`. Calls in
-`_NOT_COUNTED` of calls.py are never changed.
+its arguments need a row in `_ARGUMENTS` of calls.py, too: `"roll": "input shifts dims"`; a function
+of (input, dim) needs none. The docstring of a family has an example of its titles. `Call.kind` is
+the name after `_RENAMED` of calls.py, without the number of dimensions: `view` is `reshape`, and
+`conv2d` is `conv`. Calls in `_NOT_COUNTED` of calls.py are never changed.
 
 A kind may be in several rows, whose changes follow each other. A family's own code runs as far as
 the next `yield`; the function that it yields is called before that goes on, and may fail alone. If
@@ -166,8 +166,9 @@ def _product_with_number(call: Call, place: int) -> Changes:
     value = f"{number:.4g}"
     verb = "multiplied" if call.name == "mul" else "divided"
     own = f"{verb} by {value}"
-    yield f"not {own}", lambda: other + 0
-    for power in (-1, -0.5, 0.5, 1, 2, -2):
+    if value != "1":
+        yield f"not {own}", lambda: other + 0
+    for power in (-1, -0.5, 0.5, 1, 2, -2) if value != "1" else ():
         other_verb = "multiplied" if power > 0 else "divided"
         exponent = "" if abs(power) == 1 else f"^{abs(power):g}"
         title = f"{other_verb} by {value}{exponent} for {own}"

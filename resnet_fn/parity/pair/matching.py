@@ -5,6 +5,7 @@ import dataclasses
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,8 @@ class Outline(NamedTuple):
     # constants that are paired only by name, and only with a parameter that the port trains:
     # PyTorch's buffers that are neither saved nor changed by training
     unsaved: Collection[str] = ()
+    # tensors, NumPy arrays and numbers in attributes of the port's cells, which take no weights
+    attributes: Mapping[str, Shape] = MappingProxyType({})
 
     def aliases(self, name: str) -> tuple[str, ...]:
         """Return all names of the array `name`, or () if the array has only one name."""
@@ -134,6 +137,7 @@ def outline_of(recording: Trace, mode: str) -> Outline:
             for name, saved in recording.buffers.items()
             if not saved and name not in recording.run.moved
         ],
+        shapes_of(recording.attributes),
     )
 
 
@@ -276,7 +280,11 @@ class _Pairing:
             return []
         suggested = {name: made_of(entry) for name, entry in made.items()}
         tried = match(port, reference, {**corrections, **suggested}, with_advice=False)
-        return advice(made, rest, not tried.problems)
+        of_port = {common_name(name): squeezed(one) for name, one in port.attributes.items()}
+        attributes = [
+            name for name in rest if of_port.get(common_name(name)) == squeezed(rest[name])
+        ]
+        return advice(made, rest, not tried.problems, attributes)
 
     @functools.cached_property
     def by_structure(self) -> Attempt:

@@ -25,6 +25,8 @@ VALUE_KIND = "values"
 
 GRADIENT_KIND = "gradients"
 
+MASK_KIND = "masks"
+
 
 def leaf_name(leaf: str) -> str:
     """Return PyTorch's word for the last part of a parameter's name, for example "weight" for
@@ -106,6 +108,14 @@ class Part:
         return words
 
 
+# How parts are added, by what they are. Each part's gradient is the gradient of the sum.
+_ADDED: dict[str, Callable[..., np.ndarray]] = {
+    VALUE_KIND: np.sum,
+    GRADIENT_KIND: np.mean,
+    MASK_KIND: np.any,
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class MadeOf:
     """The pieces of the reference's arrays from which one of the port's arrays is built."""
@@ -126,8 +136,9 @@ class MadeOf:
         """Build the port's array from the reference's arrays, which `find` returns by name.
 
         Returns None if `find` returns None for a part. Raises ValueError if the parts do not fit
-        together. If parts are added, the result is their sum if `what` is VALUE_KIND, and their
-        mean if `what` is GRADIENT_KIND.
+        together. If parts are added, the result is their sum if `what` is VALUE_KIND, their mean if
+        `what` is GRADIENT_KIND, and true where any part is if `what` is MASK_KIND. Masks have no
+        sign.
         """
         taken = []
         for part in self.parts:
@@ -135,10 +146,10 @@ class MadeOf:
             if array is None:
                 return None
             piece = part.take(array)
-            taken.append(-piece if part.sign < 0 else piece)
-        if self.added:  # each part's gradient is the gradient of the sum
-            stacked = np.stack(taken)
-            array = stacked.sum(0) if what == VALUE_KIND else stacked.mean(0)
+            is_negative = part.sign < 0 and what != MASK_KIND
+            taken.append(-piece if is_negative else piece)
+        if self.added:
+            array = _ADDED[what](np.stack(taken), 0)
         elif len(taken) == 1:
             array = taken[0]
         else:

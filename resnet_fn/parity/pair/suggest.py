@@ -4,7 +4,7 @@ import itertools
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from resnet_fn.config.wording import first_few
@@ -176,11 +176,17 @@ def _like(name: str, shape: Shape, reference: Shapes) -> Any:
     return None
 
 
-def advice(made: Mapping[str, Any], reference: Shapes, pairs_all: bool) -> list[str]:
+def advice(
+    made: Mapping[str, Any],
+    reference: Shapes,
+    pairs_all: bool,
+    attributes: Collection[str] = (),
+) -> list[str]:
     """Return lines about suggested entries: what to write to the file of --map.
 
     `reference` has the unpaired arrays of the reference, and `pairs_all` is whether the entries
-    leave no array unpaired.
+    leave no array unpaired. `attributes` has the arrays of the reference that the port has in
+    attributes.
     """
     lines = []
     guessed = {name: entry for name, entry in made.items() if entry is not None}
@@ -204,7 +210,12 @@ def advice(made: Mapping[str, Any], reference: Shapes, pairs_all: bool) -> list[
             alike.sort(key=lambda one: one != entry)
             lines.append(f"{name} has the shape of {first_few(alike)}")
     missing = reference.keys() - _used(guessed)
-    if missing:
-        names = [name for name in reference if name in missing]
+    if held := [name for name in attributes if name in missing]:
+        lines.append(
+            f"the port has {first_few(held)} in attributes that are no Parameters, which take no "
+            "weights; make them Parameters with requires_grad=False"
+        )
+    names = [name for name in reference if name in missing and name not in held]
+    if names:
         lines.append(f"the port has no array that fits the reference's {first_few(names)}")
     return lines

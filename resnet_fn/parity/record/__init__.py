@@ -2,7 +2,8 @@
 
 `record.record` makes a trace with the methods of a side (`side.Side`): `torch_side.TorchSide` for
 the reference, `mindspore_side.MindSporeSide` for the port. For the updates, a side makes a stepper
-(`torch_step`, `mindspore_step`), with which `updates.record_run` fills a `Run`. The reference is
-then run again in float64, under noise and with other decisions (`torch_reference_runs`), from which
-`rounding` computes how far rounding moves each array.
+(`torch_step`, `mindspore_step`), with which `updates.record_run` fills a `Run`: the reference in
+`torch_reference_runs`, the port in `mindspore_updates`. The reference is then run again in float64,
+under noise and with other decisions, from which `rounding` computes how far rounding moves each
+array.
 """

@@ -42,8 +42,8 @@ def drops_of(
 
     `dropped` lists the layer, the attribute and the probability of each dropout. `layers` are
     executions of layers in training mode, recorded without dropout. `make_layer` returns a
-    function that runs a layer in training mode with random dropout. `output` is the net's only
-    output in training mode, without dropout; None: the effect on the net's output is not measured.
+    function that runs a layer in training mode with random dropout. `output` is the net's output
+    in training mode, without dropout; None: the effect on the net's output is not measured.
     """
     return _Measurement(dropped, layers, make_layer, output).drops()
 

@@ -1,8 +1,10 @@
 """Measure how far MindSpore's inaccurate kernels move a port's outputs, losses and updates."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -32,29 +34,56 @@ _SAME = 1e-6
 Results = Mapping[StageId, Mapping[Any, np.ndarray]]
 
 
+@dataclasses.dataclass(frozen=True)
+class KernelErrors:
+    """How far the kernels of a port move what it computes, as relative errors."""
+
+    rounding: Rounding = field(default_factory=dict)  # of outputs, losses and updates
+    # of the output of each layer (`Layer.output_rounding`), by mode; {}: not measured
+    layers: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+
 def kernel_errors(
     side: Side, run: Run, like: Like | None, layers: Mapping[str, Sequence[Layer]]
-) -> Rounding:
-    """Return the relative errors of a port's outputs and losses by its kernels, and set those of
-    its layers: of a port, `Layer.output_rounding` is the error by kernels.
+) -> KernelErrors:
+    """Return the relative errors of a port's outputs, losses, updates and layers by its kernels.
 
-    The runs are not compiled, have no dropout, and do not move the net. The result is {} for a
+    The runs are not compiled, have no dropout, and do not move the net. There are no errors of a
     reference, if the port calls no such kernel, if results change from run to run, or if a run
     fails, with a note.
     """
     if side.is_reference:
-        return {}
+        return KernelErrors()
     try:
         with side.masked({}):  # after the updates, the port would drop again
             return _measured(side, run, like, layers)
     except Exception as error:  # the bounds are only closer without it
         side.notes.append(f"the error of kernels is not measured ({words_of(error)})")
-        return {}
+        return KernelErrors()
 
 
 def _measured(
     side: Side, run: Run, like: Like | None, layers: Mapping[str, Sequence[Layer]]
-) -> Rounding:
+) -> KernelErrors:
+    """Return `kernel_errors` of a port whose dropout is off."""
+    errors = _of_first_batch(side, run, like)
+    if errors is None:
+        return KernelErrors()
+    for batch in range(FIRST + 1, FIRST + len(side.plan.batches)):
+        with side.exact_kernels():
+            exact = _results(side, batch)
+        errors |= _errors(_results(side, batch), exact)
+    if _largest(errors) <= _SAME:
+        return KernelErrors(errors)
+    of_layers = {mode: _of_layers(side, mode, layers[mode]) for mode in ("eval", "train")}
+    return KernelErrors({**_of_updates(side, like), **errors}, of_layers)
+
+
+def _of_first_batch(side: Side, run: Run, like: Like | None) -> Rounding | None:
+    """Return the errors of outputs and losses on the first batch, or None if the port calls no
+    inaccurate kernel, or if results change from run to run.
+    """
+
     def of_losses() -> Results:
         alone = {} if side.worker_count > 1 else losses_alone(side, run, like).losses
         return {LOSS_ALONE: {case: np.asarray(loss) for case, loss in alone.items()}}
@@ -63,23 +92,28 @@ def _measured(
         return {**_results(side), **of_losses()}
 
     with side.exact_kernels() as calls:
-        exact = _results(side)
+        exact_results = _results(side)
     with side.exact_kernels(limits=True) as calls_of_losses:
-        exact = {**exact, **of_losses()}
+        exact_losses = of_losses()
     if not (calls() or calls_of_losses()):
-        return {}
+        return None
     computed = results()
-    if _largest(_errors(results(), computed)) > _SAME:
-        return {}  # a state moves the results
-    errors = _errors(computed, exact)
-    for batch in range(FIRST + 1, FIRST + len(side.plan.batches)):
-        with side.exact_kernels():
-            exact = _results(side, batch)
-        errors |= _errors(_results(side, batch), exact)
-    if _largest(errors) > _SAME:
-        for mode in ("eval", "train"):
-            _set_errors(side, mode, layers[mode])
-        errors = {**_of_updates(side, like), **errors}
+    again = results()
+    if _largest(_errors(again, computed)) > _SAME:
+        return None  # a state moves the results
+    return _errors(computed, {**exact_results, **exact_losses})
+
+
+def _of_layers(side: Side, mode: str, layers: Sequence[Layer]) -> list[float]:
+    """Return the error of the output of each of `layers`, as before where there is no output."""
+    with side.exact_kernels():
+        exact = side.layers(mode)
+    errors = []
+    for layer, computed, right in zip(layers, side.layers(mode), exact, strict=True):
+        error = layer.output_rounding
+        if computed.output is not None and right.output is not None:
+            error = relative_error(computed.output, right.output)
+        errors.append(error)
     return errors
 
 
@@ -104,14 +138,6 @@ def _errors_of_runs(computed: Run, exact: Run) -> Rounding:
     return errors
 
 
-def _set_errors(side: Side, mode: str, layers: Sequence[Layer]) -> None:
-    with side.exact_kernels():
-        exact = side.layers(mode)
-    for layer, one, other in zip(layers, side.layers(mode), exact, strict=True):
-        if one.output is not None and other.output is not None:
-            layer.output_rounding = relative_error(one.output, other.output)
-
-
 def _results(side: Side, batch: int = FIRST) -> Results:
     """Return outputs in both modes and the loss, of one batch with the weights as they are."""
     outputs = trained(side, batch)
@@ -125,14 +151,17 @@ def _results(side: Side, batch: int = FIRST) -> Results:
 
 
 def _largest(errors: Rounding) -> float:
-    return max(itertools.chain(*(one.values() for one in errors.values())), default=0.0)
+    return max(itertools.chain(*(stage.values() for stage in errors.values())), default=0.0)
 
 
 def _errors(computed: Results, exact: Results) -> Rounding:
     """Return the finite relative errors of the arrays that both have, by stage."""
     errors: Rounding = {}
     for stage, arrays in computed.items():
-        both = {name: one for name, one in arrays.items() if name in exact[stage]}
-        of_stage = {name: relative_error(one, exact[stage][name]) for name, one in both.items()}
-        errors[stage] = {name: one for name, one in of_stage.items() if math.isfinite(one)}
+        of_stage = {
+            name: relative_error(array, exact[stage][name])
+            for name, array in arrays.items()
+            if name in exact[stage]
+        }
+        errors[stage] = {name: error for name, error in of_stage.items() if math.isfinite(error)}
     return errors

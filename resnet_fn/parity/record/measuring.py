@@ -26,12 +26,15 @@ from resnet_fn.parity.trace.stages import (
 )
 from resnet_fn.parity.trace.tree import Arrays
 
-# the stages that are complete before update 1 has changed the weights, and after it
-_FIRST = (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS, NORM, CLIPPED)
+# the stages that are complete before update 1 has changed the weights, without the gradients, and
+# those that are complete after it
+_FIRST = (EVAL_FORWARD, TRAIN_FORWARD, LOSS, NORM, CLIPPED)
 _CHANGE = (CHANGE, STATISTICS)
 
 # the stages that all updates together complete: the others
-_WHOLE = tuple(stage for stage in MEASURED_ARRAYS if stage not in (*_FIRST, *_CHANGE, LAST))
+_WHOLE = tuple(
+    stage for stage in MEASURED_ARRAYS if stage not in (*_FIRST, GRADIENTS, *_CHANGE, LAST)
+)
 
 
 class Measuring(Watch):
@@ -51,10 +54,14 @@ class Measuring(Watch):
             for name, array in run.start.items()
         }
 
+    def gradients(self, gradients: Arrays) -> None:
+        """Measure the gradients of update 1, before they are clipped."""
+        self._measure(Run({}, {}, [], gradients=gradients), (GRADIENTS,))
+
     def first(self, run: Run) -> None:
-        """Measure update 1 until its gradients."""
+        """Measure update 1 until its clipped gradients."""
         self._measure(run, _FIRST)
-        run.gradients, run.clipped, run.parts = {}, {}, []
+        run.clipped, run.parts = {}, []
 
     def updated(self, run: Run) -> None:
         """Measure the change by update 1, and the weights after the last recorded update."""

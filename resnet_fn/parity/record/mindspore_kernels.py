@@ -1,9 +1,10 @@
 """Functions whose MindSpore kernels are inaccurate on a CPU, and what that changes.
 
 exp, log, tanh, sigmoid, softplus, elu, softmax and log_softmax are up to 4e-5 off in float32, and
-softplus of negative numbers is further off. That is not the port's fault. A net or a loss runs once
-more with NumPy's float64 in place of each of these kernels, or with MindSpore's if gradients are
-needed; how far its results move is what its kernels are off by.
+softplus of negative numbers is further off; so are expm1 and log1p of numbers near 0. That is not
+the port's fault. A net or a loss runs once more with NumPy's float64 in place of each of these
+kernels, or with MindSpore's if gradients are needed; how far its results move is what its kernels
+are off by.
 """
 
 import contextlib
@@ -60,12 +61,21 @@ def _log_softmax(x: np.ndarray, axis: Any) -> np.ndarray:
     return shifted - np.log(total)
 
 
-_FUNCTIONS: dict[str, _Exact] = {"exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": _sigmoid}
+_FUNCTIONS: dict[str, _Exact] = {
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+}
 
 # classes of operations → their functions; ops.softmax and ops.log_softmax call those with "Prim"
 _OPERATIONS: dict[str, _Exact] = {
     "Exp": np.exp,
+    "Expm1": np.expm1,
     "Log": np.log,
+    "Log1p": np.log1p,
     "Tanh": np.tanh,
     "Sigmoid": _sigmoid,
     "Softplus": _plain_softplus,

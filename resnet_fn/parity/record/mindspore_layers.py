@@ -22,6 +22,7 @@ from resnet_fn.parity.record.mindspore_cell import (
     run_in,
 )
 from resnet_fn.parity.record.probes import Caller, compute_probes
+from resnet_fn.parity.record.responses import first_or_whole
 from resnet_fn.parity.trace.data import Probes
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.tree import Tree
@@ -96,8 +97,10 @@ def running_layer(
     off: Callable[[], AbstractContextManager[None]],
     as_built: Callable[[], AbstractContextManager[None]],
     compiled: bool,
+    is_net: bool,
 ) -> Callable[[], np.ndarray]:
-    """Return a function that runs a cell in training mode, and returns its first output.
+    """Return a function that runs a cell in training mode, and returns its output
+    (`first_or_whole`).
 
     `arguments` are positional and by keyword. Each run is made in a context in which all dropout of
     the net is off and, inside of it, in one in which dropout is as built. With `compiled`, the cell
@@ -112,7 +115,7 @@ def running_layer(
         with off(), as_built(), as_before(cell), process.ending_mixed_precision():
             cell.set_train(True)
             outputs = outputs_of(construct(*args, **kwargs))
-            return next(iter(outputs.values()))
+            return first_or_whole(outputs, is_net)
 
     return run
 

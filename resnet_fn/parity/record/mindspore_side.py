@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import mindspore
@@ -23,11 +23,10 @@ from resnet_fn.parity.record.mindspore_cell import (
     first_call,
     outputs_of,
     parameters_by_path,
-    run_in,
     state,
     trained_integers,
 )
-from resnet_fn.parity.record.mindspore_kernels import exact_gradients, exact_kernels
+from resnet_fn.parity.record.mindspore_kernels import exact_kernels
 from resnet_fn.parity.record.mindspore_layers import (
     inputs_of_layer,
     layers_of,
@@ -38,9 +37,7 @@ from resnet_fn.parity.record.mindspore_layers import (
 from resnet_fn.parity.record.mindspore_loss import Loss, loss_of, value_of
 from resnet_fn.parity.record.mindspore_optimizer import (
     CustomOptimizer,
-    as_functions,
     optimizer_alone,
-    plan_optimizer,
     settings_of,
 )
 from resnet_fn.parity.record.mindspore_step import (
@@ -49,12 +46,7 @@ from resnet_fn.parity.record.mindspore_step import (
     MindSporeStepper,
     evaluation,
 )
-from resnet_fn.parity.record.mindspore_updates import (
-    NetBefore,
-    drawn_constants,
-    notes_of_updates,
-    recorded_updates,
-)
+from resnet_fn.parity.record.mindspore_updates import PortRuns
 from resnet_fn.parity.record.mindspore_workers import merged_outputs
 from resnet_fn.parity.record.rates import Rates
 from resnet_fn.parity.record.side import Dropped, Measured, Only
@@ -80,7 +72,8 @@ from resnet_fn.update.step import make_train_step
 class MindSporeSide:
     """A MindSpore net, which is trained itself, and put back: it implements `side.Side`.
 
-    `record` calls the methods about in this order.
+    `record` calls the methods about in this order; what makes the updates is in `PortRuns`. A
+    docstring ends with what must have been called before.
 
     Args:
         net: the port.
@@ -121,7 +114,7 @@ class MindSporeSide:
         self._build = build
         self._workers = workers
         # Set by `session`:
-        self._integers: list[Parameter] = []  # trained ones, which it freezes
+        self._integers: list[Parameter] = []  # trained ones: frozen until it ends
         # Set by `start`:
         self._state_at_start: Arrays  # the net's state before the first update
         # The net's cells by path. PyTorch's side asks each of its copies anew.
@@ -133,15 +126,15 @@ class MindSporeSide:
         # Set by `without_dropout`:
         self._outputs = dict[str, Any]()  # the net's outputs by mode, as examples
         self._loss: Loss | None = None  # the given one, or the plan's for such outputs
+        # Set by `prepare_updates`:
+        self._runs: PortRuns  # which makes them
         # Set by `masked`:
         self._masks: Masks | None = None  # None outside of its context
 
-    # The weights, and the rates of dropout:
-
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Check that the workers can share the batches, and keep integers as they are.
-        MindSpore's generator is not put back.
+        """Check that the workers can share the batches, and keep trained integers as they are, which
+        no optimizer takes. MindSpore's generator is not put back.
         """
         names = parameters_by_path(self._net)
         batchnorm = any(name.endswith(STATISTICS_NAMES) for name in names)
@@ -151,15 +144,17 @@ class MindSporeSide:
             words = "the port trains integers, which are kept because they have no gradient"
             self.notes.append(f"{words}: {first_few([*integers])}")
         self._integers = [*integers.values()]
-        with requiring_grad(self._integers, False):  # no optimizer takes one
+        with self._frozen_integers():
             yield
 
+    # The weights, and the rates of dropout:
+
     def state(self) -> Arrays:
-        """Return copies of all parameters and statistics of the net as it was built."""
+        """Return copies of all parameters and statistics, before `start` of the net as built."""
         return state(self._net)
 
     def start(self, initial: Arrays, like: Like | None) -> Arrays:
-        """Take over the reference's weights, if there are any."""
+        """Take over the reference's weights, if there are any. Needs `state`."""
         if like:
             assign(self._net, like.start)
         self._state_at_start = shared(state(self._net), like.start if like else initial)
@@ -168,22 +163,24 @@ class MindSporeSide:
         return initial
 
     def evaluate_as_built(self) -> None:
-        """Compile the evaluation before dropout is turned off, and evaluate so from now on."""
+        """Compile the evaluation with dropout, and evaluate so from now on. Needs `start`; call
+        this before `without_dropout`.
+        """
         net, inputs = self._net, self.plan.batches[0][0]
         evaluate = evaluation(net, inputs, first_call(net, inputs))
 
-        def as_built(inputs: Tree) -> Arrays:
-            with self._dropout_of_mode(train=False):
+        def evaluate_with_dropout(inputs: Tree) -> Arrays:
+            with self._dropout_as_built():
                 return evaluate(inputs)
 
-        self._evaluate = as_built  # before the call below, whose dropout depends on it
         # at once, because compiled code keeps the rates of its first call
         with as_before(net):
-            as_built(inputs)
+            evaluate_with_dropout(inputs)
+        self._evaluate = evaluate_with_dropout
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
-        """Turn dropout off, and choose the loss by the outputs without it."""
+        """Turn dropout off, and choose the loss by the outputs without it. Needs `start`."""
         with self._rates.off(self._cells):
             self._outputs = self._example_outputs()
             self._loss = self._given_loss or loss_of(self.plan.loss, self._outputs["train"])
@@ -207,13 +204,13 @@ class MindSporeSide:
         return outputs_of(outputs)
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
-        """Return the loss of outputs. The context `without_dropout` sets which loss that is."""
+        """Return the loss of outputs. Needs `without_dropout`, which chooses it."""
         return value_of(self._chosen_loss(), outputs, labels)
 
     def dropping_layer(
         self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
     ) -> Callable[[], np.ndarray]:
-        """Return a function that runs one cell in training mode, with its dropout."""
+        """Return a function that runs one cell in training mode, with its dropout. Needs `start`."""
         off = partial(self._rates.off, self._cells)
         as_built = partial(self._rates.as_built, self._cells, only)
         if inputs is None:
@@ -221,20 +218,25 @@ class MindSporeSide:
                 arguments = inputs_of_layer(self._net, name, self.plan.first[0])
         else:
             arguments = (Tensor(inputs),), {}
-        return running_layer(self._cells[name], arguments, off, as_built, compiled)
+        return running_layer(self._cells[name], arguments, off, as_built, compiled, not name)
 
     def layers(self, mode: str) -> list[Layer]:
-        """Run the net on the first micro-batch, and return the executions of its layers."""
-        train = mode != "eval"
+        """Run the net on the first micro-batch, and return the executions of its layers.
+
+        Needs `start`; "dropout" needs `updates` in the present context `masked`.
+        """
+        train = mode != "eval"  # "dropout", too: the masks are in the cells
         with self._dropout_of_mode(train):
             return layers_of(self._net, self.plan.first[0], train)
 
     def layers_again(self) -> list[Layer]:
-        """Return the executions of layers in training mode, with other random numbers."""
+        """Return the executions of layers in training mode, with other random numbers. Needs
+        `start`.
+        """
         return self.layers("train")
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
-        """Run the net and its layers on probes, uncompiled."""
+        """Run the net and its layers on probes, uncompiled. Needs `start`."""
         off = partial(self._rates.off, self._cells)
         with self._dropout_of_mode(train=False):
             return probes_of(self._net, self.plan.first[0], executions, off)
@@ -245,16 +247,34 @@ class MindSporeSide:
         """Return the settings of the given optimizer, if it is MindSpore's."""
         return settings_of(self._given_optimizer, self._net)
 
+    def prepare_updates(self) -> None:
+        """Make what makes the updates, and the given optimizer's functions. Needs
+        `without_dropout`.
+        """
+        loss = self._chosen_loss()
+        self._runs = PortRuns(
+            self._net,
+            self.plan,
+            optimizer=self._given_optimizer,
+            start=self._state_at_start,
+            roles=self.roles,
+            make_stepper=partial(self._stepper, loss),
+            notes=self.notes,
+        )
+
     def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
-        """Return the changes by the given optimizer on random weights and gradients."""
-        if optimizer := self._optimizer_as_functions:
+        """Return the changes by the given optimizer on random weights and gradients. Needs
+        `prepare_updates`.
+        """
+        if optimizer := self._runs.given_optimizer:
             with contextlib.suppress(MissingKernelError), explained(self.plan.batches[0][0]):
                 return optimizer_alone(self._net, optimizer, like)
-        return {}
+        return {}  # no optimizer is given, or it has no kernel
 
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
         """Turn dropout off, and let cells multiply by masks in the further update with dropout.
+        Needs `without_dropout`.
 
         `masks` has one mask for each call, by the cell's path. The cells have ones instead until
         that update sets the masks (`mindspore_step`).
@@ -267,16 +287,17 @@ class MindSporeSide:
                 self._masks = None
 
     def updates(self, like: Like | None) -> Run:
-        """Make the updates through the step, and put the weights back."""
-        drawn = drawn_constants(like, self._state_at_start, self.roles)
-        run, notes = self._made_updates(like, drawn)
-        self.notes += notes
-        return run
+        """Make the updates through the step, and put the net back. Needs `prepare_updates` and the
+        context `masked`.
+        """
+        return self._runs.updates(like)
 
     # Beside the updates:
 
     def loss_example(self) -> Any | None:
-        """Return outputs of the first micro-batch, or None if the loss is the plan's."""
+        """Return outputs of the first micro-batch, or None if the loss is the plan's. Needs
+        `without_dropout`.
+        """
         return self._outputs["train"] if self._given_loss else None
 
     def of_all_workers(self, outputs: Arrays) -> Arrays:
@@ -291,11 +312,10 @@ class MindSporeSide:
 
     def updates_by_kernels(self, like: Like | None) -> tuple[Run, Run]:
         """Return the updates, uncompiled, as MindSpore's kernels compute them and as exact ones
-        do, without passes with random numbers for constant arrays.
+        do. Needs `prepare_updates`; call this without masks.
         """
-        computed = self._made_uncompiled(like, {})
-        with exact_gradients():
-            return computed, self._made_uncompiled(like, {})
+        with self._rates.off(self._cells):
+            return self._runs.by_kernels(like)
 
     def tensor(self, array: Any) -> Tensor:
         """Return an array as a tensor."""
@@ -324,40 +344,43 @@ class MindSporeSide:
     # Methods beside the protocol that others call, the port's source and `parity self`:
 
     def updates_again_uncompiled(self, like: Like | None) -> Run:
-        """Make the updates again without dropout masks, not compiled. The net is as after
-        `record`.
-        """
-        drawn = drawn_constants(like, self._state_at_start, self.roles)
-        with requiring_grad(self._integers, False):  # `session` has ended
-            return self._made_uncompiled(like, drawn)
+        """Make the updates again without dropout masks, not compiled. Needs `record`."""
+        with self._frozen_integers(), self._rates.off(self._cells):
+            return self._runs.uncompiled(like)
 
     def code_of_user(self) -> list[Any]:
-        """Return the cells and the given functions, whose code may use faulty kernels."""
+        """Return the cells and the given functions, whose code may use faulty kernels. Needs
+        `start`.
+        """
         given = (self._given_loss, self._make_step, self._given_optimizer)
         return [*self._cells.values(), *filter(None, given)]
 
     def stepper(self) -> MindSporeStepper:
-        """Return what makes the updates of a net that is compared with no reference."""
-        return self._stepper(self._optimizer(None)[0])
+        """Return what makes the updates of a net that is compared with no reference. Needs
+        `prepare_updates` and the context `masked`.
+        """
+        return self._runs.stepper()
 
     # Methods that only this class calls:
 
-    def _optimizer(self, like: Like | None) -> tuple[Optimizer, str]:
-        """Return the given optimizer, or the plan's with a note if the reference has other weight
-        decays.
-        """
-        given = self._optimizer_as_functions
-        return (given, "") if given else plan_optimizer(self._net, self.plan.optimizer, like)
+    def _frozen_integers(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which no trained integer requires a gradient."""
+        return requiring_grad(self._integers, False)
 
-    def _stepper(self, optimizer: Optimizer) -> MindSporeStepper:
-        rates = list(self.plan.rates)
+    def _stepper(self, loss: Loss, optimizer: Optimizer) -> MindSporeStepper:
+        """Return what trains the net, with the masks and the evaluation that it has now.
+
+        The loss is that of `prepare_updates`.
+        """
         if self._schedule:
             rates = [self._schedule(index) for index in range(len(self.plan.batches))]
+        else:
+            rates = list(self.plan.rates)
         return MindSporeStepper(
             self._net,
             self.plan,
             rates=rates,
-            loss=self._chosen_loss(),
+            loss=loss,
             optimizer=optimizer,
             make_step=self._make_step,
             outputs=self._outputs,
@@ -381,42 +404,15 @@ class MindSporeSide:
         assert self._loss is not None, "no loss is chosen; enter `without_dropout` before"
         return self._loss
 
-    def _made_updates(self, like: Like | None, drawn: Arrays) -> tuple[Run, list[str]]:
-        """Make the updates, and then passes with the random numbers `drawn` for constant arrays.
-        Return them with notes.
-        """
-        before = NetBefore(self._net, self._state_at_start)
-        optimizer, decays_note = self._optimizer(like)
-        stepper = self._stepper(optimizer)
-        run = recorded_updates(stepper, before, self.plan, like.last if like else {}, drawn)
-        given = self._given_optimizer
-        name = type(given).__name__ if given else self.plan.optimizer.name
-        notes = notes_of_updates(run, name, stepper.rejects)
-        return run, [*notes, decays_note] if decays_note else notes
-
-    def _made_uncompiled(self, like: Like | None, drawn: Arrays) -> Run:
-        """Make the updates without dropout masks, not compiled and without notes."""
-        with run_in("pynative"), self._rates.off(self._cells):
-            return self._made_updates(like, drawn)[0]
-
-    @cached_property
-    def _optimizer_as_functions(self) -> Optimizer | None:
-        """The given optimizer, which takes the plan's learning rates; None: it is the plan's.
-
-        It is made when it is asked for first, for `optimizer_alone`, so that a net or a loss that
-        fails is named before an optimizer that is rejected (ValueError).
-        """
-        return as_functions(self._given_optimizer, self._net)
+    def _dropout_of_mode(self, train: bool) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which the net has the dropout rates of this mode."""
+        if train or self._evaluate is None:
+            return contextlib.nullcontext()
+        return self._dropout_as_built()
 
     @contextlib.contextmanager
-    def _dropout_of_mode(self, train: bool) -> Iterator[None]:
-        """Give the net the dropout rates of this mode inside a `with` block.
-
-        Where evaluation has dropout as built, no layer multiplies by masks.
-        """
-        if train or self._evaluate is None:
-            yield
-            return
+    def _dropout_as_built(self) -> Iterator[None]:
+        """Give the net its dropout rates as built, and let no layer multiply by masks."""
         without_masks = self._masks.lifted() if self._masks else contextlib.nullcontext()
         with self._rates.as_built(self._cells), without_masks:
             yield

@@ -36,7 +36,6 @@ from resnet_fn.parity.record.mindspore_recorders import (
     recording_optimizer,
     recording_reduce,
 )
-from resnet_fn.parity.record.numbers import Place
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import Plan
@@ -112,8 +111,9 @@ class MindSporeStepper:
         self._sharing = dict[str, Any]()  # further arguments of the step of one of several workers
         self._reduced: tuple[Callable[[], Arrays], Callable[[], Arrays]] | None = None
         self.shows_gradients = not plan.clip_norm
-        # from before the updates, such as a counter
-        self._numbers = {path: place.value() for path, place in places_of(net).items()}
+        # such as of a counter, from before the updates and after each of them
+        self._numbers: dict[str, list[float]] = {path: [] for path in places_of(net)}
+        self._note_numbers()
         self._updates = True  # whether the optimizer runs on this device
         self._outputs_of: Callable[[Tree], Arrays] | None = None  # if the step does not record them
         self._before: Sequence[tuple[Parameter, np.ndarray]] = ()
@@ -249,6 +249,7 @@ class MindSporeStepper:
         except MissingKernelError:  # The net has run before, so the optimizer lacks the kernel.
             self._clipped = self._step_with(None, self._plan.clip_norm)
             result, self._updates = _call(self._clipped[0], self._net, share, rate), False
+        self._note_numbers()
         loss, norm = float(result.loss.numpy()), float(result.grad_norm.numpy())
         step = Step(loss, norm, outputs or self._kept(), self._updates)
         if index > 0:
@@ -276,7 +277,12 @@ class MindSporeStepper:
 
     def moved(self) -> dict[str, str]:
         """Return the attributes of cells that were numbers and that the updates have changed."""
-        return {path: "" for path, _ in self._moved_numbers()}
+        places = places_of(self._net)
+        return {
+            path: ""
+            for path, values in self._numbers.items()
+            if path in places and places[path].is_moved(values)
+        }
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}."""
@@ -327,14 +333,10 @@ class MindSporeStepper:
         for parameter, value in self._before:
             write(parameter, value)
 
-    def _moved_numbers(self) -> list[tuple[str, Place]]:
-        """Return the path and place of each number that is not as before the updates."""
-        before = self._numbers
-        return [
-            (path, place)
-            for path, place in places_of(self._net).items()
-            if path in before and place.has_moved(before[path])
-        ]
+    def _note_numbers(self) -> None:
+        for path, place in places_of(self._net).items():
+            if path in self._numbers:
+                self._numbers[path].append(place.value())
 
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""

@@ -3,10 +3,12 @@
 import contextlib
 import math
 from collections import UserDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from resnet_fn.parity.trace.derived import moves_evenly
 
 _DEPTH = 2  # of objects, dicts and lists in attributes
 _LONGEST = 100  # lists with more items are data
@@ -40,12 +42,14 @@ class Place(NamedTuple):
         with contextlib.suppress(IndexError):  # a list may have become shorter
             self.holder[self.name] = content
 
-    def has_moved(self, before: float) -> bool:
-        """Return whether the number was another one before. The number of an array must have moved
-        by a whole number: what a pass computes and stores, such as a loss, is no counter.
+    def is_moved(self, values: Sequence[float]) -> bool:
+        """Return whether the number, which had these values, has moved. The number of an array must
+        have moved as a counter does: what a pass computes and stores, such as a loss, is none.
         """
-        by = self.value() - before
-        return by != 0 and (self.array is None or float(by).is_integer())
+        by = values[-1] - values[0]
+        if self.array is None or by == 0:
+            return by != 0
+        return float(by).is_integer() or moves_evenly(values)
 
 
 def numbers_of(

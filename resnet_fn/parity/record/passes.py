@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from resnet_fn.parity.record.responses import whole_output
 from resnet_fn.parity.record.side import Side
 from resnet_fn.parity.trace.stages import FIRST, LOSS
 from resnet_fn.parity.trace.tree import Arrays
@@ -23,10 +24,8 @@ def trained(side: Side, batch: int = FIRST) -> Arrays:
     return results
 
 
-def only_output(side: Side) -> np.ndarray | None:
-    """Return the output of the first micro-batch in training mode, or None if it is not the only
-    one."""
+def output_in_training(side: Side) -> np.ndarray | None:
+    """Return the outputs of the first micro-batch in training mode (`whole_output`)."""
     inputs, _ = side.plan.first
     outputs = side.forward(inputs, True)
-    arrays = list(side.arrays(outputs).values())
-    return arrays[0] if len(arrays) == 1 else None
+    return whole_output(side.arrays(outputs))

@@ -43,6 +43,8 @@ _FACTORS = {
 
 _LARGEST = 1 << 22  # a larger embedding table is not probed with every id
 
+_PRE_HOOKS = ("_forward_pre_hooks", "_forward_pre_hook")  # of PyTorch, of MindSpore
+
 Change = Callable[[np.ndarray], np.ndarray]
 
 NamedChange = Callable[[str, np.ndarray], np.ndarray]  # gets the name of an input, too
@@ -158,13 +160,21 @@ def _outputs(layer: Any, given: Tree, change: Change, caller: Caller) -> Arrays:
     def changed(leaf: np.ndarray) -> Any:
         return caller.tensor(change(leaf))
 
+    def inputs_again(layer: Any, inputs: Any, named: Any) -> Any:
+        return _mapped(changed, given)
+
     inputs, named = _mapped(changed, given)
     # Reads all: an operation may fail only when its result is read, and the next layer would be
     # blamed.
     read = []
-    for _, leaf in leaves(layer(*inputs, **named)):
-        if hasattr(leaf, "dtype"):
-            read.append(caller.array(leaf))
+    with contextlib.ExitStack() as hooks:
+        # the given inputs are what the layer's own hooks have made of them
+        if any(getattr(layer, name, None) for name in _PRE_HOOKS):
+            last = layer.register_forward_pre_hook(inputs_again, with_kwargs=True)
+            hooks.callback(last.remove)
+        for _, leaf in leaves(layer(*inputs, **named)):
+            if hasattr(leaf, "dtype"):
+                read.append(caller.array(leaf))
     return {"output": next(iter(read))}
 
 

@@ -11,8 +11,8 @@ from resnet_fn.config.wording import words_of
 from resnet_fn.parity.record.alone import LossesAlone, losses_alone
 from resnet_fn.parity.record.common import dropout_notes, words_with_place
 from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
-from resnet_fn.parity.record.kernel_errors import kernel_errors
-from resnet_fn.parity.record.passes import evaluated, only_output, trained
+from resnet_fn.parity.record.kernel_errors import KernelErrors, kernel_errors
+from resnet_fn.parity.record.passes import evaluated, output_in_training, trained
 from resnet_fn.parity.record.randomness import before_random, is_random
 from resnet_fn.parity.record.side import Dropped, Side
 from resnet_fn.parity.trace.data import Probes, Run, Trace
@@ -29,7 +29,9 @@ class _WithoutDropout(NamedTuple):
     """What the net computes without dropout, before the updates."""
 
     dropped: Dropped  # the dropouts that are off
-    layers: dict[str, list[Layer]]  # the executions by mode
+    # all executions in training mode: dropout is looked for in those after a random one, too
+    executions: list[Layer]
+    layers: dict[str, list[Layer]]  # the executions that are compared, by mode
     training_draws: bool  # whether training draws random numbers
     output: np.ndarray | None  # the only output in training mode, if the net itself has a rate
     # of the port; of the reference, they are empty here, and computed after the updates
@@ -52,7 +54,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     3. Without dropout: the layers in both modes; whether training draws random numbers; of the
        port, probes.
     4. Dropout: where the net applies it, and the masks that both sides get.
-    5. The optimizer: its settings; of the port, its changes alone.
+    5. The optimizer: its settings; what makes the updates; of the port, its changes alone.
     6. The updates, the loss alone, and the layers with masks.
     7. Of the reference: how far rounding moves the updates; what the port did in 3 and 5.
     8. Of the port: how far inaccurate kernels move what it computes.
@@ -72,15 +74,17 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             side.evaluate_as_built()
         with_probes = probes and side.plan.precision == "fp32" and not evaluation_draws
         # 3. Without dropout
-        without, executions = _without_dropout(side, with_probes)
-        training_draws = without.training_draws
-        layers = without.layers  # the same dict: what steps 6 and 7 replace in it is freed
+        # no name holds all results: what is deleted or replaced below is freed
+        dropped, executions, layers, training_draws, output, what_draws, probed = _without_dropout(
+            side, with_probes
+        )
         # 4. Dropout
-        drops = drops_of(without.dropped, executions, side.dropping_layer, without.output)
+        drops = drops_of(dropped, executions, side.dropping_layer, output)
         drops = in_evaluation(drops, evaluation_with_dropout)
         masks, unmasked = _masks(side, drops, executions, like)
         del executions  # during the updates, random ones would fill the memory
         # 5. The optimizer
+        side.prepare_updates()  # rejects an optimizer whose settings cannot be read
         settings = side.optimizer_settings()
         alone = side.optimizer_alone(like) if of_port else {}
         # 6. The updates
@@ -88,34 +92,33 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         initial = shared(initial, run.start)  # both stay in memory: equal arrays are kept once
         layers |= layers_with_masks
         # 7. Of the reference: rounding first, for which the updates' decisions are in memory
-        measured = side.measured()
-        what_draws, probed = without.what_draws, without.probed
+        measured = side.measured()  # of the port, nothing
         if not of_port:
             alone = side.optimizer_alone(like)
             layers["train"], what_draws = _cut_before_random(side, layers["train"], training_draws)
             if with_probes:
-                probed = _probes_or_note(side, layers["eval"], side.notes)
-        # 8. Of the port, which the updates have compiled: kernels, in runs that are not compiled.
-        # This also sets the rounding of outputs of `layers` whose kernels are inaccurate.
+                probed = _probes_or_note(side, layers["eval"])
+        # 8. Of the port, which the updates have compiled: kernels, in runs that are not compiled
         draws = training_draws or evaluation_draws
-        kernels = {} if draws else kernel_errors(side, run, like, layers)
+        kernels = KernelErrors() if draws else kernel_errors(side, run, like, layers)
+        for mode, errors in kernels.layers.items():
+            layers[mode] = _with_errors(layers[mode], errors)
         # 9. The Trace
         limits = _lines_of_limits(side, losses, like)
         plan = _as_seen(side)
         unread = sorted(side.unread)
-        # a copy: what is added to `side.notes` from here on is lost
-        notes = [*dropout_notes(side.is_reference, without.dropped, side.plan), *side.notes]
         environment = side.environment()
         roles = side.roles()  # tied, trainable, constants; buffers or attributes
         # last, because it seeds all generators, and because the user's function may set flags
-        builds = _builds_or_note(side, notes)
+        builds = _builds_or_note(side)
+        notes = [*dropout_notes(side.is_reference, dropped, side.plan), *side.notes]
         trace = Trace(
             framework=side.framework,
             plan=plan,
             initial=initial,
             layers=layers,
             run=run,
-            kernels=kernels,
+            kernels=kernels.rounding,
             unread=unread,
             notes=notes,
             environment=environment,
@@ -137,12 +140,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         return Recorded(trace, side.source(trace))
 
 
-def _without_dropout(side: Side, with_probes: bool) -> tuple[_WithoutDropout, list[Layer]]:
-    """Run the net without dropout, before the updates.
-
-    The second result is all executions in training mode, because dropout is looked for in those
-    after a random one, too. The caller frees them, so they are not among the first result.
-    """
+def _without_dropout(side: Side, with_probes: bool) -> _WithoutDropout:
+    """Run the net without dropout, before the updates."""
     what_draws, probed = "", Probes()
     with side.without_dropout() as dropped:
         layers, training_draws = _layers_in_both_modes(side)
@@ -155,11 +154,12 @@ def _without_dropout(side: Side, with_probes: bool) -> tuple[_WithoutDropout, li
         if of_port:
             layers["train"], what_draws = _cut_before_random(side, executions, training_draws)
         # the path "": the net itself has an attribute with a rate, which its output shows
-        output = only_output(side) if any(path == "" for path, *_ in dropped) else None
+        output = None
+        if any(path == "" for path, *_ in dropped):
+            output = output_in_training(side)
         if of_port and with_probes:
-            probed = _probes_or_note(side, layers["eval"], side.notes)
-    results = _WithoutDropout(dropped, layers, training_draws, output, what_draws, probed)
-    return results, executions
+            probed = _probes_or_note(side, layers["eval"])
+    return _WithoutDropout(dropped, executions, layers, training_draws, output, what_draws, probed)
 
 
 def _layers_in_both_modes(side: Side) -> tuple[dict[str, list[Layer]], bool]:
@@ -184,28 +184,30 @@ def _cut_before_random(
     return before_random(executions, side.layers_again) if training_draws else (executions, "")
 
 
-def _probes_or_note(side: Side, executions: Sequence[Layer], notes: list[str]) -> Probes:
+def _probes_or_note(side: Side, executions: Sequence[Layer]) -> Probes:
     """Return the results on probes, or {} and add a note if an error is raised."""
     try:
         return side.probes(executions)
     except Exception as error:  # the verdict does not need probes
         framework = side.framework.partition(" ")[0]
-        notes.append(f"the probes of {framework} failed, so there are none ({words_of(error)})")
+        side.notes.append(
+            f"the probes of {framework} failed, so there are none ({words_of(error)})"
+        )
         return {}
 
 
 def _masks(
-    side: Side, drops: Sequence[Drop], layers: Sequence[Layer], like: Like | None
+    side: Side, drops: Sequence[Drop], executions: Sequence[Layer], like: Like | None
 ) -> SharedMasks:
     """Return the dropout masks of each layer, which are the reference's if `like` is given."""
     # Without micro-batches, masks have the shape of the whole batch, but a worker gets only a part
     # of the batch.
     if side.plan.accumulate % side.worker_count:
         return SharedMasks({}, [])
-    own = (drops, layers)
+    own = (drops, executions)
     if like:
         return shared_masks(own, like.dropping, like.layers)
-    return shared_masks(own, own, {layer.name: layer.name for layer in layers})
+    return shared_masks(own, own, {layer.name: layer.name for layer in executions})
 
 
 def _updates_with_masks(
@@ -224,6 +226,14 @@ def _updates_with_masks(
         if masks and not side.is_reference:  # a port's masks are ones until all updates are made
             layers["dropout"] = side.layers("dropout")
     return run, losses, layers
+
+
+def _with_errors(layers: Sequence[Layer], errors: Sequence[float]) -> list[Layer]:
+    """Return the executions with these errors of their outputs by inaccurate kernels."""
+    return [
+        dataclasses.replace(layer, output_rounding=error)
+        for layer, error in zip(layers, errors, strict=True)
+    ]
 
 
 def _lines_of_limits(side: Side, losses: LossesAlone, like: Like | None) -> list[str]:
@@ -248,7 +258,7 @@ def _as_seen(side: Side) -> Plan:
     return dataclasses.replace(side.plan, batches=batches)
 
 
-def _builds_or_note(side: Side, notes: list[str]) -> list[Arrays]:
+def _builds_or_note(side: Side) -> list[Arrays]:
     """Return the initial values of several nets, or [] and add a note if a net is built once only.
 
     A function of the user's may fail the second time, if it writes a file or sets a flag.
@@ -258,7 +268,7 @@ def _builds_or_note(side: Side, notes: list[str]) -> list[Arrays]:
     except Exception as error:
         framework = side.framework.partition(" ")[0]
         fault = words_with_place(error)
-        notes.append(
+        side.notes.append(
             f"{framework}'s net cannot be built again ({fault}), so initial values of one build "
             "are compared"
         )

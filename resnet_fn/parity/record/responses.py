@@ -7,6 +7,7 @@ import numpy as np
 
 from resnet_fn.parity.record.masks_of_runs import MeasuredMask
 from resnet_fn.parity.trace.difference import FITS, norm
+from resnet_fn.parity.trace.tree import Arrays
 
 
 def measured_branch(
@@ -65,6 +66,33 @@ def _factors(output: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray | N
     left = change - factors[:, None] * added
     largest = max(norm(change), norm(added))
     return factors if norm(left) <= FITS * largest else None
+
+
+def whole_output(outputs: Arrays) -> np.ndarray | None:
+    """Return the only output of a net, or its outputs of floats [samples, …] as one array
+    [samples, n]; None if these have different numbers of samples.
+
+    What is measured here does not depend on their order.
+    """
+    if len(outputs) == 1:
+        return next(iter(outputs.values()))
+    rows = []
+    for one in outputs.values():
+        if one.ndim and one.dtype.kind == "f":
+            samples = len(one)
+            row = one.reshape(samples, -1)
+            rows.append(row)
+    counts = {len(row) for row in rows}
+    return np.concatenate(rows, axis=1) if len(counts) == 1 else None
+
+
+def first_or_whole(outputs: Arrays, whole: bool) -> np.ndarray:
+    """Return the first output of a layer, or if `whole`, all of a net (`whole_output`)."""
+    if whole:
+        array = whole_output(outputs)
+        if array is not None:
+            return array
+    return next(iter(outputs.values()))
 
 
 def part_and_change(output: np.ndarray, y: np.ndarray, square: float) -> tuple[float, float]:

@@ -109,12 +109,12 @@ class Stepper(Protocol):
 class Side(Protocol):
     """The port or the reference: a net with what trains it.
 
-    `record` has the order of the calls. Most methods need `start`; the loss needs
-    `without_dropout`, layers with dropout need `masked`, and what is measured needs `updates`.
-    After `record`, the net has the weights that it had when the first update began.
+    `record` has the order of the calls. A docstring ends with what must have been called before
+    ("Needs"); methods without this need nothing. After `record`, the net has the weights that it
+    had when the first update began.
 
-    The port is trained itself, so its contexts restore it. Of the reference a copy is trained, so
-    what `without_dropout` and `masked` do to this copy stays.
+    The port is trained itself, so its contexts restore it. Of the reference copies are trained, so
+    what `without_dropout` does to the one that they are made from stays.
     """
 
     plan: Plan
@@ -143,32 +143,37 @@ class Side(Protocol):
         """Take over the reference's weights, if there are any. `initial` is the state before.
 
         Returns the same numbers as `initial`, which may share memory that the side never writes.
+        Needs `state`.
         """
 
     def evaluate_as_built(self) -> None:
         """From now on, evaluate with the dropout rates of the net as it was built, also where
-        dropout is off.
+        dropout is off. Needs `start`; call this before `without_dropout`.
         """
 
     def without_dropout(self) -> AbstractContextManager[Dropped]:
         """Return a context in which dropout is off, and which lists the dropouts.
 
-        After the context, the port drops again.
+        After the context, the port drops again. Needs `start`.
         """
 
     def roles(self) -> Mapping[str, Any]:
-        """Return which parameters are shared, trained or constant, as fields of a `Trace`."""
+        """Return which parameters are shared, trained or constant, as fields of a `Trace`. Needs
+        `start`, of the reference.
+        """
 
     # Forward passes, the layers, and probes:
 
     def forward(self, inputs: Tree, train: bool) -> Any:
-        """Return the net's outputs as the framework's tensors, and restore its statistics."""
+        """Return the net's outputs as the framework's tensors, and restore its statistics. Needs
+        `start`, of the reference.
+        """
 
     def arrays(self, outputs: Any) -> Arrays:
         """Return outputs as arrays by name."""
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
-        """Return the loss of `forward`'s outputs."""
+        """Return the loss of `forward`'s outputs. Needs `without_dropout`."""
 
     def dropping_layer(
         self, name: str, inputs: np.ndarray | None, only: Only | None, compiled: bool
@@ -177,47 +182,63 @@ class Side(Protocol):
 
         Without `inputs`, the layer takes those that the net gives it. `only` has the only dropouts
         that are on; None: all are. `compiled` is whether the layer runs as the training step
-        runs it.
+        runs it. Needs `start`.
         """
 
     def layers(self, mode: str) -> list[Layer]:
         """Run the net on the first micro-batch, and return the executions of its layers.
 
         `mode` is "eval", "train", or "dropout" for training with the masks of `masked`. The
-        reference keeps the rounding that it measures in "train", which `source` needs.
+        reference keeps the rounding that it measures in "train", which `source` needs. Needs
+        `start`; "dropout" needs the context `masked` and, of the port, `updates` in it.
         """
 
     def layers_again(self) -> list[Layer]:
-        """Return the executions of layers in training mode, with other random numbers."""
+        """Return the executions of layers in training mode, with other random numbers. Needs
+        `start`.
+        """
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
-        """Run the net and its layers on probes (changed inputs)."""
+        """Run the net and its layers on probes (changed inputs). Needs `start`."""
 
     # The optimizer, the masks of dropout, and the updates:
 
     def optimizer_settings(self) -> ParameterSettings:
         """Return the optimizer's settings, by setting and then by parameter.
 
-        {} if they are not known, or if the port's optimizer is the plan's.
+        {} if they are not known, or if the port's optimizer is the plan's. Needs `start`, of the
+        reference.
+        """
+
+    def prepare_updates(self) -> None:
+        """Make what makes the updates, of the port with the given optimizer.
+
+        Let the net and its loss run before, so that one that fails is named before an optimizer
+        that is rejected (ValueError). Needs `without_dropout`.
         """
 
     def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
-        """Return the changes by the optimizer alone (`Trace.optimizer_alone`)."""
+        """Return the changes by the optimizer alone (`Trace.optimizer_alone`). Needs
+        `prepare_updates`.
+        """
 
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> AbstractContextManager[Any]:
         """Return a context in which dropout is off, and layers can multiply by masks instead.
 
-        `masks` has one mask for each call, by the layer's path. The reference keeps its copy with
-        masks after the context.
+        `masks` has one mask for each call, by the layer's path. Needs `without_dropout`.
         """
 
     def updates(self, like: Like | None) -> Run:
-        """Make the plan's updates, and put the weights back."""
+        """Make the plan's updates, and put the weights back. Needs `prepare_updates` and the context
+        `masked`.
+        """
 
     # Beside the updates:
 
     def loss_example(self) -> Any | None:
-        """Return outputs in the structure that the loss takes, or None: it is not run alone."""
+        """Return outputs in the structure that the loss takes, or None: it is not run alone. Needs
+        `without_dropout`.
+        """
 
     def of_all_workers(self, outputs: Arrays) -> Arrays:
         """Return a micro-batch's outputs as one worker would have them."""
@@ -232,7 +253,7 @@ class Side(Protocol):
     def updates_by_kernels(self, like: Like | None) -> tuple[Run, Run] | None:
         """Return the updates, uncompiled, as the framework's kernels compute them and as exact ones
         do; None if the kernels are accurate. They have no passes with dropout masks or with random
-        numbers for constant arrays.
+        numbers for constant arrays. Needs `prepare_updates`; call this without masks.
         """
 
     def tensor(self, array: Any) -> Any:
@@ -242,13 +263,13 @@ class Side(Protocol):
         """Return what rounding may change in the updates; nothing if it is not measured on this
         side.
 
-        Call this once, after `updates`: it forgets the decisions of the updates.
+        Needs `updates`. Call this once: it forgets the decisions of the updates.
         """
 
     def limits(self) -> list[str]:
         """Return a line for each constant array that has no random numbers in any run, and for each
         limit of a function that no number of the updates and probes has reached; also arguments
-        that are not given.
+        that are not given. Needs `updates`.
         """
 
     def builds(self) -> list[Arrays]:
@@ -258,4 +279,4 @@ class Side(Protocol):
         """Return versions, device and variables."""
 
     def source(self, trace: Trace) -> Source:
-        """Return what the trace can still be asked."""
+        """Return what the trace can still be asked. Needs `updates`."""

@@ -46,11 +46,22 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     ]
     memo |= {id(one): _unbound(one) for one in functions}
     memo |= shared
+    uncopied = [one for one in values if _copies_as_itself(one)]
+    memo |= {id(one): object.__new__(type(one)) for one in uncopied}
+    for one in uncopied:
+        vars(memo[id(one)]).update(copy.deepcopy(vars(one), memo))
     result: torch.nn.Module = copy.deepcopy(module, memo)
     for function in functions:
         _bind(memo[id(function)], function, memo)
     _copy_gradient_hooks(module, result, memo)
     return result
+
+
+def _copies_as_itself(value: Any) -> bool:
+    """Return whether a value is a layer whose class shares it between copies, with what moves."""
+    if not isinstance(value, torch.nn.Module) or not hasattr(value, "__deepcopy__"):
+        return False
+    return value.__deepcopy__({}) is value
 
 
 def _enclosed(module: torch.nn.Module) -> Iterator[Any]:

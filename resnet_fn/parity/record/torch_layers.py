@@ -11,6 +11,7 @@ import torch
 from resnet_fn.parity.record.common import parameter_roles
 from resnet_fn.parity.record.layers import record_layers, recorded_layers
 from resnet_fn.parity.record.probes import Caller, compute_probes
+from resnet_fn.parity.record.responses import first_or_whole
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import in_float64
@@ -94,8 +95,11 @@ def inputs_of_layer(module: torch.nn.Module, name: str, inputs: Tree) -> tuple[A
     return given[0]
 
 
-def running_layer(layer: torch.nn.Module, arguments: tuple[Any, Any]) -> Callable[[], np.ndarray]:
-    """Return a function that runs a layer in training mode, and returns its first output.
+def running_layer(
+    layer: torch.nn.Module, arguments: tuple[Any, Any], is_net: bool
+) -> Callable[[], np.ndarray]:
+    """Return a function that runs a layer, or the net, in training mode, and returns its output
+    (`first_or_whole`).
 
     The layer is copied now, with its present dropout rates, and again for each run. `arguments` are
     positional and by keyword.
@@ -105,8 +109,11 @@ def running_layer(layer: torch.nn.Module, arguments: tuple[Any, Any]) -> Callabl
     def run() -> np.ndarray:
         args, kwargs = map_tensors(torch.Tensor.clone, arguments)
         with torch.no_grad(), layer_by_layer():
-            outputs = outputs_of(copied(layer)(*args, **kwargs))
-        return next(iter(outputs.values()))
+            alone = copied(layer)
+            # the arguments are what the layer's own hooks made of them
+            alone.register_forward_pre_hook(lambda *_: (args, kwargs), with_kwargs=True)
+            outputs = outputs_of(alone(*args, **kwargs))
+        return first_or_whole(outputs, is_net)
 
     return run
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.record import torch_decisions
 from resnet_fn.parity.record.common import is_of_user
 from resnet_fn.parity.record.torch_decisions import (
@@ -21,6 +22,9 @@ from resnet_fn.parity.record.torch_decisions import (
     caller_outside,
     place_of_frame,
 )
+from resnet_fn.parity.record.torch_module import not_given
+from resnet_fn.parity.record.torch_run import Loss, outputs_outside_loss
+from resnet_fn.parity.trace.tree import Batch
 
 # Functions that limit numbers → the names of their arguments after the first.
 _LIMITED = {
@@ -292,6 +296,24 @@ class Limits(torch.overrides.TorchFunctionMode):
         """Note that a line is not needed if any number has reached what it is about."""
         before = self.reached.get(line, False)
         self.reached[line] = before or bool(torch.as_tensor(reached).any())
+
+
+def not_reached(module: torch.nn.Module, batch: Batch, loss: Loss, limits: Limits) -> list[str]:
+    """Return the outputs on a batch that the loss does not depend on, the limits that no number has
+    reached, and the arguments that are not given, a line each.
+    """
+    lines, outside = [], []
+    with contextlib.suppress(Exception):  # the verdict does not need this line
+        outside = outputs_outside_loss(module, batch, loss)
+    if outside:
+        words = "the loss does not depend on these outputs, so their gradients are not compared"
+        lines.append(f"{words}: {first_few(outside)}")
+    lines += limits.lines
+    inputs, _ = batch
+    left = not_given(module, inputs)
+    if left:
+        lines.append(f"arguments that are not given: {', '.join(left)}")
+    return lines
 
 
 def _slices(items: list[Any], axes: int) -> list[tuple[int, int, slice]]:

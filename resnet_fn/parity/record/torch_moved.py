@@ -2,7 +2,9 @@
 them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import torch
@@ -20,8 +22,8 @@ _LATER_COUNTS = (1, 997, 99_991)
 
 Value: TypeAlias = torch.Tensor | float
 
-# another value of a buffer or number, and what is added to it
-Trial: TypeAlias = tuple[Value, int]
+# other values of buffers and numbers, by name
+Trial: TypeAlias = Mapping[str, Value]
 
 
 def moving_state(module: torch.nn.Module) -> dict[str, Value]:
@@ -30,6 +32,8 @@ def moving_state(module: torch.nn.Module) -> dict[str, Value]:
     """
     values: dict[str, Value] = {**_numbers(module)}
     left_out = unused_counts(module)
+    for names in _custom_counts(module).values():
+        left_out -= names
     for name, buffer in module.named_buffers():
         leaf = name.rpartition(".")[2]
         if name not in left_out and leaf not in STATISTICS_NAMES:
@@ -37,28 +41,44 @@ def moving_state(module: torch.nn.Module) -> dict[str, Value]:
     return values
 
 
+def _custom_counts(module: torch.nn.Module) -> dict[type, set[str]]:
+    """Return the names of BatchNorm's counts in layers of each custom class, which may use them."""
+    counts: dict[type, set[str]] = {}
+    for name in unused_counts(module):
+        kind = type(module.get_submodule(name.rpartition(".")[0]))
+        if not kind.__module__.startswith("torch."):
+            counts.setdefault(kind, set()).add(name)
+    return counts
+
+
 def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> dict[str, str]:
     """For each buffer that training changed, return the mode in which its change alters an output,
-    or "" if none. Counters and attributes are left out if they alter no output.
+    or "" if none. Counters and attributes are left out if they alter no output. Of the counts of a
+    custom BatchNorm, the first one of each class is for all.
 
     `first` is the `moving_state` from before the updates. Call this outside of the modes of a run,
     which would note its calls.
     """
-    trials: dict[str, list[Trial]] = {}  # the first value, and later ones of a counter
+    trials: dict[str, list[Trial]] = {}  # with the first value, and with later ones of a counter
     kept = []  # named even if no output reads them: not counters and attributes
-    places = _places(module)
     for name, value in moving_state(module).items():
         before = first.get(name)
         if before is None or _is_same(before, value):
             continue
-        place = places.get(name)
-        if place and not isinstance(before, torch.Tensor) and not place.has_moved(before):
-            continue
-        counts = _counts(before, value)
-        later = _LATER_COUNTS if counts else ()
-        trials[name] = [(before, 0), *((value, more) for more in later)]
-        if not counts and isinstance(value, torch.Tensor):
+        later = _later(before, value)
+        trials[name] = [{name: one} for one in (before, *later)]
+        if not _counts(before, value) and isinstance(value, torch.Tensor):
             kept.append(name)
+    for names in _custom_counts(module).values():
+        alike = [trials.pop(name) for name in sorted(names) if name in trials]
+        if not alike:
+            continue
+        together = []
+        for of_layers in zip(*alike, strict=True):
+            trial = _merged(of_layers)
+            together.append(trial)
+        first_name = next(iter(together[0]))
+        trials[first_name] = together
     modes: dict[str, str] = {}
     for mode in ("evaluation", "training"):
         left = dict(trials)
@@ -99,15 +119,14 @@ def _read(
     except Exception:  # the module does not run in this mode
         return
 
-    def alters(name: str, trial: Trial) -> bool:
-        value, more = trial
+    def alters(trial: Trial) -> bool:
         try:
-            return outputs.alter({name: value + more if more else value})
+            return outputs.alter(trial)
         except Exception:  # a place in a queue, for example, must stay within the queue
             return False
 
     for name, values in trials.items():
-        if any(alters(name, value) for value in values):
+        if any(map(alters, values)):
             yield name
 
 
@@ -190,3 +209,27 @@ def _counts(before: Value, value: Value) -> bool:
     if isinstance(value, torch.Tensor) and (value.numel() != 1 or value.dtype == torch.bool):
         return False
     return float(value - before).is_integer()
+
+
+def _later(before: Value, value: Value) -> list[Value]:
+    """Return values that one number may have in later updates."""
+    if isinstance(value, torch.Tensor) and (value.numel() != 1 or value.dtype == torch.bool):
+        return []
+    if _counts(before, value):
+        return [value + more for more in _LATER_COUNTS]
+    later = []
+    step = value - before
+    for more in _LATER_COUNTS:
+        later.append(value + more * step)
+        if before:
+            factor = value / before
+            with contextlib.suppress(OverflowError):  # of Python's numbers
+                later.append(value * factor**more)
+    return [one for one in later if math.isfinite(float(one))]
+
+
+def _merged(trials: Iterable[Trial]) -> Trial:
+    merged: dict[str, Value] = {}
+    for trial in trials:
+        merged.update(trial)
+    return merged

@@ -21,7 +21,7 @@ from resnet_fn.parity.record.torch_run import TorchRun, Training, load
 from resnet_fn.parity.record.torch_step import TorchStepper
 from resnet_fn.parity.record.updates import UNWATCHED, OnlyLast, Watch, record_run, record_updates
 from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
-from resnet_fn.parity.trace.data import Changing, Rounding, Run, Ties
+from resnet_fn.parity.trace.data import IDLE_COUNTER, Changing, Rounding, Run, Ties
 from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING
 from resnet_fn.parity.trace.stages import GRADIENTS, marked
@@ -37,12 +37,12 @@ _NOISE_OF_TIES = [(0, 16.0), (0, -16.0), (1, 16.0), (1, -16.0)]
 class ReferenceRuns:
     """Makes the updates once, and then again in other ways.
 
-    Call `updates` first, and `measured` only once: it forgets the decisions of the updates.
+    Call `updates` first, and `measured` only once: it forgets the decisions of the updates. The
+    port's counterpart is `PortRuns` (mindspore_updates.py).
 
     Args:
         module: the reference without dropout, which is copied for each run.
         training: how it is trained.
-        masked: the reference with dropout masks, or None.
         roles: the fields of a `Trace` for what is trained, tied or saved.
         initial: arrays that the state from before the updates may share.
         notes: gets a line for each measurement that fails.
@@ -52,78 +52,107 @@ class ReferenceRuns:
         self,
         module: torch.nn.Module,
         training: Training,
-        masked: torch.nn.Module | None,
+        *,
         roles: Mapping[str, Any],
         initial: Arrays,
         notes: list[str],
     ) -> None:
-        self._not_drawn = list[str]()  # a line for random numbers that the reference does not take
-        self._module, self._training, self._masked = module, training, masked
+        self._module, self._training = module, training
         self._plan, self._roles, self._initial = training.plan, roles, initial
         self._notes = notes
         # the precision in which rounding is measured
-        self._rounded = training.plan.rounding_precision
-        self._decisions = Decisions()  # of the updates
-        self._drawn = Arrays()
-        self.idle_counters = list[str]()  # attributes of layers that count and change no output
-        # of `updates`: the runs in float32 and in float64, how far they are apart, and why a run
-        # fails with random numbers for constant arrays, by precision
-        self._recorded = self._exact = Run({}, {}, [])
-        self._against_float64 = Rounding()
-        self._rejects = dict[str, str]()
+        self._rounding_precision = training.plan.rounding_precision
+        # Set by `updates`:
+        self._masked: torch.nn.Module | None = None  # the reference with dropout masks
+        self._drawn = Arrays()  # random numbers for constant arrays
+        self._not_drawn = list[str]()  # a line for such numbers that the reference does not take
+        self._rejects = dict[str, str]()  # why a run fails with them, by precision
+        self._decisions = Decisions()  # of the updates, until `measured` forgets them
+        self._idle_counters = list[str]()  # attributes of layers that count and change no output
+        self._recorded = self._exact = Run({}, {}, [])  # the runs in float32 and in float64
+        self._against_float64 = Rounding()  # how far they are apart
 
-    def updates(self, mode: AbstractContextManager[Any]) -> Run:
-        """Make the updates in float32, inside this context, and in float64 for `measured`."""
-        self._drawn = self._constants()
+    def updates(self, masked: torch.nn.Module | None, mode: AbstractContextManager[Any]) -> Run:
+        """Make the updates in float32, inside the context `mode`, and in float64 for `measured`.
+
+        `masked` is the reference with dropout masks, or None.
+        """
+        self._masked = masked
+        self._drawn = self._draw_constants()
+        self._recorded = self._in_float32(mode)
+        self._exact, self._against_float64 = self._in_float64(self._recorded)
+        self._forget_failing_constants(self._recorded, self._exact)
+        return self._recorded
+
+    def _in_float32(self, mode: AbstractContextManager[Any]) -> Run:
+        """Make the updates that are compared, and note their decisions and what they move."""
         with mode, Deciding(self._decisions.note):
             stepper = self._stepper("float32", finds_moved=True)
             run = self._run_of(stepper, "float32")
         run.moved = stepper.find_moved()
-        self.idle_counters = stepper.idle_counters
-        del stepper  # it keeps a copy of the net
-        self._recorded = run
-        rounded = run if self._rounded == "float32" else self._run(self._rounded)
+        self._idle_counters = stepper.idle_counters
+        return run
+
+    def _in_float64(self, run: Run) -> tuple[Run, Rounding]:
+        """Make the updates in float64 with the decisions of `run`, and return how far the rounded
+        ones are from them.
+        """
+        precision = self._rounding_precision
+        rounded = run if precision == "float32" else self._run(precision)
         measuring = Measuring(rounded)
         self._decisions.restart()
         with Deciding(self._decisions.kept):
-            self._exact = self._run("float64", measuring)
-        self._against_float64 = measuring.rounding
-        if len(run.drawn) != len(self._exact.drawn):  # without rounding, a right port may differ
-            failed = "float64" if run.drawn else "float32"
-            run.drawn, self._exact.drawn = [], []
-            words = words_of_constants(self._drawn)
-            self._not_drawn.append(f"{words}: it fails in {failed} ({self._rejects[failed]})")
-        return run
+            exact = self._run("float64", measuring)
+        return exact, measuring.rounding
 
-    def _run(self, precision: str, watch: Watch = UNWATCHED) -> Run:
+    def _forget_failing_constants(self, run: Run, exact: Run) -> None:
+        """Leave out the runs with random numbers for constant arrays if one of both fails: without
+        rounding, a right port may differ.
+        """
+        if len(run.drawn) == len(exact.drawn):
+            return
+        failed = "float64" if run.drawn else "float32"
+        run.drawn, exact.drawn = [], []
+        words = words_of_constants(self._drawn)
+        self._not_drawn.append(f"{words}: it fails in {failed} ({self._rejects[failed]})")
+
+    def _run(self, precision: str, measuring: Measuring | None = None) -> Run:
         """Make all updates, and the further passes of `record_run`."""
+        measure = measuring.gradients if measuring else None
         with in_mode(precision):
-            return self._run_of(self._stepper(precision), precision, watch)
+            stepper = self._stepper(precision, measure=measure)
+            return self._run_of(stepper, precision, measuring or UNWATCHED)
 
     def _run_of(self, stepper: TorchStepper, precision: str, watch: Watch = UNWATCHED) -> Run:
         run = record_run(stepper, self._plan, self._plan.rates, {}, self._drawn, watch)
         self._rejects[precision] = stepper.rejects
         return run
 
-    def _stepper(self, precision: str, finds_moved: bool = False) -> TorchStepper:
-        given = (self._masked, self._initial, finds_moved)
-        return TorchStepper(self._module, self._training, precision, *given)
+    def _stepper(self, precision: str, **options: Any) -> TorchStepper:
+        return TorchStepper(
+            self._module,
+            self._training,
+            precision,
+            masked=self._masked,
+            known=self._initial,
+            **options,
+        )
 
-    def _constants(self) -> Arrays:
+    def _draw_constants(self) -> Arrays:
         """Return random numbers for constant arrays, if the reference runs with them."""
         roles = self._roles
-        unsaved = {name for name, one in roles["buffers"].items() if not one}
-        start = {name: one for name, one in state(self._module).items() if name not in unsaved}
-        why = ""
+        unsaved = {name for name, is_saved in roles["buffers"].items() if not is_saved}
+        arrays = state(self._module)
+        start = {name: array for name, array in arrays.items() if name not in unsaved}
         for positive in (False, True):
             drawn = draw_constants(start, roles["trainable"], roles["tied"], positive)
-            why = self._why_not(start, drawn)
+            why = self._why_rejected(start, drawn)
             if not why:
                 return drawn
         self._not_drawn.append(f"{words_of_constants(drawn)}: {why}")
         return {}
 
-    def _why_not(self, start: Arrays, drawn: Arrays) -> str:
+    def _why_rejected(self, start: Arrays, drawn: Arrays) -> str:
         """Return why random numbers for constant arrays are not used, or "" if they are."""
 
         def outputs(drawn: Arrays) -> list[np.ndarray]:
@@ -137,26 +166,15 @@ class ReferenceRuns:
             random = outputs(drawn)
         except Exception as error:
             return f"the reference rejects them ({words_of(error)})"
-        if all(np.isfinite(one).all() for one in random):
+        if all(np.isfinite(array).all() for array in random):
             return ""
         # a net may compute infinities of itself, for example in masked places
         usual = outputs({})
-        if [one.shape for one in random] != [one.shape for one in usual]:
+        if [array.shape for array in random] != [array.shape for array in usual]:
             return "its outputs have another shape"
         pairs = zip(random, usual, strict=True)
-        finite = (np.isfinite(one) | ~np.isfinite(other) for one, other in pairs)
+        finite = (np.isfinite(array) | ~np.isfinite(before) for array, before in pairs)
         return "" if all(map(np.all, finite)) else "its outputs are not finite"
-
-    @property
-    def constants(self) -> list[str]:
-        """A line for each constant array that has no random numbers in any run."""
-        saved, buffers = self._module.state_dict(), dict(self._module.named_buffers())
-        unsaved = [
-            f"{name}: always {float(buffers[name].flatten()[0]):g}"
-            for name in buffers
-            if name not in saved and hides_its_use(buffers[name].detach().numpy())
-        ]
-        return [*self._not_drawn, *unsaved]
 
     def measured(self) -> Measured:
         """Return the rounding of the updates, what ties change, and which integers change."""
@@ -169,12 +187,12 @@ class ReferenceRuns:
         noise.
         """
         first_update = dataclasses.replace(run, later=[], dropped=[], drawn=[])
-        noisy = self._noisy_updates(first_update) if self._rounded == "float32" else []
+        noisy = self._noisy_updates(first_update) if self._rounding_precision == "float32" else []
         measured = self._against_float64
         # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
         # do statistics.
         only_rounding = max(measured[GRADIENTS].values(), default=0.0) >= ONLY_ROUNDING
-        in_half = self._rounded == "float16"
+        in_half = self._rounding_precision == "float16"
         chaotic = not in_half and rounding.is_chaotic(measured, run)
         drifts = not in_half and self._plan.optimizer.is_adaptive and only_rounding
         if not chaotic:  # else the comparison may end before the last update
@@ -191,13 +209,13 @@ class ReferenceRuns:
         for seed in range(_NOISY_RUNS):
             try:
                 with Noise(seed, self._decisions):
-                    one = self._first_update()
+                    noisy_update = self._first_update()
             except Exception as error:  # noise may take a probability beyond 1
                 failed.append(words_of(error))
                 continue
-            changes = rounding.rounding(one, first_update, first_update)
+            changes = rounding.rounding(noisy_update, first_update, first_update)
             noisy.append(rounding.without_scaled(changes, self._plan.optimizer))
-            del one  # before the next one needs as much memory
+            del noisy_update  # before the next one needs as much memory
         if failed:
             self._notes.append(
                 f"rounding is measured with {len(noisy)} of {_NOISY_RUNS} runs under noise, because "
@@ -208,7 +226,7 @@ class ReferenceRuns:
     def _first_update(self) -> Run:
         """Make update 1 without what later updates add to."""
         run = record_updates(
-            self._stepper(self._rounded), self._plan, self._plan.rates, {}, updates=1
+            self._stepper(self._rounding_precision), self._plan, self._plan.rates, {}, updates=1
         )
         return dataclasses.replace(run, average={}, last_outputs={})
 
@@ -224,7 +242,7 @@ class ReferenceRuns:
             for seed in range(2 if chaotic else 1):
                 watch = UNWATCHED if chaotic else OnlyLast()
                 with Noise(seed):
-                    stepper = self._stepper(self._rounded)
+                    stepper = self._stepper(self._rounding_precision)
                     moved = record_updates(
                         stepper, self._plan, self._plan.rates, weights, watch=watch
                     )
@@ -241,17 +259,17 @@ class ReferenceRuns:
     def _ties(self, run: Run) -> Ties | None:
         """Return what changes if the ties that noise has met so far are decided otherwise."""
         decisions, self._decisions = self._decisions, Decisions()  # they may take much memory
-        if not decisions.can_tie or self._rounded != "float32":
+        if not decisions.can_tie or self._rounding_precision != "float32":
             return None
         try:
             for seed, scale in _NOISE_OF_TIES:  # so far, noise was in the first update only
                 with Noise(seed, decisions, scale):
-                    self._run(self._rounded)
+                    self._run(self._rounding_precision)
             if not decisions.has_ties:
                 return None
             decisions.restart()
             with Deciding(decisions.flipped):
-                flipped = self._run(self._rounded)
+                flipped = self._run(self._rounding_precision)
         except Exception as error:
             self._notes.append(
                 "ties are not measured, because the reference failed under noise, or with other "
@@ -267,7 +285,7 @@ class ReferenceRuns:
         A batch runs under noise only if there are such outputs: other arrays have a rounding.
         """
         others = [self._exact]
-        if self._rounded == "float16":
+        if self._rounding_precision == "float16":
             others.append(self._run("float16"))
         elif any(map(are_integers, [*run.eval_outputs.values(), *run.train_outputs[0].values()])):
             others += self._all_batches_again(run)
@@ -303,16 +321,30 @@ class ReferenceRuns:
         first.last_outputs = last.evaluate(self._plan.batches[0][0])
         return dataclasses.replace(first, later=later)
 
+    @property
+    def not_exercised(self) -> list[str]:
+        """A line for each constant array that has no random numbers in any run, and for each
+        counter in an attribute that changes no output.
+        """
+        saved, buffers = self._module.state_dict(), dict(self._module.named_buffers())
+        unsaved = [
+            f"{name}: always {float(buffers[name].flatten()[0]):g}"
+            for name in buffers
+            if name not in saved and hides_its_use(buffers[name].detach().numpy())
+        ]
+        counters = [f"{name}: {IDLE_COUNTER}" for name in self._idle_counters]
+        return [*self._not_drawn, *unsaved, *counters]
+
     def changes(self) -> Rounding:
         """Return how far the updates are from the recorded ones if they are made again now."""
         measuring = Measuring(self._recorded)
         self._run("float32", measuring)
         return measuring.rounding
 
-    def with_masks(self, masked: torch.nn.Module) -> tuple[Run, Rounding]:
+    def replace_masks(self, masked: torch.nn.Module) -> tuple[Run, Rounding]:
         """Make the update with dropout masks again, with others, and return it with its rounding.
 
-        The new update takes the place of the recorded one in `changes`.
+        It takes the place of the recorded one, because `changes` makes the same updates again.
         """
         self._masked = masked
 
@@ -322,6 +354,6 @@ class ReferenceRuns:
                 return record_updates(stepper, self._plan, self._plan.rates, {}, updates=1)
 
         made = run("float32")
-        measured = made if self._rounded == "float32" else run(self._rounded)
+        measured = made if self._rounding_precision == "float32" else run(self._rounding_precision)
         self._recorded = dataclasses.replace(self._recorded, dropped=[made])
         return made, marked(rounding.rounding(measured, run("float64")), masked=True)

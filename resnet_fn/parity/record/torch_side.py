@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.config.wording import first_few
 from resnet_fn.parity.record.builds import several_builds
 from resnet_fn.parity.record.drawing import Drawing
 from resnet_fn.parity.record.rates import Rates
@@ -22,14 +21,13 @@ from resnet_fn.parity.record.torch_layers import (
     probes_of,
     running_layer,
 )
-from resnet_fn.parity.record.torch_limits import Limits
+from resnet_fn.parity.record.torch_limits import Limits, not_reached
 from resnet_fn.parity.record.torch_module import (
     FRAMEWORK,
     environment_of_process,
     first_call,
     initialise,
     layers_by_path,
-    not_given,
     outputs_of,
     state,
     uncompiled,
@@ -38,14 +36,9 @@ from resnet_fn.parity.record.torch_module import (
 from resnet_fn.parity.record.torch_optimizer import optimizer_alone, settings_of_optimizer
 from resnet_fn.parity.record.torch_prepared import prepare, roles_of_reference
 from resnet_fn.parity.record.torch_reference_runs import ReferenceRuns
-from resnet_fn.parity.record.torch_run import (
-    Loss,
-    MakeOptimizer,
-    Training,
-    outputs_outside_loss,
-)
+from resnet_fn.parity.record.torch_run import Loss, MakeOptimizer, Training
 from resnet_fn.parity.record.torch_source import Rerun, TorchSource
-from resnet_fn.parity.trace.data import IDLE_COUNTER, ParameterSettings, Probes, Run, Trace
+from resnet_fn.parity.trace.data import ParameterSettings, Probes, Run, Trace
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.like import Like
 from resnet_fn.parity.trace.plan import Plan
@@ -60,8 +53,8 @@ class TorchSide:
 
     `start` makes the reference of the given module: a prepared copy (`prepare`), which is copied
     again for each run. `record` calls the methods about in this order; what runs the updates and
-    measures their rounding is in `ReferenceRuns`. The contexts `without_dropout` and `masked` are
-    one-way: they put nothing back, because the source answers with what they leave.
+    measures their rounding is in `ReferenceRuns`. A docstring ends with what must have been called
+    before.
 
     Args:
         module: the given module. It is not changed; only lazy layers get their sizes.
@@ -94,25 +87,29 @@ class TorchSide:
         self._make_optimizer = make_optimizer
         self._build = build
         self._drawing = drawing
-        self._limits_met = Limits()  # of functions, and which numbers have reached them
-        self._relu_roundings: list[float] = []  # the rounding of the input of each ReLU
-        self._evaluates_as_built = False  # whether evaluation has dropout, which else is off
+        self._limits = Limits()  # of functions, and which numbers have reached them
         # Set by `start`:
         self._initial: Arrays  # parameters and statistics of the given module
         self._reference: torch.nn.Module  # the prepared copy
         self._rates: Rates  # of dropout, as the given module has them
         self._training: Training  # how copies of the reference are trained and evaluated
-        # Set by `masked`:
-        self._given_masks: Mapping[str, Sequence[np.ndarray]]  # by the layer's path
-        self._masked_copy: torch.nn.Module | None = None  # whose layers multiply by these
-        # Set by `updates`:
-        self._runs: ReferenceRuns  # which has made them
-
-    # The weights, and the rates of dropout:
+        # Set by `evaluate_as_built`:
+        self._evaluates_as_built = False  # whether evaluation has dropout, which else is off
+        # Set by `layers`, in training mode without masks:
+        self._relu_roundings: list[float] = []  # the rounding of the input of each ReLU
+        # Set by `prepare_updates`:
+        self._runs: ReferenceRuns  # which makes them
+        # Set by `masked`, which is entered once:
+        # by the layer's path; kept after the context, for `source`
+        self._given_masks: Mapping[str, Sequence[np.ndarray]]
+        # a copy that multiplies by these; None outside of the context
+        self._masked: torch.nn.Module | None = None
 
     def session(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context that puts torch's generator back."""
         return torch.random.fork_rng()
+
+    # The weights, and the rates of dropout:
 
     def state(self) -> Arrays:
         """Return copies of all parameters and statistics of the given module."""
@@ -121,15 +118,16 @@ class TorchSide:
     def start(self, initial: Arrays, like: Like | None) -> Arrays:
         """Make the reference of the given module. It takes over nothing.
 
-        The result shares the memory of the reference, of which only copies run.
+        The result shares the memory of the reference, of which only copies run. Needs `state`.
         """
         prepared = prepare(
             self._given_module, self.plan, self._given_loss, self._make_optimizer, self._drawing
         )
         self._reference = prepared.module
         self._rates = prepared.rates
-        self.plan = prepared.plan
+        self.plan = prepared.plan  # with another loss, if nothing is trained
         self.notes += prepared.notes
+        # each evaluation asks `_dropout_of_mode` anew: `evaluate_as_built` may come later
         self._training = Training(
             self.plan, prepared.loss, self._make_optimizer, self._dropout_of_mode
         )
@@ -137,23 +135,25 @@ class TorchSide:
         return self._initial
 
     def evaluate_as_built(self) -> None:
-        """From now on, evaluate with the dropout rates of the given module."""
+        """From now on, evaluate with the dropout rates of the given module. Needs `start`."""
         self._evaluates_as_built = True
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
-        """From now on, the reference has no dropout. The context is one-way."""
+        """From now on, the reference has no dropout. The context puts nothing back, because the
+        source answers without dropout. Needs `start`.
+        """
         self._rates.switch_off(layers_by_path(self._reference))
         yield self._rates.dropped
 
     def roles(self) -> dict[str, Any]:
-        """Return which parameters are shared, trained or constant."""
+        """Return which parameters are shared, trained or constant. Needs `start`."""
         return roles_of_reference(self._given_module, self._reference)
 
     # Forward passes, the layers, and probes:
 
     def forward(self, inputs: Tree, train: bool) -> Any:
-        """Return the outputs of a copy of the reference."""
+        """Return the outputs of a copy of the reference. Needs `start`."""
         with self._dropout_of_mode(self._reference, train):
             return first_call(self._reference, inputs, train)
 
@@ -163,8 +163,10 @@ class TorchSide:
         return outputs_of(outputs)
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
-        """Return the loss of outputs, which is computed in their precision, as float64."""
-        with self._limits_met:
+        """Return the loss of outputs, which is computed in their precision, as float64. Needs
+        `without_dropout`.
+        """
+        with self._limits:
             value = self._training.checked_loss(outputs, labels)
         return value.detach().double().numpy()
 
@@ -173,7 +175,7 @@ class TorchSide:
     ) -> Callable[[], np.ndarray]:
         """Return a function that runs one layer in training mode, with the given module's dropout.
 
-        `compiled` has no meaning in PyTorch.
+        `compiled` has no meaning in PyTorch. Needs `start`.
         """
         if inputs is None:
             arguments = inputs_of_layer(self._reference, name, self.plan.first[0])
@@ -181,74 +183,85 @@ class TorchSide:
             arguments = (torch.from_numpy(inputs),), {}
         # `running_layer` copies the layer with the rates of this block, after which it runs
         with self._rates.as_built(layers_by_path(self._reference), only):
-            return running_layer(self._reference.get_submodule(name), arguments)
+            return running_layer(self._reference.get_submodule(name), arguments, not name)
 
     def layers(self, mode: str) -> list[Layer]:
         """Return the executions of layers, with the rounding of their inputs and outputs.
 
-        Of training without masks, the rounding of ReLUs' inputs is kept for `source`.
+        Of training without masks, the rounding of ReLUs' inputs is kept for `source`. Needs
+        `start`; "dropout" needs the context `masked`.
         """
-        module = self._reference
         if mode == "dropout":
-            assert self._masked_copy is not None, "`masked` has got no masks"
-            module = self._masked_copy
-        inputs, train = self.plan.first[0], mode != "eval"
-        with self._dropout_of_mode(module, train):
-            precision = self.plan.rounding_precision
-            layers, roundings = layers_with_rounding(module, inputs, train, precision)
-        if mode == "train":
+            assert self._masked is not None, "`masked` has got no masks"
+            return self._layers_with_masks(self._masked)
+        train = mode == "train"
+        with self._dropout_of_mode(self._reference, train):
+            layers, roundings = layers_with_rounding(
+                self._reference, self.plan.first[0], train, self.plan.rounding_precision
+            )
+        if train:
             self._relu_roundings = roundings
         return layers
 
     def layers_again(self) -> list[Layer]:
-        """Return the executions of layers in training mode, with other random numbers."""
+        """Return the executions of layers in training mode, with other random numbers. Needs
+        `start`.
+        """
+        # without rounding: only what repeats is looked for
         return layers_of(self._reference, self.plan.first[0], True)
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
-        """Run a copy and its layers on probes, because a layer may store its inputs."""
+        """Run a copy and its layers on probes, because a layer may store its inputs. Needs `start`."""
         module = copied(self._reference)
-        with self._limits_met:
+        with self._limits:
             return self._probes(module, executions=executions)
 
     # The optimizer, the masks of dropout, and the updates:
 
     def optimizer_settings(self) -> ParameterSettings:
-        """Return the settings of the optimizer of a copy of the reference."""
+        """Return the settings of the optimizer of a copy of the reference. Needs `start`."""
         return settings_of_optimizer(self._reference, self.plan.optimizer, self._make_optimizer)
+
+    def prepare_updates(self) -> None:
+        """Make what makes the updates; it makes an optimizer for each run. Needs `start`."""
+        self._runs = ReferenceRuns(
+            self._reference,
+            self._training,
+            roles=self.roles(),
+            initial=self._initial,
+            notes=self.notes,
+        )
 
     def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
         """Return the changes by the optimizer of a copy on random weights and gradients.
 
-        A reference repeats nothing, so `like` is not used.
+        A reference repeats nothing, so `like` is not used. Needs `start`.
         """
         with torch.random.fork_rng():  # an optimizer may draw random numbers
             return optimizer_alone(self._reference, self.plan.optimizer, self._make_optimizer)
 
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:
-        """From now on, let a copy multiply by masks in the further update with dropout, which the
-        source may make again (`_with_fewer_masks`). The context is one-way.
+        """Let a copy multiply by masks in the further update with dropout, which the source may
+        make again (`_with_fewer_masks`). Needs `without_dropout`.
         """
         self._given_masks = masks
-        self._masked_copy = with_masks(self._reference, masks) if masks else None
-        yield
+        self._masked = with_masks(self._reference, masks) if masks else None
+        try:
+            yield
+        finally:
+            self._masked = None
 
     def updates(self, like: Like | None) -> Run:
-        """Make the updates in float32, and in float64 for `measured`."""
-        self._runs = ReferenceRuns(
-            self._reference,
-            self._training,
-            masked=self._masked_copy,
-            roles=self.roles(),
-            initial=self._initial,
-            notes=self.notes,
-        )
-        return self._runs.updates(self._limits_met)
+        """Make the updates in float32, and in float64 for `measured`. Needs `prepare_updates` and
+        the context `masked`.
+        """
+        return self._runs.updates(self._masked, self._limits)
 
     # Beside the updates:
 
     def loss_example(self) -> Any:
-        """Return outputs in the structure that the loss takes."""
+        """Return outputs in the structure that the loss takes. Needs `start`."""
         return self.forward(self.plan.first[0], True)
 
     def of_all_workers(self, outputs: Arrays) -> Arrays:
@@ -269,27 +282,22 @@ class TorchSide:
         return torch.from_numpy(array)
 
     def measured(self) -> Measured:
-        """Return the rounding of the updates, what ties change, and which integers change."""
+        """Return the rounding of the updates, what ties change, and which integers change. Needs
+        `updates`; call this once.
+        """
         return self._runs.measured()
 
     def limits(self) -> list[str]:
         """Return the constant arrays that have no random numbers in any run, counters in attributes
         that change no output, the limits that no number of the updates and probes has reached, the
-        outputs that the loss does not depend on, and the arguments that are not given.
+        outputs that the loss does not depend on, and the arguments that are not given. Needs
+        `updates`.
         """
-        lines = [*self._runs.constants]
-        lines += [f"{name}: {IDLE_COUNTER}" for name in self._runs.idle_counters]
-        outside = []
-        with contextlib.suppress(Exception):  # the verdict does not need this line
-            outside = outputs_outside_loss(self._reference, self.plan.first, self._training.loss)
-        if outside:
-            words = "the loss does not depend on these outputs, so their gradients are not compared"
-            lines.append(f"{words}: {first_few(outside)}")
-        lines += self._limits_met.lines
-        left = not_given(self._reference, self.plan.first[0])
-        if left:
-            lines.append(f"arguments that are not given: {', '.join(left)}")
-        return lines
+        first, loss = self.plan.first, self._training.loss
+        return [
+            *self._runs.not_exercised,
+            *not_reached(self._reference, first, loss, self._limits),
+        ]
 
     def builds(self) -> list[Arrays]:
         """Return the initial values of several modules."""
@@ -300,7 +308,7 @@ class TorchSide:
         return environment_of_process()
 
     def source(self, trace: Trace) -> TorchSource:
-        """Return the live reference, which answers in float32."""
+        """Return the live reference, which answers in float32. Needs `updates`."""
         in_half = self.plan.rounding_precision == "float16"
         return TorchSource(
             self._reference,
@@ -335,7 +343,10 @@ class TorchSide:
         *,
         executions: Sequence[Layer],
     ) -> Probes:
-        """Run a copy of the reference and its layers on all probes, or on those asked for."""
+        """Run a copy of the reference and its layers on all probes, or on those asked for.
+
+        `source` sets `executions` by keyword; `TorchSource.compute` then gets the others.
+        """
 
         def without_dropout(copy: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
             return self._rates.off(layers_by_path(copy))
@@ -343,11 +354,14 @@ class TorchSide:
         with self._dropout_of_mode(module):
             return probes_of(module, self.plan.first[0], executions, without_dropout, asked)
 
-    def _with_fewer_masks(self, left: Sequence[str]) -> Masked:
-        """Return the update with masks (`Source.with_fewer_masks`).
+    def _layers_with_masks(self, masked: torch.nn.Module) -> list[Layer]:
+        """Return the executions of layers of a copy with masks in training mode."""
+        precision = self.plan.rounding_precision
+        layers, _ = layers_with_rounding(masked, self.plan.first[0], True, precision)
+        return layers
 
-        From then on, `layers("dropout")` uses these masks.
-        """
-        self._masked_copy = with_masks(self._reference, self._given_masks, left)
-        made, rounding = self._runs.with_masks(self._masked_copy)
-        return Masked(made, self.layers("dropout"), rounding)
+    def _with_fewer_masks(self, left: Sequence[str]) -> Masked:
+        """Return the update with masks again, without those of `left` (`Source.with_fewer_masks`)."""
+        masked = with_masks(self._reference, self._given_masks, left)
+        made, rounding = self._runs.replace_masks(masked)
+        return Masked(made, self._layers_with_masks(masked), rounding)

@@ -1,10 +1,8 @@
 """Train a torch module in a plain training loop, and record what the comparison needs."""
 
 import dataclasses
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
 
 from resnet_fn.config.wording import words_of
@@ -32,6 +30,8 @@ class TorchStepper:
         masked: the reference with dropout masks, or None.
         known: arrays that the state from before the updates may share.
         finds_moved: whether `find_moved` is called after the run.
+        measure: gets the gradients of update 1 in place of the `Step`, which then has none: in
+            float64 they take much memory. They are valid until `measure` returns.
     """
 
     shows_gradients = True
@@ -44,6 +44,7 @@ class TorchStepper:
         masked: torch.nn.Module | None = None,
         known: Arrays | None = None,
         finds_moved: bool = False,
+        measure: Callable[[Arrays], None] | None = None,
     ) -> None:
         self.rejects = ""  # why the module fails with the arrays of `with_constants`
         self._reference, self._masked = module, masked
@@ -55,10 +56,10 @@ class TorchStepper:
             trained, self._plan.optimizer, training.make_optimizer
         )
         self._average = Average(trained, self._plan.average) if self._plan.average else None
-        # In float64 they take much memory. Clipping, and an optimizer of the user's, may write into
-        # them.
+        # Clipped gradients in float64 are no copies, unless an optimizer of the user's may write
+        # into them.
         self._copies_clipped = precision != "float64" or bool(training.make_optimizer)
-        self._copies_gradients = self._copies_clipped or bool(self._plan.clip_norm)
+        self._measure = measure
         self._first: Mapping[str, Value] = {}
         self._finds_moved = finds_moved
         self.idle_counters = list[str]()  # of `find_moved`
@@ -86,17 +87,15 @@ class TorchStepper:
         self._set_rate(rate)
         self._optimizer.zero_grad()
         value, outputs, parts = run.backward(self._plan.batches[index])
-        gradients = run.gradients(self._copies_gradients) if index == 0 else {}
-        if not self._copies_gradients:
-            are_finite = all(np.isfinite(one).all() for one in gradients.values())
-            # of an infinite norm, clipping makes NaN of all
-            gradients = gradients if are_finite else run.gradients()
+        gradients: Arrays = {}
+        if index == 0 and self._measure:
+            self._measure(run.gradients(copied=False))
+        elif index == 0:
+            gradients = run.gradients()
         norm = self._clip()
         none = run.no_gradient()
-        clipped = gradients  # without a limit, and unless the norm is infinite, they are unchanged
-        if index == 0 and (self._plan.clip_norm or not math.isfinite(norm)):
-            # below the limit, they are, too
-            clipped = shared(run.gradients(self._copies_clipped), gradients)
+        # below the limit, clipping changes nothing
+        clipped = shared(run.gradients(self._copies_clipped), gradients) if index == 0 else {}
         self._optimizer.step()
         self._optimizer.zero_grad()  # gradients need no memory while the state is copied
         if self._average is not None:

@@ -7,6 +7,7 @@ from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
 from resnet_fn.parity.show.titles import doubt_of, title_of, title_of_stage
 from resnet_fn.parity.trace.difference import OK, ROUNDING, UNDECIDED, WIDE
+from resnet_fn.parity.trace.reasons import KERNELS
 from resnet_fn.parity.trace.stages import GRADIENTS
 
 _MODES = {
@@ -30,7 +31,11 @@ def table(ladder: Verdict) -> str:
     its change by noise or by flipped ties, the stage's median, or a unit in the last place.
     """
     lines = [_FORM.format(*row) for row in (COLUMNS, *map(cells, ladder.stages))]
-    if any(stage.verdict == ROUNDING for stage in ladder.stages):
+    passing = [item for stage in ladder.stages for item in stage.differences]
+    reasons = {item.why for item in passing if item.verdict == ROUNDING}
+    if KERNELS in reasons:
+        lines.append(f"rounding: of {KERNELS} up to twice what exact ones in their place change")
+    if reasons - {KERNELS}:
         own = f"4 x the reference's own rounding in {ladder.precision}"
         lines.append(f"rounding: beyond the tolerance, but no further than {own}")
     if ladder.ties:

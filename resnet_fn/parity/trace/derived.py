@@ -3,7 +3,7 @@
 The rounding of these arrays is measured, and the rules of the comparison compare them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ from resnet_fn.parity.trace.stages import (
 )
 from resnet_fn.parity.trace.tree import Arrays
 
+_EVENLY = 1e-3  # steps of a float32 number are so far apart by rounding
+
 OfRun = Callable[[Run], Mapping[Any, np.ndarray]]  # arrays of one side by `Key`
 
 
@@ -54,6 +56,20 @@ class Computed(Mapping[Any, np.ndarray]):
 def by_update(values: Iterable[object]) -> dict[int, np.ndarray]:
     """Return one array for each update, by the update's number."""
     return {index + 1: np.asarray(value) for index, value in enumerate(values)}
+
+
+def moves_evenly(values: Sequence[float]) -> bool:
+    """Return whether a number moves at least twice, always by the same step or factor."""
+    numbers = np.asarray(values, np.float64)
+    steps = np.diff(numbers)
+    if len(steps) < 2 or not steps.all():
+        return False
+    if np.allclose(steps, steps[0], _EVENLY, 0):
+        return True
+    if not numbers.all():
+        return False
+    factors = steps / numbers[:-1]
+    return np.allclose(factors, factors[0], _EVENLY, 0)
 
 
 def flat(arrays: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.limits import CEILING, NEVER_BEYOND, ROUNDING_FACTOR
 from resnet_fn.parity.trace.stages import ArrayId
+from resnet_fn.parity.trace.tree import TEXT
 
 # the worst last
 VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"
@@ -27,9 +28,11 @@ FITS = 1e-3  # relative error up to which a cause explains a difference
 # the smallest of the others: most of those that are not 0 are never apart.
 _APART = 100.0
 
-# Where most numbers are a mask's constant, such as −1e4, plus usual numbers, both parts are
-# compared, too. A constant is at least this large, and these numbers are this near to each other.
-_MASK, _SPREAD = 1000.0, 0.1
+# Where most numbers are a mask's constants, such as −1e4 and (of two masks) −2e4, plus usual numbers,
+# both parts are compared, too. A constant is at least `_MASK`. The numbers of one are within the
+# fraction `_SPREAD` of each other. A net has few constants; if there are several, each has at least
+# `_OFTEN` numbers on average.
+_MASK, _SPREAD, _OFTEN, _CONSTANTS = 1000.0, 0.1, 4, 4
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -129,6 +132,9 @@ class Difference:
         if self.estimated:
             return f"about {self.relative:.2g} of the reference's norm apart"
         place = f" at {list(self.place)}" if self.place else ""
+        if self.name.endswith(TEXT):
+            characters = chr(int(self.port)), chr(int(self.reference))
+            return f"{characters[0]!r} {port}, {characters[1]!r} {reference}{place}"
         return f"{self.port:.9g} {port}, {self.reference:.9g} {reference}{place}"
 
 
@@ -182,23 +188,34 @@ def large_numbers(array: Any) -> np.ndarray | None:
     # the median.
     largest = float(sizes.max())
     near = sizes > largest / _APART
+    large = None
     if np.count_nonzero(near) <= sizes.size // 2:
-        large = sizes > _APART * np.median(sizes)
-        count = np.count_nonzero(large)
+        far = sizes > _APART * np.median(sizes)
+        count = np.count_nonzero(far)
         if 0 < count <= np.count_nonzero(sizes) - count:
-            return large
-    return near if largest >= _MASK and _are_masked(sizes, near, largest) else None
+            large = far
+    masked = _masked(sizes, largest)
+    if large is None or masked is None:
+        return masked if large is None else large
+    return large | masked
 
 
-def _are_masked(sizes: np.ndarray, near: np.ndarray, largest: float) -> bool:
-    """Return whether the numbers near the largest are a mask's constant plus usual numbers.
+def _masked(sizes: np.ndarray, largest: float) -> np.ndarray | None:
+    """Return a mask of the numbers that are a mask's constant plus a usual number, or None.
 
-    They may be more than half of all, as in logits of which few are allowed.
+    They may be more than half of all, as in logits of which few are allowed. Below them is a gap.
     """
-    if float(sizes[near].min()) < (1 - _SPREAD) * largest:
-        return False
-    usual = float(sizes[~near].max(initial=0.0))
-    return 0.0 < usual < largest / _APART
+    masked = None
+    for constants in range(1, _CONSTANTS + 1):
+        if largest < _MASK:
+            break
+        above = sizes >= (1 - _SPREAD) * largest
+        if constants > 1 and np.count_nonzero(above) < _OFTEN * constants:
+            break
+        largest, least = float(sizes[~above].max(initial=0.0)), float(sizes[above].min())
+        if 0.0 < largest < least / _APART:
+            masked = above
+    return masked
 
 
 def without_large(array: np.ndarray) -> np.ndarray:

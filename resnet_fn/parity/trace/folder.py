@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS, OPTIMIZERS
+from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.wording import first_line
 from resnet_fn.parity.trace.data import Probe, Probes, Run, Ties, Trace
 from resnet_fn.parity.trace.drop import Drop, Outcomes
@@ -33,12 +33,11 @@ MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 
 
 def _optimizer(**fields: Any) -> OptimizerPlan:
-    """Make the optimizer of a stored plan. Older traces of version 4 have its settings apart.
+    """Make the optimizer of a stored plan.
 
     Raises one of `MALFORMED` if a setting that the optimizer reads is not there, or is no number.
     """
-    apart = {name: fields.pop(name) for name in OPTIMIZER_SETTINGS if name in fields}
-    plan = OptimizerPlan(**{"settings": apart, **fields})
+    plan = OptimizerPlan(**fields)
     for name in OPTIMIZERS[plan.name].settings:
         float(plan.settings[name])
     return plan

@@ -6,6 +6,7 @@ from dataclasses import field
 
 import numpy as np
 
+from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.parity.trace.stages import FIRST
 from resnet_fn.parity.trace.tree import Batch, named_leaves, split
 
@@ -32,7 +33,7 @@ class OptimizerPlan:
     @property
     def is_adaptive(self) -> bool:
         """Whether an update's size may be independent of the gradient's size, as in Adam."""
-        return self.custom or self.name != "sgd"
+        return self.custom or OPTIMIZERS[self.name].adaptive
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.parity.trace.difference import are_integers, in_range, norm
+from resnet_fn.parity.trace.difference import are_integers, in_range, large_numbers, norm
 from resnet_fn.parity.trace.drawn import generator
 
 SUMS, SAMPLES = 3, 2
 
 FEW = 1 + SUMS + SAMPLES  # an array of so few numbers is kept as it is
 
-_LARGE = 5e3  # numbers of this size hide others, unless most are so large
+# Numbers of this size hide others. If most are so large, only a mask's constants do.
+_LARGE = 5e3
 
 _UNIT = 2.0**-23  # the rounding of what is kept in float32
 
@@ -112,7 +113,9 @@ def _hidden(flat: np.ndarray) -> np.ndarray:
     sizes = np.abs(flat)
     hidden: np.ndarray = ~(sizes < _LARGE)
     if np.count_nonzero(hidden) > flat.size // 2:
-        return ~np.isfinite(flat)
+        masked = large_numbers(flat)
+        hidden = ~np.isfinite(flat)
+        return hidden if masked is None else hidden | masked
     return hidden
 
 

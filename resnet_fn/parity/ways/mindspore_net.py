@@ -91,6 +91,7 @@ class MindSporeNet:
         with run_in("pynative"), side.session():
             side.start(side.state(), None)
             with side.without_dropout(), side.masked({}):
+                side.prepare_updates()
                 stepper = side.stepper()
                 for index, rate in enumerate(self.plan.rates):
                     stepper.update(index, rate)

@@ -21,6 +21,7 @@ def updates_of(side: Side) -> Trace:
             if is_random(lambda: side.arrays(side.forward(plan.first[0], True))):
                 raise NotApplicableError("not exercised: the net draws random numbers in training")
             layers = {mode: side.layers(mode) for mode in ("eval", "train")}
+        side.prepare_updates()
         with side.masked({}):
             run = side.updates(None)
         rounding = side.measured().rounding

@@ -57,7 +57,7 @@ def bytes_of(files):
 
 
 def test_older_splits_are_read_newer_ones_rejected(run):
-    """validation.json is the list that version 0.2.0 wrote; contents.json has a format."""
+    """validation.json is the list that commits before 0.2.0 wrote; contents.json has a format."""
     listed = json.loads((RUN / "validation.json").read_text())
     assert listed == sorted(run.test.names)
     contents = json.loads((RUN / "contents.json").read_text())

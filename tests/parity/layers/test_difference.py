@@ -105,6 +105,23 @@ def test_a_mask_of_most_numbers_hides_no_error(mask, zeros):
     assert relative_error(ours, theirs) == pytest.approx(0.04)
 
 
+@pytest.mark.parametrize("usual", [8, 30])
+@pytest.mark.parametrize("masks", [(-1e4, -2e4), (-1e4, -2e4, -3e4), (-1e9, -1e4), (-1e9, -65504)])
+def test_masks_of_few_levels_hide_no_error(masks, usual):
+    """Masks that are added up, or a net with several constants."""
+    of_masks = np.concatenate([mask + np.linspace(-1, 1, 20) for mask in masks])
+    theirs = np.concatenate([of_masks, np.linspace(-3, 3, usual)])
+    ours = np.concatenate([of_masks, 1.04 * np.linspace(-3, 3, usual)])
+    assert relative_error(ours, theirs) == pytest.approx(0.04)
+
+
+def test_numbers_of_many_sizes_are_one_part():
+    """As of a regression whose numbers have many sizes: no constant is there."""
+    theirs = np.array([5000.0, 1200.0, 2500.0, 3.0])
+    ours = np.array([5000.0, 1200.0, 2500.0, 3.001])
+    assert relative_error(ours, theirs) < 1e-6
+
+
 def test_large_numbers_without_a_gap_are_one_part():
     theirs = np.concatenate([np.linspace(900, 5000, 40), [1.0]])
     ours = np.concatenate([theirs[:40], [1.5]])
@@ -134,3 +151,9 @@ def test_errors_above_four_times_rounding_are_beyond_rounding():
     ):
         item = difference("x", np.array([1.0 + relative]), np.array([1.0]), 1e-5, rounding)
         assert item.beyond == pytest.approx(times, rel=1e-3)
+
+
+def test_characters_of_a_text_are_shown_as_such():
+    port, reference = (np.array([*map(ord, word)], np.int32) for word in ("cat", "eat"))
+    values = difference("logits 0 (text)", port, reference).values()
+    assert values == "'c' in the port, 'e' in the reference at [0]"

@@ -83,10 +83,12 @@ def test_the_norm_alone_shows_a_difference(rng):
     assert norm(nearest(array, larger, 0, "a")) == pytest.approx(1.1 * norm(array), rel=0.05)
 
 
-def test_masks_hide_no_other_numbers(rng):
-    array = np.where(rng.random(500) < 0.3, -1e9, rng.normal(size=500))
-    other = np.where(array < -1e8, array, array + 0.1)
-    usual = array > -1e8
+@pytest.mark.parametrize("masked", [0.3, 0.8])
+@pytest.mark.parametrize("levels", [[-1e9], [-1e4, -2e4]])
+def test_masks_hide_no_other_numbers(masked, levels, rng):
+    array = np.where(rng.random(500) < masked, rng.choice(levels, 500), rng.normal(size=500))
+    usual = array > -1e3
+    other = np.where(usual, array + 0.1, array)
     made = nearest(array, sketch(other, 0, "a"), 0, "a")
     assert 0.3 < norm((made - array)[usual]) / norm((other - array)[usual]) < 2
     assert made[~usual].tolist() == pytest.approx(array[~usual].tolist())

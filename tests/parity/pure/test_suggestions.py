@@ -88,5 +88,15 @@ def test_all_arrays_of_one_shape_are_named():
     assert any("no array that fits" in line and "z.gain" in line for line in others)
 
 
+def test_arrays_in_attributes_of_ports_are_named():
+    """As of a frozen norm whose statistics are Tensors, not Parameters."""
+    reference = {"norm.weight": (5,), "norm.mean": (5,), "norm.other": (5,)} | HEAD
+    attributes = {"norm.gamma": (5,), "norm.mean": (5,), "norm.other": (6,)}
+    names = match(Outline(HEAD, attributes=attributes), Outline(reference))
+    (line, other) = names.advice
+    assert line.startswith("the port has norm.weight, norm.mean in attributes that are no Param")
+    assert other == "the port has no array that fits the reference's norm.other"
+
+
 def test_nothing_is_suggested_where_all_arrays_fit():
     assert match(Outline(HEAD), Outline(HEAD)).advice == ()

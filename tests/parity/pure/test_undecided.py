@@ -14,6 +14,7 @@ from resnet_fn.parity.compare.notes import first_found
 from resnet_fn.parity.compare.other_runs import OtherRuns
 from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.compare.verdict import verdict
+from resnet_fn.parity.pair.name_map import MadeOf, Part
 from resnet_fn.parity.show.table import findings
 from resnet_fn.parity.trace.difference import UNDECIDED, difference, relative_error
 from resnet_fn.parity.trace.layer import Layer
@@ -25,6 +26,7 @@ from resnet_fn.parity.trace.stages import (
     GRADIENTS,
     LAST,
     LOSS,
+    STATISTICS,
     TRAJECTORY,
     StageId,
 )
@@ -200,6 +202,38 @@ def test_more_integers_that_change_decide_nothing():
     found = integer_difference("ids", port, reference, changing)
     assert (found.verdict, found.doubt[:18]) == ("undecided", "3 of 200 integers ")
     assert integer_difference("ids", port + 1, reference, changing).verdict == "DIFFERS"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        MadeOf((Part("count", sign=-1),)),
+        MadeOf((Part("count"), Part("other")), added=True),
+    ],
+    ids=["negative", "sum"],
+)
+def test_masks_of_changing_integers_have_no_sign(source):
+    port, reference = trace(7), trace(7)
+    start = np.zeros(400, np.int64)
+    after = np.arange(400)
+    changing = np.zeros(400, bool)
+    changing[:3] = True
+    sides = ((port, ("steps",)), (reference, ("count", "other")))
+    for side, names in sides:
+        for name in names:
+            side.run.start[name] = start
+            for one in side.run.after:
+                one[name] = after
+    reference.changing = {STATISTICS: {"count": changing, "other": changing}}
+    built = source.build(reference.run.after[0].get)
+    excused = built.copy()
+    excused[0] += 1
+    port.run.after[0] = port.run.after[0] | {"steps": excused}
+    names = dataclasses.replace(NAMES, parameters={**NAMES.parameters, "steps": source})
+    stage = stage_of(verdict(port, reference, names), STATISTICS)
+    (item,) = (one for one in stage.differences if one.name == "steps")
+    words = "1 of 400 integers excused, which change by rounding"
+    assert (item.verdict, item.why) == ("ok", words)
 
 
 def test_numbers_beyond_float32_count_as_its_largest():
