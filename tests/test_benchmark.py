@@ -51,6 +51,7 @@ def test_wrong_flags_are_answered_before_any_work(words, parts, python, says):
 def test_benchmarks_of_workers_choose_instructions_like_trainings(monkeypatch):
     """As one process does, beside which they are measured."""
     asked = []
+    monkeypatch.setattr(sides.process, "start", lambda *_: None)
     monkeypatch.setattr(sides.instructions, "allow_choice", lambda: asked.append("a command"))
     monkeypatch.setattr(sides.instructions, "choose_for", asked.append)
 
