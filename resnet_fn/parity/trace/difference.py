@@ -31,8 +31,8 @@ _APART = 100.0
 
 # Where most numbers are a mask's constants, such as −1e4 and (of two masks) −2e4, plus usual numbers,
 # all parts are compared, too. A constant is at least `_MASK`. The numbers of one are within the
-# fraction `_SPREAD` of each other. A net has few constants; each after the largest has at least
-# `_OFTEN` numbers.
+# fraction `_SPREAD` of each other. A net has few constants; if there are several, each has at least
+# `_OFTEN` numbers on average. Those above a gap do not count for those below it.
 _MASK, _SPREAD, _OFTEN, _CONSTANTS = 1000.0, 0.1, 4, 4
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -134,9 +134,10 @@ class Difference:
             return f"about {self.relative:.2g} of the reference's norm apart"
         place = f" at {list(self.place)}" if self.place else ""
         # the port's array may have the place of a text by its shape alone
-        if self.name.endswith(TEXT) and all(map(_is_character, (self.port, self.reference))):
-            characters = chr(int(self.port)), chr(int(self.reference))
-            return f"{characters[0]!r} {port}, {characters[1]!r} {reference}{place}"
+        values = self.port, self.reference
+        if self.name.endswith(TEXT) and all(map(_is_character, values)):
+            own, other = (chr(int(one)) for one in values)
+            return f"{own!r} {port}, {other!r} {reference}{place}"
         return f"{self.port:.9g} {port}, {self.reference:.9g} {reference}{place}"
 
 
@@ -200,7 +201,8 @@ def _large_parts(array: Any) -> list[np.ndarray]:
     parts = _mask_levels(sizes)
     # The median is slow. If more than half of the numbers are near the largest, none is far above
     # the median.
-    near = sizes > float(sizes.max()) / _APART
+    largest = float(sizes.max())
+    near = sizes > largest / _APART
     if np.count_nonzero(near) <= sizes.size // 2:
         far = sizes > _APART * np.median(sizes)
         count = np.count_nonzero(far)
@@ -208,7 +210,7 @@ def _large_parts(array: Any) -> list[np.ndarray]:
             for level in parts:
                 far &= ~level
             parts.append(far)
-    return [part for part in parts if part.any()]
+    return parts
 
 
 def mask_levels(array: Any) -> list[np.ndarray]:
@@ -225,19 +227,21 @@ def _mask_levels(sizes: np.ndarray) -> list[np.ndarray]:
     constant is a gap.
     """
     levels: list[np.ndarray] = []
-    known = 0  # of these levels, those above the last gap
+    known = count = 0  # levels above the last gap, and the count of numbers of those below it
     left = sizes
     largest = float(sizes.max(initial=0.0))
     while len(levels) < _CONSTANTS and largest >= _MASK:
         level = left >= (1 - _SPREAD) * largest
-        if levels and np.count_nonzero(level) < _OFTEN:
+        count += np.count_nonzero(level)
+        constants = len(levels) + 1 - known
+        if levels and count < _OFTEN * constants:
             break
         levels.append(level)
         least = float(left[level].min())
         left = np.where(level, 0.0, left)
         largest = float(left.max())
         if 0.0 < largest < least / _APART:
-            known = len(levels)
+            known, count = len(levels), 0
     return levels[:known]
 
 
@@ -273,13 +277,19 @@ def errors_of_parts(a: Any, b: Any, like: Any) -> tuple[float, float | None]:
             return math.inf, None
         if not finite.any():
             return math.nan, None
-        of_finite = (part[finite] for part in parts)
-        parts = [part for part in of_finite if part.any()]
+        parts = [part[finite] for part in parts]
         a, b = a[finite], b[finite]
-    if not parts:
+    usual = np.ones(a.shape, bool)
+    of_large = None
+    for part in parts:
+        if not part.any():
+            continue
+        usual &= ~part
+        error = _error(a[part], b[part])
+        of_large = error if of_large is None else max(error, of_large)
+    if of_large is None:
         return _error(a, b), None
-    usual = ~np.logical_or.reduce(parts)
-    return _error(a[usual], b[usual]), max(_error(a[part], b[part]) for part in parts)
+    return _error(a[usual], b[usual]), of_large
 
 
 def relative_error(a: Any, b: Any) -> float:

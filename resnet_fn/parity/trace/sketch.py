@@ -113,7 +113,9 @@ def _hidden(flat: np.ndarray) -> np.ndarray:
     sizes = np.abs(flat)
     hidden: np.ndarray = ~(sizes < _LARGE)
     if np.count_nonzero(hidden) > flat.size // 2:
-        return np.logical_or.reduce([~np.isfinite(flat), *mask_levels(flat)])
+        hidden = ~np.isfinite(flat)
+        for level in mask_levels(flat):
+            hidden |= level
     return hidden
 
 

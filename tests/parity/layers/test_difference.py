@@ -117,7 +117,7 @@ def test_masks_of_few_levels_hide_no_error(masks, usual):
 
 @pytest.mark.parametrize("usual", [8, 80])
 @pytest.mark.parametrize("first", [-1e9, -3.4e38])
-def test_masks_of_few_levels_do_not_hide_each_other(first, usual):
+def test_levels_of_masks_hide_no_other_level(first, usual):
     """The constant of the first is 10⁵ times that of the second, or more."""
     theirs = np.concatenate([[first] * 20, [-1e4] * 20, np.linspace(-3, 3, usual)])
     ours = np.where(theirs == -1e4, -5e3, theirs)
@@ -125,8 +125,16 @@ def test_masks_of_few_levels_do_not_hide_each_other(first, usual):
     assert (found.verdict, found.relative) == ("DIFFERS", pytest.approx(0.5))
 
 
+def test_a_level_of_few_numbers_hides_no_error():
+    """As where few places are hidden by only one of two masks."""
+    usual = np.linspace(-3, 3, 8)
+    theirs = np.concatenate([[-2e4] * 20, [-1e4] * 3, usual])
+    ours = np.concatenate([theirs[:23], 1.04 * usual])
+    assert relative_error(ours, theirs) == pytest.approx(0.04)
+
+
 @pytest.mark.parametrize("usual", [7, 80])
-def test_one_large_number_is_no_level_of_a_mask(usual):
+def test_one_large_number_is_no_level(usual):
     theirs = np.concatenate([[-3.4e38] * 20, [1200.0], np.linspace(-3, 3, usual)])
     ours = np.where(theirs == 1200, 900, theirs)
     assert difference("scores", ours, theirs, tolerance=1e-4, rounding=1e-3).verdict == "DIFFERS"

@@ -189,7 +189,7 @@ def test_untrained_tables_may_differ_by_last_places_only():
 
 
 @pytest.mark.parametrize(("dtype", "named"), [(np.float32, True), (np.int32, False)])
-def test_only_a_table_of_floats_may_have_another_precision(dtype, named):
+def test_only_tables_of_floats_have_a_precision(dtype, named):
     port, reference = trace(7), trace(7)
     table = np.full(4, 2**20, dtype)
     for side, array in ((port, table + dtype(8)), (reference, table)):
