@@ -112,9 +112,9 @@ _ATTRIBUTES: dict[_Exact, Sequence[str]] = {
 }
 
 
-def _settings(exact: _Exact, operation: Any, given: Sequence[Any]) -> Sequence[Any]:
+def _settings(exact: _Exact, operation: Any, settings: Sequence[Any]) -> Sequence[Any]:
     """Return what a function needs beside its tensor."""
-    return given or [getattr(operation, name) for name in _ATTRIBUTES.get(exact, ())]
+    return settings or [getattr(operation, name) for name in _ATTRIBUTES.get(exact, ())]
 
 
 # MindSpore's kernel adds this to what it takes the logarithm of; PyTorch's logarithms end at −100.
@@ -162,7 +162,7 @@ def _without_limits(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
         result = kernel(operation, p, y, weight)
         if weight is not None:
             return result
-        arrays = (one.numpy().astype(np.float64) for one in (p, y))
+        arrays = (tensor.numpy().astype(np.float64) for tensor in (p, y))
         exact = _without_limit(result.numpy(), *arrays)
         return result if exact is None else Tensor(exact)
 
@@ -188,8 +188,8 @@ def exact_kernels(limits: bool) -> Iterator[Callable[[], int]]:
 
     def of_operation(exact: _Exact, kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def replaced(operation: Any, x: Any, *further: Any) -> Tensor:
-            given = _settings(exact, operation, further)
-            return call(exact, kernel(operation, x, *further), x, *given)
+            settings = _settings(exact, operation, further)
+            return call(exact, kernel(operation, x, *further), x, *settings)
 
         return replaced
 
@@ -197,10 +197,10 @@ def exact_kernels(limits: bool) -> Iterator[Callable[[], int]]:
         return lambda x: call(exact, kernel(x), x)
 
     def counted(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def replaced(*given: Any, **options: Any) -> Tensor:
+        def replaced(*arguments: Any, **options: Any) -> Tensor:
             nonlocal count
             count += 1
-            return _without_limits(kernel)(*given, **options)
+            return _without_limits(kernel)(*arguments, **options)
 
         return replaced
 
@@ -232,17 +232,19 @@ def exact_gradients() -> Iterator[None]:
     def of_kernel(
         kernel: Callable[..., Tensor], at: int, exact: Any = None
     ) -> Callable[..., Tensor]:
-        def replaced(*given: Any) -> Tensor:
-            result = kernel(*given)
-            if given[at].dtype != mindspore.float32:
+        def replaced(*arguments: Any) -> Tensor:
+            result = kernel(*arguments)
+            if arguments[at].dtype != mindspore.float32:
                 return result
-            wide = given[at].astype(mindspore.float64)
+            wide = arguments[at].astype(mindspore.float64)
             if exact is _log_softmax:
-                exactly = _wide_log_softmax(wide, *_settings(exact, given[0], given[at + 1 :]))
+                exactly = _wide_log_softmax(
+                    wide, *_settings(exact, arguments[0], arguments[at + 1 :])
+                )
             else:
-                exactly = kernel(*given[:at], wide, *given[at + 1 :])
+                exactly = kernel(*arguments[:at], wide, *arguments[at + 1 :])
             exactly = exactly.astype(mindspore.float32)
-            return exactly if _is_kernel_of(exact, result, exactly, given[at]) else result
+            return exactly if _is_kernel_of(exact, result, exactly, arguments[at]) else result
 
         return replaced
 

@@ -114,8 +114,8 @@ class ReferenceRuns:
             return
         failed = "float64" if run.drawn else "float32"
         run.drawn, exact.drawn = [], []
-        words = words_of_constants(self._drawn)
-        self._not_drawn.append(f"{words}: it fails in {failed} ({self._rejects[failed]})")
+        constants = words_of_constants(self._drawn)
+        self._not_drawn.append(f"{constants}: it fails in {failed} ({self._rejects[failed]})")
 
     def _run(self, precision: str, measuring: Measuring | None = None) -> Run:
         """Make all updates, and the further passes of `record_run`."""

@@ -132,13 +132,13 @@ class Difference:
         """
         if self.estimated:
             return f"about {self.relative:.2g} of the reference's norm apart"
-        place = f" at {list(self.place)}" if self.place else ""
+        where = f" at {list(self.place)}" if self.place else ""
         # the port's array may have the place of a text by its shape alone
         values = self.port, self.reference
         if self.name.endswith(TEXT) and all(map(_is_character, values)):
             own, other = (chr(int(one)) for one in values)
-            return f"{own!r} {port}, {other!r} {reference}{place}"
-        return f"{self.port:.9g} {port}, {self.reference:.9g} {reference}{place}"
+            return f"{own!r} {port}, {other!r} {reference}{where}"
+        return f"{self.port:.9g} {port}, {self.reference:.9g} {reference}{where}"
 
 
 def _is_character(value: float) -> bool:
@@ -335,13 +335,13 @@ def difference(
     not_finite = ~np.isfinite(apart)
     if not_finite.any():
         apart = np.where(not_finite, np.where(same_numbers(a, b), 0.0, np.inf), apart)
-    place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
+    position = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
     finite = np.isfinite(a) & np.isfinite(b) if not_finite.any() else ...
     norms = norm(a[finite]) * norm(b[finite])
     relative, of_large = errors_of_parts(port, reference, reference)
     if of_large is not None:
         other, other_why = large or (rounding, why)
-        limits = [max(tolerance, ROUNDING_FACTOR * one) for one in (rounding, other)]
+        limits = [max(tolerance, ROUNDING_FACTOR * error) for error in (rounding, other)]
         if _ratio(of_large, limits[1]) > _ratio(relative, limits[0]):
             relative, rounding, why = of_large, other, other_why
     return Difference(
@@ -349,9 +349,9 @@ def difference(
         max_abs=float(apart.max(initial=0.0)),
         relative=relative,
         cosine=float(np.vdot(a[finite], b[finite])) / norms if norms else float(not apart.any()),
-        port=float(a[place]) if a.size else 0.0,
-        reference=float(b[place]) if a.size else 0.0,
-        place=tuple(int(index) for index in place),
+        port=float(a[position]) if a.size else 0.0,
+        reference=float(b[position]) if a.size else 0.0,
+        place=tuple(int(index) for index in position),
         rounding=rounding,
         tolerance=tolerance,
         why=why,
