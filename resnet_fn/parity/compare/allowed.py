@@ -21,7 +21,7 @@ say what they return:
   has when each applies
 
 Numbers far above an array's median ("large", such as −1e4 in a mask) would hide all others in a
-norm. They are compared apart, with a rounding of their own (`difference.large_numbers`).
+norm. They are compared apart, with a rounding of their own (`difference.errors_of_parts`).
 
 docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are how
 far sums over workers may be apart (EXACT in trace/limits.py) and two draws of random numbers

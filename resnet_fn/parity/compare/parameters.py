@@ -266,8 +266,15 @@ def _changing(sides: Sides, stage_id: StageId, by_own_names: Arrays) -> Arrays:
     changing = sides.changing(stage_id)
     if not changing:
         return {}
-    masks = {name: np.zeros(array.shape, bool) for name, array in by_own_names.items()}
-    return sides.names.rename({**masks, **changing}, name_map.MASK_KIND)
+    masks = {**changing}
+    for source in sides.names.parameters.values():
+        joined = [sides.names.one_of(name, by_own_names) for name in source.names]
+        if not changing.keys() & {*joined}:
+            continue
+        for name in joined:  # what is joined with a mask needs one, too
+            if name and name not in masks:
+                masks[name] = np.zeros(by_own_names[name].shape, bool)
+    return sides.names.rename(masks, name_map.MASK_KIND)
 
 
 def _without_chance(

@@ -56,7 +56,8 @@ class Untrained(TraceRule):
                     stage = with_note(stage, f"{name}: {note}")
             differences.append(item)
             if item.verdict == DIFFERS:
-                alike = 0 < item.relative <= OUTPUTS_TOLERANCE
+                are_floats = a.dtype.kind == b.dtype.kind == "f"
+                alike = are_floats and 0 < item.relative <= OUTPUTS_TOLERANCE
                 hints.append(f"{name}: {item.values()}{_OF_PRECISION if alike else ''}")
         if not differences:
             note = "no buffers in both nets; weights and statistics are not compared"

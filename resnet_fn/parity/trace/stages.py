@@ -21,7 +21,7 @@ class StageId:
     drawn: bool = False  # whether constant arrays have random numbers instead (`draw_constants`)
     update: int = 0  # the number of the update after which weights are compared, if it varies
     # of measured rounding: whether it is that of the large numbers of each array, which are
-    # compared apart (`difference.large_numbers`)
+    # compared apart (`difference.errors_of_parts`)
     large: bool = False
 
     @property
