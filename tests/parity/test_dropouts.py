@@ -270,7 +270,7 @@ def test_training_on_changed_sizes_has_no_dropout():
     assert "height ≠ width, in training" not in str(ladder.coverage.not_exercised)
 
 
-def test_outputs_that_one_net_has_alone_do_not_count():
+def test_outputs_of_one_net_alone_do_not_count():
     """The effect of dropout on all outputs together is another one then."""
 
     def construct(self, x):

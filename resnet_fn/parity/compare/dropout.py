@@ -153,7 +153,7 @@ def _are_alike(
 def _sizes_of_outputs(side: Trace) -> list[int]:
     """Return how many floats each output has, in ascending order: one net may return more."""
     outputs = side.run.train_outputs[:1]
-    return sorted(one.size for arrays in outputs for one in floats(arrays).values())
+    return sorted(array.size for arrays in outputs for array in floats(arrays).values())
 
 
 def _outcomes(own: Drop, other: Drop, port: Trace, reference: Trace) -> list[Comparable]:

@@ -90,10 +90,10 @@ class _Estimating:
             if name not in port:
                 self.missing.append(f"{group} {name}")
                 continue
-            made[name] = self.one(group, name, port[name], kept)
+            made[name] = self.estimate(group, name, port[name], kept)
         return made
 
-    def one(self, group: str, name: str, port: np.ndarray, kept: Sketch) -> np.ndarray:
+    def estimate(self, group: str, name: str, port: np.ndarray, kept: Sketch) -> np.ndarray:
         """Return the estimate of one array."""
         self.arrays += 1
         self.numbers += len(kept.numbers)

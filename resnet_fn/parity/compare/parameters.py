@@ -120,7 +120,7 @@ class ComparedArray(NamedTuple):
 
 
 class TooSmall(enum.Enum):
-    """The result for an array that is not compared, as a type that mypy tells from `Difference`."""
+    """The result for an array that is not compared: a type of its own, which mypy can narrow."""
 
     TOO_SMALL = "float32 cannot show so small a change"  # `Stage.too_small`
 

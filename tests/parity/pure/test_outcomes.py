@@ -33,6 +33,7 @@ def side_of(*drops, rounding=0.0, precision="fp32", random_train=""):
         plan=Namespace(precision=precision),
         rounding={TRAIN_FORWARD: {}},
         kernels={},
+        run=Namespace(train_outputs=[]),
     )
 
 
