@@ -176,7 +176,7 @@ def _layers(
         if kept is None or own is None or own.size != np.prod(kept.shape):
             return None
         fitting = own if own.shape == kept.shape else _nearest_move(estimating, group, title, own)
-        return estimating.one(group, title, fitting, kept)
+        return estimating.estimate(group, title, fitting, kept)
 
     layers = []
     for layer in estimating.small.layers[mode]:
