@@ -327,13 +327,32 @@ def test_layers_that_copy_as_themselves_are_copied(held):
     assert teacher_of(copied(again)).norm.num_batches_tracked == 1
 
 
-@pytest.mark.parametrize("by", ["reference", "port"])
-def test_pre_hooks_act_once_in_layers_run_alone(by):
-    """The other net computes the same without one."""
+def _three_tanh(layer, args):
+    tanh = torch.tanh if isinstance(args[0], torch.Tensor) else ops.tanh
+    return (3 * tanh(args[0]),)
 
-    def before(layer, args):
-        tanh = torch.tanh if isinstance(args[0], torch.Tensor) else ops.tanh
-        return (3 * tanh(args[0]),)
+
+def _three_tanh_in_place(layer, args):
+    args[0].tanh_().mul_(3)
+
+
+def _three_tanh_once(layer, args):
+    if (args[0].abs() > 2.9).any():
+        raise ValueError("these inputs have been changed before")
+    return _three_tanh(layer, args)
+
+
+@pytest.mark.parametrize(
+    ("by", "before"),
+    [
+        ("reference", _three_tanh),
+        ("port", _three_tanh),
+        ("reference", _three_tanh_in_place),
+        ("reference", _three_tanh_once),
+    ],
+)
+def test_pre_hooks_act_once_in_layers_run_alone(by, before):
+    """The other net computes the same without one."""
 
     def forward(self, x):
         return self.head(self.part(x if by == "reference" else 3 * torch.tanh(x)))
@@ -345,7 +364,28 @@ def test_pre_hooks_act_once_in_layers_run_alone(by):
     hooked = net if by == "reference" else port
     hooked.part.register_forward_pre_hook(before)
     batches = [(np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32), labels(6))]
-    agrees(port, net, batches, quick=False)
+    ladder = agrees(port, net, batches, quick=False)
+    assert "−x" in ladder.probed.agreed["part"]
+
+
+@pytest.mark.parametrize("before", [_three_tanh, _three_tanh_in_place, _three_tanh_once])
+def test_pre_hooks_change_no_inputs_in_layers_run_alone(before):
+    from resnet_fn.parity.record.torch_layers import inputs_of_layer, running_layer
+
+    class Scaled(t.Linear):
+        """Its hook sets what it reads, as that of a weight norm."""
+
+        def forward(self, x):
+            return super().forward(x) * self.scale
+
+    net = torch.nn.Sequential(Scaled(8, 8))
+    net[0].register_forward_pre_hook(lambda layer, args: setattr(layer, "scale", 2.0))
+    net[0].register_forward_pre_hook(before)
+    inputs = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
+    run = running_layer(net[0], inputs_of_layer(net, "0", inputs), False)
+    expected = net(torch.from_numpy(inputs.copy())).detach().numpy()
+    for _ in range(2):
+        np.testing.assert_allclose(run(), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("change", "is_named"), [(0.0, True), (1e-3, False)])

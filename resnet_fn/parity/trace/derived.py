@@ -30,8 +30,6 @@ from resnet_fn.parity.trace.stages import (
 )
 from resnet_fn.parity.trace.tree import Arrays
 
-_EVENLY = 1e-3  # steps of a float32 number are so far apart by rounding
-
 OfRun = Callable[[Run], Mapping[Any, np.ndarray]]  # arrays of one side by `Key`
 
 
@@ -59,17 +57,19 @@ def by_update(values: Iterable[object]) -> dict[int, np.ndarray]:
 
 
 def moves_evenly(values: Sequence[float]) -> bool:
-    """Return whether a number moves at least twice, always by the same step or factor."""
+    """Return whether a number moves at least twice, always by the same step or factor, apart from
+    the rounding of float32. Smaller moves are rounding alone.
+    """
     numbers = np.asarray(values, np.float64)
     steps = np.diff(numbers)
-    if len(steps) < 2 or not steps.all():
-        return False
-    if np.allclose(steps, steps[0], _EVENLY, 0):
-        return True
-    if not numbers.all():
-        return False
-    factors = steps / numbers[:-1]
-    return np.allclose(factors, factors[0], _EVENLY, 0)
+    with np.errstate(all="ignore"):  # the largest number may be too large for float32
+        largest = np.abs(numbers).max().astype(np.float32)
+        rounding = 4 * np.spacing(largest)  # of both numbers of each of two steps
+        if len(steps) < 2 or not np.abs(steps).min() > rounding:
+            return False
+        by_factor = steps[0] / numbers[0] * numbers[:-1]
+    same = [np.abs(steps - one).max() <= rounding for one in (steps[0], by_factor)]
+    return any(same)
 
 
 def flat(arrays: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -> np.ndarray:
