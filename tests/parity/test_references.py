@@ -369,7 +369,7 @@ def test_pre_hooks_act_once_in_layers_run_alone(by, before):
 
 
 @pytest.mark.parametrize("before", [_three_tanh, _three_tanh_in_place, _three_tanh_once])
-def test_pre_hooks_change_no_inputs_in_layers_run_alone(before):
+def test_pre_hooks_leave_inputs_of_layers_alone(before):
     from resnet_fn.parity.record.torch_layers import inputs_of_layer, running_layer
 
     class Scaled(t.Linear):

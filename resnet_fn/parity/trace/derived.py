@@ -62,14 +62,20 @@ def moves_evenly(values: Sequence[float]) -> bool:
     """
     numbers = np.asarray(values, np.float64)
     steps = np.diff(numbers)
-    with np.errstate(all="ignore"):  # the largest number may be too large for float32
-        largest = np.abs(numbers).max().astype(np.float32)
-        rounding = 4 * np.spacing(largest)  # of both numbers of each of two steps
-        if len(steps) < 2 or not np.abs(steps).min() > rounding:
-            return False
-        by_factor = steps[0] / numbers[0] * numbers[:-1]
-    same = [np.abs(steps - one).max() <= rounding for one in (steps[0], by_factor)]
-    return any(same)
+    if len(steps) < 2:
+        return False
+    largest = np.abs(numbers).max()
+    with np.errstate(all="ignore"):  # it may be too large for float32
+        ulp = np.spacing(np.float32(largest))
+        factor = steps[0] / numbers[0]
+    rounding = 4 * ulp  # of both numbers of each of two steps
+    if not np.abs(steps).min() > rounding:
+        return False
+    for even in (steps[0], factor * numbers[:-1]):
+        error = np.abs(steps - even)
+        if error.max() <= rounding:
+            return True
+    return False
 
 
 def flat(arrays: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -> np.ndarray:
