@@ -368,6 +368,25 @@ def test_pre_hooks_act_once_in_layers_run_alone(by, before):
     assert "−x" in ladder.probed.agreed["part"]
 
 
+def test_a_ports_pre_hook_acts_once_with_dropout():
+    def forward(self, x):
+        return self.drop(self.dense(x)) + x
+
+    class Part(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.drop = t.Linear(8, 8), t.Dropout(0.5)
+
+    Part.forward = forward
+    other = Part()
+    part = cell(forward, dense=nn.Dense(8, 8), drop=nn.Dropout(p=0.5))
+    part.register_forward_pre_hook(_three_tanh)
+    port = ours(lambda self, x: self.head(self.part(x)), part)
+    net = theirs(lambda self, x: self.head(self.part(3 * torch.tanh(x))), other)
+    batches = [(np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32), labels(6))]
+    agrees(port, net, batches)
+
+
 @pytest.mark.parametrize("before", [_three_tanh, _three_tanh_in_place, _three_tanh_once])
 def test_pre_hooks_leave_inputs_of_layers_alone(before):
     from resnet_fn.parity.record.torch_layers import inputs_of_layer, running_layer
