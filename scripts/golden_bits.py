@@ -5,7 +5,8 @@
 
 Short trainings of small nets, one for each way to compute an update, by the command line alone, in
 the checkout that it is started in. It prints JSON: for each training the SHA-256 of all weights and
-of all training state at its end, the losses and gradient norms of its updates, and its evaluation.
+of all training state at its end, the losses and gradient norms of its updates, its evaluation, and
+how its convolutions were computed, which is a reason for other bits.
 Exit code 1: a training failed, or differs. It takes some three minutes on two CPUs; both commits
 need the same machine and the same MindSpore.
 """
@@ -209,6 +210,8 @@ def bits_of(run: Path) -> dict[str, object]:
     last = max((run / "checkpoints").glob("step-*"))
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     result: dict[str, object] = {"update": int(last.name.removeprefix("step-"))}
+    layout = json.loads((last / "state.json").read_text())["parallel_layout"]
+    result["convolutions"] = layout.get("convolutions", "standard")  # older ones do not have it
     result["state"] = {
         path.stem: digest(load_file(path)) for path in sorted(last.glob("*.safetensors"))
     }
@@ -236,12 +239,17 @@ def differences(new: dict, old: dict) -> list[str]:
     """A line for each training of which anything differs, or that one of the two does not have."""
     lines = []
     for name in sorted(new.keys() | old.keys()):
-        mine, theirs = new.get(name, {}), old.get(name, {})
+        if name not in new or name not in old:
+            lines.append(f"{name}: only in the {'new' if name in new else 'old'} one")
+            continue
+        # older commits have one way to compute convolutions
+        mine, theirs = ({"convolutions": "standard", **one[name]} for one in (new, old))
         parts = [part for part in {**mine, **theirs} if mine.get(part) != theirs.get(part)]
-        if mine and theirs and parts:
-            lines.append(f"{name}: {', '.join(parts)} differ")
-        elif not mine or not theirs:
-            lines.append(f"{name}: only in the {'new' if mine else 'old'} one")
+        reason = ""
+        if "convolutions" in parts:
+            reason = f" (convolutions: {mine['convolutions']}, before {theirs['convolutions']})"
+        if parts:
+            lines.append(f"{name}: {', '.join(parts)} differ{reason}")
     return lines
 
 

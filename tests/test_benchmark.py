@@ -16,8 +16,8 @@ from resnet_fn.recipes import recipe
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "benchmark"
 sys.path.append(str(SCRIPT))
-accuracy, interleaving, nets, sides = map(
-    importlib.import_module, ("accuracy", "interleave", "nets", "sides")
+accuracy, allreduce, interleaving, nets, sides = map(
+    importlib.import_module, ("accuracy", "allreduce", "interleave", "nets", "sides")
 )
 
 SMALL = {
@@ -48,6 +48,27 @@ def test_wrong_flags_are_answered_before_any_work(words, parts, python, says):
     assert done.returncode
 
 
+def test_benchmarks_of_workers_choose_instructions_like_trainings(monkeypatch):
+    """As one process does, beside which they are measured."""
+    asked = []
+    monkeypatch.setattr(sides.process, "start", lambda *_: None)
+    monkeypatch.setattr(sides.instructions, "allow_choice", lambda: asked.append("a command"))
+    monkeypatch.setattr(sides.instructions, "choose_for", asked.append)
+
+    def build(spec):
+        raise ValueError("enough")
+
+    for module in (allreduce, sides):
+        monkeypatch.setattr(module, "build", build)
+    for run in (
+        lambda: allreduce.measure("resnet8-digits", 1),
+        lambda: sides.ours(nets.specification("resnet8-digits", 1)),
+    ):
+        with pytest.raises(ValueError, match="enough"):
+            run()
+    assert asked == ["a command", "resnet8"] * 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "flags", "others"),
@@ -63,6 +84,8 @@ def test_each_part_measures_both_sides(part, flags, others, python):
     pytest.importorskip("torch")
     python(SCRIPT, part, *flags.split(), "--json", "result.json", seconds=500)
     result = json.loads(Path("result.json").read_text())
+    has_avx512 = sides.instructions.this_cpu().has_avx512
+    assert (result["cpu"]["width"] == "absent") == (not has_avx512)
     if others:
         rival = "torch" if part == "time-to-accuracy" else "torch_channels_last"
         assert {"ours", rival} <= result[others].keys()

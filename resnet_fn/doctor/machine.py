@@ -46,14 +46,18 @@ def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, A
 
 
 def describe_cpu() -> dict[str, Any]:
-    """Return the processor's kind, how much faster a product is with AVX-512, or 0.0, and which
-    instructions trainings choose, as JSON types.
+    """Return the processor's kind, the width of its AVX-512, how much faster a product is with
+    AVX-512, or 0.0, and which instructions trainings choose, as JSON types.
     """
     cpu = instructions.this_cpu()
     faster = speedup(instructions.VARIABLE, instructions.LIMIT) if cpu.has_avx512 else 0.0
+    width = "full" if faster >= WHOLE else "half"
+    if not faster:
+        width = "unknown" if cpu.has_avx512 else "absent"
     return {
         "family": cpu.family,
         "model": cpu.model,
+        "width": width,  # of AVX-512
         "avx512_speedup": round(faster, 2),
         "instructions": instructions.describe(),
     }
@@ -65,15 +69,13 @@ def lines_of_cpu(cpu: dict[str, Any]) -> list[str]:
     If the processor has AVX-512 of full width and is not in the table, a line has what to add.
     """
     kind = cpu["family"], cpu["model"]
-    faster = cpu["avx512_speedup"]
     width = "no AVX-512"
-    is_whole = faster >= WHOLE
-    if faster:
-        width = (
-            f"AVX-512 of {'full' if is_whole else 'half'} width: a product is {faster} x as fast"
-        )
+    if cpu["width"] != "absent":
+        width = f"AVX-512 of {cpu['width']} width"
+    if cpu["avx512_speedup"]:
+        width += f": a product is {cpu['avx512_speedup']} x as fast"
     more = []
-    if is_whole and kind not in instructions.FASTER_UNLIMITED:
+    if cpu["width"] == "full" and kind not in instructions.FASTER_UNLIMITED:
         more = [
             "nets may train faster with AVX-512: python scripts/benchmark step --net resnet50-224 "
             "--against ours_all",

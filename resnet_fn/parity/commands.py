@@ -263,7 +263,7 @@ def replayed(asked: Asked, path: Path) -> tuple[Trace, "Verdict"]:
     nets = Nets(asked, functions, reference.plan)
     nets.start_mindspore()
     outputs = reference.run.eval_outputs.values()
-    classes = next((one.shape[-1] for one in outputs if one.ndim), 0)
+    classes = next((output.shape[-1] for output in outputs if output.ndim), 0)
     return reference, nets.replay(Recorded(reference, source), classes)
 
 
@@ -348,9 +348,9 @@ def _parser_of_compare() -> cli.Parser:
 
 def _source_of(reference: Trace, asked: Asked) -> Source:
     """Return what a trace can still be asked: of its torch module, too, if --reference names it."""
-    if not (place := asked.searched):
+    if not (location := asked.searched):
         return StoredSource(reference)
-    path, recorded = Path(place.rpartition(":")[0]), reference.file_name
+    path, recorded = Path(location.rpartition(":")[0]), reference.file_name
     other = recorded and path.is_file() and not reference.file.endswith(sha256_of_file(path))
     cli.raise_usage_errors(
         (
@@ -370,7 +370,7 @@ def _source_of(reference: Trace, asked: Asked) -> Source:
         ),
     )
     torch = import_extra("torch", "the search for causes")
-    build = load_function(place, "--reference")
+    build = load_function(location, "--reference")
 
     @contextlib.contextmanager
     def module() -> Iterator[Any]:
@@ -378,8 +378,8 @@ def _source_of(reference: Trace, asked: Asked) -> Source:
 
         torch.set_num_threads(max(1, cpu_count() // 2))  # as in `live`
         torch.manual_seed(reference.plan.seed)  # as in `record`
-        with imports_beside(place):
-            yield built("--reference", place, build, torch.nn.Module, "a torch Module")
+        with imports_beside(location):
+            yield built("--reference", location, build, torch.nn.Module, "a torch Module")
 
     from resnet_fn.parity.explain.torch_search import ModuleSource
 

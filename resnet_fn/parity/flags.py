@@ -175,31 +175,31 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
     """Return the task flags that the user has set, except a --loss or --optimizer that names a
     function.
     """
-    given = {
+    values = {
         name: getattr(parsed, name)
         for name in ("recipe", "inputs", "steps", "in_channels", "num_classes")
     }
-    given |= {"accumulate": parsed.accumulate, **shared_flags.settings_in(parsed, Recipe)}
+    values |= {"accumulate": parsed.accumulate, **shared_flags.settings_in(parsed, Recipe)}
     own = own_functions(parsed)
     return [
         f"--{flag_name(name)}"
-        for name, value in given.items()
+        for name, value in values.items()
         if value is not None and name not in own
     ]
 
 
 def own_functions(parsed: argparse.Namespace) -> list[str]:
     """Return "loss" if --loss names a function of the user, and "optimizer" if --optimizer does."""
-    given = {name: getattr(parsed, name, None) or "" for name in ("loss", "optimizer")}
-    return [name for name, text in given.items() if ":" in text or text.endswith(".py")]
+    values = {name: getattr(parsed, name, None) or "" for name in ("loss", "optimizer")}
+    return [name for name, text in values.items() if ":" in text or text.endswith(".py")]
 
 
 def asked_in(parsed: argparse.Namespace) -> Asked:
     """Return the parsed flags as plain values, with the content of the files that they name."""
     custom = own_functions(parsed)
     names = {field.name for field in dataclasses.fields(Asked)} - {"settings", "corrections"}
-    given = {name: value for name, value in vars(parsed).items() if name in names}
-    given |= {name: None for name in ("loss", "optimizer") if name not in custom}
+    values = {name: value for name, value in vars(parsed).items() if name in names}
+    values |= {name: None for name in ("loss", "optimizer") if name not in custom}
     allowed = {*_STEP, "loss", "optimizer"} - {*custom}
     settings = {
         name: value
@@ -211,6 +211,6 @@ def asked_in(parsed: argparse.Namespace) -> Asked:
         prepared = getattr(parsed, "inputs_verdict", None)
         inputs_verdict = line_of(prepared) if prepared else None
     left_out = getattr(parsed, "no_initialisation", False)
-    given |= {"settings": settings, "corrections": corrections, "initialisation": not left_out}
-    given |= {"inputs_verdict": inputs_verdict}
-    return Asked(**{name: value for name, value in given.items() if value is not None})
+    values |= {"settings": settings, "corrections": corrections, "initialisation": not left_out}
+    values |= {"inputs_verdict": inputs_verdict}
+    return Asked(**{name: value for name, value in values.items() if value is not None})

@@ -110,7 +110,9 @@ def _with_fewer_masks(reference: Trace, port: Trace, source: Source) -> Trace:
     If the reference cannot run again, the trace has no update with masks.
     """
     masked = source.with_fewer_masks(port.unmasked) if port.run.dropped else None
-    layers = {mode: one for mode, one in reference.layers.items() if mode != "dropout"}
+    layers = {
+        mode: executions for mode, executions in reference.layers.items() if mode != "dropout"
+    }
     if masked is None:
         run = dataclasses.replace(reference.run, dropped=[])
         return dataclasses.replace(reference, run=run, layers=layers)
@@ -119,7 +121,9 @@ def _with_fewer_masks(reference: Trace, port: Trace, source: Source) -> Trace:
     for stage, errors in masked.rounding.items():
         # that of all masks has the noise, too
         before = rounding.get(stage, {})
-        rounding[stage] = {name: max(one, before.get(name, 0.0)) for name, one in errors.items()}
+        rounding[stage] = {
+            name: max(error, before.get(name, 0.0)) for name, error in errors.items()
+        }
     return dataclasses.replace(
         reference, run=run, layers={**layers, "dropout": masked.layers}, rounding=rounding
     )

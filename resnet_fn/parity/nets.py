@@ -169,7 +169,11 @@ def compares_initialisation(asked: Asked, plan: Plan) -> bool:
 
 def _sizes(parameters: Iterable[Any]) -> list[int]:
     """Return the bytes of each parameter; 0 of one whose size the first batch decides."""
-    return [getattr(one, "nbytes", 0) for one in parameters if not hasattr(one, "materialize")]
+    return [
+        getattr(parameter, "nbytes", 0)
+        for parameter in parameters
+        if not hasattr(parameter, "materialize")
+    ]
 
 
 def _arguments(plan: Plan, classes: int) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def compare_ways(arguments: Sequence[str]) -> int:
     print(f"{net.framework}, {time.perf_counter() - began:.0f} s")
     if parsed.json:
         show.write_json(results, asked.net, net.framework, parsed.json)
-    verdicts = {one.verdict for one in results}
+    verdicts = {result.verdict for result in results}
     if DIFFERS in verdicts:
         return 1
     return 3 if UNDECIDED in verdicts or verdicts == {SKIPPED} else 0
@@ -103,16 +103,16 @@ def _names(text: str) -> list[str]:
 
 def _length_axes(parsed: argparse.Namespace, plan: Plan) -> dict[str, int]:
     """Return the axis of the length of each input that --length-axis names."""
-    given = named_leaves(plan.batches[0][0], SINGLE)
-    names = {name.removeprefix(f"{SINGLE} "): name for name in given}
+    leaves = named_leaves(plan.batches[0][0], SINGLE)
+    names = {name.removeprefix(f"{SINGLE} "): name for name in leaves}
     axes = {}
     for word in _names(parsed.length_axis):
         name, _, axis = word.partition("=")
-        leaf = given.get(names.get(name, ""))
+        leaf = leaves.get(names.get(name, ""))
         is_axis = leaf is not None and axis.isdecimal() and 0 < int(axis) < leaf.ndim
-        inputs = ", ".join(f"{one} {list(given[long].shape)}" for one, long in names.items())
-        words = f"--length-axis: {word!r} is no axis of an input; the inputs are {inputs}"
-        cli.raise_usage_errors((not is_axis, f"{words}; give for example {next(iter(names))}=1"))
+        inputs = ", ".join(f"{short} {list(leaves[long].shape)}" for short, long in names.items())
+        message = f"--length-axis: {word!r} is no axis of an input; the inputs are {inputs}"
+        cli.raise_usage_errors((not is_axis, f"{message}; give for example {next(iter(names))}=1"))
         axes[names[name]] = int(axis)
     return axes
 
@@ -125,7 +125,7 @@ def _net(asked: Asked, functions: dict[str, Any], plan: Plan) -> OneNet:
     if "torch" in sys.modules:
         _start_torch(asked, plan)
     net = built("NET", asked.net, build, object, "a MindSpore Cell or a torch Module")
-    roots = {one.__module__.partition(".")[0] for one in type(net).__mro__}
+    roots = {base.__module__.partition(".")[0] for base in type(net).__mro__}
     if "torch" in roots:
         from resnet_fn.parity.ways.torch_net import TorchNet
 

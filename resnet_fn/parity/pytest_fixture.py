@@ -42,17 +42,17 @@ def parity(request: pytest.FixtureRequest) -> Check:
         from resnet_fn.parity.asked import Asked
         from resnet_fn.parity.commands import replayed
 
-        places = {
+        locations = {
             "net": net,
             "our_loss": loss,
             "our_optimizer": optimizer,
             "our_step": step,
             "searched": reference,
         }
-        given: dict[str, Any] = {
-            name: _inside(folders, place) for name, place in places.items() if place
+        fields: dict[str, Any] = {
+            name: _inside(folders, location) for name, location in locations.items() if location
         }
-        asked = Asked(model=model, mode=mode, **given)
+        asked = Asked(model=model, mode=mode, **fields)
         try:
             _, ladder = replayed(asked, Path(_inside(folders, trace)))
         except ValueError as error:
@@ -65,10 +65,10 @@ def parity(request: pytest.FixtureRequest) -> Check:
     return check
 
 
-def _inside(folders: tuple[Path, ...], place: str) -> str:
+def _inside(folders: tuple[Path, ...], location: str) -> str:
     """Return a path, or "FILE:FUNCTION", in the first folder that has the file."""
-    file, colon, function = place.rpartition(":")
-    path = Path(file if colon else place)
+    file, colon, function = location.rpartition(":")
+    path = Path(file if colon else location)
     known = [folder / path for folder in folders if (folder / path).exists()]
     return f"{[*known, path][0]}{colon}{function if colon else ''}"
 

@@ -50,18 +50,18 @@ def ladder_recipe(
 def plan_asked_for(asked: Asked) -> Plan:
     """Make the plan of the updates that the flags describe."""
     of_images = ("steps", "batch_size", "image_size", "in_channels", "num_classes")
-    given = {
+    counts = {
         name: value
         for name in (*of_images, "accumulate")
         if (value := getattr(asked, name)) is not None
     }
     small = [
         f"--{flag_name(name)}: {value} is too small; give 1 or more"
-        for name, value in given.items()
+        for name, value in counts.items()
         if value < 1
     ]
-    cli.raise_usage_errors(*((True, words) for words in small))
-    if asked.inputs and (name := next((name for name in of_images if name in given), None)):
+    cli.raise_usage_errors(*((True, message) for message in small))
+    if asked.inputs and (name := next((name for name in of_images if name in counts), None)):
         raise cli.UsageError(
             f"--{flag_name(name)}: --inputs already defines the batches; leave out one of the flags"
         )
@@ -81,12 +81,12 @@ def plan_asked_for(asked: Asked) -> Plan:
     return dataclasses.replace(plan, net=net)
 
 
-def _batches_of(place: str) -> list[Batch]:
+def _batches_of(location: str) -> list[Batch]:
     """Return the batches that the function of --inputs makes."""
-    make = load_function(place, "--inputs")
-    with imports_beside(place):
+    make = load_function(location, "--inputs")
+    with imports_beside(location):
         made = make()
-    return list(returned("--inputs", place, made, list | tuple, "a list of (inputs, labels)"))
+    return list(returned("--inputs", location, made, list | tuple, "a list of (inputs, labels)"))
 
 
 def image_shape(asked: Asked, recipe: Recipe) -> tuple[int, int, int]:
@@ -107,11 +107,11 @@ def load_functions(asked: Asked) -> dict[str, Any]:
     "our_loss".
     """
     names = ("net", "reference", "loss", "optimizer", "our_loss", "our_optimizer", "our_step")
-    places = {name: getattr(asked, name) for name in names}
+    locations = {name: getattr(asked, name) for name in names}
     return {
-        name: load_function(place, f"--{flag_name(name)}")
-        for name, place in places.items()
-        if place
+        name: load_function(location, f"--{flag_name(name)}")
+        for name, location in locations.items()
+        if location
     }
 
 

@@ -23,7 +23,7 @@ from resnet_fn.data.order import split_batch
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.evaluation.task import task_of
-from resnet_fn.models import build_net, check_model
+from resnet_fn.models import MODELS, build_net, check_model
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Masks, make_masks
 from resnet_fn.models.parts import group_of
@@ -289,5 +289,7 @@ def _choose_instructions(
             layout.get(process.REASON, "as in the checkpoint"),
         )
     is_simple = not is_custom and (recipe.precision, options.mode) == ("fp32", "graph")
-    instructions.choose_for(recipe.model if is_simple else "", before)
+    # a convolution with groups is never a product
+    can_be_products = is_simple and MODELS[recipe.model].groups == 1
+    instructions.choose_for(recipe.model if can_be_products else "", before)
     check_settings(workers)

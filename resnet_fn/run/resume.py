@@ -32,7 +32,7 @@ from resnet_fn.recipes import chosen
 from resnet_fn.run.build import Progress, Run
 from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.disk import finite_or_null
-from resnet_fn.runtime.instructions import STANDARD
+from resnet_fn.runtime.instructions import NO_LIMIT, STANDARD, VARIABLE
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.process import EXACT_THREADS, REASON, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
@@ -464,6 +464,8 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for name in (name for name in now if now[name] != then.get(name, now[name])):
         if name == REASON:  # changes no bits
             continue
+        if name == VARIABLE and {then[name].upper(), now[name].upper()} <= NO_LIMIT:
+            continue  # the same kernels
         setting = f"{name} {now[name]}"
         effect = "some bits of the results may differ"
         if name == _BLOCK:

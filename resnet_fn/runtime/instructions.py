@@ -18,10 +18,12 @@ VARIABLE = "ONEDNN_MAX_CPU_ISA"
 # `scripts/benchmark step`; the doctor prints what to add for another CPU.
 FASTER_UNLIMITED: dict[tuple[int, ...], frozenset[str]] = {
     # AMD Zen 5: ResNet-50 and ResNet-18 gain 25 and 12 %. ResNet-20 gains nothing, and ResNet-8
-    # is 1.25 times slower.
+    # is 1.25 times slower. An Intel Xeon (6, 167) has no row: ResNet-50 and ResNet-18 are 1.22 and
+    # 1.09 times as fast there, but need 1.08 times the memory, and more than 1.05 is too much.
     (26, 2): frozenset({"resnet18", "resnet50"}),
 }
 LIMIT = "AVX2"
+NO_LIMIT = {"NOT SET", "ALL", "DEFAULT"}  # values that mean all instructions, in capitals
 _BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2")
 # Child processes inherit the limit. This variable shows them that no user has typed it.
 IS_DEFAULT = "RESNET_FN_DEFAULT_ISA"
@@ -102,16 +104,17 @@ def choose(cpu: Cpu, net: str, typed: str = "", before: Choice | None = None) ->
 
     Args:
         cpu: the processor.
-        net: name of one of this package's nets if it computes in float32 in a compiled step;
-            otherwise "".
+        net: name of one of this package's nets if all its convolutions can be products and it
+            computes in float32 in a compiled step; otherwise "".
         typed: the limit that the user has typed.
         before: the choice of the run that this run resumes. Its reason is kept, too, so that a
-            resumed run's checkpoints have the bytes of an unbroken run's.
+            resumed run's checkpoints have the bytes of an unbroken run's. Products are kept only
+            for a `net`, because all other convolutions are slow without the limit.
     """
     if typed:
         slow = needs_limit(cpu) and typed.upper() not in _BELOW_AVX512
         return Choice(PRODUCTS if slow and net else STANDARD, f"{VARIABLE} is {typed}")
-    if before:
+    if before and (net or before.convolutions == STANDARD):
         return before
     if not needs_limit(cpu):
         return Choice(STANDARD, "oneDNN needs no limit here")

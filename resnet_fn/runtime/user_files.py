@@ -24,7 +24,7 @@ _paths: dict[Path, list[str]] = {}  # by folder: the folder, and what its files 
 
 @contextlib.contextmanager
 def imports_beside(*locations: str | None) -> Iterator[None]:
-    """Let imports inside a `with` block search the folders of the files in `places` first.
+    """Let imports inside a `with` block search the folders of the files in `locations` first.
 
     A place is "FILE.py:FUNCTION". At the end of the block, modules from these folders are taken out
     of `sys.modules`.

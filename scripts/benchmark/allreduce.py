@@ -16,9 +16,9 @@ from typing import Any
 
 from interleave import Side, interleave, timed
 from nets import NET, build, specification
-from resnet_fn.runtime import process
+from resnet_fn.runtime import instructions
 from resnet_fn.runtime.workers import Workers
-from sides import our_step
+from sides import our_step, start
 
 DESCRIPTION = """The cost of several workers on one machine, with a thread and a whole batch each. Seconds of the
 step in all of them at once, without and with the all-reduce (efficiency: their ratio; share: its part of the
@@ -72,20 +72,22 @@ def _one_process(spec: dict[str, Any], rounds: int, cores: set[int]) -> list[flo
         return side.run(rounds * spec["steps"])
 
 
-def measure(net_name: str, rounds: int, workers: Workers) -> dict[str, Any]:
+def measure(net_name: str, rounds: int) -> tuple[Workers, dict[str, Any]]:
     """One worker: the step alone (nothing exchanged) and with the all-reduce in turns, on all ranks
     at once.
     """
     spec = specification(net_name, threads=1)
+    workers = start(spec)
     alone, shared = our_step(build(spec), spec), our_step(build(spec), spec, workers)
     runs = {"alone": timed(alone), "shared": timed(shared)}
     interleave(runs, 1, steps=3)  # compile, warm up
     seconds = interleave(runs, rounds, spec["steps"])
     middle = {name: statistics.median(values) for name, values in seconds.items()}
     efficiency = middle["alone"] / middle["shared"]
-    return {
+    return workers, {
         "net": net_name,
         "workers": workers.size,
+        "convolutions": instructions.choice().convolutions,
         "samples": spec["batch_size"],
         "step_seconds": middle["alone"],
         "shared_step_seconds": middle["shared"],
@@ -95,7 +97,6 @@ def measure(net_name: str, rounds: int, workers: Workers) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    ranks = process.start("CPU", threads=1)
-    measured = measure(sys.argv[1], int(sys.argv[2]), ranks)
+    ranks, measured = measure(sys.argv[1], int(sys.argv[2]))
     if ranks.is_main:
         Path(sys.argv[3]).write_text(json.dumps(measured))

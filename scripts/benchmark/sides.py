@@ -57,11 +57,17 @@ def our_step(net: Any, spec: dict[str, Any], workers: Workers = Workers()) -> Ca
     return step
 
 
-def ours(spec: dict[str, Any]) -> Run:
-    """This package, which computes convolutions as the training command chooses."""
-    process.start("CPU", spec["threads"])
+def start(spec: dict[str, Any]) -> Workers:
+    """Start this process, and choose how convolutions are computed as the training command does."""
+    workers = process.start("CPU", spec["threads"])
     instructions.allow_choice()
     instructions.choose_for(spec["model"])
+    return workers
+
+
+def ours(spec: dict[str, Any]) -> Run:
+    """This package."""
+    start(spec)
     return timed(our_step(build(spec), spec))
 
 

@@ -21,7 +21,8 @@ def test_without_mindspore_nothing_is_measured(monkeypatch):
 
 
 def test_an_unknown_wide_processor_gets_its_row():
-    cpu = {"family": 6, "model": 999, "avx512_speedup": 1.9, "instructions": "AVX2 for all nets"}
+    cpu = {"family": 6, "model": 999, "width": "full", "avx512_speedup": 1.9}
+    cpu["instructions"] = "AVX2 for all nets"
     kind, chosen, *more = machine.lines_of_cpu(cpu)
     assert kind == (
         "cpu        family 6 model 999, AVX-512 of full width: a product is 1.9 x as fast"
@@ -29,8 +30,21 @@ def test_an_unknown_wide_processor_gets_its_row():
     assert chosen == "kernels    AVX2 for all nets"
     assert "--against ours_all" in more[0]
     assert "(6, 999): frozenset(" in more[-1]
-    half = machine.lines_of_cpu({**cpu, "avx512_speedup": 1.05})
+    half = machine.lines_of_cpu({**cpu, "width": "half", "avx512_speedup": 1.05})
     assert len(half) == 2
     assert "AVX-512 of half width" in half[0]
     assert len(machine.lines_of_cpu({**cpu, "family": 26, "model": 2})) == 2  # is in the table
-    assert "no AVX-512" in machine.lines_of_cpu({**cpu, "avx512_speedup": 0.0})[0]
+    none = {"width": "absent", "avx512_speedup": 0.0}
+    assert "no AVX-512" in machine.lines_of_cpu({**cpu, **none})[0]
+
+
+@pytest.mark.parametrize(
+    ("has_avx512", "speedup", "width"),
+    [(True, 1.9, "full"), (True, 1.05, "half"), (True, 0.0, "unknown"), (False, 1.9, "absent")],
+)
+def test_the_gain_of_a_product_is_the_width(has_avx512, speedup, width, monkeypatch):
+    monkeypatch.setattr(instructions, "this_cpu", lambda: instructions.Cpu(6, 999, has_avx512))
+    monkeypatch.setattr(machine, "speedup", lambda *_: speedup)
+    cpu = machine.describe_cpu()
+    assert cpu["width"] == width
+    assert cpu["avx512_speedup"] == (speedup if has_avx512 else 0.0)

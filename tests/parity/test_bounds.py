@@ -260,10 +260,11 @@ def test_a_kernel_of_something_else_is_left():
     assert np.abs(other[-1] / right[-1] - 1.002) < 1e-4
 
 
+@pytest.mark.parametrize("size", [1e-4, 1e-5, 1e-8])
 @pytest.mark.parametrize("name", ["expm1", "log1p"])
-def test_kernels_near_0_are_replaced_by_exact_functions(name):
+def test_kernels_near_0_are_replaced_by_exact_functions(name, size):
     """The kernels compute exp(x) − 1 and log(1 + x), of which few digits are right near 0."""
-    x = (1e-4 * draw(1000)).astype(np.float32)
+    x = (size * draw(1000)).astype(np.float32)
     right = getattr(np, name)(x.astype(np.float64))
     given = mindspore.Tensor(x)
     with exact_kernels(limits=False) as calls:
@@ -272,13 +273,16 @@ def test_kernels_near_0_are_replaced_by_exact_functions(name):
     assert calls() == 2
 
 
-@pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (1.01, False)])
-def test_log1p_of_small_numbers_has_its_kernels_error(factor, agrees):
+@pytest.mark.parametrize(
+    ("size", "factor", "agrees"),
+    [(1e-4, 1.0, True), (1e-4, 1.01, False), (1e-5, 1.0, True), (1e-5, 1.1, False)],
+)
+def test_log1p_of_small_numbers_has_its_kernels_error(size, factor, agrees):
     def forward(self, x):
-        return self.head(torch.log1p(1e-4 * torch.sigmoid(self.part(x))) * 1e4)
+        return self.head(torch.log1p(size * torch.sigmoid(self.part(x))) / size)
 
     def construct(self, x):
-        return self.head(factor * ops.log1p(1e-4 * ops.sigmoid(self.part(x))) * 1e4)
+        return self.head(factor * ops.log1p(size * ops.sigmoid(self.part(x))) / size)
 
     port, module = ours(construct, nn.Dense(8, 8)), theirs(forward, t.Linear(8, 8))
     rng = np.random.default_rng(0)

@@ -270,6 +270,25 @@ def test_training_on_changed_sizes_has_no_dropout():
     assert "height ≠ width, in training" not in str(ladder.coverage.not_exercised)
 
 
+def test_outputs_that_one_net_has_alone_do_not_count():
+    """The effect of dropout on all outputs together is another one then."""
+
+    def construct(self, x):
+        hidden = ops.tanh(self.part(x))
+        dropped = ops.dropout(hidden, self.dropout, True) if self.training else hidden
+        return {"logits": self.head(dropped), "hidden": hidden, "further": 5 * hidden}
+
+    def forward(self, x):
+        hidden = torch.tanh(self.part(x))
+        dropped = t.functional.dropout(hidden, self.dropout, self.training)
+        return {"logits": self.head(dropped), "hidden": hidden}
+
+    port, reference = ours(construct, nn.Dense(8, 8)), theirs(forward, t.Linear(8, 8))
+    port.dropout = reference.dropout = 0.1
+    ladder = ladder_of(port, reference, BATCHES, mode="pynative")
+    assert ladder.first_stage is None or ladder.first_stage.id != DROPOUT, table(ladder)
+
+
 @pytest.mark.parametrize(("rate", "stage"), [(0.1, None), (0.9, DROPOUT)])
 @pytest.mark.parametrize("order", [1, -1])
 def test_rates_in_code_count_in_all_outputs(rate, stage, order):

@@ -12,7 +12,7 @@ from mindspore import nn, ops
 from resnet_fn.parity.pair.like import like_of
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
-from resnet_fn.parity.record.passes import only_output
+from resnet_fn.parity.record.passes import output_in_training
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.record.updates import Watch, record_updates
@@ -231,13 +231,16 @@ def test_what_a_watch_drops_is_not_kept():
     assert alive == [[False], [False, False, False, True]]
 
 
-def test_several_outputs_have_no_only_output():
-    def side(count: int) -> Any:
-        arrays = {f"logits {index}": np.ones(3) for index in range(count)}
-        forward = SimpleNamespace(first=(np.ones(3), None))
-        return SimpleNamespace(plan=forward, forward=lambda *_: None, arrays=lambda _: arrays)
-
-    assert [only_output(side(count)) is None for count in range(3)] == [True, False, True]
+@pytest.mark.parametrize(
+    ("shapes", "wanted"),
+    [([], None), ([(3,)], (3,)), ([(3,), (3, 2)], (3, 3)), ([(3,), (1,)], None)],
+)
+def test_outputs_of_as_many_samples_are_one_array(shapes, wanted):
+    arrays = {f"logits {index}": np.ones(shape) for index, shape in enumerate(shapes)}
+    plan = SimpleNamespace(first=(np.ones(3), None))
+    side = SimpleNamespace(plan=plan, forward=lambda *_: None, arrays=lambda _: arrays)
+    whole = output_in_training(side)
+    assert (whole if whole is None else whole.shape) == wanted
 
 
 def test_repeated_layers_are_freed_before_updates():

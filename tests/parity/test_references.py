@@ -3,6 +3,7 @@ to train; and the errors of those that fail.
 """
 
 import dataclasses
+import threading
 from typing import Any
 
 import numpy as np
@@ -325,6 +326,23 @@ def test_layers_that_copy_as_themselves_are_copied(held):
     assert not net.norm.num_batches_tracked
     assert again.norm.num_batches_tracked == 1
     assert teacher_of(copied(again)).norm.num_batches_tracked == 1
+
+
+def test_a_layer_that_cannot_be_copied_is_shared():
+    from resnet_fn.parity.record.torch_copy import copied
+
+    class Locked(t.Linear):
+        def __init__(self):
+            super().__init__(8, 8)
+            self.lock = threading.Lock()
+
+        def __deepcopy__(self, memo):
+            return self
+
+    net = t.Sequential(t.Linear(8, 8), Locked())
+    again = copied(net)
+    assert again[1] is net[1]
+    assert again[0] is not net[0]
 
 
 def _three_tanh(layer, args):

@@ -10,17 +10,18 @@ First come the tolerances and the other constants. Then, by what they are for, f
 say what they return:
 
 - …_rounding, rounding_…, `median_of_stage`: the rounding of an array, by one reason. Measured
-  rounding is put together in record/torch_reference_runs.py, and is in `Trace.rounding`
+  rounding is put together in record/torch_reference_runs.py, and is in `Trace.rounding`. Ties are
+  added here
 - `tie_width`, `random_walk_norm`, `chance_elements`: what roundings and rules are made from, which
   is no relative error: a width, a norm, masks
 - …_bound, `within`: an `Allowed`, which is a tolerance and the largest rounding (`larger_bound`),
   with the reason that decided (trace/reasons.py)
 - …_difference: a `Difference` of arrays that have no rounding of their own
-- as_…, `relative_to_stage`, `without_step_ties`: a `Difference` by another measure, where a bound
-  decides nothing
+- as_…, `relative_to_stage`, `without_step_ties`: a `Difference` by another measure; docs/parity.md
+  has when each applies
 
 Numbers far above an array's median ("large", such as −1e4 in a mask) would hide all others in a
-norm. They are compared apart, with a rounding of their own (`difference.large_numbers`).
+norm. They are compared apart, with a rounding of their own (`difference.errors_of_parts`).
 
 docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are how
 far sums over workers may be apart (EXACT in trace/limits.py) and two draws of random numbers
@@ -214,7 +215,7 @@ def larger_bound(
 
 def _largest(tolerance: float, roundings: Mapping[str, float]) -> tuple[float, str]:
     """Return the largest rounding with its reason or, if a tolerance allows more, with that one."""
-    why, rounding = max(roundings.items(), key=lambda one: one[1])
+    why, rounding = max(roundings.items(), key=lambda item: item[1])
     if ROUNDING_FACTOR * rounding <= tolerance:
         why = within(tolerance).why
     return rounding, why
@@ -231,10 +232,10 @@ def rounding_of(
 
     `names` builds it from the arrays of `reference`. These and their `errors` are under the
     reference's own names. The array may be a part of a larger one. It then gets the absolute error
-    of the whole.
+    of the whole; of several arrays, the root of the sum of the squares of their errors.
     """
-    sources = [one for one in names.sources(name) if one in errors and one in reference]
-    error = math.hypot(*(errors[one] * _or_one(norm(reference[one])) for one in sources))
+    sources = [source for source in names.sources(name) if source in errors and source in reference]
+    error = math.hypot(*(errors[source] * _or_one(norm(reference[source])) for source in sources))
     return error / _or_one(norm(built))
 
 
@@ -244,9 +245,10 @@ def capped_rounding(
     """Return `rounding`, but no more than the larger one of the whole array's relative rounding and
     the tolerance.
 
-    A part of small numbers must not get all of the whole's error: a fault would pass there.
+    A part of small numbers must not get all of the whole's error: a fault would pass there. Arrays
+    that are only rounding are not capped (`Parameters._measured`).
     """
-    whole = max((errors.get(one, 0.0) for one in names.sources(name)), default=0.0)
+    whole = max((errors.get(source, 0.0) for source in names.sources(name)), default=0.0)
     return min(rounding, max(whole, tolerance))
 
 
@@ -314,8 +316,8 @@ def tie_width(outputs: Collection[Difference]) -> float:
     A ReLU's tie must be so many times as wide as in the reference. `outputs` are those of layers in
     training mode. A layer that overflows in float32 is no measure.
     """
-    measured = (one for one in outputs if one.rounding < CEILING)
-    errors = [one.relative / max(one.rounding, HALF_A_UNIT) for one in measured]
+    measured = (output for output in outputs if output.rounding < CEILING)
+    errors = [output.relative / max(output.rounding, HALF_A_UNIT) for output in measured]
     return max([1.0, *errors])
 
 
@@ -398,7 +400,8 @@ def change_bound(
     This is not capped as other estimates are (`_capped_estimate`), because
     `Changes._by_another_measure` compares what the last place leaves undecided.
 
-    `value_tolerance` is None if the array is trained: its value allows nothing and limits nothing.
+    `value_tolerance` is None if the array is trained: its value allows nothing and limits nothing
+    in this bound.
     An untrained array may be apart by this fraction of its value, if that is less than `tolerance`.
     """
     size = _or_one(sizes.change)
@@ -453,7 +456,7 @@ def chance_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool
 def relative_to_stage(item: Difference, error: float, whole: float, rounding: float) -> Difference:
     """Return the difference of an array that is only rounding, relative to the whole stage.
 
-    Such an array only needs to be small. `error` is the norm of the error, and `whole` the norm of
+    Such an array only needs to be small. Its tolerance stays. `error` is the norm of the error, and `whole` the norm of
     the stage.
     """
     relative = error / _or_one(whole)
@@ -493,13 +496,13 @@ def integer_difference(
     count = int(changing.sum())
     apart = int((port != reference).sum())
     if count > CHANGING_SHARE * changing.size:
-        words = f"{count} of {changing.size} integers change by the reference's own rounding"
-        unsure = words if apart <= ROUNDING_FACTOR * count else ""
+        doubt = f"{count} of {changing.size} integers change by the reference's own rounding"
+        unsure = doubt if apart <= ROUNDING_FACTOR * count else ""
         return dataclasses.replace(equal, unsure=unsure)
     excused = int((changing & (port != reference)).sum())
     item = within(NO_TOLERANCE).compare(array, np.where(changing, reference, port), reference)
-    words = f"{excused} of {changing.size} integers excused, which change by rounding"
-    return dataclasses.replace(item, why=words)
+    why = f"{excused} of {changing.size} integers excused, which change by rounding"
+    return dataclasses.replace(item, why=why)
 
 
 def as_units_in_the_last_place(

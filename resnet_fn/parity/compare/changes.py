@@ -90,7 +90,7 @@ class Changes(Parameters):
         if not sides.reference.plan.optimizer.is_adaptive:
             return ByChance(0.0, {})
         changes = (reference[name] for name in sides.port.run.gradients if name in reference)
-        largest = max((float(np.abs(one).max(initial=0)) for one in changes), default=0.0)
+        largest = max((float(np.abs(change).max(initial=0)) for change in changes), default=0.0)
         return ByChance(CHANCE_MOVES * largest, self.chance_elements(sides) if largest else {})
 
     def chance_elements(self, sides: Sides) -> Arrays:
@@ -121,7 +121,9 @@ class Changes(Parameters):
         return Sizes(norm(without_large(array.reference)), value, unit)
 
     def _tolerance_of_value(self, sides: Sides, array: ComparedArray) -> float | None:
-        """Return `value_tolerance`, or None if the array is trained: only its change counts."""
+        """Return `value_tolerance`, or None if the array is trained: only its change counts in the
+        bound.
+        """
         return None if self._is_trained(sides, array) else self.value_tolerance
 
     def _is_trained(self, sides: Sides, array: ComparedArray) -> bool:
@@ -154,7 +156,8 @@ class Changes(Parameters):
             # that its change is one of all changes
             return as_fraction(item, change / array.of_stage.whole, 0.0, reasons.UNIT_OF_STAGE)
         # 3. The measured rounding is large beside the change, but may be small beside the value: if
-        # the stage has a tolerance for it, the change is compared as a part of the value.
+        # the stage has a tolerance for it, the change is compared as a part of the value,
+        # also of a trained array.
         tolerance = self.value_tolerance
         if value and tolerance:
             return as_fraction(item, change / value, tolerance, reasons.PART_OF_VALUE)
@@ -216,7 +219,7 @@ class StatisticsByFirstUpdate(Changes):
     def with_workers(self, stage: Stage, workers: PortWorkers) -> Stage:
         """Return the comparison, with the mean of the workers' own statistics."""
         stage = workers.without_moved(stage)
-        # with dropout masks, only one update is made
+        # the workers' own statistics are those of update 1 without dropout masks
         return workers.with_mean_of_statistics(stage) if stage.id == self.id else stage
 
 
@@ -227,7 +230,10 @@ class ChangesByTraining(Changes):
     value_tolerance: float = VALUE_TOLERANCE
 
     def as_far_as_decided(self, stage: Stage, sides: Sides) -> Stage:
-        """Return the stage without undecided arrays if rounding decides about later updates."""
+        """Return the stage without undecided arrays if rounding decides about later updates.
+
+        Its note is then a line of `not exercised`, also if other arrays decide.
+        """
         if stage.first_undecided is None or not sides.is_chaotic:
             return stage
         return dataclasses.replace(without_undecided(stage), absent=Absent.CHAOTIC)

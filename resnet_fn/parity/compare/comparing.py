@@ -71,5 +71,5 @@ def beyond_rounding(result: Verdict) -> list[Difference]:
     if not result.rounding or result.precision != "float32":
         return []
     named = {rule.id for rule in RULES if rule.names_beyond}
-    items = [one for stage in result.stages if stage.id in named for one in stage.differences]
-    return sorted((one for one in items if one.beyond), key=lambda one: -one.beyond)
+    items = [item for stage in result.stages if stage.id in named for item in stage.differences]
+    return sorted((item for item in items if item.beyond), key=lambda item: -item.beyond)

@@ -47,7 +47,9 @@ def _is_random(port: Trace, reference: Trace) -> bool:
 def drawn_names(run: Run) -> list[str]:
     """Return the arrays that have random numbers in the runs with such numbers."""
     return list(
-        dict.fromkeys(name for one in run.drawn for name in changed_arrays(run.start, one.start))
+        dict.fromkeys(
+            name for drawn in run.drawn for name in changed_arrays(run.start, drawn.start)
+        )
     )
 
 
@@ -60,7 +62,7 @@ def lines(port: Trace, reference: Trace, names: NameMap, stages: Sequence[Stage]
     """Yield lines about constant arrays, which hide how they are used, that no run changes."""
     drawn = drawn_names(reference.run)
     compared = {stage.id.mode for stage in stages if stage.id.drawn}
-    left = [words for mode, words in _MODES.items() if mode not in compared]
+    left = [text for mode, text in _MODES.items() if mode not in compared]
     if drawn and left:
         if missing := without_counterpart(drawn, names):
             why = f"{first_few(missing)} has no counterpart in the port"
@@ -94,12 +96,12 @@ def unsaved(port: Trace, reference: Trace, names: NameMap) -> list[str]:
     known = {*attributes.values()}
     held = [name for name in missing if name in known]
     rest = [name for name in missing if name not in known]
-    words = []
+    parts = []
     if held:
-        words.append(f"{first_few(held)}, which the port has as constant attributes")
+        parts.append(f"{first_few(held)}, which the port has as constant attributes")
     if rest:
-        words.append(first_few(rest))
-    return [f"what the reference saves and the port does not: {'; '.join(words)}"]
+        parts.append(first_few(rest))
+    return [f"what the reference saves and the port does not: {'; '.join(parts)}"]
 
 
 _MODES = {"eval": "evaluation mode", "train": "training mode"}

@@ -87,11 +87,11 @@ def coverage_of(sides: Sides, stages: Sequence[Stage], probed: Probed) -> Covera
     """Return the coverage of a comparison. What fails costs a line, and no other line."""
     lines = _lines(sides, stages, probed)
     try:
-        words, facts = _facts(sides, probed)
+        summary, facts = _facts(sides, probed)
     except Exception as error:
-        words, facts = "", {}
+        summary, facts = "", {}
         lines.insert(0, _failed("how much was compared", error))
-    return Coverage(words, lines, facts)
+    return Coverage(summary, lines, facts)
 
 
 def _failed(what: str, error: Exception) -> str:
@@ -114,7 +114,7 @@ def _lines(sides: Sides, stages: Sequence[Stage], probed: Probed) -> list[str]:
         "probes": lambda: _probes_left_out(port, reference, names, probed),
         "other inputs": lambda: _other_inputs(port, reference, shown),
         "masks": lambda: _masks_left_out(port, reference),
-        "stages": lambda: [one.note for one in stages if one.absent in _NOT_EXERCISED],
+        "stages": lambda: [stage.note for stage in stages if stage.absent in _NOT_EXERCISED],
     }
     lines: list[str] = []
     for what, part in parts.items():
@@ -133,8 +133,8 @@ def _facts(sides: Sides, probed: Probed) -> tuple[str, dict[str, Any]]:
     of_reference = _layer_names(reference)
     port_layers = {*of_port.values()}
     reference_layers = {*of_reference.values()}
-    decided = [one for one in sides.layers if one.output.verdict != UNDECIDED]
-    seen = {of_port.get(one.name, one.name) for one in decided}
+    decided = [layer for layer in sides.layers if layer.output.verdict != UNDECIDED]
+    seen = {of_port.get(layer.name, layer.name) for layer in decided}
     compared = seen & names.layers.keys()
     probes = sum(map(len, shown.values()))
     batches = _words_of_batches(reference)
@@ -157,10 +157,10 @@ def _facts(sides: Sides, probed: Probed) -> tuple[str, dict[str, Any]]:
         "clipping": clipping,
         "not compared": NOT_COMPARED,
     }
-    words = f"for {batches} and {probes} probes"
+    summary = f"for {batches} and {probes} probes"
     if port_layers:
-        words += f"; {len(compared)} of {len(port_layers)} layers compared"
-    return words, facts
+        summary += f"; {len(compared)} of {len(port_layers)} layers compared"
+    return summary, facts
 
 
 def _shown(probed: Probed) -> dict[str, set[str]]:
@@ -275,7 +275,7 @@ def _too_small(stages: Sequence[Stage]) -> Iterator[str]:
 def _layer_names(trace: Trace) -> dict[str, str]:
     """Map the title of each execution of a layer to the layer's name."""
     executions = itertools.chain(*trace.layers.values())
-    return {one.title: one.name for one in executions}
+    return {execution.title: execution.name for execution in executions}
 
 
 def _words_of_batches(trace: Trace) -> str:
@@ -289,7 +289,7 @@ def _words_of_batches(trace: Trace) -> str:
 def _never_called(trace: Trace) -> list[str]:
     """Return the layers with parameters in which no recorded layer ran."""
     never = []
-    prefixes = tuple(f"{one}." for one in _layer_names(trace).values())
+    prefixes = tuple(f"{layer}." for layer in _layer_names(trace).values())
     saved = [name for name in trace.run.start if trace.buffers.get(name, True)]
     for owner in {name.rpartition(".")[0] for name in saved}:
         path = f"{owner}."
@@ -354,8 +354,8 @@ def _limits(executions: Sequence[Layer], probes: set[str]) -> Iterator[str]:
     nothing above 6".
     """
     layer = executions[0]
-    given = [one.input for one in executions if one.input is not None]
-    inputs = [x for x in given if x.size]
+    recorded = [execution.input for execution in executions if execution.input is not None]
+    inputs = [x for x in recorded if x.size]
     clipping = layer.settings.get("min"), layer.settings.get("max")
     low, high = _LIMITS.get(layer.kind, clipping)
     if low is None or high is None or not inputs:
@@ -446,10 +446,10 @@ def _rows(
         for name, leaf in named_leaves(inputs, "inputs").items():
             if leaf.shape == layer.input.shape and (leaf == layer.input).all():
                 looked_up += _of_all_batches(reference, name)
-        ids = np.concatenate([one.ravel() for one in looked_up])
+        ids = np.concatenate([array.ravel() for array in looked_up])
         count = len(np.unique(ids))
         titles = by_reference.get(layer.name, set()) | of_net
         # one probe for each input that is looked up
-        every_id = any(one.startswith(IDS) for one in titles)
+        every_id = any(title.startswith(IDS) for title in titles)
         if count < rows and not every_id:
             yield f"{layer.name}: {rows - count} of {rows} rows are never looked up"

@@ -18,6 +18,7 @@ from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage
 from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.derived import floats
 from resnet_fn.parity.trace.difference import DIFFERS, Difference
 from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.masks import pair_drops, takes_mask
@@ -69,16 +70,16 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
         differences.append(item)
         if item.verdict == DIFFERS:
             shares.append(f"{title}: {_difference_of_shares(a, b)}")
-        elif words := own and other and _fault(own, other, alike):
-            masks.append(f"{title}: {words}")
+        elif fault := own and other and _fault(own, other, alike):
+            masks.append(f"{title}: {fault}")
         elif outcomes_are_apart(outcomes):
             paths.append(f"{title}: {_difference_of_outcomes(x)}")
         elif not x.scale or not y.scale:
             by_share.append(title)
             if own and other and not _is_seen(own, other, alike, outcomes):
                 unseen.append(title)
-        elif words := _difference_of_masks(x, y):
-            masks.append(f"{title}: {words}")
+        elif fault := _difference_of_masks(x, y):
+            masks.append(f"{title}: {fault}")
     note = ""
     if by_share:
         note = f"without a mask, only the probability is compared: {first_few(by_share)}"
@@ -96,15 +97,15 @@ def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> St
 
 def _idle_probabilities(drops: Sequence[Drop]) -> Counter[float]:
     """Return how many dropouts with each probability did not run."""
-    return Counter(round(one.share, 6) for one in drops if one.once is None)
+    return Counter(round(drop.share, 6) for drop in drops if drop.once is None)
 
 
 def _difference_of_shares(port: float, reference: float) -> str:
-    words = f"p={port:g} in the port, {reference:g} in the reference"
+    difference = f"p={port:g} in the port, {reference:g} in the reference"
     if math.isclose(port, 1 - reference):
         keeps = f"nn.Dropout({reference:g}) keeps {reference:g} in MindSpore"
-        words += f": {keeps}; write nn.Dropout(p={reference:g})"
-    return words
+        difference += f": {keeps}; write nn.Dropout(p={reference:g})"
+    return difference
 
 
 def _fault(port: Drop, reference: Drop, alike: bool) -> str:
@@ -142,8 +143,17 @@ def _are_alike(
 
     What one side drops by one rate, the other may drop by two, each of which was measured alone.
     """
-    have_same_layer = not (own.of or other.of) or names.get(own.of) == other.of
+    if own.of or other.of:
+        have_same_layer = names.get(own.of) == other.of
+    else:
+        have_same_layer = _sizes_of_outputs(port) == _sizes_of_outputs(reference)
     return have_same_layer and _count_alike(own, port) == _count_alike(other, reference)
+
+
+def _sizes_of_outputs(side: Trace) -> list[int]:
+    """Return how many floats each output has, in ascending order: one net may return more."""
+    outputs = side.run.train_outputs[:1]
+    return sorted(one.size for arrays in outputs for one in floats(arrays).values())
 
 
 def _outcomes(own: Drop, other: Drop, port: Trace, reference: Trace) -> list[Comparable]:
@@ -159,14 +169,16 @@ def _outcomes(own: Drop, other: Drop, port: Trace, reference: Trace) -> list[Com
 def _count_alike(drop: Drop, side: Trace) -> int:
     """Return how many dropouts have this one's rate in the layer in which it was measured."""
     inside = (f"{drop.of} ", f"{drop.of}.") if drop.of else ""
-    alike = [one for one in side.drops or () if one.share == drop.share]
-    return sum(f"{one.title} ".startswith(inside) for one in alike)
+    alike = [other for other in side.drops or () if other.share == drop.share]
+    return sum(f"{other.title} ".startswith(inside) for other in alike)
 
 
 def _rounding(name: str, side: Trace) -> float:
     """Return the rounding of a layer's output in training mode, or of the net's outputs."""
     if name:
-        return max((one.output_rounding for one in side.dropping[1] if one.name == name), default=0)
+        return max(
+            (layer.output_rounding for layer in side.dropping[1] if layer.name == name), default=0
+        )
     errors = [*side.rounding.get(TRAIN_FORWARD, {}).values()]
     errors += side.kernels.get(TRAIN_FORWARD, {}).values()
     return max(errors, default=0)
@@ -189,7 +201,7 @@ def _is_seen(port: Drop, reference: Drop, alike: bool, outcomes: Sequence[Compar
         return False
     if outcomes_decide(outcomes):
         return True
-    changes = [one.response[1] for one in (port, reference) if one.response]
+    changes = [drop.response[1] for drop in (port, reference) if drop.response]
     return len(changes) == 2 and would_be_apart(*changes)
 
 
@@ -203,8 +215,8 @@ def _difference_of_masks(port: Drop, reference: Drop) -> str:
     if math.prod(port.shape) != math.prod(reference.shape):
         return f"drops {_words(port.shape)} in the port, {_words(reference.shape)} in the reference"
     if not math.isclose(port.scale, reference.scale, rel_tol=DROPOUT_FACTOR_TOLERANCE):
-        words = f"{port.scale:g} in the port, {reference.scale:g} in the reference"
-        return f"multiplies what it keeps by {words}"
+        factors = f"{port.scale:g} in the port, {reference.scale:g} in the reference"
+        return f"multiplies what it keeps by {factors}"
     return ""
 
 
@@ -212,7 +224,7 @@ def _may_be_functions(port: Trace, reference: Trace, differences: Sequence[Diffe
     """Return whether function calls may apply what one side's layers do not drop."""
     functions: list[object] = [port.random_train, reference.random_train]
     for side in (port, reference):
-        functions += [one.once is False for one in side.drops or ()]
+        functions += [drop.once is False for drop in side.drops or ()]
     wrong = [item for item in differences if item.verdict == DIFFERS]
     if not wrong or not any(functions):
         return False

@@ -126,17 +126,19 @@ def _run(estimating: _Estimating, port: Run, names: NameMap) -> Run:
     start = small.run.start
 
     def outputs(group: str) -> Arrays:
-        zeros = {name: np.zeros(one.shape) for name, one in small.sketches[group].items()}
+        zeros = {name: np.zeros(sketch.shape) for name, sketch in small.sketches[group].items()}
         own = OF_RUN[group](port)
         paired = paired_outputs(dict(own), zeros)
         if paired is None:  # the stage lists the shapes
             return zeros
-        return estimating.of_group(group, {name: own[one] for name, one in paired.items()})
+        return estimating.of_group(
+            group, {name: own[port_name] for name, port_name in paired.items()}
+        )
 
     def parameters(group: str, own: Mapping[str, np.ndarray] | None = None) -> Arrays:
-        shapes = {name: one.shape for name, one in small.sketches[group].items()}
-        given = OF_RUN[group](port) if own is None else own
-        return estimating.of_group(group, as_in_reference(names, given, shapes))
+        shapes = {name: sketch.shape for name, sketch in small.sketches[group].items()}
+        arrays = OF_RUN[group](port) if own is None else own
+        return estimating.of_group(group, as_in_reference(names, arrays, shapes))
 
     def moved(group: str) -> Arrays:
         return {name: start[name] + change for name, change in parameters(group).items()}
@@ -203,7 +205,7 @@ def _nearest_move(estimating: _Estimating, group: str, title: str, own: np.ndarr
     small = estimating.small
     kept = small.sketches[group][title]
     every = [move(own) for move in moves(kept.shape, own)]
-    return min(every, key=lambda one: error_of(one, kept, small.seed, title_in(group, title)))
+    return min(every, key=lambda array: error_of(array, kept, small.seed, title_in(group, title)))
 
 
 def _twice(rounding: Rounding) -> Rounding:
@@ -219,14 +221,14 @@ def _doubled(error: float) -> float:
 
 
 def _flipped(small: SmallTrace) -> dict[float, tuple[Rounding, int]]:
-    return {width: (_twice(one), ties) for width, (one, ties) in small.flipped.items()}
+    return {width: (_twice(rounding), ties) for width, (rounding, ties) in small.flipped.items()}
 
 
 def recorded_outputs(small: SmallTrace, reference: Trace) -> Trace:
     """Return the reference with only those outputs in evaluation mode that the small trace has."""
     sketches = small.sketches["evaluation"]
     known = reference.run.eval_outputs.items()
-    outputs = {name: one for name, one in known if sketches[name].is_whole}
+    outputs = {name: output for name, output in known if sketches[name].is_whole}
     run = dataclasses.replace(reference.run, eval_outputs=outputs)
     return dataclasses.replace(reference, run=run)
 
@@ -236,16 +238,16 @@ def with_seen(result: Verdict, small: SmallTrace, seen: Seen) -> Verdict:
     of_stages = [_of_stage(stage, small) for stage in result.stages]
     layers = [
         dataclasses.replace(
-            one, output=_estimated(one.output), input=one.input and _estimated(one.input)
+            layer, output=_estimated(layer.output), input=layer.input and _estimated(layer.input)
         )
-        for one in result.layers
+        for layer in result.layers
     ]
     return dataclasses.replace(result, stages=of_stages, layers=layers, seen=seen)
 
 
 def _of_stage(stage: Stage, small: SmallTrace) -> Stage:
     whole = small.sketches.get(_OUTPUTS.get(stage.id, ""), {}).values()
-    if stage.id in _EXACT or (whole and all(one.is_whole for one in whole)):
+    if stage.id in _EXACT or (whole and all(sketch.is_whole for sketch in whole)):
         return stage
     return dataclasses.replace(stage, differences=[*map(_estimated, stage.differences)])
 

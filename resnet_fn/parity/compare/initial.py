@@ -106,9 +106,9 @@ def initial_stage(
         a = _stacked(name, port)
         b = _stacked(name, reference)
         cuts = seams.get(name, ()) if seams else ()
-        items, words = _compare_builds(name, a, b, cuts)
+        items, lines = _compare_builds(name, a, b, cuts)
         differences += items
-        hints += words
+        hints += lines
     return Stage(
         INITIALISATION,
         differences,
@@ -156,9 +156,9 @@ def _compare_builds(
         part = _Rows(block, a[rows], b[rows])
         if block.rows and part.port.size < _BLOCK:
             continue
-        items, words = _compare_rows(part, several)
+        items, lines = _compare_rows(part, several)
         differences += items
-        hints += words
+        hints += lines
         differ = any(item.verdict == DIFFERS for item in differences[begin:])
         if not block.rows and not cuts and differ:
             break  # its blocks differ for the same reason
@@ -198,12 +198,12 @@ def _compare_rows(part: _Rows, several: bool) -> tuple[list[Difference], list[st
         if item.verdict == DIFFERS:
             where = "in the port and not in the reference" if item.port else "in the reference only"
             hints.append(f"{part.id.name}{part.id.part}: its rows are orthogonal {where}")
-    for one in _constant_rows(part):
-        moments = _moments(one)
+    for rows in _constant_rows(part):
+        moments = _moments(rows)
         differences += moments
         if any(item.verdict == DIFFERS for item in moments):
-            words = f"{_words(one.port)} in the port, {_words(one.reference)} in the reference"
-            hints.append(f"{one.id.name}{one.id.part}: {words}")
+            numbers = f"{_words(rows.port)} in the port, {_words(rows.reference)} in the reference"
+            hints.append(f"{rows.id.name}{rows.id.part}: {numbers}")
     return differences, hints
 
 
@@ -331,7 +331,7 @@ def _moments(part: _Rows) -> list[Difference]:
     if count < _FEW:
         return []
     moments = [compared("mean", mean_a, mean_b, largest, mean_of_draws(count))]
-    heavy = [has_heavy_tails(count, _kurtosis(one)) for one in (a, b)]
+    heavy = [has_heavy_tails(count, _kurtosis(array)) for array in (a, b)]
     of_deviation = deviation_of_draws(count)
     of_kurtosis = kurtosis_of_draws(count)
     if any(heavy):

@@ -55,10 +55,10 @@ class LossAlone(Rule):
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if a side has no loss of its own."""
-        port, given = sides.port.losses_alone, sides.reference.losses_alone
-        if not (port and given):
+        port, losses = sides.port.losses_alone, sides.reference.losses_alone
+        if not (port and losses):
             return None
-        reference = {case: loss for case, loss in given.items() if math.isfinite(loss)}
+        reference = {case: loss for case, loss in losses.items() if math.isfinite(loss)}
         outputs = sides.reference.run.train_outputs[0].values()
         largest = max(float(np.abs(leaf).max(initial=0)) for leaf in outputs)
         kernels = sides.kernels(self.id)
@@ -70,8 +70,8 @@ class LossAlone(Rule):
                 continue
             bound = cancellation_bound(largest, case.factor, b, kernels.get(case, 0.0))
             differences.append(bound.compare(case, port[case], b))
-        words = f"it fails on {first_few(failed)} in the port" if failed else ""
-        stage = Stage(self.id, differences, failed=words)
+        message = f"it fails on {first_few(failed)} in the port" if failed else ""
+        stage = Stage(self.id, differences, failed=message)
         return _without_kernels(stage, kernels)
 
 

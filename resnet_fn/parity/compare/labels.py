@@ -31,8 +31,8 @@ def lines_of_labels(reference: Trace) -> Iterator[str]:
         classes = _classes(outputs.shape, first)
         missing = set(range(classes)) - set(values.tolist())
         if missing:
-            words = first_few(list(map(str, sorted(missing))))
-            yield f"{name}: of {classes} classes, no label is {words}"
+            absent = first_few(list(map(str, sorted(missing))))
+            yield f"{name}: of {classes} classes, no label is {absent}"
         elif len(values) == 1 and first.size > 1:
             yield f"{name}: always {values[0]}"
         elif first.ndim > 1 and all(map(_are_one_hot, leaves)):

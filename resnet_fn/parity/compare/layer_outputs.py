@@ -22,17 +22,17 @@ class LayerOutputs(TraceRule):
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if no layers or outputs of the net are compared."""
-        layers = [one for one in sides.layers if one.mode == self.mode]
+        layers = [layer for layer in sides.layers if layer.mode == self.mode]
         net = self.of_net.stage(sides) if layers else None
         if net is None:
             return None
         outputs, others = [], []
-        for one in layers:
+        for layer in layers:
             # If the net's outputs agree, such a layer is no fault.
-            if net.verdict != DIFFERS and _has_other_shape(one):
-                others.append(one.name)
+            if net.verdict != DIFFERS and _has_other_shape(layer):
+                others.append(layer.name)
             else:
-                outputs.append(one.output)
+                outputs.append(layer.output)
         stage = self._decided(outputs)
         if others:
             names = first_few(list(dict.fromkeys(others)))
@@ -43,7 +43,7 @@ class LayerOutputs(TraceRule):
     def _decided(self, outputs: list[Difference]) -> Stage:
         """Return the stage without undecided layers: layers only explain."""
         stage = without_undecided(Stage(self.id, outputs, absent=Absent.NOT_IN_TASK))
-        clear = [one for one in stage.differences if one.verdict != UNDECIDED]
+        clear = [difference for difference in stage.differences if difference.verdict != UNDECIDED]
         return dataclasses.replace(stage, differences=clear)
 
 

@@ -56,11 +56,13 @@ def compare_layers(
     for mode, executions in port.items():
         if mode not in reference:
             continue
-        places = {(layer.name, layer.call): place for place, layer in enumerate(reference[mode])}
+        positions = {
+            (layer.name, layer.call): position for position, layer in enumerate(reference[mode])
+        }
         for index, layer in enumerate(executions):
-            place = places.get((layers.get(layer.name, ""), layer.call))
-            other = None if place is None else reference[mode][place]
-            if place is None or other is None or layer.output is None or other.output is None:
+            position = positions.get((layers.get(layer.name, ""), layer.call))
+            other = None if position is None else reference[mode][position]
+            if position is None or other is None or layer.output is None or other.output is None:
                 continue
             # one net may drop before a ReLU, the other after it
             if mode == "dropout" and not layer.parameters:
@@ -72,7 +74,7 @@ def compare_layers(
             item = compare_layer(mode, layer, other)
             if item.output.verdict == DIFFERS:
                 after = _following(executions, index)
-                after_other = _following(reference[mode], place)
+                after_other = _following(reference[mode], position)
                 item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
             compared.append(item)
     return compared
@@ -81,7 +83,7 @@ def compare_layers(
 def _following(executions: Sequence[Layer], index: int) -> list[Layer]:
     """Return the next layers after one that are not inside of it."""
     inside = f"{executions[index].name}."
-    outside = (one for one in executions[index + 1 :] if not one.name.startswith(inside))
+    outside = (layer for layer in executions[index + 1 :] if not layer.name.startswith(inside))
     return list(itertools.islice(outside, _NEAR - 1))
 
 
@@ -180,7 +182,7 @@ def _at_valid_steps(port: np.ndarray, reference: Layer) -> np.ndarray:
             shown = batch_first[:, :steps]
             mask = valid.reshape(samples, steps, *(1,) * (shown.ndim - 2))
             kept.append(np.where(mask, shown, 0.0))
-    return min(kept, key=lambda one: float(np.linalg.norm(one - there)), default=port)
+    return min(kept, key=lambda array: float(np.linalg.norm(array - there)), default=port)
 
 
 def _laid_out_as(port: Any, reference: Any) -> Any:

@@ -60,8 +60,8 @@ def first_found(*searches: Callable[[], list[str]]) -> list[str]:
         try:
             causes = search()
         except Exception as error:
-            words = f"the search for a cause failed ({words_of(error)})"
-            failed.append(f"{words}; the verdict does not depend on it")
+            failure = f"the search for a cause failed ({words_of(error)})"
+            failed.append(f"{failure}; the verdict does not depend on it")
             continue
         if causes:
             return [*causes, *failed]
@@ -184,11 +184,11 @@ def settings_differences(port: Layer, reference: Layer, probed: bool = False) ->
         verb = "cuts off" if "transposed" in a else "pads"
         notes.append(f"pad_mode {mode} {verb} {_words(own)}, the reference {_words(other)}")
     if a.get("zeros_after"):
-        words = (
+        appended = (
             f"output_padding {a['zeros_after'][0]} appends zeros in the port where torch "
             "computes outputs"
         )
-        notes.append(f"{words}; torch's is padding={a['pads']}")
+        notes.append(f"{appended}; torch's is padding={a['pads']}")
     if "momentum" in a and "momentum" in b:
         notes += _momentum(1 - a["momentum"], b["momentum"])
     if a.get("activation"):
@@ -241,8 +241,8 @@ def _same_shape(port: Layer, reference: Layer) -> bool:
 
 def _are_relu6(*layers: Layer) -> bool:
     return all(
-        one.kind == "relu6" or (one.settings.get("min"), one.settings.get("max")) == (0, 6)
-        for one in layers
+        layer.kind == "relu6" or (layer.settings.get("min"), layer.settings.get("max")) == (0, 6)
+        for layer in layers
     )
 
 
@@ -253,17 +253,17 @@ def _words(pads: Pads) -> str:
     return f"{each[0]} rows, {each[1]} columns" if len(each) == 2 else ", ".join(each)
 
 
-def _momentum(given: float, reference: float) -> list[str]:
-    """Return a line if MindSpore's momentum `given` is not 1 minus torch's momentum `reference`."""
-    if math.isclose(given, 1 - reference, abs_tol=1e-6):
+def _momentum(port: float, reference: float) -> list[str]:
+    """Return a line if MindSpore's momentum `port` is not 1 minus torch's momentum `reference`."""
+    if math.isclose(port, 1 - reference, abs_tol=1e-6):
         return []
-    words = f"momentum={given:g} in the port"
-    if math.isclose(given, reference, abs_tol=1e-6):
-        words = (
-            f"momentum inverted: BatchNorm(momentum={given:g}) keeps {given:g} of the old "
+    fault = f"momentum={port:g} in the port"
+    if math.isclose(port, reference, abs_tol=1e-6):
+        fault = (
+            f"momentum inverted: BatchNorm(momentum={port:g}) keeps {port:g} of the old "
             "statistics in MindSpore"
         )
-    return [f"{words}; torch's momentum={reference:g} is momentum={1 - reference:g} in the port"]
+    return [f"{fault}; torch's momentum={reference:g} is momentum={1 - reference:g} in the port"]
 
 
 def sharing_notes(names: NameMap, port: Iterable[tuple[str, ...]]) -> list[str]:

@@ -43,7 +43,9 @@ class OptimizerSettings(Rule):
         for word in [word for word in port if word in reference]:
             for name, value in port[word].items():
                 known = [
-                    reference[word][one] for one in names.sources(name) if one in reference[word]
+                    reference[word][source]
+                    for source in names.sources(name)
+                    if source in reference[word]
                 ]
                 for other in {*known}:
                     item = within(SETTINGS_TOLERANCE).compare(
@@ -56,6 +58,6 @@ class OptimizerSettings(Rule):
         if not differences:
             return None
         hints = [
-            f"{words} ({len(many)} parameters, first {many[0]})" for words, many in groups.items()
+            f"{hint} ({len(many)} parameters, first {many[0]})" for hint, many in groups.items()
         ]
         return Stage(self.id, differences, hints=hints)

@@ -27,18 +27,18 @@ class OtherRuns(Rule):
         """Return the comparison of all these runs, or None if nothing was compared."""
         combined = Stage(self.id, absent=Absent.NOT_IN_TASK)  # there may be no such runs
         for other in self.others(sides):
-            one = by_either_decision(self.rule.compare, other)
+            stage = by_either_decision(self.rule.compare, other)
             of_batch = [
                 dataclasses.replace(item, id=dataclasses.replace(item.id, batch=other.batch))
-                for item in one.differences
+                for item in stage.differences
             ]
             combined = dataclasses.replace(
                 combined,
                 differences=[*combined.differences, *of_batch],
-                failed=combined.failed or one.failed,
-                undecided=combined.undecided or one.undecided,
-                note=combined.note or one.note,
-                absent=one.absent,
+                failed=combined.failed or stage.failed,
+                undecided=combined.undecided or stage.undecided,
+                note=combined.note or stage.note,
+                absent=stage.absent,
             )
         if combined.verdict == SKIPPED:
             return None

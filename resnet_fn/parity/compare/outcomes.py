@@ -91,22 +91,22 @@ def _counts(pair: Comparable) -> _Counts:
         joined = [result]
         others = []
         for group in groups:
-            if any(_are_near(result, one, pair.apart) for one in group):
+            if any(_are_near(result, other, pair.apart) for other in group):
                 joined += group
             else:
                 others.append(group)
         groups = [*others, joined]
     return [
-        (sum(one.of_port for one in group), sum(one.of_reference for one in group))
+        (sum(member.of_port for member in group), sum(member.of_reference for member in group))
         for group in groups
     ]
 
 
-def _are_near(one: _Result, other: _Result, apart: float) -> bool:
+def _are_near(result: _Result, other: _Result, apart: float) -> bool:
     """Return whether two results are not further apart than a part of the largest number."""
-    largest = max(1.0, abs(one.part), one.change, abs(other.part), other.change)
-    part = abs(one.part - other.part)
-    change = abs(one.change - other.change)
+    largest = max(1.0, abs(result.part), result.change, abs(other.part), other.change)
+    part = abs(result.part - other.part)
+    change = abs(result.change - other.change)
     return max(part, change) <= apart * largest
 
 

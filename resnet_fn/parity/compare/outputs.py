@@ -54,8 +54,8 @@ def _word(key: Key) -> str:
 
 
 def _shapes(arrays: Mapping[Any, np.ndarray]) -> str:
-    words = [f"{_word(key)} {list(array.shape)}" for key, array in arrays.items()]
-    return ", ".join(words) or "nothing"
+    shapes = [f"{_word(key)} {list(array.shape)}" for key, array in arrays.items()]
+    return ", ".join(shapes) or "nothing"
 
 
 def _unpaired(port: Arrays, reference: Arrays, names: Mapping[str, str]) -> Iterator[str]:
@@ -89,25 +89,27 @@ class Outputs(RunRule):
     def compare(self, sides: Sides) -> Stage:
         """Compare each of the reference's outputs with the one that has its name or shape."""
         reference = self.values(sides.reference.run)
-        given = self.values(sides.port.run)
-        port = packed_outputs(given, reference)
+        outputs = self.values(sides.port.run)
+        port = packed_outputs(outputs, reference)
         errors, changing = sides.rounding_of_stage(self.id), sides.changing(self.id)
         at_least = self.rounding_floor(sides)
         flipped = sides.flipped(self.id) if self.id in (EVAL_FORWARD, TRAIN_FORWARD) else {}
         names = paired_outputs(port, reference)
         if names is None:
-            words = f"{_shapes(port)} in the port, {_shapes(reference)} in the reference"
+            shapes = f"{_shapes(port)} in the port, {_shapes(reference)} in the reference"
             # The size of boxes above a threshold may depend on rounding, or on ties.
             by_rounding = any(math.isinf(errors.get(name, 0.0)) for name in reference)
-            by_rounding |= any(one.shape != reference[name].shape for name, one in flipped.items())
+            by_rounding |= any(
+                output.shape != reference[name].shape for name, output in flipped.items()
+            )
             by_rounding &= port.keys() == reference.keys()
             return Stage(
                 self.id,
-                undecided=f"{words}, {_SIZES}" if by_rounding else "",
-                failed=words * (not by_rounding),
+                undecided=f"{shapes}, {_SIZES}" if by_rounding else "",
+                failed=shapes * (not by_rounding),
             )
         of_large, kernels = sides.rounding_of_large(self.id), sides.kernels(self.id)
-        padded = padded_names(given, reference)
+        padded = padded_names(outputs, reference)
         differences = []
         for name, b in reference.items():
             if name not in names:
@@ -149,10 +151,10 @@ class NetOutputs(Outputs):
         """Return the comparison, which is undecided if an output is not read."""
         stage = self.compare(sides)
         left = {"port": sides.port.unread, "reference": sides.reference.unread}
-        words = [f"{', '.join(names)} in the {side}" for side, names in left.items() if names]
-        if not words or stage.verdict == DIFFERS:
+        unread = [f"{', '.join(names)} in the {side}" for side, names in left.items() if names]
+        if not unread or stage.verdict == DIFFERS:
             return stage
-        return dataclasses.replace(stage, undecided=f"not read: {'; '.join(words)}; {_READ}")
+        return dataclasses.replace(stage, undecided=f"not read: {'; '.join(unread)}; {_READ}")
 
 
 _CHAOTIC = "outputs after the updates: rounding decides about them; train at a lower rate"
@@ -174,17 +176,17 @@ class EvalForward(NetOutputs):
         # on purpose: with dropout set to 0 they may repeat
         both = port.random_eval and reference.random_eval
         if both and (port.random_train or reference.random_train):
-            words = (
+            message = (
                 "both nets draw random numbers in evaluation mode too; switch that off to compare"
             )
-            return dataclasses.replace(stage, undecided=words)
+            return dataclasses.replace(stage, undecided=message)
         for trace, side in ((port, "the net"), (reference, "the reference")):
             if trace.random_eval and not both:
-                words = (
+                message = (
                     f"{side} gives another output each time it is called in evaluation mode: "
                     "dropout is left on"
                 )
-                stage = dataclasses.replace(stage, failed=words, hints=[*stage.hints, words])
+                stage = dataclasses.replace(stage, failed=message, hints=[*stage.hints, message])
         return stage
 
 
@@ -307,10 +309,10 @@ def buffers_without_counterpart(sides: Sides) -> list[tuple[str, str]]:
     lacks.
     """
     known = {*sides.port.run.start, *sides.port.run.moved, *sides.names.paired}
-    words = "training moves it in the reference; it has no counterpart in the port, and it changes "
+    moved = "training moves it in the reference; it has no counterpart in the port, and it changes "
     where = {"": "no output", "training": "outputs in training mode, so later losses can differ"}
     return [
-        (mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}")
+        (mode, f"{name}: {moved}{where.get(mode, 'outputs in evaluation mode')}")
         for name, mode in sides.reference.run.moved.items()
         if name not in known
     ]

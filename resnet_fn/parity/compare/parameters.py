@@ -55,7 +55,9 @@ class ByChance(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class OfStage:
-    """What is known of all arrays of a stage before one is compared, by the port's names."""
+    """What is known of all arrays of a stage before one is compared, by the port's names, except
+    `large`.
+    """
 
     port: Arrays
     reference: Arrays
@@ -65,7 +67,7 @@ class OfStage:
     kernels: Mapping[str, float]  # how far inaccurate kernels move the port's arrays
     whole: float  # the norm of the reference's arrays that have a gradient
     by_chance: ByChance  # `Parameters.moved_by_chance`
-    changing: Mapping[str, np.ndarray]  # `Sides.changing`
+    changing: Mapping[str, np.ndarray]  # masks of integers that change by rounding
 
     @cached_property
     def largest_of_layers(self) -> dict[str, float]:
@@ -94,7 +96,9 @@ class ComparedArray(NamedTuple):
     of_stage: OfStage
 
     def by_tolerance(self, tolerance: float) -> Difference:
-        """Return the difference with a tolerance, or the bound by the array's roundings."""
+        """Return the difference with the larger one of a tolerance and the bound by the array's
+        roundings; of an array that is only rounding and does not pass, as a part of the stage.
+        """
         item = self.compare(larger_bound(tolerance, self.roundings, self.large))
         return self.as_only_rounding(item) or item
 
@@ -116,7 +120,7 @@ class ComparedArray(NamedTuple):
 
 
 class TooSmall(enum.Enum):
-    """The result for an array that is not compared."""
+    """The result for an array that is not compared, as a type that mypy tells from `Difference`."""
 
     TOO_SMALL = "float32 cannot show so small a change"  # `Stage.too_small`
 
@@ -139,7 +143,9 @@ class Parameters(RunRule):
     """
 
     tolerance: float = 0.0
-    made_of: str = name_map.VALUE_KIND  # the kind of the arrays (`MadeOf.build`)
+    made_of: str = (
+        name_map.VALUE_KIND
+    )  # what the arrays are: it decides how terms of a sum are added
 
     def compare(self, sides: Sides) -> Stage:
         """Compare each array that both sides have."""
@@ -150,7 +156,7 @@ class Parameters(RunRule):
         by_own_names = self.values(sides.reference.run)  # by the reference's names
         reference = sides.names.rename(by_own_names, self.made_of)  # the same by the port's names
         on_both = [name for name in names if name in port and name in reference]
-        if not on_both:  # of what an update makes; earlier arrays are on both sides
+        if not on_both:  # only what an update makes may be missing: none was made, or none is kept
             # undecided: `absent` stays NOT_READ
             return Stage(self.id, note="one side keeps none" if sides.port.run.after else NOT_RUN)
         left = [name for name in on_both if not self.is_idle(sides, name, reference[name])]
@@ -260,8 +266,15 @@ def _changing(sides: Sides, stage_id: StageId, by_own_names: Arrays) -> Arrays:
     changing = sides.changing(stage_id)
     if not changing:
         return {}
-    masks = {name: np.zeros(array.shape, bool) for name, array in by_own_names.items()}
-    return sides.names.rename({**masks, **changing}, name_map.MASK_KIND)
+    masks = {**changing}
+    for source in sides.names.parameters.values():
+        joined = [sides.names.one_of(name, by_own_names) for name in source.names]
+        if not changing.keys() & {*joined}:
+            continue
+        for name in joined:  # what is joined with a mask needs one, too
+            if name and name not in masks:
+                masks[name] = np.zeros(by_own_names[name].shape, bool)
+    return sides.names.rename(masks, name_map.MASK_KIND)
 
 
 def _without_chance(
@@ -316,9 +329,9 @@ class Gradients(Parameters):
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison, with a line for each gradient that only the port has."""
         stage = self.compare(sides)
-        words = "it has a gradient in the port; in the reference it has none (None)"
+        only_in_port = "it has a gradient in the port; in the reference it has none (None)"
         hints = [
-            f"{item.name}: {words}, so that no optimizer touches it"
+            f"{item.name}: {only_in_port}, so that no optimizer touches it"
             for item in stage.differences
             if item.verdict == DIFFERS and item.name in sides.no_gradient
         ]

@@ -80,14 +80,14 @@ class Probed:
         kernels.
         """
         by_layer: dict[str, list[Finding]] = {}
-        for one in self.findings:
-            by_layer.setdefault(one.layer, []).append(one)
+        for finding in self.findings:
+            by_layer.setdefault(finding.layer, []).append(finding)
         lines = []
         for layer, findings in by_layer.items():
-            probes = ", ".join(without_repetition([one.probe for one in findings]))
+            probes = ", ".join(without_repetition([finding.probe for finding in findings]))
             what = f"`{layer}` differs" if layer else "the outputs differ"
-            words = findings[0].words
-            lines.append(f"on your batches the same; with {probes}: {what}: {words}")
+            difference = findings[0].words
+            lines.append(f"on your batches the same; with {probes}: {what}: {difference}")
         return [*lines, *self.kernels]
 
 
@@ -115,9 +115,9 @@ class ComparedProbes(NamedTuple):
     def asked(self) -> AskedProbes:
         """The probes that differ, of which the reference's rounding decides."""
         asked: dict[str, list[str]] = {}
-        for one in self.probes:
-            if any(item.verdict == DIFFERS for item in one.differences):
-                asked.setdefault(one.other, []).append(one.title)
+        for probe in self.probes:
+            if any(item.verdict == DIFFERS for item in probe.differences):
+                asked.setdefault(probe.other, []).append(probe.title)
         return asked
 
 
@@ -131,7 +131,7 @@ def compare_probes(
     """
     a = _first_calls(port)
     b = _first_calls(reference)
-    known = [name for name, one in a.items() if one.kind in _KERNELS]
+    known = [name for name, layer in a.items() if layer.kind in _KERNELS]
     pairs: list[ComparedProbe] = []
     left_out: dict[str, str] = {}
     for name in port.probes:
@@ -141,9 +141,9 @@ def compare_probes(
             pairs += _of_layer(port, reference, mine, other, known)
     here = port.probes.get(NET, {})
     there = reference.probes.get(NET, {})
-    with_hints = [one for one in pairs if one.hints]
-    windows = [one for one in with_hints if a[one.name].kind in _WITH_WINDOWS]
-    lines = dict.fromkeys(f"{one.name}: {one.hints}" for one in windows)
+    with_hints = [pair for pair in pairs if pair.hints]
+    windows = [pair for pair in with_hints if a[pair.name].kind in _WITH_WINDOWS]
+    lines = dict.fromkeys(f"{pair.name}: {pair.hints}" for pair in windows)
     of_layers = first_few(list(lines))
     titles = dict.fromkeys([*here, *there])
     for title in titles if forward != DIFFERS else ():
@@ -161,17 +161,17 @@ def compare_probes(
         else:
             left_out[title] = "one side has no record of it"
     compared = []
-    for one in pairs:
-        why = _nothing_to_compare(one)
+    for pair in pairs:
+        why = _nothing_to_compare(pair)
         if not why:
-            compared.append(_compared(one))
-        elif one.name == NET:
-            left_out[one.title] = why
+            compared.append(_compared(pair))
+        elif pair.name == NET:
+            left_out[pair.title] = why
     return ComparedProbes(compared, left_out)
 
 
 def _first_calls(side: Trace) -> dict[str, Layer]:
-    return {one.name: one for one in side.layers["eval"] if not one.call}
+    return {layer.name: layer for layer in side.layers["eval"] if not layer.call}
 
 
 def _agree(mine: Layer, other: Layer) -> bool:
@@ -198,7 +198,7 @@ def _of_layer(
     assert other.input is not None
     settings = attempt(settings_differences, mine, other, True) if mine.leaf and other.leaf else []
     prefix = f"{mine.name}."
-    has_kernels = any(f"{one}.".startswith(prefix) for one in known)
+    has_kernels = any(f"{name}.".startswith(prefix) for name in known)
     hints = "; ".join(settings)
     have_one_shape = mine.input.shape == other.input.shape
     answers = port.probes[mine.name]
@@ -258,12 +258,12 @@ def _compared(pair: ComparedProbe) -> ComparedProbe:
         return pair._replace(words="its outputs have other names or shapes in the port")
     [x] = port.outputs.values()
     [(name, y)] = reference.outputs.items()
-    words = f"{list(x.shape)} in the port, {list(y.shape)} in the reference"
+    shapes = f"{list(x.shape)} in the port, {list(y.shape)} in the reference"
     if x.size != y.size:
-        return pair._replace(words=words)
+        return pair._replace(words=shapes)
     move = layout(x, y)
     item = _difference(name, x, move(y))
-    return pair._replace(differences=[item], words=words)
+    return pair._replace(differences=[item], words=shapes)
 
 
 def _difference(name: str, port: np.ndarray, reference: np.ndarray) -> Difference:
@@ -296,9 +296,9 @@ def judge_probes(compared: ComparedProbes, answer: ProbeAnswer) -> Probed:
         of_layer = answer.rounding.get(pair.other, {})
         errors = of_layer.get(pair.title) or pair.reference.rounding
         items = []
-        for one in pair.differences:
-            error = errors.get(one.name, 0.0)
-            items.append(dataclasses.replace(one, rounding=error))
+        for difference in pair.differences:
+            error = errors.get(difference.name, 0.0)
+            items.append(dataclasses.replace(difference, rounding=error))
         item = max(items, key=_severity, default=None)
         if item and item.verdict == UNDECIDED:
             if pair.name == NET:
@@ -307,15 +307,15 @@ def judge_probes(compared: ComparedProbes, answer: ProbeAnswer) -> Probed:
         if item and item.verdict in AGREES:
             agreed.setdefault(pair.name, []).append(pair.title)
         elif item and item.relative <= pair.kernels:
-            words = (
+            message = (
                 f"a difference of {item.relative:.1e} with {pair.title}, which MindSpore's kernels "
                 "of tanh and elu can cause"
             )
-            kernels.append(f"{pair.name or 'the net'}: {words}")
+            kernels.append(f"{pair.name or 'the net'}: {message}")
         else:
-            words = item.values() if item else pair.words
-            words = f"{words}; {pair.hints}" if pair.hints else words
-            findings.append(Finding(pair.name, pair.title, item, words))
+            message = item.values() if item else pair.words
+            message = f"{message}; {pair.hints}" if pair.hints else message
+            findings.append(Finding(pair.name, pair.title, item, message))
     outermost = []
     for finding in findings:
         inside = f"{finding.layer}."

@@ -11,9 +11,9 @@ def undecided_if_random(stage: Stage, port: Trace, reference: Trace) -> Stage:
     for trace, side in ((port, "the net"), (reference, "the reference")):
         if not trace.random_train or stage.verdict == SKIPPED:
             continue
-        place = f"in {side} {trace.random_train}"
+        where = f"in {side} {trace.random_train}"
         # random numbers may be why only one side has some outputs, or why a loss fails
         failed = "" if stage.differences and not stage.hints else stage.failed
-        words = f"{place} draws random numbers in training; switch it off to compare"
-        stage = dataclasses.replace(stage, failed=failed, undecided=words)
+        message = f"{where} draws random numbers in training; switch it off to compare"
+        stage = dataclasses.replace(stage, failed=failed, undecided=message)
     return stage

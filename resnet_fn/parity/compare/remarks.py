@@ -19,8 +19,8 @@ from resnet_fn.parity.trace.environment import environment_notes
 def settings(sides: Sides) -> list[str]:
     """Return one line for each setting that differs, whether or not the numbers show it."""
     port, reference, names = sides.port, sides.reference, sides.names
-    apart = {one.name for one in sides.layers if one.output.verdict == DIFFERS}
-    same = {one.name for one in sides.layers if one.mode == "train"} - apart
+    apart = {layer.name for layer in sides.layers if layer.output.verdict == DIFFERS}
+    same = {layer.name for layer in sides.layers if layer.mode == "train"} - apart
     of_port = with_frozen_norms(port.layers)
     of_reference = with_frozen_norms(reference.layers)
     lines = settings_notes(of_port, of_reference, names.layers, same)
@@ -59,6 +59,6 @@ def changes(sides: Sides) -> list[str]:
         if (port.run.after[0][name] != port.run.start[name]).any():
             decayed.append(name)
     if decayed:
-        words = "this step applies weight decay without a gradient, but torch does not"
-        lines.append(f"{words}: {first_few(decayed)}")
+        message = "this step applies weight decay without a gradient, but torch does not"
+        lines.append(f"{message}: {first_few(decayed)}")
     return lines

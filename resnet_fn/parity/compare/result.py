@@ -81,8 +81,8 @@ class Verdict:
     @property
     def counts(self) -> tuple[int, int]:
         """How many arrays are undecided, and how many there are in all stages."""
-        every = [one for stage in self.stages for one in (*stage.differences, *stage.left_out)]
-        return sum(one.verdict == UNDECIDED for one in every), len(every)
+        every = [item for stage in self.stages for item in (*stage.differences, *stage.left_out)]
+        return sum(item.verdict == UNDECIDED for item in every), len(every)
 
     @property
     def first_computed(self) -> Stage | None:

@@ -102,8 +102,8 @@ class Sides:
         """The port's parameters whose gradients are zero, near float32's smallest number, or
         mostly rounding errors, such as biases before norms.
         """
-        given, errors = self.reference.run.gradients, self.rounding_of_stage(GRADIENTS)
-        limit = SMALL_GRADIENT * math.hypot(*map(norm, given.values()))
+        gradients, errors = self.reference.run.gradients, self.rounding_of_stage(GRADIENTS)
+        limit = SMALL_GRADIENT * math.hypot(*map(norm, gradients.values()))
         small = {name: b for name, b in self.gradients.items() if norm(b) <= limit}
         return {
             name
@@ -111,7 +111,7 @@ class Sides:
             if name not in self.no_gradient
             and (
                 np.abs(b).max(initial=0) < allowed.UNDERFLOW
-                or allowed.rounding_of(self.names, errors, name, given, b) >= ONLY_ROUNDING
+                or allowed.rounding_of(self.names, errors, name, gradients, b) >= ONLY_ROUNDING
             )
         }
 
@@ -161,8 +161,8 @@ class Sides:
                 decayed.add(name)
         return decayed
 
-    def _chance_elements(self, port: Arrays, given: Arrays) -> Arrays:
-        reference = self.names.rename(given, name_map.GRADIENT_KIND)
+    def _chance_elements(self, port: Arrays, of_reference: Arrays) -> Arrays:
+        reference = self.names.rename(of_reference, name_map.GRADIENT_KIND)
         return {
             name: allowed.chance_elements(port[name], b, name in self.only_rounding)
             & ~self.no_gradient.get(name, np.False_)
@@ -179,9 +179,11 @@ class Sides:
     def chance_on_any_batch(self) -> Arrays:
         """Masks of the elements of gradients that are only rounding on at least one batch."""
         pairs = zip(self.port.run.later, self.reference.run.later, strict=True)
-        later = [self._chance_elements(one.gradients, other.gradients) for one, other in pairs]
+        later = [
+            self._chance_elements(port.gradients, reference.gradients) for port, reference in pairs
+        ]
         return {
-            name: np.any([mask, *(one[name] for one in later)], axis=0)
+            name: np.any([mask, *(masks[name] for masks in later)], axis=0)
             for name, mask in self.chance_on_first_batch.items()
         }
 
@@ -189,17 +191,17 @@ class Sides:
     def later(self) -> tuple["Sides", ...]:
         """These sides on each further batch."""
         runs = enumerate(self._runs("later"), FIRST + 1)
-        return tuple(self._on(*one, batch=batch) for batch, one in runs)
+        return tuple(self._on(*pair, batch=batch) for batch, pair in runs)
 
     @functools.cached_property
     def with_masks(self) -> tuple["Sides", ...]:
         """These sides with dropout masks, if both made such an update."""
-        return tuple(self._on(*one, masked=True) for one in self._runs("dropped"))
+        return tuple(self._on(*pair, masked=True) for pair in self._runs("dropped"))
 
     @functools.cached_property
     def with_constants(self) -> tuple["Sides", ...]:
         """These sides with random numbers for constant arrays, if both made such a run."""
-        return tuple(self._on(*one, drawn=True) for one in self._runs("drawn"))
+        return tuple(self._on(*pair, drawn=True) for pair in self._runs("drawn"))
 
     def _runs(self, field: str) -> Iterator[tuple[Run, Run, Run | None]]:
         """Return the runs in a field of `Run` that both sides made, each with that of ties decided
@@ -271,7 +273,9 @@ def compared_names(
     """Return which of the port's arrays, given in the order of execution, stages compare."""
     gradients = reference.run.gradients
     trained = [name for name in order if name in port.run.gradients]
-    on_both = [name for name in trained if all(one in gradients for one in names.sources(name))]
+    on_both = [
+        name for name in trained if all(source in gradients for source in names.sources(name))
+    ]
     rest = [name for name in order if name not in port.run.gradients]
     return ComparedNames(order, trained, on_both[::-1], rest)
 

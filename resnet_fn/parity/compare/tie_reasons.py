@@ -34,7 +34,7 @@ def excusing_step_ties(result: Verdict, sides: Sides) -> Verdict:
     excusing = dataclasses.replace(sides, rounding=rounding, otherwise=step_ties.run)
     stages = compare_stages(excusing)
     # weights may have been compared after an earlier update
-    first_again = [one for one in stages if one.id.of_any_update == first.id.of_any_update]
+    first_again = [stage for stage in stages if stage.id.of_any_update == first.id.of_any_update]
     if any(stage.verdict == DIFFERS for stage in first_again):
         return result
     return dataclasses.replace(result, stages=stages, rounding=rounding, tied=step_ties.lines)

@@ -35,30 +35,31 @@ class Untrained(TraceRule):
         """
         port, reference, names = sides.port, sides.reference, sides.names
         trained = {*port.trainable, *reference.trainable}
-        given = names.rename(reference.initial)
+        initial = names.rename(reference.initial)
         stage = Stage(self.id, overwritten=True, absent=Absent.NOT_IN_TASK)
         differences = []
         hints: list[str] = []
-        for name in [name for name in names.parameters if name in port.initial and name in given]:
+        for name in [name for name in names.parameters if name in port.initial and name in initial]:
             sources = names.sources(name)
             loaded = not sides.initialisation and not {*sources} <= {*reference.constants}
             if name in sides.random_arrays or trained & {name, *sources} or loaded:
                 continue
             a = port.initial[name]
-            b = given[name]
+            b = initial[name]
             b = b.astype(a.dtype) if a.dtype.kind == b.dtype.kind == "f" else b
             item = within(NO_TOLERANCE).compare(name, a, b)
             if item.verdict == DIFFERS and a.dtype.kind == "f":
                 # a table that one side computed in float64
                 item = as_units_in_the_last_place(item, a, b)
                 if item.verdict != DIFFERS:
-                    words = f"at most {UNITS_OF_TABLE} units in the last place apart"
-                    stage = with_note(stage, f"{name}: {words}")
+                    note = f"at most {UNITS_OF_TABLE} units in the last place apart"
+                    stage = with_note(stage, f"{name}: {note}")
             differences.append(item)
             if item.verdict == DIFFERS:
-                alike = 0 < item.relative <= OUTPUTS_TOLERANCE
+                are_floats = a.dtype.kind == b.dtype.kind == "f"
+                alike = are_floats and 0 < item.relative <= OUTPUTS_TOLERANCE
                 hints.append(f"{name}: {item.values()}{_OF_PRECISION if alike else ''}")
         if not differences:
-            words = "no buffers in both nets; weights and statistics are not compared"
-            return with_note(stage, "there are none" if sides.initialisation else words)
+            note = "no buffers in both nets; weights and statistics are not compared"
+            return with_note(stage, "there are none" if sides.initialisation else note)
         return dataclasses.replace(stage, differences=differences, hints=hints)

@@ -117,7 +117,7 @@ def _compared_probes(
     is not caught: `verdict` asks the source outside of this generator.
     """
     try:
-        forward_verdict = next(one.verdict for one in result.stages if one.id == EVAL_FORWARD)
+        forward_verdict = next(stage.verdict for stage in result.stages if stage.id == EVAL_FORWARD)
         compared = compare_probes(sides.port, sides.reference, sides.names.layers, forward_verdict)
         evidence = Evidence()
         if compared.asked:

@@ -30,15 +30,17 @@ class PortWorkers:
     @functools.cached_property
     def moved(self) -> list[str]:
         """BatchNorm's statistics, which move with each worker's own micro-batches."""
-        own = [one.own_statistics for one in self.runs]
+        own = [run.own_statistics for run in self.runs]
         start = self.port.run.start
-        return [name for name in own[0] if any((one[name] != start[name]).any() for one in own)]
+        return [
+            name for name in own[0] if any((arrays[name] != start[name]).any() for arrays in own)
+        ]
 
     def without_moved(self, stage: Stage) -> Stage:
         """Return a stage without BatchNorm's statistics."""
         if not self.moved:
             return stage
-        left = [one for one in stage.differences if one.id.name not in self.moved]
+        left = [item for item in stage.differences if item.id.name not in self.moved]
         note = stage.note or "without BatchNorm's statistics, which move with each micro-batch"
         absent = stage.absent if stage.verdict == UNDECIDED else Absent.NOT_IN_TASK
         return replace(stage, differences=left, note=note, absent=absent)
@@ -47,8 +49,8 @@ class PortWorkers:
         """Add the comparison of BatchNorm's statistics with the mean of the workers' own."""
         if not self.moved or not self.port.run.after:
             return stage
-        own = [one.own_statistics for one in self.runs]
-        after = [one.after[0] for one in self.runs]
+        own = [run.own_statistics for run in self.runs]
+        after = [run.after[0] for run in self.runs]
         of_mean = _combined(np.mean, own, after, self.moved)
         differences = [*stage.differences, *of_mean]
         note = "compared with the mean of the workers' own statistics"
@@ -56,9 +58,9 @@ class PortWorkers:
 
     def sum_of_gradients(self) -> Stage:
         """Compare what the step's all-reduce returned with the sum of what it took."""
-        sent = [one.sent for one in self.runs]
-        received = [one.received for one in self.runs]
-        if not all(any(array.any() for array in one.values()) for one in sent):
+        sent = [run.sent for run in self.runs]
+        received = [run.received for run in self.runs]
+        if not all(any(array.any() for array in gradients.values()) for gradients in sent):
             note = "the step's all-reduce was not given all gradients in one call"
             return not_in_task(SUM, note)  # the gradients themselves are compared
         return Stage(SUM, _combined(np.sum, sent, received, [*sent[0]]))
@@ -94,17 +96,19 @@ def _new(
     rank: int, items: Iterable[Difference], of_first: Sequence[Difference]
 ) -> list[Difference]:
     """Return a worker's differences that rank 0 does not have."""
-    return [replace(one, id=replace(one.id, worker=rank)) for one in items if one not in of_first]
+    return [
+        replace(item, id=replace(item.id, worker=rank)) for item in items if item not in of_first
+    ]
 
 
 def _combined(
-    combine: Any, given: Sequence[Arrays], had: Sequence[Arrays], names: Sequence[str]
+    combine: Any, of_workers: Sequence[Arrays], had: Sequence[Arrays], names: Sequence[str]
 ) -> list[Difference]:
     """Compare the arrays that each worker has (`had`) with the sum or mean (`combine`) of all
-    workers' arrays `given`.
+    workers' arrays `of_workers`.
     """
     right = {
-        name: combine([one[name] for one in given], axis=0, dtype=np.float64) for name in names
+        name: combine([own[name] for own in of_workers], axis=0, dtype=np.float64) for name in names
     }
     pairs = [(name, rank) for name in names for rank in range(len(had))]
     exact = within(EXACT)

@@ -125,17 +125,17 @@ def _orders(x: torch.Tensor) -> Iterator[tuple[int, ...]]:
 
 def _moved(order: tuple[int, ...]) -> int:
     """Return the number of axes that an order moves."""
-    return sum(place != axis for place, axis in enumerate(order))
+    return sum(index != axis for index, axis in enumerate(order))
 
 
 def _own_order(c: Call) -> tuple[int, ...]:
     """Return the order of axes in a call's result."""
     count = c.x.ndim
     if c.name == "permute":
-        given: Any = c.bound.get("dims", c.args[1:])
-        if len(given) == 1:
-            given = as_tuple(given[0])
-        return tuple(axis % count for axis in given)
+        dims: Any = c.bound.get("dims", c.args[1:])
+        if len(dims) == 1:
+            dims = as_tuple(dims[0])
+        return tuple(axis % count for axis in dims)
     axes = (-2, -1) if c.name == "t" else c.args[1:3]
     i, j = (axis % count for axis in axes)
     return tuple(exchanged(range(count), i, j))

@@ -75,13 +75,13 @@ def _any_call(call: Call) -> Changes:
         title = f"{call.name} left out"
         yield title, lambda: call.x + 0
     count = _EXCHANGED.get(call.name, 0)
-    for place, given in enumerate(call.args[:count]):
-        if not is_float(given) or given.ndim < 2:
+    for index, argument in enumerate(call.args[:count]):
+        if not is_float(argument) or argument.ndim < 2:
             continue
         for source, other in call.others:
-            if other.shape == given.shape and other is not given:
-                title = f"{source}{AS_ARGUMENT} {place + 1} of {call.name}"
-                yield title, lambda: call.with_argument(place, other)
+            if other.shape == argument.shape and other is not argument:
+                title = f"{source}{AS_ARGUMENT} {index + 1} of {call.name}"
+                yield title, lambda: call.with_argument(index, other)
 
 
 def _matmul(call: Call) -> Changes:
@@ -94,14 +94,14 @@ def _matmul(call: Call) -> Changes:
 
 def _einsum(call: Call) -> Changes:
     """Yield other indices: "einsum bij,bik->bjk for bij,bik->bkj"."""
-    equation, *given = call.args
-    operands = as_tuple(given[0]) if len(given) == 1 else given
+    equation, *rest = call.args
+    operands = as_tuple(rest[0]) if len(rest) == 1 else rest
     left, _, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
-    for place, term in enumerate(terms):
+    for index, term in enumerate(terms):
         for i, j in pairs(len(term)):
             others = list(terms)
-            others[place] = "".join(exchanged(term, i, j))
+            others[index] = "".join(exchanged(term, i, j))
             other = f"{','.join(others)}->{right}"
             title = f"einsum {other} for {equation}"
             yield title, lambda: torch.einsum(other, *operands)
@@ -155,13 +155,13 @@ def _product_of_arrays(call: Call) -> Changes:
         yield title, lambda: layer_changes.ACTIVATIONS[name](a)
 
 
-def _product_with_number(call: Call, place: int) -> Changes:
+def _product_with_number(call: Call, index: int) -> Changes:
     """Yield other numbers: "multiplied by 0.25^2 for multiplied by 0.25".
 
-    `place` is the number's place among the two arguments.
+    `index` is the number's place among the two arguments.
     """
-    scalar = call.args[place]
-    other = call.args[1 - place]
+    scalar = call.args[index]
+    other = call.args[1 - index]
     number = float(scalar.detach() if isinstance(scalar, torch.Tensor) else scalar)
     value = f"{number:.4g}"
     verb = "multiplied" if call.name == "mul" else "divided"
@@ -180,8 +180,8 @@ def _product_with_number(call: Call, place: int) -> Changes:
     if number.is_integer():
         for near in (number - 1, number + 1):
             title = f"{verb} by {near:g} for {own}"
-            yield title, lambda: call.with_argument(place, near)
-    if call.name == "mul" or place == 1:
+            yield title, lambda: call.with_argument(index, near)
+    if call.name == "mul" or index == 1:
         yield from _scaled(call, other, own)
 
 
@@ -239,24 +239,24 @@ def _item(call: Call) -> Changes:
     index = as_tuple(call.args[1])
     if len(index) == 1 and isinstance(index[0], torch.Tensor) and index[0].dtype == torch.bool:
         yield "all entries for those" + OF_THE_MASK, lambda: call.x + 0
-    for place, entry in enumerate(index):
+    for dim, entry in enumerate(index):
         if entry is None or entry is Ellipsis or isinstance(entry, torch.Tensor):
             return
-        size = call.x.shape[place]
-        own = f"axis {place}"
+        size = call.x.shape[dim]
+        own = f"axis {dim}"
 
-        def at(other: Any, place: int = place) -> torch.Tensor:
+        def at(other: Any, dim: int = dim) -> torch.Tensor:
             changed = list(index)
-            changed[place] = other
+            changed[dim] = other
             return call.x[tuple(changed)]
 
         if isinstance(entry, int):
-            own = f"axis {place} for [{entry}]"
+            own = f"axis {dim} for [{entry}]"
             same = {entry, entry % size, entry - size}
             for other in {0, 1, -1} - same:
                 yield f"[{other}] of {own}", lambda: at(other)
-            earlier = [before for before in index[:place] if isinstance(before, int)]
-            axis = place - len(earlier)
+            earlier = [before for before in index[:dim] if isinstance(before, int)]
+            axis = dim - len(earlier)
             for name, reduce in _REDUCTIONS.items():
                 title = f"{name} over {own}"
                 yield title, lambda: reduce(at(slice(None)), axis)
@@ -290,11 +290,11 @@ def _masked_fill(call: Call) -> Changes:
 def _reduced(call: Call) -> Changes:
     """Yield other axes and reductions: "softmax over axis 1 for 2", "sum for mean"."""
     x = call.x
-    given = call.bound.get("dim")
+    own_dim = call.bound.get("dim")
     keep = bool(call.kwargs.get("keepdim", False))
     dims = tuple(range(x.ndim))
-    if given is not None and not isinstance(given, bool):
-        dims = tuple(axis % x.ndim for axis in as_tuple(given))
+    if own_dim is not None and not isinstance(own_dim, bool):
+        dims = tuple(axis % x.ndim for axis in as_tuple(own_dim))
     if call.name in ("std", "var"):
         function = getattr(torch, call.name)
         divided_by_n = function(x, dims, correction=0, keepdim=keep)

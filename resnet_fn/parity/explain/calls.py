@@ -131,7 +131,8 @@ def _attention(
     scale = more.get("scale")
     if more.get("enable_gqa"):
         key, value = (
-            one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value)
+            tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], -3)
+            for tensor in (key, value)
         )
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
@@ -209,8 +210,8 @@ class Call:
 
     def again(self, **changed: Any) -> Any:
         """Compute the call again with some arguments replaced, and return the new result."""
-        given = {**self.bound, **changed}
-        return self.function(given.pop("input"), **given)
+        arguments = {**self.bound, **changed}
+        return self.function(arguments.pop("input"), **arguments)
 
     def with_argument(self, place: int, value: Any) -> Any:
         """Compute the call again with `value` as positional argument number `place`, counted from
@@ -333,27 +334,30 @@ class Calls(TorchFunctionMode):
         return call.out if target is None else target.copy_(call.out), call
 
     def _undetached(self, args: Sequence[Any]) -> dict[int, Any]:
-        known = {place: self.detached.get(id(one)) for place, one in enumerate(args)}
-        return {place: pair[1] for place, pair in known.items() if pair is not None}
+        known = {index: self.detached.get(id(argument)) for index, argument in enumerate(args)}
+        return {index: pair[1] for index, pair in known.items() if pair is not None}
 
     def _changed(self, number: int, call: Call) -> Any:
-        words = self.chosen[number]
-        if (number, words) in self.solved:
-            return self.solved[number, words](call)
-        return next(value() for title, value in self.changes(call) if title == words)
+        chosen = self.chosen[number]
+        if (number, chosen) in self.solved:
+            return self.solved[number, chosen](call)
+        return next(value() for title, value in self.changes(call) if title == chosen)
 
     @staticmethod
     def _same(call: Call, function: Any, args: Sequence[Any]) -> bool:
-        shapes = [[getattr(one, "shape", None) for one in given] for given in (call.args, args)]
+        shapes = [
+            [getattr(argument, "shape", None) for argument in arguments]
+            for arguments in (call.args, args)
+        ]
         return call.asked is function and shapes[0] == shapes[1]
 
     def _of(self, tree: Any) -> set[int]:
         if not self.log:
             return set()
         tensors = [
-            one for one in torch.utils._pytree.tree_leaves(tree) if isinstance(one, torch.Tensor)
+            leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)
         ]
-        return set[int]().union(*(self.producers[id(one)] for one in tensors))
+        return set[int]().union(*(self.producers[id(tensor)] for tensor in tensors))
 
     def produced(self, tree: Any, calls: set[int]) -> None:
         """Record the numbers of the calls that computed the tensors in `tree`."""
@@ -369,7 +373,7 @@ class Calls(TorchFunctionMode):
         region, waiting = set[int](), self._of(tree)
         while waiting:
             region |= waiting
-            waiting = set[int]().union(*(self.parents[one] for one in waiting)) - region
+            waiting = set[int]().union(*(self.parents[number] for number in waiting)) - region
         return sorted(region, reverse=True)
 
     def _place(self) -> str:

@@ -115,22 +115,22 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
     port = case.port.run
     reference = case.reference
     mode = stage.mode
-    here = {one.title: one for one in case.port.layers[mode]}
-    there = {one.title: one for one in reference.layers[mode]}
-    packs = any(one.valid is not None for one in there.values())
+    here = {layer.title: layer for layer in case.port.layers[mode]}
+    there = {layer.title: layer for layer in reference.layers[mode]}
+    packs = any(layer.valid is not None for layer in there.values())
     layers = {}
-    for one in case.layers:
-        if one.mode != mode:
+    for layer in case.layers:
+        if layer.mode != mode:
             continue
-        other = there[one.reference]
-        a = here[one.name].output
+        other = there[layer.reference]
+        a = here[layer.name].output
         b = other.output
         rounding = other.output_rounding
         assert a is not None
         assert b is not None
-        given = a.ndim
+        axes = a.ndim
         a = layout(b, a)(a)
-        item = one.output
+        item = layer.output
         same = item.verdict != DIFFERS
         limit = item.tolerance
         apart = a.shape != b.shape or relative_error(a, b) > limit
@@ -138,9 +138,9 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
             continue  # the search runs the layer on packed data
         # Leave out layers that are compared with the next activation, or have another number of
         # axes.
-        if rounding < _SURE and apart != same and a.ndim == given:
+        if rounding < _SURE and apart != same and a.ndim == axes:
             relative = item.relative if same else 0.0
-            layers[one.reference] = (a, max(rounding, relative))
+            layers[layer.reference] = (a, max(rounding, relative))
     results = {}
     roundings = reference.rounding.get(stage, {})
     if reference.plan.accumulate == 1:
@@ -206,9 +206,9 @@ def _multiple(
     if error >= fits or abs(factor - 1) <= max(same, error):
         return []
     reasons = ""
-    for words, one in known.items():
-        if math.isclose(factor, one, rel_tol=FITS):
-            reasons += f": {words}"
+    for reason, number in known.items():
+        if math.isclose(factor, number, rel_tol=FITS):
+            reasons += f": {reason}"
     return [f"{what} is {factor:.6g} times the reference's{reasons}"]
 
 
@@ -248,11 +248,11 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
     }
     if len(parts) > 1:
         clipped_parts = [clip(flat(part, names)) for part in parts]
-        words = "each micro-batch is clipped before the mean; clip once, after it"
-        candidates[words] = np.mean(clipped_parts, axis=0)
-        words = "the sum over micro-batches is clipped, not their mean"
-        candidates[words] = clip(whole * len(parts))
-    return [words for words, value in candidates.items() if relative_error(seen, value) < FITS]
+        mistake = "each micro-batch is clipped before the mean; clip once, after it"
+        candidates[mistake] = np.mean(clipped_parts, axis=0)
+        mistake = "the sum over micro-batches is clipped, not their mean"
+        candidates[mistake] = clip(whole * len(parts))
+    return [mistake for mistake, value in candidates.items() if relative_error(seen, value) < FITS]
 
 
 def _loss(case: StageCase) -> list[str]:
@@ -271,10 +271,10 @@ def _loss(case: StageCase) -> list[str]:
     shapes = []
     for array in outputs.values():
         shapes.append(array.shape)
-    words = words_of_factor(factor, shapes)
-    if words == "1":  # near 1, which explains nothing
+    multiplier = words_of_factor(factor, shapes)
+    if multiplier == "1":  # near 1, which explains nothing
         return []
-    return [f"the loss and every gradient are the reference's multiplied by {words}"]
+    return [f"the loss and every gradient are the reference's multiplied by {multiplier}"]
 
 
 def _clipping(case: StageCase) -> list[str]:
@@ -294,18 +294,18 @@ def _rate(case: StageCase) -> list[str]:
     """
     a = np.array(case.port.run.rates)
     b = np.array(case.reference.run.rates)
-    words = "the learning rate is off by one update: the port's is one"
+    line = "the learning rate is off by one update: the port's is one"
     shifts = {
-        f"{words} ahead of the reference's": (a[:-1], b[1:]),
-        f"{words} behind the reference's": (a[1:], b[:-1]),
+        f"{line} ahead of the reference's": (a[:-1], b[1:]),
+        f"{line} behind the reference's": (a[1:], b[:-1]),
     }
     apart = False
     if len(a) > 1:
         apart = not np.allclose(a, b, rtol=_SAME)
     hints = []
-    for words, pair in shifts.items():
+    for line, pair in shifts.items():
         if apart and np.allclose(*pair, rtol=_SAME):
-            hints.append(words)
+            hints.append(line)
     return [*hints, *_multiple("the learning rate", a, b, {}, _SAME, _SAME)]
 
 
@@ -330,8 +330,8 @@ def _length(case: StageCase) -> list[str]:
     known = {}
     if len(rates) > 1 and rates[0] and _is_one_ahead(case, names):
         own_rate, next_rate = rates[:2]
-        words = f"it used the second update's learning rate, {next_rate:.6g}; off by one update"
-        known[words] = next_rate / own_rate
+        reason = f"it used the second update's learning rate, {next_rate:.6g}; off by one update"
+        known[reason] = next_rate / own_rate
     # An error of 1 % passes, because the sign of Adam's update is random where the gradient is near
     # 0.
     return _multiple("the first update", change, right, known, 0.01)

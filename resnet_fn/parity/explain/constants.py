@@ -34,11 +34,11 @@ class Constants:
         a = self._port[path]
         b = _numbers(self._before[path])
         farthest = np.argmax(np.abs(a - b))
-        place = np.unravel_index(farthest, a.shape)
-        words = f"{a[place]:.6g} for {b[place]:.6g}"
+        element = np.unravel_index(farthest, a.shape)
+        text = f"{a[element]:.6g} for {b[element]:.6g}"
         if a.ndim:
-            words += f" at {[int(index) for index in place]}"
-        return words
+            text += f" at {[int(index) for index in element]}"
+        return text
 
     def take_over(self, path: str) -> None:
         """Give the module the port's constant."""

@@ -39,21 +39,21 @@ def gradient_changes(c: Call) -> Changes:
             "the gradient passed through as it is",
             lambda: c.x + (c.out - c.x).detach(),
         )
-    for place, given in enumerate(c.args):
-        if _has_gradient(given):
+    for number, argument in enumerate(c.args):
+        if _has_gradient(argument):
             yield (
-                f"no gradient to argument {place + 1} of {c.name}",
-                lambda: c.with_argument(place, given.detach()),
+                f"no gradient to argument {number + 1} of {c.name}",
+                lambda: c.with_argument(number, argument.detach()),
             )
-        elif isinstance(given, list | tuple):
-            yield from _into_parts(c, place, given)
+        elif isinstance(argument, list | tuple):
+            yield from _into_parts(c, number, argument)
 
 
 def _has_gradient(value: Any) -> bool:
     return is_float(value) and value.requires_grad
 
 
-def _into_parts(c: Call, place: int, parts: Sequence[Any]) -> Changes:
+def _into_parts(c: Call, number: int, parts: Sequence[Any]) -> Changes:
     """Yield a change for each part that a call joins: no gradient to this part."""
     for index, part in enumerate(parts):
         if _has_gradient(part):
@@ -61,7 +61,7 @@ def _into_parts(c: Call, place: int, parts: Sequence[Any]) -> Changes:
             others[index] = part.detach()
             yield (
                 f"no gradient to part {index + 1} of {c.name}",
-                lambda: c.with_argument(place, others),
+                lambda: c.with_argument(number, others),
             )
 
 
@@ -81,15 +81,15 @@ def _of_parts(c: Call) -> Changes:
 
 def _on_the_other(c: Call) -> Changes:
     """Yield a change for each detached argument: another argument is detached in its place."""
-    for place, original in c.undetached.items():
-        for other, given in enumerate(c.args):
-            if other == place or not _has_gradient(given):
+    for number, original in c.undetached.items():
+        for other, argument in enumerate(c.args):
+            if other == number or not _has_gradient(argument):
                 continue
             arguments = [*c.args]
-            arguments[place] = original
-            arguments[other] = given.detach()
+            arguments[number] = original
+            arguments[other] = argument.detach()
             detached = f"argument {other + 1} of {c.name}"
             yield (
-                f"detach on {detached} for argument {place + 1}",
+                f"detach on {detached} for argument {number + 1}",
                 lambda: c.function(*arguments, **c.kwargs),
             )

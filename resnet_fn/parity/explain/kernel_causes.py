@@ -30,7 +30,7 @@ def compiler_causes(
     if trace is None or not _agrees_up_to(stage.id, judged(trace)):
         return []
     line = "graph mode alone differs: not compiled, this stage agrees (--mode pynative)"
-    faults = [one.words for one in port.kernel_faults() if one.compiled]
+    faults = [fault.words for fault in port.kernel_faults() if fault.compiled]
     return ["; ".join([line, *faults])]
 
 
@@ -41,7 +41,7 @@ def possible_faults(result: Verdict, port: PortSource) -> list[str]:
     if _of_kernels(result) is None:
         return []
     faults = port.kernel_faults()
-    return [f"{one.words}, and this net may use it" for one in faults if not one.compiled]
+    return [f"{fault.words}, and this net may use it" for fault in faults if not fault.compiled]
 
 
 def _of_kernels(result: Verdict) -> Stage | None:

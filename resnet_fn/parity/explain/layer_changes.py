@@ -193,7 +193,7 @@ def pad(call: Call) -> Changes:
             yield title, lambda: F.pad(x, pads, mode=other)
     if own != "zeros":
         yield f"padding by zeros for {own}", lambda: F.pad(x, pads)
-    sides = [pads[place ^ 1] for place in range(len(pads))]
+    sides = [pads[index ^ 1] for index in range(len(pads))]
     title = f"padding {sides} for {pads}"
     yield title, lambda: F.pad(x, sides, mode=mode, value=bound.get("value"))
 

@@ -62,7 +62,7 @@ def _of_classes(c: Call) -> Changes:
 
 def _of_distances(c: Call) -> Changes:
     b = c.bound
-    given = c.x, b["target"]
+    arguments = c.x, b["target"]
     reduction = {"reduction": b.get("reduction", "mean")}
     own = {"smooth_l1_loss": "beta", "huber_loss": "delta"}.get(c.name, "")
     if own:
@@ -75,11 +75,11 @@ def _of_distances(c: Call) -> Changes:
             )
         yield (
             f"smooth L1, divided by its beta {value:.4g}, for {c.name}",
-            lambda: F.smooth_l1_loss(*given, beta=value, **reduction),
+            lambda: F.smooth_l1_loss(*arguments, beta=value, **reduction),
         )
         yield (
             f"Huber, not divided by its delta {value:.4g}, for {c.name}",
-            lambda: F.huber_loss(*given, delta=value, **reduction),
+            lambda: F.huber_loss(*arguments, delta=value, **reduction),
         )
     for name, other_loss in {
         "an L1 loss": F.l1_loss,
@@ -89,7 +89,7 @@ def _of_distances(c: Call) -> Changes:
         title = f"{name} for {c.name}"
         yield (
             title,
-            lambda: other_loss(*given, **reduction),
+            lambda: other_loss(*arguments, **reduction),
         )
     yield (
         f"the root of {c.name}",
@@ -110,8 +110,8 @@ def words_of_term(c: Call, factor: float, shapes: Sequence[Sequence[int]]) -> tu
         if is_known or c.name == "div":
             title = f"divided by {words_of_factor(number, shapes)} for {own:.6g}"
             return title if c.name == "div" else f"{c.name} {title}", is_known
-    words = words_of_factor(factor, shapes)
-    return f"the result of {c.name} multiplied by {words}", bool(sizes_of(factor, shapes))
+    multiplier = words_of_factor(factor, shapes)
+    return f"the result of {c.name} multiplied by {multiplier}", bool(sizes_of(factor, shapes))
 
 
 def _divisor(c: Call) -> float | None:

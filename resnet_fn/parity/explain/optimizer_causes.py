@@ -134,11 +134,11 @@ def _others(way: Way) -> Iterator[Other]:
     """Yield the causes to try."""
     if "β2" in way:
         yield from _other_betas(way)
-    for word, words in _SWITCHES.items():
+    for word, text in _SWITCHES.items():
         on = way[word]
         here = (on == 0,)
         there = (on != 0,)
-        yield words, here, there, {word: 1 - on}
+        yield text, here, there, {word: 1 - on}
     if way[DECAY_SETTING].any():
         decoupled = way[_DECOUPLING]
         here = (np.where(decoupled == 0, _DECOUPLED, _COUPLED),)
@@ -146,25 +146,25 @@ def _others(way: Way) -> Iterator[Other]:
         other = {_DECOUPLING: 1 - decoupled}
         yield "weight decay", here, there, other
     if "momentum" in way:
-        words = "dampening (the new gradient times 1 − μ)"
+        text = "dampening (the new gradient times 1 − μ)"
         momentum = way["momentum"]
         here = (momentum,)
         there = (way["dampening"],)
         other = {"dampening": momentum}
-        yield words, here, there, other
+        yield text, here, there, other
     for place in (_INSIDE, _BEFORE):
         yield "eps", place, _ROOT, {PLACE: place}
     yield BEGINS, "1", "0", {BEGINS: 1.0}
     # both in MindSpore's centred RMSProp
-    words = f"{_INSIDE}, whose first mean square is 1,"
+    text = f"{_INSIDE}, whose first mean square is 1,"
     both = {PLACE: _INSIDE, BEGINS: 1.0}
-    yield "eps", words, _ROOT, both
+    yield "eps", text, _ROOT, both
     for word, usual in _USUAL.items():
         if word not in way:
             continue
         own = way[word]
-        given = [float(number) for number in np.unique(own)]
-        for number in dict.fromkeys([*given, *usual]):
+        numbers = [float(number) for number in np.unique(own)]
+        for number in dict.fromkeys([*numbers, *usual]):
             column = np.full_like(own, number)
             yield word, f"{number:g}", (own,), {word: column}
 
@@ -178,13 +178,13 @@ def _other_betas(way: Way) -> Iterator[Other]:
     betas = (b1, b2)
     swapped = (b2, b1)
     yield "betas swapped: β1, β2", swapped, betas, {"β1": b2, "β2": b1}
-    words = "betas (β is the weight of the old state, not of the new)"
+    text = "betas (β is the weight of the old state, not of the new)"
     new1 = 1 - b1
     new2 = 1 - b2
     mistaken = [(new1, b2), (b1, new2), (new1, new2)]
     for others in mistaken:
         x, y = others
-        yield words, others, betas, {"β1": x, "β2": y}
+        yield text, others, betas, {"β1": x, "β2": y}
 
 
 def _text(words: Words, index: int) -> str:
@@ -192,8 +192,8 @@ def _text(words: Words, index: int) -> str:
         return words
     texts = []
     for column in words:
-        one = column[index, 0]
-        text = f"{one:g}" if isinstance(one, float) else str(one)
+        value = column[index, 0]
+        text = f"{value:g}" if isinstance(value, float) else str(value)
         texts.append(text)
     return ", ".join(texts)
 
@@ -277,13 +277,13 @@ def _lines(fits: list[Fit], left: np.ndarray, names: Sequence[str]) -> list[str]
         for index in np.flatnonzero(fitted):
             own = _text(a, index)
             other = _text(b, index)
-            words = f"{what}: {own} in the port, {other} in the reference"
-            groups[words].append(names[index])
+            cause = f"{what}: {own} in the port, {other} in the reference"
+            groups[cause].append(names[index])
         left = left & (error >= FITS)
     lines = []
-    for words, many in groups.items():
+    for cause, many in groups.items():
         count = len(many)
-        lines.append(f"{words} ({count} parameters, first {many[0]})")
+        lines.append(f"{cause} ({count} parameters, first {many[0]})")
     return lines
 
 

@@ -30,14 +30,14 @@ def _runs(case: StageCase) -> list[Run]:
 def _loss(case: StageCase) -> list[str]:
     runs = _runs(case)
     right = case.reference.run.losses[0]
-    losses = [one.losses[0] for one in runs]
-    own = [one.own_losses[0] for one in runs]
+    losses = [run.losses[0] for run in runs]
+    own = [run.own_losses[0] for run in runs]
     if np.allclose(losses, own, EXACT, 0):
         return ["each worker returns the loss of its own share; return the mean over the workers"]
     of_batch = runs[0].own_losses[1:2]
-    is_right = any(math.isclose(one, right, rel_tol=EXACT) for one in of_batch)
+    is_right = any(math.isclose(loss, right, rel_tol=EXACT) for loss in of_batch)
     if is_right and np.allclose(losses, np.mean(own), EXACT, 0):
-        means = first_few([f"{one:.6g}" for one in own])
+        means = first_few([f"{loss:.6g}" for loss in own])
         return [
             f"the mean of the workers' means {means}, whose counts differ; weight each mean by its "
             "count"
@@ -51,24 +51,24 @@ def _gradients(case: StageCase) -> list[str]:
     several = "each worker has other values; sum them over the workers"
     repeated = f"{count} times the reference's: counted once for each worker"
     groups: dict[str, list[str]] = defaultdict(list)
-    given = case.reference.run.gradients
-    reference = case.names.rename(given, name_map.GRADIENT_KIND)
+    gradients = case.reference.run.gradients
+    reference = case.names.rename(gradients, name_map.GRADIENT_KIND)
     for name in case.differing():
-        each = [one.gradients[name] for one in runs]
+        each = [run.gradients[name] for run in runs]
         first = each[0]
-        apart = [relative_error(one, first) > FITS for one in each]
+        apart = [relative_error(gradient, first) > FITS for gradient in each]
         if any(apart):
             groups[several].append(name)
         elif relative_error(first, count * reference[name]) < FITS:
             groups[repeated].append(name)
-    return [f"{first_few(names)}: {words}" for words, names in groups.items()]
+    return [f"{first_few(names)}: {cause}" for cause, names in groups.items()]
 
 
 def _norm(case: StageCase) -> list[str]:
     runs = _runs(case)
     count = len(runs)
-    norms = [one.norms[0] for one in runs]
-    sent = [one.sent.values() for one in runs]
+    norms = [run.norms[0] for run in runs]
+    sent = [run.sent.values() for run in runs]
     lengths = [math.hypot(*map(norm, arrays)) for arrays in sent]
     own = np.array(lengths)
     # A step divides by the workers before the sum or after it.
@@ -78,8 +78,8 @@ def _norm(case: StageCase) -> list[str]:
         return ["each worker takes the norm of its own gradients; take it after their sum"]
     first = runs[0].gradients
     squares = {}
-    for name, one in first.items():
-        squares[name] = norm(one) ** 2
+    for name, gradient in first.items():
+        squares[name] = norm(gradient) ** 2
     right = case.reference.run.norms[0]
     excess = norms[0] ** 2 - right**2
     more = excess / (count - 1)
@@ -95,23 +95,23 @@ def _norm(case: StageCase) -> list[str]:
 
 def _statistics(case: StageCase) -> list[str]:
     runs = _runs(case)
-    own = [one.own_statistics for one in runs]
-    after = [one.after[0] for one in runs]
+    own = [run.own_statistics for run in runs]
+    after = [run.after[0] for run in runs]
     sources = {"each worker keeps the statistics of its own share": own}
-    for rank, one in enumerate(own):
-        sources[f"the statistics of rank {rank} alone"] = [one] * len(own)
+    for rank, statistics in enumerate(own):
+        sources[f"the statistics of rank {rank} alone"] = [statistics] * len(own)
 
     def kept(name: str, source: Sequence[Arrays]) -> bool:
-        own = [one[name] for one in after]
-        right = [one[name] for one in source]
+        own = [arrays[name] for arrays in after]
+        right = [arrays[name] for arrays in source]
         errors = map(relative_error, own, right)
         return all(error < EXACT for error in errors)
 
     causes = []
-    for words, source in sources.items():
+    for cause, source in sources.items():
         names = [name for name in case.differing() if kept(name, source)]
         if names:
-            causes.append(f"{first_few(names)}: {words}; take the mean over the workers")
+            causes.append(f"{first_few(names)}: {cause}; take the mean over the workers")
     return causes
 
 

@@ -121,7 +121,7 @@ class Searcher:
                     if taken:
                         causes.append({self.constants.words(path): [path] for path in taken})
                         continue
-                    known = {words for cause in causes for words in cause}
+                    known = {title for cause in causes for title in cause}
                     fit = self._fit(chosen, run, name, value, known)
             except TimeoutError:
                 break
@@ -289,8 +289,8 @@ class Searcher:
         results = self.wanted.results.items()
         return max(
             (
-                _excess(arrays[one], *port, floor) if one in arrays else math.inf
-                for one, port in results
+                _excess(arrays[key], *port, floor) if key in arrays else math.inf
+                for key, port in results
             ),
             default=0,
         )
@@ -316,7 +316,7 @@ class Searcher:
                         return {**first, **option}
                     if error < (0.9 if self.outputs is None else _FARTHER) * before:
                         closer.setdefault(f"{error:.4g}", (error, {**first, **option}))
-            least, best = min(closer.values(), key=lambda one: one[0], default=(math.inf, Chosen()))
+            least, best = min(closer.values(), key=lambda fit: fit[0], default=(math.inf, Chosen()))
             if least <= min(_LOOSE, _PART * before):
                 return best
             if count == 0 and self.outputs is not None:
@@ -325,7 +325,7 @@ class Searcher:
                     return scaled
             level = []
             beam = _BEAM if self.outputs is None else _BEAM_OF_LOSS
-            for _, first in sorted(closer.values(), key=lambda one: one[0])[:beam]:
+            for _, first in sorted(closer.values(), key=lambda fit: fit[0])[:beam]:
                 with contextlib.suppress(Exception):
                     logged, _, value = self._run({**chosen, **first}, name=name, log=True)
                     level.append((first, logged, value))
@@ -349,27 +349,27 @@ class Searcher:
         singles, alike = list[Chosen](), defaultdict[tuple[str, str], Chosen](dict)
         for number in region:
             with contextlib.suppress(Exception):  # the function was called with unusual arguments
-                for words, changed in run.changes(run.calls[number]):
+                for title, changed in run.changes(run.calls[number]):
                     if time.perf_counter() > self.until:
                         return []
                     with contextlib.suppress(Exception):  # the change does not fit this call
                         if number not in run.chosen and self._has_effect(
                             run.calls[number].out, changed()
                         ):
-                            singles.append({number: words})
-                            alike[run.calls[number].name, words][number] = words
+                            singles.append({number: title})
+                            alike[run.calls[number].name, title][number] = title
         # A wrong order of axes is rather in the call that orders them than in a reshape behind it.
-        singles.sort(key=lambda one: _reshapes_permuted(run, *one))
+        singles.sort(key=lambda single: _reshapes_permuted(run, *single))
         together = [group for group in alike.values() if len(group) > 1]
         first, last = list[Chosen](), list[Chosen]()
         for option in singles:
-            (words,) = option.values()
-            options = last if _is_late(words) else first
+            (title,) = option.values()
+            options = last if _is_late(title) else first
             options.append(option)
         return [*first, *together, *last]
 
     def _has_effect(self, old: Any, new: Any) -> bool:
-        pairs = zip(*(torch.utils._pytree.tree_leaves(one) for one in (old, new)), strict=True)
+        pairs = zip(*(torch.utils._pytree.tree_leaves(tree) for tree in (old, new)), strict=True)
         return self.wanted.stage == GRADIENTS or any(
             a.shape != b.shape or not torch.equal(a, b) for a, b in pairs
         )
@@ -406,10 +406,10 @@ class Searcher:
                 factor = rounded(1 + (port - own) / (float(doubled) - own))
                 if factor == 1:  # so near to 1 that it explains nothing
                     continue
-                words, is_known = words_of_term(call, factor, _shapes(run))
-                self.solved[number, words] = functools.partial(_times, factor)
-                if self._try({**chosen, number: words}, run, "") <= 1:
-                    fits.append((not is_known, {number: words}))
+                title, is_known = words_of_term(call, factor, _shapes(run))
+                self.solved[number, title] = functools.partial(_times, factor)
+                if self._try({**chosen, number: title}, run, "") <= 1:
+                    fits.append((not is_known, {number: title}))
         _, best = min(fits, key=lambda fit: fit[0], default=(True, Chosen()))
         return best
 
@@ -418,8 +418,8 @@ class Searcher:
         that is a multiple (`_scaled_term`).
         """
         for option in self._options(run, "", None):
-            (words,) = {*option.values()}
-            if len(option) > 1 or not words.endswith((FACTOR_LEFT_OUT, OF_THE_MASK)):
+            (title,) = {*option.values()}
+            if len(option) > 1 or not title.endswith((FACTOR_LEFT_OUT, OF_THE_MASK)):
                 continue
             with contextlib.suppress(Exception):
                 changed = {**chosen, **option}
@@ -442,13 +442,13 @@ def _reshapes_permuted(run: Calls, number: int) -> bool:
     """Return whether a call reshapes what a call returns that orders axes."""
     if run.calls[number].kind not in ("reshape", "flatten"):
         return False
-    before = [run.calls[one].kind for one in run.parents[number] if one in run.calls]
+    before = [run.calls[parent].kind for parent in run.parents[number] if parent in run.calls]
     return not {"permute", "transpose", "t"}.isdisjoint(before)
 
 
-def _is_late(words: str) -> bool:
+def _is_late(title: str) -> bool:
     """Return whether a change is of a kind with many changes, which are tried last."""
-    return AS_ARGUMENT in words or words.startswith(PERMUTED)
+    return AS_ARGUMENT in title or title.startswith(PERMUTED)
 
 
 def _shapes(run: Calls) -> list[torch.Size]:
@@ -468,8 +468,8 @@ def _add(causes: list[_Cause], fit: Chosen, run: Calls) -> None:
         made.setdefault(fit[number], []).append(run.places[number])
     same = next((cause for cause in causes if cause.keys() == made.keys()), None)
     if same is not None:
-        for words, places in made.items():
-            same[words] += places
+        for title, places in made.items():
+            same[title] += places
     elif made:
         causes.append(made)
 
@@ -478,13 +478,13 @@ def _line(cause: _Cause) -> str:
     """Return a line for a cause. Changes that only together give the port's result are joined."""
     parts = []
     before = ""
-    for words, (place, *others) in cause.items():
+    for title, (place, *others) in cause.items():
         more = f" (and {len(others)} more calls)" if others else ""
         if len(cause) == 1:
-            return f"{place}: {words} in the port{more}"
+            return f"{place}: {title} in the port{more}"
         if place != before:
-            words = f"{place}: {words}"
-        parts.append(words + more)
+            title = f"{place}: {title}"
+        parts.append(title + more)
         before = place
     return ", then ".join(parts) + " in the port"
 

@@ -58,16 +58,16 @@ def _rerun_of(recording: Trace, module: torch.nn.Module) -> Rerun:
     rates = Rates(dict(reference.named_modules()))
     rates.switch_off(dict(reference.named_modules()))
 
-    def evaluating(one: torch.nn.Module) -> AbstractContextManager[None]:
+    def evaluating(net: torch.nn.Module) -> AbstractContextManager[None]:
         if recording.random_eval:
             return nullcontext()
-        return rates.as_built(dict(one.named_modules()))
+        return rates.as_built(dict(net.named_modules()))
 
     with evaluating(reference):
         outputs = outputs_of(first_call(reference, plan.batches[0][0]))
     if any(
-        relative_error(outputs.get(name, np.nan), one) > 1e-3
-        for name, one in run.eval_outputs.items()
+        relative_error(outputs.get(name, np.nan), output) > 1e-3
+        for name, output in run.eval_outputs.items()
     ):
         raise ValueError(
             f"{recording.file_name}: the module does not compute the recorded outputs; give the "

@@ -73,10 +73,10 @@ def channels_of(values: Values) -> str:
         return "gray"
     letters = ""
     for row in shares:
-        place = int(np.argmax(row))
-        if abs(row[place] - 1) > 0.02:
+        index = int(np.argmax(row))
+        if abs(row[index] - 1) > 0.02:
             return "a mixture of RGB"
-        letters += "RGB"[place]
+        letters += "RGB"[index]
     return letters
 
 
@@ -123,10 +123,10 @@ def _of_values(port: Values, reference: Values) -> Iterator[Cause]:
         return
     mean, deviation = mean_and_deviation(port)
     wanted_mean, wanted_deviation = mean_and_deviation(reference)
-    words = _known_mistake(port, reference)
-    words = words or _known_mistake(_by_colour(port, reference), reference)
-    if words:
-        yield Cause(f"values: {words} in the port", "values")
+    mistake = _known_mistake(port, reference)
+    mistake = mistake or _known_mistake(_by_colour(port, reference), reference)
+    if mistake:
+        yield Cause(f"values: {mistake} in the port", "values")
         return
     here = _name_of(*mean_and_deviation(_by_colour(port, reference)))
     there = _name_of(wanted_mean, wanted_deviation)
@@ -146,9 +146,9 @@ def _known_mistake(port: Values, reference: Values) -> str:
     """Return the mistake that makes the reference's values the port's, or ""."""
     gain = port.gain
     mean = port.offset / gain / 255
-    for words, (its_gain, its_offset) in _mistakes(reference).items():
+    for mistake, (its_gain, its_offset) in _mistakes(reference).items():
         if _equal(gain, its_gain) and _close(mean, its_offset / its_gain / 255):
-            return words
+            return mistake
     return ""
 
 
@@ -205,8 +205,8 @@ def _name_of(mean: np.ndarray, deviation: np.ndarray) -> str:
 
 
 def _numbers(mean: np.ndarray, deviation: np.ndarray) -> str:
-    means = ", ".join(f"{one:.4g}" for one in mean)
-    deviations = ", ".join(f"{one:.4g}" for one in deviation)
+    means = ", ".join(f"{number:.4g}" for number in mean)
+    deviations = ", ".join(f"{number:.4g}" for number in deviation)
     return f"mean {means}, deviation {deviations}"
 
 
@@ -252,11 +252,11 @@ def _words(geometry: Geometry) -> str:
 
 
 def _of_filter(here: Geometry, there: Geometry) -> Iterator[Cause]:
-    names = [one.filter.partition(" (")[0] for one in (here, there)]
+    names = [geometry.filter.partition(" (")[0] for geometry in (here, there)]
     if names[0] != names[1]:
         yield _cause("filter", *_full_names(here, there), "resize")
     elif here.antialias != there.antialias:
-        states = ["on" if one.antialias else "off" for one in (here, there)]
+        states = ["on" if geometry.antialias else "off" for geometry in (here, there)]
         yield _cause(f"antialiasing of {names[0]}", states[0], states[1], "resize")
     elif here.filter != there.filter:
         yield _cause("filter", here.filter, there.filter, "resize")
@@ -265,7 +265,7 @@ def _of_filter(here: Geometry, there: Geometry) -> Iterator[Cause]:
     if ORIGIN in (here.coordinates, there.coordinates):
         yield _cause("coordinates", here.coordinates, there.coordinates, "resize")
     else:
-        states = [str(one.coordinates == CORNERS) for one in (here, there)]
+        states = [str(geometry.coordinates == CORNERS) for geometry in (here, there)]
         yield _cause("align_corners", states[0], states[1], "resize")
 
 
@@ -274,9 +274,9 @@ def _full_names(here: Geometry, there: Geometry) -> tuple[str, str]:
     if here.antialias == there.antialias:
         return here.filter, there.filter
     names = []
-    for one in (here, there):
-        without = "" if one.antialias else " without antialiasing"
-        names.append(f"{one.filter}{without}")
+    for geometry in (here, there):
+        without = "" if geometry.antialias else " without antialiasing"
+        names.append(f"{geometry.filter}{without}")
     return names[0], names[1]
 
 
@@ -300,6 +300,6 @@ def _of_readings(port: Mapping[str, str], reference: Mapping[str, str]) -> Itera
         there = reference.get(name, "")
         if here and there and here != there and (here, there) not in seen:
             seen.add((here, there))
-            words = FEATURES[feature_of(here)]
-            cause = _cause(words, here, there, "decode")
+            feature = FEATURES[feature_of(here)]
+            cause = _cause(feature, here, there, "decode")
             yield dataclasses.replace(cause, picture=name)

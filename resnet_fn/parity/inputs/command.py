@@ -52,11 +52,11 @@ def inputs(arguments: Sequence[str]) -> int:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch, _without_dumps():
         folder = parsed.folder or os.path.join(scratch, "pictures")
-        pictures, words = _pictures(parsed, folder)
+        pictures, origin = _pictures(parsed, folder)
         reference, port = _sides(parsed, folder, pictures)
         result = _compared(port, reference, pictures, parsed, scratch)
-    result = dataclasses.replace(result, pictures=words)
-    print(words)
+    result = dataclasses.replace(result, pictures=origin)
+    print(origin)
     print(table.table(result))
     print(f"{counted(len(pictures), 'picture')}, {time.perf_counter() - began:.0f} s")
     if parsed.json:
@@ -131,16 +131,16 @@ def _sides(
     """Return the reference's side and the port's."""
     sides = {}
     for flag in ("reference", "net"):
-        place = getattr(parsed, flag)
-        if not place:
+        location = getattr(parsed, flag)
+        if not location:
             sides[flag] = side_of_recipe(parsed.recipe)
             continue
-        value = load_value(place, f"--{flag}")
+        value = load_value(location, f"--{flag}")
         if value is None:
-            path, _, name = place.rpartition(":")
+            path, _, name = location.rpartition(":")
             raise cli.UsageError(f"--{flag}: {path} has no {name!r}; give a name of this file")
-        with imports_beside(place):
-            side = side_of(value, place, f"--{flag}", folder, pictures, parsed.seed)
+        with imports_beside(location):
+            side = side_of(value, location, f"--{flag}", folder, pictures, parsed.seed)
         sides[flag] = _with_imports(side)
     return sides["reference"], sides["net"]
 
@@ -169,7 +169,7 @@ def _compared(
         for side in (port, reference)
     ]
     for flag, side, read in (("--net", port, samples[0]), ("--reference", reference, samples[1])):
-        errors = [one for one in read.values() if isinstance(one, str)]
+        errors = [sample for sample in read.values() if isinstance(sample, str)]
         if len(errors) == len(pictures):
             raise ValueError(
                 f"{flag}: {side.place} reads no picture ({errors[0]}); correct the function, which "
@@ -178,7 +178,9 @@ def _compared(
     here, there, order = _in_order(port, reference, samples[0], samples[1])
     verdict = compare_pictures(here, there, made=not parsed.folder, random=any(random))
     verdict = dataclasses.replace(verdict, order=order)
-    notes = [f"{one.place}: {one.note}" for one in (port, reference) if one.note]
+    notes = [
+        f"{each_side.place}: {each_side.note}" for each_side in (port, reference) if each_side.note
+    ]
     result = Result(verdict, port.place, reference.place, "", notes=notes)
     if any(random):
         return _in_law(result, port, reference, random, scratch, parsed.draws)
@@ -189,12 +191,12 @@ def _in_order(port: Side, reference: Side, here: Read, there: Read) -> tuple[Rea
     """Return both sides' samples by picture, and a line about their order."""
     orders = [[*side.order[:MOST_ORDERED]] for side in (port, reference)]
     if port.is_guessed and (moved := paired_by_pixels(here, there)):
-        names = {id(one): picture.name for picture, one in moved.items()}
-        orders[0] = [names[id(one)] for one in here.values()][:MOST_ORDERED]
+        names = {id(sample): picture.name for picture, sample in moved.items()}
+        orders[0] = [names[id(sample)] for sample in here.values()][:MOST_ORDERED]
         here = moved
     elif reference.is_guessed and (moved := paired_by_pixels(there, here)):
-        names = {id(one): picture.name for picture, one in moved.items()}
-        orders[1] = [names[id(one)] for one in there.values()][:MOST_ORDERED]
+        names = {id(sample): picture.name for picture, sample in moved.items()}
+        orders[1] = [names[id(sample)] for sample in there.values()][:MOST_ORDERED]
         there = moved
     return here, there, words_of_order(*orders)
 
@@ -214,8 +216,8 @@ def _in_law(
         compared = law.compare_laws(port, reference, str(folder), draws)
     else:
         who = ("the port", "the reference") if random[0] else ("the reference", "the port")
-        words = f"random in {who[0]}, the same in each draw of {who[1]}"
-        compared = law.Law(DIFFERS, words=words)
+        message = f"random in {who[0]}, the same in each draw of {who[1]}"
+        compared = law.Law(DIFFERS, words=message)
     stage = Stage("augmentation", len(compared.results), compared.verdict, compared.words)
     stages = [*result.verdict.stages, stage]
     verdict = dataclasses.replace(result.verdict, stages=stages)
@@ -225,11 +227,11 @@ def _in_law(
 def _places(reference: Side, verdict: InputsVerdict) -> dict[str, str]:
     """Return the lines of the reference's code that make the calls of Pillow and torchvision."""
     first = verdict.first_picture
-    shown = [one for one in verdict.causes if one.picture]
+    shown = [cause for cause in verdict.causes if cause.picture]
     if first is None:
         return {}
-    names = [first.picture.name, *(one.picture for one in shown)]
-    pictures = [one.picture for one in verdict.pictures if one.picture.name in names]
+    names = [first.picture.name, *(cause.picture for cause in shown)]
+    pictures = [result.picture for result in verdict.pictures if result.picture.name in names]
     places: dict[str, str] = {}
     for picture in pictures:
         with contextlib.suppress(Exception), recorded_calls() as calls:

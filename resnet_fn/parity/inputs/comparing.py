@@ -62,17 +62,17 @@ class InputsVerdict:
     @property
     def first_stage(self) -> Stage | None:
         """The first stage that differs."""
-        return next((one for one in self.stages if one.verdict == DIFFERS), None)
+        return next((stage for stage in self.stages if stage.verdict == DIFFERS), None)
 
     @property
     def first_picture(self) -> PictureResult | None:
         """The first picture whose pixels differ."""
-        return next((one for one in self.pictures if one.verdict == DIFFERS), None)
+        return next((result for result in self.pictures if result.verdict == DIFFERS), None)
 
     @property
     def undecided(self) -> list[Stage]:
         """The stages that are undecided."""
-        return [one for one in self.stages if one.verdict == UNDECIDED]
+        return [stage for stage in self.stages if stage.verdict == UNDECIDED]
 
     @property
     def agrees(self) -> bool:
@@ -114,10 +114,10 @@ def compare_pictures(
             not_exercised=missing,
             unread=unread,
         )
-    here = {picture: one for picture, (one, _) in pairs.items()}
-    there = {picture: one for picture, (_, one) in pairs.items()}
+    here = {picture: planes for picture, (planes, _) in pairs.items()}
+    there = {picture: planes for picture, (_, planes) in pairs.items()}
     fits, failed = _fitted(here, there)
-    level = next((one.values.level for one in fits if one is not None), None)
+    level = next((fit.values.level for fit in fits if fit is not None), None)
     compared = _pixel_results(pairs, level)
     try:
         causes, settings = _causes(fits, pairs, compared)
@@ -125,10 +125,10 @@ def compare_pictures(
     except Exception as error:  # costs the explanation, never the verdict
         causes, settings = [], []
         failed = failed or _failure(error)
-    results = {one.picture: one for one in (*others, *compared.values())}
+    results = {result.picture: result for result in (*others, *compared.values())}
     return InputsVerdict(
         stages=[*stages, _ranges(pairs), _pixels(compared), *label_stages],
-        pictures=[results[one] for one in reference],
+        pictures=[results[picture] for picture in reference],
         causes=causes,
         settings=[*kinds, *settings],
         not_exercised=[failed, *missing] if failed else missing,
@@ -156,8 +156,8 @@ def _pairs(
         other = planes_of(there.image)
         if planes is None or other is None:
             shapes = [*here.image.shape], [*there.image.shape]
-            words = f"not a picture: {shapes[0]} in the port, {shapes[1]} in the reference"
-            others.append(PictureResult(picture, UNDECIDED, words=words))
+            message = f"not a picture: {shapes[0]} in the port, {shapes[1]} in the reference"
+            others.append(PictureResult(picture, UNDECIDED, words=message))
         else:
             pairs[picture] = planes, other
     return pairs, others
@@ -182,7 +182,7 @@ def _reading(
     lines, doubtful, both = [], [], 0
     for picture, there in reference.items():
         errors = {"the port": port[picture], "the reference": there}
-        failed = {side: one for side, one in errors.items() if isinstance(one, str)}
+        failed = {side: error for side, error in errors.items() if isinstance(error, str)}
         both += not failed
         if failed:
             who = " and ".join(failed)
@@ -191,9 +191,9 @@ def _reading(
         # twelve pictures are made: a project need not read each kind of file
         if len(failed) == 1 and (picture.is_plain or not made):
             doubtful.append(picture.name)
-    words = f"one side alone does not read {first_few(doubtful)}" if doubtful else ""
+    message = f"one side alone does not read {first_few(doubtful)}" if doubtful else ""
     verdict = UNDECIDED if doubtful or not both else OK
-    return Stage("read", both, verdict, words or ("nothing was read" if not both else "")), lines
+    return Stage("read", both, verdict, message or ("nothing was read" if not both else "")), lines
 
 
 def _shapes(
@@ -202,7 +202,9 @@ def _shapes(
     """Compare heights, widths and numbers of channels."""
     if apart := _first_apart("shape", pairs, _shape):
         return apart
-    strange = [f"{one.picture.name}: {one.words}" for one in others if one.words != NOT_READ]
+    strange = [
+        f"{result.picture.name}: {result.words}" for result in others if result.words != NOT_READ
+    ]
     verdict = UNDECIDED if strange or not pairs else OK
     return Stage("shape", len(pairs), verdict, first_few(strange, 1))
 
@@ -226,8 +228,8 @@ def _first_apart(
     for picture, sides in pairs.items():
         port, reference = map(describe, sides)
         if port != reference:
-            words = f"{port} in the port, {reference} in the reference"
-            return Stage(stage, len(pairs), DIFFERS, words, first=picture.name)
+            message = f"{port} in the port, {reference} in the reference"
+            return Stage(stage, len(pairs), DIFFERS, message, first=picture.name)
     return None
 
 
@@ -248,18 +250,26 @@ def _ranges(pairs: Mapping[Picture, tuple[Planes, Planes]]) -> Stage:
     if not pairs:
         return Stage("value range", 0, SKIPPED)
     (low, high), (other_low, other_high) = (
-        _range([one[side] for one in pairs.values()]) for side in (0, 1)
+        _range([pair[side] for pair in pairs.values()]) for side in (0, 1)
     )
-    words = f"{low:.4g}..{high:.4g} in the port, {other_low:.4g}..{other_high:.4g} in the reference"
+    message = (
+        f"{low:.4g}..{high:.4g} in the port, {other_low:.4g}..{other_high:.4g} in the reference"
+    )
     span, other = high - low, other_high - other_low
     apart = max(abs(low - other_low), abs(high - other_high))
     differs = not (span <= 2 * other and other <= 2 * span and apart <= other / 2)
-    return Stage("value range", len(pairs), DIFFERS if differs else OK, words if differs else "")
+    return Stage("value range", len(pairs), DIFFERS if differs else OK, message if differs else "")
 
 
 def _range(planes: Sequence[Planes]) -> tuple[float, float]:
-    lows = [np.min(one.pixels, initial=math.inf, where=np.isfinite(one.pixels)) for one in planes]
-    highs = [np.max(one.pixels, initial=-math.inf, where=np.isfinite(one.pixels)) for one in planes]
+    lows = [
+        np.min(picture.pixels, initial=math.inf, where=np.isfinite(picture.pixels))
+        for picture in planes
+    ]
+    highs = [
+        np.max(picture.pixels, initial=-math.inf, where=np.isfinite(picture.pixels))
+        for picture in planes
+    ]
     return float(min(lows)), float(max(highs))
 
 
@@ -270,34 +280,36 @@ def _pixel_results(
     results = {}
     for picture, (here, there) in pairs.items():
         if here.pixels.shape != there.pixels.shape:
-            words = f"{_shape(here)} in the port, {_shape(there)} in the reference"
-            results[picture] = PictureResult(picture, DIFFERS, words=words)
+            message = f"{_shape(here)} in the port, {_shape(there)} in the reference"
+            results[picture] = PictureResult(picture, DIFFERS, words=message)
             continue
         fits = level is not None and len(level) == there.channels
-        one = difference_of(here, there, high - low, level if fits else None)
-        results[picture] = PictureResult(picture, one.verdict, one)
+        difference = difference_of(here, there, high - low, level if fits else None)
+        results[picture] = PictureResult(picture, difference.verdict, difference)
     return results
 
 
 def _pixels(results: Mapping[Picture, PictureResult]) -> Stage:
     """Return the stage of pixels, whose worst picture is named."""
     compared = {
-        one.picture.name: one.difference for one in results.values() if one.difference is not None
+        result.picture.name: result.difference
+        for result in results.values()
+        if result.difference is not None
     }
     if not compared:
         return Stage("pixels", 0, UNDECIDED, "no picture has the same shape on both sides")
     first, worst = max(
         compared.items(), key=lambda item: (VERDICTS.index(item[1].verdict), item[1].max_abs)
     )
-    words = ""
+    note = ""
     if worst.verdict == ROUNDING:
-        count = sum(one.verdict == ROUNDING for one in compared.values())
-        words = f"{count} pictures within rounding to 256 levels, at most {worst.levels:.2g} levels"
+        count = sum(difference.verdict == ROUNDING for difference in compared.values())
+        note = f"{count} pictures within rounding to 256 levels, at most {worst.levels:.2g} levels"
     return Stage(
         "pixels",
         len(compared),
         worst.verdict,
-        words,
+        note,
         worst,
         first,
     )
@@ -305,7 +317,10 @@ def _pixels(results: Mapping[Picture, PictureResult]) -> Stage:
 
 def _labels(port: Read, reference: Read) -> LabelResult:
     labels = [
-        {one.name: None if isinstance(read, str) else read.label for one, read in side.items()}
+        {
+            picture.name: None if isinstance(read, str) else read.label
+            for picture, read in side.items()
+        }
         for side in (port, reference)
     ]
     return compare_labels(*labels)
@@ -328,32 +343,34 @@ def _causes(
 ) -> tuple[list[Cause], list[str]]:
     """Return causes of pixels that differ, and settings that differ where pixels do not."""
     port, reference = fits
-    differing = [one for one in results.values() if one.verdict == DIFFERS]
+    differing = [result for result in results.values() if result.verdict == DIFFERS]
     if port is None or reference is None:
-        causes = relation_of([pairs[one.picture] for one in differing]) if differing else []
+        causes = relation_of([pairs[result.picture] for result in differing]) if differing else []
         who = "the port" if port is None else "the reference"
-        words = f"{who} prepares plain pictures in no way that is known, so causes are incomplete"
-        if not any(one.is_plain and there.has_texture for one, (_, there) in pairs.items()):
-            words = "no cause is sought, because no plain picture has texture"
-        return causes + ([Cause(words, "")] if differing else []), []
+        message = f"{who} prepares plain pictures in no way that is known, so causes are incomplete"
+        if not any(picture.is_plain and there.has_texture for picture, (_, there) in pairs.items()):
+            message = "no cause is sought, because no plain picture has texture"
+        return causes + ([Cause(message, "")] if differing else []), []
     causes = causes_of(port, reference)
     if not differing:
-        return [], [one.words for one in causes]
-    of_all = [one for one in causes if not one.picture]
-    covered = {one.picture for one in causes if one.picture}
+        return [], [cause.words for cause in causes]
+    of_all = [cause for cause in causes if not cause.picture]
+    covered = {cause.picture for cause in causes if cause.picture}
     left = [
-        one.picture
-        for one in differing
-        if not one.picture.is_plain
-        and one.picture.name not in covered
-        and not _is_explained(one, port, reference, of_all)
+        result.picture
+        for result in differing
+        if not result.picture.is_plain
+        and result.picture.name not in covered
+        and not _is_explained(result, port, reference, of_all)
     ]
     if left:
-        names = [f"{one.name} ({one.words})" for one in left]
+        names = [f"{picture.name} ({picture.words})" for picture in left]
         causes.append(Cause(f"no cause found for {first_few(names)}", ""))
     elif not causes:
         causes.append(
-            Cause(f"no cause found for {first_few([one.picture.name for one in differing])}", "")
+            Cause(
+                f"no cause found for {first_few([result.picture.name for result in differing])}", ""
+            )
         )
     return causes, []
 

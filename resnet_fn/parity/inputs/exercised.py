@@ -21,23 +21,25 @@ def not_exercised(reference: Preparation | None, arrays: Arrays) -> list[str]:
         reference: the reference's preparation.
         arrays: the reference's arrays of the pictures that both sides read.
     """
-    features = set[str]().union(*(one.features for one in arrays))
-    lines = [f"no picture with {words}" for name, words in FEATURES.items() if name not in features]
-    if arrays and all("gray" in one.features for one in arrays):
+    features = set[str]().union(*(picture.features for picture in arrays))
+    lines = [
+        f"no picture with {feature}" for name, feature in FEATURES.items() if name not in features
+    ]
+    if arrays and all("gray" in picture.features for picture in arrays):
         lines.append("the order of channels: every picture has one channel")
     if reference is None:
         return [*lines, "resize and crop: the reference's are not known"]
-    for words, other in _alternatives(reference.geometry):
+    for choice, other in _alternatives(reference.geometry):
         if not any(
             _shows(
-                one,
+                picture,
                 planes.size,
                 reference.geometry,
                 other,
             )
-            for one, planes in arrays.items()
+            for picture, planes in arrays.items()
         ):
-            lines.append(f"{words}: the same in every picture")
+            lines.append(f"{choice}: the same in every picture")
     return lines
 
 

@@ -40,61 +40,63 @@ def _content(result: Result) -> dict[str, Any]:
         "pictures_from": result.pictures,
         "agrees": verdict.agrees,
         "verdict": text_table.verdict_line(result).removeprefix("verdict: ").rstrip(":"),
-        "undecided": [one.name for one in verdict.undecided],
+        "undecided": [stage.name for stage in verdict.undecided],
         "first_stage": verdict.first_stage.name if verdict.first_stage else None,
         "first_picture": first.picture.name if first else None,
         "causes": text_table.cause_lines(result),
         "settings": [*verdict.settings],
         "stages": [
             {
-                "name": one.name,
-                "verdict": one.verdict,
-                "compared": one.compared,
-                "note": one.words,
-                "first": one.first,
-                **_difference(one.worst),
+                "name": stage.name,
+                "verdict": stage.verdict,
+                "compared": stage.compared,
+                "note": stage.words,
+                "first": stage.first,
+                **_difference(stage.worst),
             }
-            for one in verdict.stages
+            for stage in verdict.stages
         ],
         "pictures": [
             {
-                "name": one.picture.name,
-                "features": sorted(one.picture.features),
-                "verdict": one.verdict,
-                "note": one.words,
-                **_difference(one.difference),
+                "name": picture_result.picture.name,
+                "features": sorted(picture_result.picture.features),
+                "verdict": picture_result.verdict,
+                "note": picture_result.words,
+                **_difference(picture_result.difference),
             }
-            for one in verdict.pictures
+            for picture_result in verdict.pictures
         ],
-        "augmentation": [vars(one) for one in law.results] if law else None,
+        "augmentation": [vars(quantity) for quantity in law.results] if law else None,
         "draws": law.draws if law else 0,
-        "preparations": {name: _prepared(one) for name, one in verdict.preparations.items()},
+        "preparations": {
+            name: _prepared(preparation) for name, preparation in verdict.preparations.items()
+        },
         "unread": [*verdict.unread],
         "not_exercised": text_table.not_exercised(result),
         "order": verdict.order,
     }
 
 
-def _difference(one: PixelDifference | None) -> dict[str, Any]:
-    if one is None:
+def _difference(difference: PixelDifference | None) -> dict[str, Any]:
+    if difference is None:
         return {}
-    return {name: value for name, value in vars(one).items() if name != "verdict"}
+    return {name: value for name, value in vars(difference).items() if name != "verdict"}
 
 
-def _prepared(one: Preparation | None) -> dict[str, Any] | None:
+def _prepared(preparation: Preparation | None) -> dict[str, Any] | None:
     """Return a preparation as plain values, or None if it is not known."""
-    if one is None:
+    if preparation is None:
         return None
-    mean, deviation = mean_and_deviation(one.values)
+    mean, deviation = mean_and_deviation(preparation.values)
     return {
-        **vars(one.geometry),
-        "channels": channels_of(one.values),
+        **vars(preparation.geometry),
+        "channels": channels_of(preparation.values),
         "mean": mean.tolist(),
         "deviation": deviation.tolist(),
-        "gamma": one.curve,
-        "decoding": dict(one.readings),
-        "border": one.border,
-        "error_in_levels": one.error,
+        "gamma": preparation.curve,
+        "decoding": dict(preparation.readings),
+        "border": preparation.border,
+        "error_in_levels": preparation.error,
     }
 
 
@@ -110,19 +112,19 @@ def page(result: Result) -> str:
     """Return the comparison as an HTML document."""
     verdict = result.verdict
     state = DIFFERS if verdict.first_stage else UNDECIDED if verdict.undecided else OK
-    words = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: "Both prepare the same"}[state]
+    heading = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: "Both prepare the same"}[state]
     title = f"{result.port} against {result.reference}"
     lines = [
         f'<p class="{"cause" * line.startswith(" ")}">{text(line.strip())}</p>'
         for line in text_table.findings(result)
     ]
-    box = f'<div class="verdict {state}" style="color: {_COLOURS[state]}"><b>{words}</b>'
+    box = f'<div class="verdict {state}" style="color: {_COLOURS[state]}"><b>{heading}</b>'
     body = [f"<h1>{text(title)}</h1>", box, *lines, "</div>"]
     header = (text_table.COLUMNS[0], text_table.COLUMNS[-1], *text_table.COLUMNS[1:-1])
-    rows = [_row(text_table.cells(one), one.verdict) for one in verdict.stages]
+    rows = [_row(text_table.cells(stage), stage.verdict) for stage in verdict.stages]
     body += ["<h2>Stages</h2>", table(header, rows, text_columns=2)]
-    pictures = [text_table.picture_line(one) for one in verdict.pictures]
-    laws = [text_table.law_line(one) for one in result.law.results] if result.law else []
+    pictures = [text_table.picture_line(picture_result) for picture_result in verdict.pictures]
+    laws = [text_table.law_line(quantity) for quantity in result.law.results] if result.law else []
     lists = {"Pictures": pictures, "Augmentation": laws}
     lists["Not exercised"] = text_table.not_exercised(result)
     for head, items in lists.items():
@@ -132,6 +134,6 @@ def page(result: Result) -> str:
 
 
 def _row(row: list[str], verdict: str) -> list[str]:
-    name, *numbers, words = row
+    name, *numbers, outcome = row
     colour = _COLOURS.get(verdict, "#777777")
-    return [text(name), f'<b style="color: {colour}">{text(words)}</b>', *map(text, numbers)]
+    return [text(name), f'<b style="color: {colour}">{text(outcome)}</b>', *map(text, numbers)]

@@ -86,9 +86,9 @@ class Fitter:
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
-        usable = [one for one in arrays if one.is_plain and arrays[one].has_texture]
+        usable = [picture for picture in arrays if picture.is_plain and arrays[picture].has_texture]
         # a picture that shrinks shows most
-        self.plain = sorted(usable, key=lambda one: -min(one.size))[:_MOST_PLAIN]
+        self.plain = sorted(usable, key=lambda picture: -min(picture.size))[:_MOST_PLAIN]
         self.errors: dict[tuple[object, ...], tuple[Values | None, float]] = {}
 
     def fit(self, like: Preparation | None = None) -> Preparation | None:
@@ -123,7 +123,7 @@ class Fitter:
         limit = _FAR * next(iter(errors.values()))
         kept: list[Geometry] = []
         for way, error in errors.items():
-            alike = sum(one.kind == way.kind for one in kept)
+            alike = sum(other.kind == way.kind for other in kept)
             if alike < _KEPT and error <= limit:
                 kept.append(way)
         return kept
@@ -174,27 +174,27 @@ class Fitter:
             )[1]
             for way in ways
         }
-        return dict(sorted(errors.items(), key=lambda one: one[1]))
+        return dict(sorted(errors.items(), key=lambda item: item[1]))
 
     def _error(
         self, way: Geometry, curve: str, pictures: Sequence[Picture], points: int
     ) -> tuple[Values | None, float]:
         """Return the affine map that fits best, and its error in levels."""
-        layouts = tuple(region_of(way, one, self.arrays[one].size) for one in pictures)
+        layouts = tuple(region_of(way, picture, self.arrays[picture].size) for picture in pictures)
         resize = way.filter, way.antialias, way.coordinates
         key = layouts, resize, curve, points
         if key not in self.errors:
             rows = [
                 self._levels(
-                    one,
+                    picture,
                     way,
                     curve,
                     points,
                 )
-                for one in pictures
+                for picture in pictures
             ]
-            levels = np.concatenate([one[0] for one in rows])
-            values = np.concatenate([one[1] for one in rows])
+            levels = np.concatenate([row[0] for row in rows])
+            values = np.concatenate([row[1] for row in rows])
             inside = np.isfinite(levels).all(1)
             enough = inside.sum() >= max(32, len(levels) // 8)
             spared = _TIES if way.filter in (NEAREST, NEAREST_CENTRE) else 0.0
@@ -246,8 +246,8 @@ class Fitter:
         )
 
     def _readings(self, fitted: Preparation) -> dict[str, str]:
-        awkward = [one for one in self.arrays if not one.is_plain]
-        return {one.name: self._reading(one, fitted) for one in awkward}
+        awkward = [picture for picture in self.arrays if not picture.is_plain]
+        return {picture.name: self._reading(picture, fitted) for picture in awkward}
 
     def _reading(
         self,
@@ -292,8 +292,8 @@ class Fitter:
 def grid_of(size: tuple[int, int], points: int) -> Grid:
     """Return rows and columns that are spread over an array, its edges included."""
     rows, columns = (
-        tuple(int(place) for place in np.unique(np.linspace(0, one - 1, points).round()))
-        for one in size
+        tuple(int(index) for index in np.unique(np.linspace(0, length - 1, points).round()))
+        for length in size
     )
     return rows, columns
 
@@ -350,7 +350,9 @@ def _changes(way: Geometry, like: Geometry | None) -> int:
     """Return how many fields of both ways differ."""
     if like is None:
         return 0
-    return sum(getattr(way, one.name) != getattr(like, one.name) for one in dataclasses.fields(way))
+    return sum(
+        getattr(way, field.name) != getattr(like, field.name) for field in dataclasses.fields(way)
+    )
 
 
 def _affine(

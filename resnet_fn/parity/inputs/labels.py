@@ -50,7 +50,7 @@ def compare_labels(
     port: Mapping[str, np.ndarray | None], reference: Mapping[str, np.ndarray | None]
 ) -> LabelResult:
     """Compare labels by the name of a picture, "CLASS/FILE" where a folder is a class."""
-    have = [any(one is not None for one in side.values()) for side in (port, reference)]
+    have = [any(label is not None for label in side.values()) for side in (port, reference)]
     if not all(have):
         which = "the port's" if have[0] else "the reference's" if have[1] else "no"
         return LabelResult(
@@ -77,29 +77,29 @@ def compare_labels(
         if here != there
     ]
     one_here, one_there = next(iter(pairs.values()))
-    words = []
+    differences = []
     if one_here.form != one_there.form:
-        words.append(f"{one_here.form} in the port, {one_there.form} in the reference")
+        differences.append(f"{one_here.form} in the port, {one_there.form} in the reference")
     if any(None in (here.index, there.index) for here, there in pairs.values()):
         same = all(_equal(here, there) for here, there in arrays.values())
         unequal = "vectors that are not of one class differ"
-        words += [] if same else [unequal]
+        differences += [] if same else [unequal]
         return LabelResult(
             len(pairs),
-            DIFFERS if words else OK,
-            "; ".join(words),
+            DIFFERS if differences else OK,
+            "; ".join(differences),
             "",
             notes,
         )
     indices = {name: (here.index or 0, there.index or 0) for name, (here, there) in pairs.items()}
     wrong = [name for name, (here, there) in indices.items() if here != there]
     if wrong:
-        words.append(_mistake(indices))
-    verdict = DIFFERS if words else OK
+        differences.append(_mistake(indices))
+    verdict = DIFFERS if differences else OK
     return LabelResult(
         len(pairs),
         verdict,
-        "; ".join(words),
+        "; ".join(differences),
         wrong[0] if wrong else "",
         notes,
     )
@@ -125,9 +125,9 @@ def _mistake(indices: Mapping[str, tuple[int, int]]) -> str:
         more = "more" if offset > 0 else "less"
         return f"an offset: each index is {abs(offset)} {more} in the port"
     first, (here, there) = next(item for item in indices.items() if item[1][0] != item[1][1])
-    wrong = sum(one != other for one, other in indices.values())
+    wrong = sum(own != other for own, other in indices.values())
     one_to_one = (
-        len({*indices.values()}) == len(classes) == len({one for one, _ in indices.values()})
+        len({*indices.values()}) == len(classes) == len({index for index, _ in indices.values()})
     )
     if not one_to_one:
         count = f"{wrong} of {len(indices)} labels"
@@ -149,12 +149,12 @@ def _order(indices: Mapping[str, tuple[int, int]], side: int) -> str:
         "sorted without regard to case": str.lower,
         "sorted backward": lambda name: [-ord(letter) for letter in name] + [0],
     }
-    return next((words for words, key in keys.items() if by_index == sorted(numbers, key=key)), "")
+    return next((order for order, key in keys.items() if by_index == sorted(numbers, key=key)), "")
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
     parts = re.findall(r"\d+|\D+", name)
-    return [(int(one), "") if one.isdigit() else (1 << 60, one) for one in parts]
+    return [(int(part), "") if part.isdigit() else (1 << 60, part) for part in parts]
 
 
 def words_of_order(port: Sequence[str], reference: Sequence[str]) -> str:

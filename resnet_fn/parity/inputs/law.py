@@ -75,8 +75,8 @@ def is_random(side: Side, pictures: Sequence[Picture]) -> bool:
             first, *others = (_drawn(side, picture) for _ in range(4))
         except Exception:  # another picture may be readable
             continue
-        for one in others:
-            if one.shape != first.shape or not np.array_equal(one, first, equal_nan=True):
+        for array in others:
+            if array.shape != first.shape or not np.array_equal(array, first, equal_nan=True):
                 return True
     return False
 
@@ -111,25 +111,25 @@ def compare_laws(
         draws: the number of draws of each side.
     """
     if not (port.makes_samples and reference.makes_samples):
-        words = "random, and a data set reads its own pictures only; give its transforms instead"
-        return Law(UNDECIDED, words=words)
+        message = "random, and a data set reads its own pictures only; give its transforms instead"
+        return Law(UNDECIDED, words=message)
     pictures = law_pictures(folder)
     try:
         measured = [_measure(side, pictures, draws) for side in (port, reference)]
     except Exception as error:  # of the user's functions on this picture
         return Law(UNDECIDED, words=f"cannot be drawn ({type(error).__name__}: {error})")
     names = [name for name in QUANTITIES if all(name in side for side in measured)]
-    lines = [f"{words}: not measured" for name, words in QUANTITIES.items() if name not in names]
+    lines = [f"{title}: not measured" for name, title in QUANTITIES.items() if name not in names]
     results = [_compare(name, measured[0][name], measured[1][name]) for name in names]
-    compared = [one for one in results if one is not None]
-    differs = any(one.verdict == DIFFERS for one in compared)
+    compared = [result for result in results if result is not None]
+    differs = any(result.verdict == DIFFERS for result in compared)
     enough = draws >= _FEWEST and bool(compared)
-    words = "" if enough else f"{draws} draws decide nothing; give --draws {DRAWS}"
+    message = "" if enough else f"{draws} draws decide nothing; give --draws {DRAWS}"
     verdict = DIFFERS if differs else OK if enough else UNDECIDED
     return Law(
         verdict,
         compared,
-        words,
+        message,
         draws,
         [*lines, NOT_MEASURED],
     )
@@ -153,7 +153,7 @@ def _measure(
         raise ValueError("a black and a white picture give the same values")
     arrays = [(_pixels(side, pictures["ramp"]) - black) / gain for _ in range(draws)]
     rows = [_of_draw(array) for array in arrays]
-    if len({one.shape for one in arrays}) > 1:  # no common measure of position
+    if len({array.shape for array in arrays}) > 1:  # no common measure of position
         rows = [{name: row[name] for name in ("mean", "deviation")} for row in rows]
     channels = arrays[0].shape[2]
     names = rows[0] if channels == 3 else ("mean", "deviation")
@@ -239,14 +239,14 @@ def _compare(
         pooled = (shares[0] + shares[1]) / 2
         allowed = _STANDARD_ERRORS * math.sqrt(2 * pooled * (1 - pooled) / count)
         verdict = DIFFERS if abs(shares[0] - shares[1]) > allowed else OK
-        words = f"{shares[0]:.3f}", f"{shares[1]:.3f}"
+        values = f"{shares[0]:.3f}", f"{shares[1]:.3f}"
         return LawResult(
             name,
             verdict,
-            *words,
+            *values,
             f"±{allowed:.2f}",
         )
-    constant = [float(np.ptp(one)) < _NO_SPREAD for one in (port, reference)]
+    constant = [float(np.ptp(draws)) < _NO_SPREAD for draws in (port, reference)]
     ranges = _range(port), _range(reference)
     if all(constant):
         apart = abs(float(port.mean() - reference.mean()))
@@ -281,7 +281,7 @@ def _range(values: np.ndarray) -> str:
 def _distance(a: np.ndarray, b: np.ndarray) -> float:
     """Return the largest distance of two empirical distribution functions."""
     every = np.sort(np.concatenate([a, b]))
-    shares = [np.searchsorted(np.sort(one), every, "right") / len(one) for one in (a, b)]
+    shares = [np.searchsorted(np.sort(draws), every, "right") / len(draws) for draws in (a, b)]
     return float(np.abs(shares[0] - shares[1]).max())
 
 

@@ -62,8 +62,8 @@ def recorded_calls() -> Iterator[dict[str, str]]:
 def _recording(function: Callable[..., Any], kind: str, places: dict[str, str]) -> Any:
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        if kind not in places and (place := _place()):
-            places[kind] = place
+        if kind not in places and (location := _place()):
+            places[kind] = location
         return function(*args, **kwargs)
 
     return called
@@ -76,7 +76,9 @@ def _place() -> str:
         file = frame.f_code.co_filename
         if file.startswith(_HERE):
             break
-        if any(one in file for one in _LIBRARIES) or file.startswith(("<", sys.base_prefix)):
+        if any(library in file for library in _LIBRARIES) or file.startswith(
+            ("<", sys.base_prefix)
+        ):
             owner = frame.f_locals.get("self")
             module = type(owner).__module__ if owner is not None else ""
             is_transform = "transforms" in module and type(owner).__name__ != "Compose"

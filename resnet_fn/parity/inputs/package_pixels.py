@@ -18,7 +18,9 @@ def side_of_recipe(name: str) -> Side:
     with as_usage_error():
         recipe = recipes.load_recipe(name).complete().make(Recipe)
     if not recipe.of_files:
-        known = ", ".join(one for one in recipes.RECIPES if recipes.recipe(one).of_files)
+        known = ", ".join(
+            recipe_name for recipe_name in recipes.RECIPES if recipes.recipe(recipe_name).of_files
+        )
         raise UsageError(f"--recipe: {name} has no image files; give one of {known}")
     spec = color_spec("", (), recipe.mean or IMAGENET_MEAN, recipe.std or IMAGENET_STD)
 

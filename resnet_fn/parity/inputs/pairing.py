@@ -21,12 +21,12 @@ def paired_by_pixels(samples: Read, other: Read) -> dict[Picture, Sample | str] 
     """
     pictures = [
         picture
-        for picture, one in samples.items()
-        if isinstance(one, Sample) and isinstance(other[picture], Sample)
+        for picture, sample in samples.items()
+        if isinstance(sample, Sample) and isinstance(other[picture], Sample)
     ]
-    here = [_thumbnail(samples[one]) for one in pictures]
-    there = [_thumbnail(other[one]) for one in pictures]
-    if len(pictures) < 3 or any(one is None for one in (*here, *there)):
+    here = [_thumbnail(samples[picture]) for picture in pictures]
+    there = [_thumbnail(other[picture]) for picture in pictures]
+    if len(pictures) < 3 or any(thumbnail is None for thumbnail in (*here, *there)):
         return None
     alike = np.stack(here) @ np.stack(there).T  # type: ignore[arg-type]
     nearest = alike.argmax(0)
@@ -35,8 +35,8 @@ def paired_by_pixels(samples: Read, other: Read) -> dict[Picture, Sample | str] 
     if in_order.mean() > 0.5 or (best < _SURE).mean() > 0.3 or len({*nearest}) < len(nearest):
         return None
     moved = {
-        picture: samples[pictures[int(place)]]
-        for picture, place in zip(
+        picture: samples[pictures[int(index)]]
+        for picture, index in zip(
             pictures,
             nearest,
             strict=True,

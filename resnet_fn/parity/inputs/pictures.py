@@ -49,7 +49,7 @@ class Picture:
     @property
     def words(self) -> str:
         """What is awkward, for example "transparency"; empty for a plain picture."""
-        return ", ".join(words for name, words in FEATURES.items() if name in self.features)
+        return ", ".join(feature for name, feature in FEATURES.items() if name in self.features)
 
 
 def describe(path: str, name: str) -> Picture:
@@ -87,8 +87,8 @@ def pictures_in(folder: str, most: int) -> tuple[list[Picture], int]:
     The first picture with each feature is among them. The others are spread evenly.
     """
     paths = sorted(
-        os.path.join(place, name)
-        for place, _, names in os.walk(folder)
+        os.path.join(parent, name)
+        for parent, _, names in os.walk(folder)
         for name in names
         if name.rpartition(".")[2].lower() in _ENDINGS
     )
@@ -100,7 +100,7 @@ def pictures_in(folder: str, most: int) -> tuple[list[Picture], int]:
     headers = [described(path) for path in paths[:_MOST_HEADERS]]
     chosen: dict[str, Picture] = {}
     for feature in FEATURES:
-        first = next((one for one in headers if feature in one.features), None)
+        first = next((header for header in headers if feature in header.features), None)
         if first is not None:
             chosen[first.path] = first
     step = max(1, len(paths) // most)
@@ -108,7 +108,7 @@ def pictures_in(folder: str, most: int) -> tuple[list[Picture], int]:
         if len(chosen) >= most:
             break
         chosen.setdefault(path, described(path))
-    return sorted(chosen.values(), key=lambda one: one.path), len(paths)
+    return sorted(chosen.values(), key=lambda picture: picture.path), len(paths)
 
 
 def texture(seed: int, width: int, height: int) -> np.ndarray:
@@ -129,8 +129,8 @@ def make_pictures(folder: str) -> list[Picture]:
     def colours(seed: int, width: int, height: int) -> Any:
         return Image.fromarray(texture(seed, width, height))
 
-    def save(place: str, image: Any, **options: Any) -> None:
-        path = Path(folder, place)
+    def save(name: str, image: Any, **options: Any) -> None:
+        path = Path(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         image.save(path, **options)
 

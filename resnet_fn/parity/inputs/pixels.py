@@ -51,8 +51,8 @@ def difference_of(
     a, b = port.pixels, reference.pixels
     both = np.isfinite(a) & np.isfinite(b)
     apart = np.where(both, np.abs(a - b), np.where(same_numbers(a, b), 0.0, np.inf))
-    place = np.unravel_index(int(np.argmax(apart)), apart.shape)
-    largest = float(apart[place])
+    position = np.unravel_index(int(np.argmax(apart)), apart.shape)
+    largest = float(apart[position])
     size = float(np.linalg.norm(b[both]))
     relative = float(np.linalg.norm((a - b)[both])) / size if size else largest
     steps = (a - b) / level if level is not None else None
@@ -67,9 +67,9 @@ def difference_of(
     return PixelDifference(
         max_abs=largest,
         relative=relative if math.isfinite(largest) else math.inf,
-        place=tuple(int(one) for one in place),
-        port=float(a[place]),
-        reference=float(b[place]),
+        place=tuple(int(index) for index in position),
+        port=float(a[position]),
+        reference=float(b[position]),
         levels=math.nan if steps is None else float(np.abs(steps).max()),
         verdict=verdict,
     )

@@ -50,43 +50,43 @@ class Side:
 
 
 def side_of(
-    value: Any, place: str, flag: str, folder: str, pictures: Sequence[Picture], seed: int
+    value: Any, location: str, flag: str, folder: str, pictures: Sequence[Picture], seed: int
 ) -> Side:
     """Return how a side reads pictures.
 
     Args:
         value: what FILE:FUNCTION is.
-        place: FILE:FUNCTION.
+        location: FILE:FUNCTION.
         flag: the flag that names it, for errors.
         folder: the folder of the pictures.
         pictures: the pictures that are compared.
         seed: the seed of a data loader's sampler.
     """
     if inspect.isclass(value) or _is_function(value):
-        needed = _needed(value, place, flag)
+        needed = _needed(value, location, flag)
         if needed and needed[0] not in _FOLDERS:
-            return Side(place, "", lambda picture: sample_of(value(picture.path)))
+            return Side(location, "", lambda picture: sample_of(value(picture.path)))
         build: Callable[..., Any] = value
         made = build(folder) if needed else build()
         if _is_function(made):
-            return Side(place, "", lambda picture: sample_of(made(picture.path)))
+            return Side(location, "", lambda picture: sample_of(made(picture.path)))
         value = made
     if hasattr(value, "dataset") and hasattr(value, "sampler"):  # torch's DataLoader
-        side = _of_dataset(value.dataset, place, pictures)
+        side = _of_dataset(value.dataset, location, pictures)
         drawn = _drawn(value.sampler, seed)
-        known = [side.order[one] for one in drawn if one < len(side.order)]
+        known = [side.order[index] for index in drawn if index < len(side.order)]
         return dataclasses.replace(side, order=known)
     if hasattr(value, "create_tuple_iterator"):
-        return _of_pipeline(value, place, pictures, flag)
+        return _of_pipeline(value, location, pictures, flag)
     steps = _mindspore_steps(value)
     if steps:
-        return Side(place, _BYTES, lambda picture: sample_of(_run(steps, picture)))
+        return Side(location, _BYTES, lambda picture: sample_of(_run(steps, picture)))
     is_indexed = hasattr(value, "__getitem__") and hasattr(value, "__len__")
     if is_indexed and not isinstance(value, list | tuple | dict | str | np.ndarray):
-        return _of_dataset(value, place, pictures)
+        return _of_dataset(value, location, pictures)
     if callable(value):
-        return Side(place, _OPENED, lambda picture: sample_of(value(_opened(picture))))
-    raise ValueError(f"{flag}: {place} is {kind_of(value)}; give {FORMS}")
+        return Side(location, _OPENED, lambda picture: sample_of(value(_opened(picture))))
+    raise ValueError(f"{flag}: {location} is {kind_of(value)}; give {FORMS}")
 
 
 def _is_function(value: Any) -> bool:
@@ -100,7 +100,7 @@ def _is_function(value: Any) -> bool:
 
 def _needed(
     function: Any,
-    place: str,
+    location: str,
     flag: str,
 ) -> list[str]:
     """Return the names of the arguments that a function must be given: one or none."""
@@ -109,10 +109,14 @@ def _needed(
     except ValueError:  # of a builtin
         return ["path"]
     free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in free]
+    needed = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind not in free
+    ]
     if len(needed) > 1:
         names = ", ".join(needed)
-        raise ValueError(f"{flag}: {place} needs {names}; give {FORMS}")
+        raise ValueError(f"{flag}: {location} needs {names}; give {FORMS}")
     return needed
 
 
@@ -128,12 +132,12 @@ def _drawn(sampler: Any, seed: int) -> list[int]:
     import sys
 
     sys.modules["torch"].manual_seed(seed)
-    return [int(one) for one in itertools.islice(iter(sampler), MOST_ORDERED)]
+    return [int(index) for index in itertools.islice(iter(sampler), MOST_ORDERED)]
 
 
 def _of_dataset(
     dataset: Any,
-    place: str,
+    location: str,
     pictures: Sequence[Picture],
 ) -> Side:
     """Return the side of a torch Dataset, whose `samples` or `imgs` name its files.
@@ -142,13 +146,13 @@ def _of_dataset(
     """
     listed = getattr(dataset, "samples", None) or getattr(dataset, "imgs", None)
     if listed:
-        paths = [str(one[0] if isinstance(one, list | tuple) else one) for one in listed]
+        paths = [str(item[0] if isinstance(item, list | tuple) else item) for item in listed]
         note = "a data set, whose samples name their files"
     else:
-        paths = [one.path for one in pictures]
+        paths = [picture.path for picture in pictures]
         note = _BY_PATH
     places = {path: index for index, path in enumerate(paths)}
-    names = {one.path: one.name for one in pictures}
+    names = {picture.path: picture.name for picture in pictures}
 
     def read(picture: Picture) -> Sample:
         if picture.path not in places or places[picture.path] >= len(dataset):
@@ -156,12 +160,12 @@ def _of_dataset(
         return sample_of(dataset[places[picture.path]])
 
     order = [names.get(path, path) for path in paths]
-    return Side(place, note, read, order, makes_samples=False, is_guessed=not listed)
+    return Side(location, note, read, order, makes_samples=False, is_guessed=not listed)
 
 
 def _of_pipeline(
     dataset: Any,
-    place: str,
+    location: str,
     pictures: Sequence[Picture],
     flag: str,
 ) -> Side:
@@ -171,16 +175,16 @@ def _of_pipeline(
     if len(samples) != len(pictures):
         count = f"{len(samples)}{' or more' * (len(samples) > len(pictures))}"
         raise ValueError(
-            f"{flag}: {place} has {count} samples for {len(pictures)} pictures; give a data set "
+            f"{flag}: {location} has {count} samples for {len(pictures)} pictures; give a data set "
             "without batch, repeat and filter, or raise --pictures"
         )
-    by_path = {one.path: sample for one, sample in zip(pictures, samples, strict=True)}
-    order = [one.name for one in pictures]
+    by_path = {picture.path: sample for picture, sample in zip(pictures, samples, strict=True)}
+    order = [picture.name for picture in pictures]
 
     def read(picture: Picture) -> Sample:
         return by_path[picture.path]
 
-    return Side(place, _BY_PATH, read, order, makes_samples=False, is_guessed=True)
+    return Side(location, _BY_PATH, read, order, makes_samples=False, is_guessed=True)
 
 
 def _mindspore_steps(value: Any) -> list[Any]:
@@ -192,7 +196,7 @@ def _mindspore_steps(value: Any) -> list[Any]:
 
 
 def _is_mindspores(value: Any) -> bool:
-    return any(one.__module__.startswith("mindspore.dataset") for one in type(value).__mro__)
+    return any(base.__module__.startswith("mindspore.dataset") for base in type(value).__mro__)
 
 
 def _run(steps: Sequence[Any], picture: Picture) -> Any:
@@ -256,5 +260,5 @@ def _telling(error: Exception) -> str:
     """Return the most useful line of an error's text. MindSpore's begin with headings."""
     lines = [line.strip(" -") for line in str(error).splitlines()]
     heads = ("exception thrown from", "dataset pipeline error", "c++ call stack", "python call")
-    content = [one for one in lines if one and not one.lower().startswith(heads)]
+    content = [line for line in lines if line and not line.lower().startswith(heads)]
     return content[0] if content else first_line(error)

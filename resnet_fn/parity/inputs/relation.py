@@ -41,7 +41,7 @@ def relation_of(pairs: Sequence[tuple[Planes, Planes]]) -> list[Cause]:
         if any(here.shape != there.shape for here, there in moved):
             continue
         for down, right in _shifts():
-            words = _affine_words(
+            change = _affine_words(
                 [
                     _cut(
                         here,
@@ -52,10 +52,10 @@ def relation_of(pairs: Sequence[tuple[Planes, Planes]]) -> list[Cause]:
                     for here, there in moved
                 ]
             )
-            if words is None:
+            if change is None:
                 continue
             shift = f"shifted by {down} rows and {right} columns" if down or right else ""
-            parts = [part for part in (name, shift, words) if part]
+            parts = [part for part in (name, shift, change) if part]
             return [Cause(f"the reference's pixels, {', '.join(parts)}", "values")]
     return []
 
@@ -104,11 +104,11 @@ def _affine_words(pairs: Sequence[Pair]) -> str | None:
         return None
     matrix = solution[:-1].T
     offset = solution[-1]
-    words = []
+    changes = []
     places = np.abs(matrix).argmax(1)
     gains = matrix[np.arange(len(matrix)), places]
     if places.tolist() != [*range(len(matrix))]:
-        words.append(f"channels in the order {', '.join(map(str, places))}")
+        changes.append(f"channels in the order {', '.join(map(str, places))}")
     is_same = (
         np.allclose(
             gains,
@@ -118,7 +118,7 @@ def _affine_words(pairs: Sequence[Pair]) -> str | None:
         and np.abs(offset).max() <= _CLOSE * spread
     )
     if not is_same:
-        factors = ", ".join(f"{one:.4g}" for one in gains)
-        added = ", ".join(f"{one:.4g}" for one in offset)
-        words.append(f"times {factors}, plus {added}")
-    return ", ".join(words)
+        factors = ", ".join(f"{gain:.4g}" for gain in gains)
+        added = ", ".join(f"{number:.4g}" for number in offset)
+        changes.append(f"times {factors}, plus {added}")
+    return ", ".join(changes)

@@ -26,10 +26,10 @@ def table(result: Result) -> str:
     if result.law and result.law.results:
         lines += ["", f"augmentation, {result.law.draws} draws of each side:"]
         lines += [f"  {line}" for line in map(law_line, result.law.results)]
-    shown = [one for one in verdict.pictures if one.verdict != OK]
+    shown = [picture_result for picture_result in verdict.pictures if picture_result.verdict != OK]
     if shown:
         lines += ["", "pictures that are not equal:"]
-        lines += [f"  {picture_line(one)}" for one in shown[:_MOST_PICTURES]]
+        lines += [f"  {picture_line(picture_result)}" for picture_result in shown[:_MOST_PICTURES]]
         more = len(shown) - _MOST_PICTURES
         lines += [f"  and {more} more (--json has all)"] if more > 0 else []
     return "\n".join(
@@ -52,27 +52,27 @@ def cells(stage: Stage) -> list[str]:
             levels,
             f"{TOLERANCE:.0e}",
         ]
-    words = stage.verdict
-    words += f" ({stage.first})" if stage.first and stage.verdict != OK else ""
-    words += f"; {stage.words}" if stage.words else ""
+    text = stage.verdict
+    text += f" ({stage.first})" if stage.first and stage.verdict != OK else ""
+    text += f"; {stage.words}" if stage.words else ""
     return [
         stage.name,
         str(stage.compared),
         *numbers,
-        words,
+        text,
     ]
 
 
 def picture_line(result: PictureResult) -> str:
     """Return a line about a picture: its name, what is awkward about it, and how it compares."""
     name = _name(result)
-    one = result.difference
-    if one is None:
+    difference = result.difference
+    if difference is None:
         return f"{name}: {result.verdict}; {result.words}"
     levels = ""
-    if not math.isnan(one.levels):
-        levels = f", {one.levels:.2g} levels"
-    return f"{name}: {one.verdict}, {one.max_abs:.2g}{levels} at most"
+    if not math.isnan(difference.levels):
+        levels = f", {difference.levels:.2g} levels"
+    return f"{name}: {difference.verdict}, {difference.max_abs:.2g}{levels} at most"
 
 
 def _name(result: PictureResult) -> str:
@@ -90,7 +90,7 @@ def law_line(result: LawResult) -> str:
 
 
 def _doubts(verdict: InputsVerdict) -> list[str]:
-    return [f"  {one.name}: {one.words}" for one in verdict.undecided]
+    return [f"  {stage.name}: {stage.words}" for stage in verdict.undecided]
 
 
 def findings(result: Result) -> list[str]:
@@ -102,7 +102,7 @@ def findings(result: Result) -> list[str]:
     if verdict.settings:
         lines += ["settings that differ:", *(f"  {line}" for line in verdict.settings)]
     lines += [f"read: {line}" for line in verdict.unread]
-    left = [one for one in not_exercised(result) if one not in verdict.unread]
+    left = [line for line in not_exercised(result) if line not in verdict.unread]
     if left:
         lines.append(f"not exercised: {first_few(left, _MOST_ITEMS, '; ')}")
     lines += [verdict.order] if verdict.order else []
@@ -122,10 +122,14 @@ def verdict_line(result: Result) -> str:
         return f"verdict: they differ, first in {verdict.first_stage.name}"
     if verdict.undecided:
         return "verdict: undecided; no stage differs, but these cannot be decided:"
-    compared = [one for one in verdict.pictures if one.difference is not None]
+    compared = [
+        picture_result
+        for picture_result in verdict.pictures
+        if picture_result.difference is not None
+    ]
     random = result.law is not None
     what = f"{len(compared)} of {counted(len(verdict.pictures), 'picture')}"
-    rounded = sum(one.verdict == ROUNDING for one in compared)
+    rounded = sum(picture_result.verdict == ROUNDING for picture_result in compared)
     parts = [] if random else [what]
     parts += [f"{rounded} within rounding to 256 levels"] if rounded else []
     parts += [f"augmentation in law, by {result.law.draws} draws"] if result.law else []
@@ -135,7 +139,7 @@ def verdict_line(result: Result) -> str:
 
 
 def _of_labels(verdict: InputsVerdict) -> str:
-    labels = next((one for one in verdict.stages if one.name == "labels"), None)
+    labels = next((stage for stage in verdict.stages if stage.name == "labels"), None)
     return f"{counted(labels.compared, 'label')}" if labels else "no labels"
 
 
@@ -144,11 +148,11 @@ def _difference_lines(result: Result) -> list[str]:
     stage = verdict.first_stage
     assert stage is not None
     where = f", {stage.first}" if stage.first else ""
-    words = f": {stage.words}" if stage.words else ""
+    text = f": {stage.words}" if stage.words else ""
     if stage.worst is not None:
         where = f", worst in {stage.first}"
-        words = f": {stage.worst.values()}"
-    lines = [f"first stage that differs: {stage.name}{where}{words}"]
+        text = f": {stage.worst.values()}"
+    lines = [f"first stage that differs: {stage.name}{where}{text}"]
     lines += [f"  {line}" for line in _law_causes(result)]
     picture = verdict.first_picture
     if picture is not None:
@@ -167,10 +171,10 @@ def cause_lines(result: Result) -> list[str]:
     """Return a line for each cause, after the reference's line if it is known."""
     lines = []
     for cause in result.verdict.causes:
-        place = result.places.get(cause.of) or (
+        line = result.places.get(cause.of) or (
             result.places.get("open") if cause.of == "decode" else None
         )
-        start = f"{place}: " if place else ""
+        start = f"{line}: " if line else ""
         shown = f" ({cause.picture})" if cause.picture else ""
         lines.append(f"{start}{cause.words}{shown}")
     return lines
@@ -178,4 +182,4 @@ def cause_lines(result: Result) -> list[str]:
 
 def _law_causes(result: Result) -> Sequence[str]:
     results = result.law.results if result.law else ()
-    return [law_line(one) for one in results if one.verdict == DIFFERS]
+    return [law_line(quantity) for quantity in results if quantity.verdict == DIFFERS]

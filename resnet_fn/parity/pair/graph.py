@@ -132,12 +132,12 @@ def _feed(node: Node, inputs: list[int | None]) -> int | None:
     """
     if node.role == "out" and not node.whole:
         return None
-    place = 0
+    position = 0
     if not node.whole:
-        place = _FURTHER.get(node.role, 0)
-    if place >= len(inputs):
-        place = 0
-    return inputs[place]
+        position = _FURTHER.get(node.role, 0)
+    if position >= len(inputs):
+        position = 0
+    return inputs[position]
 
 
 def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
@@ -209,10 +209,10 @@ def _shares(
 def _parts(layer: Layer, leaves: Leaves, roles: Sequence[str]) -> list[Node]:
     """Return one dense node for each role; together they have the parameters `leaves`."""
     nodes = []
-    for index, one in enumerate(roles):
+    for index, part_role in enumerate(roles):
         count = len(roles)
         parts, shapes = _shares(leaves, index, count)
-        node = Node(layer.name, "dense", parts, shapes, None, one, whole=False)
+        node = Node(layer.name, "dense", parts, shapes, None, part_role, whole=False)
         nodes.append(node)
     return nodes
 
@@ -277,13 +277,13 @@ def _pair(a: Graph, b: Graph, rounds: int) -> Paired:
         partners = reference.get(label, [])
         pairs += _pair_group(group, partners)
     pairs.sort(key=lambda pair: pair[0].index)
-    own = {one.index for one, _ in pairs}
-    others = {one.index for _, one in pairs}
+    own = {node.index for node, _ in pairs}
+    others = {node.index for _, node in pairs}
     left = [node for node in a.nodes if node.index not in own]
     rest = [node for node in b.nodes if node.index not in others]
     layers: dict[str, str] = {}
-    for one, partner in pairs:
-        for kind, names in one.followers.items():
+    for own_node, partner in pairs:
+        for kind, names in own_node.followers.items():
             reference_of_kind = partner.followers.get(kind, [])
             layers |= zip(names, reference_of_kind, strict=False)
     return Paired(pairs, left, rest, layers)

@@ -48,19 +48,19 @@ class _Inverse:
         first_of: dict[str, int] = {}
         numbered: Arrays = {}
         for alias in source.names:
-            one = self.names.one_of(alias, self.shapes)
-            if one is None:
+            array_name = self.names.one_of(alias, self.shapes)
+            if array_name is None:
                 return
-            shape = self.shapes[one]
+            shape = self.shapes[array_name]
             end = begin + math.prod(shape)
             numbers = np.arange(begin, end)
             numbered[alias] = numbers.reshape(shape)
-            first_of[one] = begin
+            first_of[array_name] = begin
             begin = end
         places = source.build(numbered.get)
         assert places is not None
-        for one, start in first_of.items():
-            self._fill(one, own, places, start)
+        for array_name, start in first_of.items():
+            self._fill(array_name, own, places, start)
 
     def _fill(self, name: str, own: np.ndarray, places: np.ndarray, start: int) -> None:
         """Fill one array: `places` has the numbers of its own numbers from `start` on."""

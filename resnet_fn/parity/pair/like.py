@@ -39,9 +39,9 @@ def like_of(reference: Trace, names: NameMap, optimizer: bool) -> Like:
 def _drawn(run: Run, names: NameMap) -> Arrays:
     """Return the port's arrays that have random numbers in the reference's run with such numbers."""
     drawn: Arrays = {}
-    for one in run.drawn:
-        changed = {*changed_arrays(run.start, one.start)}
-        for name, array in names.rename(one.start).items():
+    for drawn_run in run.drawn:
+        changed = {*changed_arrays(run.start, drawn_run.start)}
+        for name, array in names.rename(drawn_run.start).items():
             if changed & {*names.sources(name)}:
                 drawn[name] = array
     return drawn
@@ -52,8 +52,8 @@ def paired(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:
 
     Parameters with no number or several numbers are left out.
     """
-    given = {
-        name: {numbers[one] for one in names.sources(name) if one in numbers}
+    settings = {
+        name: {numbers[source] for source in names.sources(name) if source in numbers}
         for name in names.parameters
     }
-    return {name: values.pop() for name, values in given.items() if len(values) == 1}
+    return {name: values.pop() for name, values in settings.items() if len(values) == 1}

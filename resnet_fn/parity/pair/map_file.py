@@ -65,15 +65,15 @@ def made_of(entry: Any) -> MadeOf:
     for key in entry:
         if key not in keys:
             raise ValueError(f"the key {key!r} is unknown; {suggest_name(key, keys)}")
-    given = entry["from"]
-    listed = given if isinstance(given, list) else [given]
-    terms = _terms(given) if isinstance(given, str) else [(one, 1) for one in listed]
+    source = entry["from"]
+    listed = source if isinstance(source, list) else [source]
+    terms = _terms(source) if isinstance(source, str) else [(item, 1) for item in listed]
     common = {key: entry[key] for key in _PART if key in entry}
     shape = _whole("shape", entry["shape"], None) if "shape" in entry else None
     join = _whole("join", [entry.get("join", 0)], 1)[0]
     parts = []
-    for one, sign in terms:
-        part = _part(one, common)
+    for term, sign in terms:
+        part = _part(term, common)
         parts.append(dataclasses.replace(part, sign=sign))
     is_sum = len(terms) > len(listed)
     return MadeOf(tuple(parts), join, shape, is_sum)
@@ -84,11 +84,11 @@ _SIGNS = {"+", "-"}
 
 def _terms(text: str) -> list[tuple[str, int]]:
     """Split a sum such as "b_ih - b_hh" into names and signs: [("b_ih", 1), ("b_hh", -1)]."""
-    words = re.sub(r"^\s*-", "- ", text).split()
-    if words[:1] != ["-"]:
-        words = ["+", *words]
-    signs = words[::2]
-    names = words[1::2]
+    tokens = re.sub(r"^\s*-", "- ", text).split()
+    if tokens[:1] != ["-"]:
+        tokens = ["+", *tokens]
+    signs = tokens[::2]
+    names = tokens[1::2]
     if len(signs) != len(names) or not set(signs) <= _SIGNS or _SIGNS & set(names):
         raise ValueError(
             f'"{text}" is neither a name nor a sum; write "b_ih + b_hh", "a - b" or "-scale"'
@@ -97,16 +97,16 @@ def _terms(text: str) -> list[tuple[str, int]]:
 
 
 def _part(got: Any, common: Mapping[str, Any]) -> Part:
-    given = {**common, **(got if isinstance(got, dict) else {"name": got})}
-    if not isinstance(given.get("name"), str) or not set(given) <= {"name", *_PART}:
+    fields = {**common, **(got if isinstance(got, dict) else {"name": got})}
+    if not isinstance(fields.get("name"), str) or not set(fields) <= {"name", *_PART}:
         raise ValueError(
             '"from" must be a name, a sum "a + b", or a list of names or {"name": …}, not '
             f"{got!r}"
         )
-    rows = _whole("rows", given["rows"], 2) if "rows" in given else None
-    transpose = _whole("transpose", given["transpose"], None) if "transpose" in given else None
-    axis = _whole("axis", [given.get("axis", 0)], 1)[0]
-    return Part(given["name"], transpose, (rows[0], rows[1]) if rows else None, axis=axis)
+    rows = _whole("rows", fields["rows"], 2) if "rows" in fields else None
+    transpose = _whole("transpose", fields["transpose"], None) if "transpose" in fields else None
+    axis = _whole("axis", [fields.get("axis", 0)], 1)[0]
+    return Part(fields["name"], transpose, (rows[0], rows[1]) if rows else None, axis=axis)
 
 
 def _whole(key: str, values: Any, count: int | None) -> Shape:
@@ -130,7 +130,7 @@ def resolve(
     sources: Corrections = {}
     layers: dict[str, str] = {}
     for name, source in corrections.items():
-        inside = {one: one[len(name) + 1 :] for one in port if one.startswith(f"{name}.")}
+        inside = {path: path[len(name) + 1 :] for path in port if path.startswith(f"{name}.")}
         if name in port:
             for array in source.names:
                 if array not in reference:
@@ -153,17 +153,17 @@ def resolve(
                 )
             layers[name] = other
             by_leaf = {}
-            for one in reference:
-                if one.startswith(f"{other}."):
-                    leaf = one.removeprefix(f"{other}.")
-                    by_leaf[leaf_name(leaf)] = one
+            for candidate in reference:
+                if candidate.startswith(f"{other}."):
+                    leaf = candidate.removeprefix(f"{other}.")
+                    by_leaf[leaf_name(leaf)] = candidate
             if not by_leaf:
                 nearest = suggest_name(other, _layers(reference))
                 raise ValueError(f"--map: {name}: the reference has no layer {other!r}; {nearest}")
-            for one, leaf in inside.items():
+            for parameter, leaf in inside.items():
                 same = by_leaf.get(leaf_name(leaf))
                 if same:
-                    sources[one] = whole_array(same)
+                    sources[parameter] = whole_array(same)
         else:
             nearest = suggest_name(name, [*port, *_layers(port)])
             raise ValueError(f"--map: {name!r} is not a parameter or a layer of the net; {nearest}")

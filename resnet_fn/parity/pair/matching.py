@@ -96,7 +96,7 @@ def match(
     problems = [*problems, *_fit(parameters, port.shapes, reference.shapes, fixed)]
     apart: set[str] = set()
     for name, source in fixed.items():
-        owners = {one.rpartition(".")[0] for one in source.names}
+        owners = {source_name.rpartition(".")[0] for source_name in source.names}
         if source.added and len(owners) > 1:  # the nets add these terms in different layers
             owner = name.rpartition(".")[0]
             apart |= {owner, *owners}
@@ -172,8 +172,8 @@ def _fit(
     wrong = []
     for name, source in parameters.items():
         arrays = {}
-        for one in source.names:
-            arrays[one] = np.empty(reference[one], np.int8)
+        for source_name in source.names:
+            arrays[source_name] = np.empty(reference[source_name], np.int8)
         wanted = tuple(port[name])
         try:
             made = np.asarray(source.build(arrays.get)).shape
@@ -219,7 +219,7 @@ class _Pairing:
             candidates: list[str] = []
             for own in (name, *self.port.aliases(name)):
                 candidates += (own, common_name(own))
-            known = [one for one in candidates if one in by_name]
+            known = [candidate for candidate in candidates if candidate in by_name]
             if known:
                 other = by_name[known[0]]
                 sources[name] = whole_array(other)
@@ -261,8 +261,8 @@ class _Pairing:
                     continue
                 index, _ = missing[0]
                 which = f", part {index + 1} of {count},"
-            words = f"{name} {list(shape)}{which}"
-            problems.append(f"the reference's {words} has no counterpart in the port")
+            array = f"{name} {list(shape)}{which}"
+            problems.append(f"the reference's {array} has no counterpart in the port")
         return problems
 
     def advice(self, corrections: Corrections, port: Outline, reference: Outline) -> list[str]:
@@ -280,7 +280,7 @@ class _Pairing:
             return []
         suggested = {name: made_of(entry) for name, entry in made.items()}
         tried = match(port, reference, {**corrections, **suggested}, with_advice=False)
-        of_port = {common_name(name): squeezed(one) for name, one in port.attributes.items()}
+        of_port = {common_name(name): squeezed(shape) for name, shape in port.attributes.items()}
         attributes = [
             name for name in rest if of_port.get(common_name(name)) == squeezed(rest[name])
         ]
@@ -323,10 +323,10 @@ class _Pairing:
                 sources[name] = joined(pieces)
         self._outside(sources)
         if not problems:
-            words = (
+            problem = (
                 "belongs to no layer that runs; rename it as in the reference, or add it to --map"
             )
-            problems = [f"{name} {words}" for name in self._lost(sources)]
+            problems = [f"{name} {problem}" for name in self._lost(sources)]
             problems += self._unused(sources)
         return Attempt(sources, layers, problems)
 
@@ -383,10 +383,10 @@ def _stands_for_layer(node: Node) -> bool:
 
 
 def _words(node: Node) -> str:
-    words = []
+    shapes = []
     for leaf, shape in node.shapes.items():
-        words.append(f"{leaf} {list(shape)}")
-    return f"{node.layer} {', '.join(words)}"
+        shapes.append(f"{leaf} {list(shape)}")
+    return f"{node.layer} {', '.join(shapes)}"
 
 
 def _leaf_pairs(port: Node, reference: Node) -> list[tuple[str, Part]]:

@@ -95,17 +95,17 @@ class Part:
         return array.take(range(start, stop), axis)
 
     def __str__(self) -> str:
-        words = "-" * (self.sign < 0) + self.name
+        text = "-" * (self.sign < 0) + self.name
         if self.transpose is not None:
-            words += f" transposed {list(self.transpose)}"
+            text += f" transposed {list(self.transpose)}"
         index, count = self.share
         if count > 1:
-            words += f" [part {index + 1} of {count}]"
+            text += f" [part {index + 1} of {count}]"
         if self.rows is not None:
             start, stop = self.rows
-            words += f" [{start}:{stop}]"
-            words += f" of axis {self.axis}" if self.axis else ""
-        return words
+            text += f" [{start}:{stop}]"
+            text += f" of axis {self.axis}" if self.axis else ""
+        return text
 
 
 # How parts are added, by what they are. Each part's gradient is the gradient of the sum.
@@ -161,14 +161,14 @@ class MadeOf:
             return np.ascontiguousarray(array) if array.ndim else array
         if array.size != int(np.prod(shape)):
             names = " + ".join(self.names)
-            given = list(array.shape)
-            raise ValueError(f"{names} {given} cannot be reshaped to {list(shape)}")
+            array_shape = list(array.shape)
+            raise ValueError(f"{names} {array_shape} cannot be reshaped to {list(shape)}")
         return np.ascontiguousarray(array).reshape(shape)
 
     def __str__(self) -> str:
         parts = [str(part) for part in self.parts]
-        words = f"the sum of {', '.join(parts)}" if self.added else " + ".join(parts)
-        return words if self.shape is None else f"{words} as {list(self.shape)}"
+        text = f"the sum of {', '.join(parts)}" if self.added else " + ".join(parts)
+        return text if self.shape is None else f"{text} as {list(self.shape)}"
 
 
 def whole_array(name: str) -> MadeOf:
@@ -215,7 +215,7 @@ class NameMap:
 
     @functools.cached_property
     def _firsts(self) -> dict[str, str]:
-        return {one: group[0] for group in self.tied for one in group}
+        return {name: group[0] for group in self.tied for name in group}
 
     def first(self, name: str) -> str:
         """Return the first name of one of the reference's arrays: a shared one has several."""
@@ -230,7 +230,7 @@ class NameMap:
     @functools.cached_property
     def paired(self) -> set[str]:
         """The first names of the reference's arrays from which arrays of the port are built."""
-        return {one for name in self.parameters for one in self.sources(name)}
+        return {source for name in self.parameters for source in self.sources(name)}
 
     def rename(
         self, reference: Mapping[str, np.ndarray], what: str = VALUE_KIND
@@ -258,21 +258,21 @@ class NameMap:
                 if array is not None:
                     taken.append(part.take(array))
             if len(taken) > 1 and not source.join and not source.added:
-                lengths = [len(one) for one in taken]
+                lengths = [len(piece) for piece in taken]
                 seams[name] = np.cumsum(lengths)[:-1].tolist()
         return seams
 
     def one_of(self, name: str, reference: Collection[str]) -> str | None:
         """Return the name that an array has in `reference`, or None if it is not there."""
         groups = (group for group in self.tied if name in group)
-        for one in (name, *next(groups, ())):
-            if one in reference:
-                return one
+        for alias in (name, *next(groups, ())):
+            if alias in reference:
+                return alias
         return None
 
     def _find(self, reference: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
         def find(name: str) -> np.ndarray | None:
-            one = self.one_of(name, reference)
-            return None if one is None else reference[one]
+            alias = self.one_of(name, reference)
+            return None if alias is None else reference[alias]
 
         return find

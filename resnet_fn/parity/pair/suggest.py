@@ -48,8 +48,8 @@ def candidates(shape: Shape, reference: Shapes) -> list[str]:
 
 def _names_in(entry: Any) -> list[str]:
     """Return the reference's arrays that an entry names."""
-    given = entry["from"] if isinstance(entry, dict) else entry
-    return given if isinstance(given, list) else [given]
+    source = entry["from"] if isinstance(entry, dict) else entry
+    return source if isinstance(source, list) else [source]
 
 
 def _used(made: Mapping[str, Any]) -> set[str]:
@@ -162,18 +162,18 @@ def _like(name: str, shape: Shape, reference: Shapes) -> Any:
     same = candidates(shape, reference)
     if same:
         leaf = _leaf(name)
-        same.sort(key=lambda one: _leaf(one) != leaf)
+        same.sort(key=lambda candidate: _leaf(candidate) != leaf)
         return same[0]
     count = math.prod(shape)
     as_many = {}
-    for one, other in reference.items():
+    for array, other in reference.items():
         if math.prod(other) == count > 1:
-            as_many[one] = other
-    for one, other in as_many.items():
+            as_many[array] = other
+    for array, other in as_many.items():
         if len(shape) == 2 and other == shape[::-1]:
-            return {"from": one, "transpose": [1, 0]}
-    for one in as_many:
-        return {"from": one, "shape": list(shape)}
+            return {"from": array, "transpose": [1, 0]}
+    for array in as_many:
+        return {"from": array, "shape": list(shape)}
     return None
 
 
@@ -195,9 +195,9 @@ def advice(
     if len(unknown) <= _MOST_NULLS:
         guessed |= dict.fromkeys(unknown)
     if guessed:
-        words = "all arrays" if pairs_all and len(guessed) == len(made) else "these arrays"
+        which = "all arrays" if pairs_all and len(guessed) == len(made) else "these arrays"
         nulls = "; null is for an array that the reference computes without" if unknown else ""
-        lines.append(f"a file for --map that pairs {words} (check each entry{nulls}):")
+        lines.append(f"a file for --map that pairs {which} (check each entry{nulls}):")
         shown = dict(itertools.islice(guessed.items(), _MOST_ENTRIES))
         lines.append(json.dumps(shown, ensure_ascii=False))
         left = len(guessed) - len(shown)
@@ -208,7 +208,7 @@ def advice(
             continue
         alike = candidates(reference[entry], reference)
         if len(alike) > 1 and len(lines) < _MOST_LINES:
-            alike.sort(key=lambda one: one != entry)
+            alike.sort(key=lambda candidate: candidate != entry)
             lines.append(f"{name} has the shape of {first_few(alike)}")
     missing = reference.keys() - _used(guessed)
     held = [name for name in attributes if name in missing]

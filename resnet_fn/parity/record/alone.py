@@ -77,9 +77,9 @@ def losses_alone(side: Side, run: Run, like: Like | None) -> LossesAlone:
         return LossesAlone({}, "not compared, for the reference returns packed sequences")
     _, labels = side.plan.batches[0]
     labels = split(labels, side.plan.accumulate)[-1]  # the outputs are of the last micro-batch
-    given = [leaf for _, leaf in leaves(labels)]
-    given += outputs.values()
-    sized = (leaf for leaf in given if np.ndim(leaf))
+    arrays = [leaf for _, leaf in leaves(labels)]
+    arrays += outputs.values()
+    sized = (leaf for leaf in arrays if np.ndim(leaf))
     count = len(next(sized, ()))
     losses: dict[ArrayId, float] = {}
     failed: dict[str, str] = {}  # case → error
@@ -99,8 +99,8 @@ def losses_alone(side: Side, run: Run, like: Like | None) -> LossesAlone:
             others = with_leaves(example, larger, side.tensor)
             value = side.loss(others, map_tree(take, labels))
         except Exception as error:
-            words = f"{samples} samples, outputs × {times}"
-            failed[words] = words_of(error.__cause__ or error)
+            title = f"{samples} samples, outputs × {times}"
+            failed[title] = words_of(error.__cause__ or error)
             continue
         losses[case] = value.item()
     if not failed:

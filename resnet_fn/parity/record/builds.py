@@ -35,6 +35,6 @@ def several_builds(
                 seeded.enter_context(mock.patch.object(module, name, return_value=generator))
             builds.append(state(build()))
         wanted = max(
-            2, min(_BUILDS, _NUMBERS // max(1, sum(one.size for one in builds[0].values())))
+            2, min(_BUILDS, _NUMBERS // max(1, sum(array.size for array in builds[0].values())))
         )
     return builds

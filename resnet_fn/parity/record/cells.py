@@ -92,7 +92,7 @@ class Attributes:
         self._cells = []
         self._filled = []
         for _, cell in net.cells_and_names():
-            own = {name: one for name, one in vars(cell).items() if name not in _LEFT}
+            own = {name: attribute for name, attribute in vars(cell).items() if name not in _LEFT}
             self._cells.append((cell, own))
             for value in own.values():
                 if type(value) in (list, dict, set):

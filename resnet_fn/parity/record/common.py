@@ -48,15 +48,15 @@ def dropout_notes(
     `dropped` has tuples (layer, attribute, probability).
     """
     side = "the reference" if of_reference else "the net"
-    words = []
+    rates = []
     for name, attribute, share in dropped:
-        words.append(f"{name}: {attribute}={share:g}")
+        rates.append(f"{name}: {attribute}={share:g}")
     asked = []
     for name, share in plan.dropout.items():
         asked.append(f"{name}={share:g}")
     notes = []
-    if words:
-        notes.append(f"dropout is 0 in {side}: {first_few(words)}")
+    if rates:
+        notes.append(f"dropout is 0 in {side}: {first_few(rates)}")
     if asked:
         notes.append(f"dropout is 0 on both sides; the recipe has {first_few(asked)}")
     return notes
@@ -97,8 +97,8 @@ def what_failed(
 
     The message lists the inputs, and has the line of the user's code that fails.
     """
-    given = named_leaves(inputs, "inputs").items()
-    arrays = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in given)
+    named = named_leaves(inputs, "inputs").items()
+    arrays = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in named)
     fault = words_of(error)
     it = "in training mode it" if train else "it"
     return ValueError(f"{side}: {it} fails on {arrays}{place_of(error)} ({fault}); {fix}")
@@ -118,8 +118,8 @@ def loss_of_logits(
     is_unclear = len(paths) != 1 and not named
     takes_first = side == "the net" and isinstance(like, tuple | list)
     if is_unclear and not (paths and takes_first):
-        given = [name.strip() for name in named_outputs(like, "")]
-        names = ", ".join(given) or "no tensors"
+        output_names = [name.strip() for name in named_outputs(like, "")]
+        names = ", ".join(output_names) or "no tensors"
         raise ValueError(
             f"loss of {side}: the outputs are {names}; give --loss FILE:FUNCTION, or return logits "
             "alone"

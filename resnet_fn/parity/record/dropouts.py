@@ -109,12 +109,14 @@ class _Measurement:
     def drops(self) -> list[Drop]:
         """Return the places in the order of execution, then those that did not run."""
         masked: dict[str, Drop] = {}
-        for layer in sorted(self._layers, key=lambda one: len(one.name)):
+        for layer in sorted(self._layers, key=lambda execution: len(execution.name)):
             shares = [share for name, _, share in self._dropped if name == layer.name]
             if drop := self._by_mask(layer, shares):
                 masked[layer.title] = drop
                 inside = f"{layer.name}."
-                self._dropped = [one for one in self._dropped if not one[0].startswith(inside)]
+                self._dropped = [
+                    dropout for dropout in self._dropped if not dropout[0].startswith(inside)
+                ]
         drops: list[Drop] = []
         for layer in self._layers:
             if layer.settings.get("num_layers") == 1:
@@ -125,7 +127,7 @@ class _Measurement:
                 drops += self._by_probability(layer)
         drops += self._by_probability(None)
         # A dropout layer that did not run may have passed its probability to a function.
-        ran = {one.name for one in self._layers}
+        ran = {execution.name for execution in self._layers}
         ran.add("")
         for name, attribute, share in self._dropped:
             if attribute != "p" or name in ran:
@@ -139,7 +141,7 @@ class _Measurement:
         runs show it.
         """
         outer = _outer(name)
-        around = next((one for one in outer if one in self._firsts), "")
+        around = next((path for path in outer if path in self._firsts), "")
         gates = self._gates(outer, share)
         only = {(name, ""), *gates}
         runs = self._runs_with(around, only, False, share)
@@ -193,11 +195,11 @@ class _Measurement:
                 continue
             # A block passes its probability on to the layers inside, which are listed themselves.
             alike = [
-                one
-                for one, word, share in self._dropped
-                if one != name and share == own and (word == attribute or attribute != "layerdrop")
+                path
+                for path, word, share in self._dropped
+                if path != name and share == own and (word == attribute or attribute != "layerdrop")
             ]
-            if not once and any(one.startswith(prefix) for one in alike):
+            if not once and any(path.startswith(prefix) for path in alike):
                 continue
             drop = Drop(title, own, once)
             kind = (layer.class_name if layer else "", attribute)
@@ -241,7 +243,7 @@ class _Measurement:
         there by a function.
         """
         outer = _outer(name)
-        layer = next((self._firsts[one] for one in outer if one in self._firsts), None)
+        layer = next((self._firsts[path] for path in outer if path in self._firsts), None)
         if layer is None or layer.output is None:
             return drop
         kind = (layer.class_name, name.removeprefix(layer.name))
@@ -287,7 +289,7 @@ class _Measurement:
             return None
         share = nearest_share(shares, mask.dropped, mask.draws)
         sizes = zip(x.shape, mask.shape, strict=True)
-        shape = tuple(1 if one == 1 else size for size, one in sizes)
+        shape = tuple(1 if of_mask == 1 else size for size, of_mask in sizes)
         drop = _with_runs(Drop(title, share, True, mask.scale, shape), runs)
         return drop if layer.call else self._with_response(drop, layer.name)
 

@@ -46,12 +46,12 @@ def kernel_faults(users: Iterable[Any]) -> list[KernelFault]:
         for known in used
         if known.compiled and version.startswith(known.versions)
     ]
-    for known in (one for one in used if not one.compiled):
+    for known in (entry for entry in used if not entry.compiled):
         with contextlib.suppress(Exception):  # no kernel
             error = known.error()
             if error > _SEEN or np.isnan(error):
-                words = f"MindSpore {version}: {known.what} is {error:.2g} off"
-                faults.append(KernelFault(words, False))
+                fault = f"MindSpore {version}: {known.what} is {error:.2g} off"
+                faults.append(KernelFault(fault, False))
     return faults
 
 
@@ -91,7 +91,7 @@ def _gradient_error(
     function: Callable[[Tensor], Tensor], x: np.ndarray, right: np.ndarray
 ) -> float:
     """Return how far the gradient of a function's sum is off."""
-    gradient = mindspore.grad(lambda given: function(given).sum())(Tensor(x))
+    gradient = mindspore.grad(lambda tensor: function(tensor).sum())(Tensor(x))
     return float(np.abs(gradient.numpy() - right).max())
 
 

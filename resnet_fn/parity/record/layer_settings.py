@@ -25,7 +25,7 @@ def settings_of(layer: Any, image: np.ndarray | None) -> LayerSettings:
 def _plain(value: Any) -> Any:
     """Return a setting with Python's numbers instead of NumPy's."""
     if isinstance(value, tuple | list):
-        numbers = [_plain(one) for one in value]
+        numbers = [_plain(item) for item in value]
         return numbers if isinstance(value, list) else tuple(numbers)
     if isinstance(value, np.generic):
         return value.item()
@@ -96,7 +96,7 @@ def _given_padding(layer: Any, count: int) -> Pads | None:
     if isinstance(padding, int):
         return (padding,) * 2 * count
     if kind_of(layer) == "maxpool" or len(padding) < 2 * count:
-        return tuple(one for one in padding[-count:] for _ in ("before", "after"))
+        return tuple(pad for pad in padding[-count:] for _ in ("before", "after"))
     return tuple(padding[-2 * count :])
 
 
@@ -187,8 +187,8 @@ def _norm(layer: Any, image: np.ndarray | None) -> LayerSettings:
     if "LayerNorm" in name:
         # A user's class that is derived from MindSpore's may transpose its input first, as in
         # ConvNeXt.
-        given = type(layer).__module__.partition(".")[0] == "mindspore"
-        axis = getattr(layer, "begin_norm_axis", None) if given else None
+        of_mindspore = type(layer).__module__.partition(".")[0] == "mindspore"
+        axis = getattr(layer, "begin_norm_axis", None) if of_mindspore else None
         shape = layer.normalized_shape if axis is None or image is None else image.shape[axis:]
         return {**settings, "over": "layer", "normalized_shape": tuple(shape)}
     if "GroupNorm" in name:
@@ -248,7 +248,7 @@ def _spread(value: Any, count: int) -> tuple[int, ...]:
     # MindSpore stores (1, k) for one direction, so the last numbers of a longer tuple count.
     if not isinstance(value, tuple | list):
         return (int(value),) * count
-    values = tuple(int(one) for one in value)
+    values = tuple(int(number) for number in value)
     more = max(len(values) - count, 0)
     return values[more:]
 

@@ -49,8 +49,8 @@ def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
 
 def _is_container(layer: Any) -> bool:
     return any(
-        f"{one.__module__.partition('.')[0]}.{one.__name__}" in _CONTAINERS
-        for one in type(layer).__mro__
+        f"{base.__module__.partition('.')[0]}.{base.__name__}" in _CONTAINERS
+        for base in type(layer).__mro__
     )
 
 
@@ -59,7 +59,9 @@ def unused_count(layer: Any) -> str:
 
     A BatchNorm without `momentum` uses it, and so may custom layers that have one.
     """
-    names = [one.__name__ for one in type(layer).__mro__ if one.__module__.startswith("torch.nn")]
+    names = [
+        base.__name__ for base in type(layer).__mro__ if base.__module__.startswith("torch.nn")
+    ]
     averages = "_BatchNorm" in names and layer.momentum is None
     return "num_batches_tracked" if "_NormBase" in names and not averages else ""
 
@@ -91,8 +93,8 @@ def record_layers(
             taken.append([_array(value) for value in _tensors((inputs, named))])
 
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
-            given, (result, valid) = taken.pop(), _first_output(output)
-            first = given[0] if given else None
+            arrays, (result, valid) = taken.pop(), _first_output(output)
+            first = arrays[0] if arrays else None
             visit(
                 Layer(
                     name=name,
@@ -104,7 +106,7 @@ def record_layers(
                     output=result,
                     parameters=shapes,
                     leaf=leaf,
-                    further=tuple(map(fingerprint, given[1:])) if whole else (),
+                    further=tuple(map(fingerprint, arrays[1:])) if whole else (),
                     valid=valid,
                 )
             )
@@ -170,9 +172,9 @@ def _first_output(output: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
     candidates = [output]
     if isinstance(output, tuple):
         candidates += output[:1]
-    for one in candidates:
-        if is_packed(one):
-            return padded(one)
+    for candidate in candidates:
+        if is_packed(candidate):
+            return padded(candidate)
     for _, leaf in returned(output):
         if _is_tensor(leaf):
             return _array(leaf), None

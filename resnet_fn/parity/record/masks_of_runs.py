@@ -54,7 +54,7 @@ def _of_whole_calls(outputs: Sequence[np.ndarray]) -> MeasuredMask | None:
         if not _are_equal(output):
             return None
         numbers.append(float(output.flat[0]))
-    kept = [one for one in numbers if one]
+    kept = [number for number in numbers if number]
     draws = len(numbers)
     if not 0 < len(kept) < draws:
         return None

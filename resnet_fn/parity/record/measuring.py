@@ -87,7 +87,7 @@ class Measuring(Watch):
         if recorded:
             self.rounding |= marked(rounding(recorded[0], run), **marks)
         run.gradients, run.clipped, run.parts = {}, {}, []
-        run.after = [_integers(one) for one in run.after]
+        run.after = [_integers(arrays) for arrays in run.after]
 
     def _pass_like(self, marks: Mapping[str, Any]) -> Sequence[Run]:
         """Return [the recorded pass with these marks], or [] if there is none."""
@@ -129,4 +129,4 @@ def _same(array: np.ndarray, recorded: np.ndarray | None) -> bool:
 
 
 def _integers(arrays: Arrays) -> Arrays:
-    return {name: one for name, one in arrays.items() if are_integers(one)}
+    return {name: array for name, array in arrays.items() if are_integers(array)}

@@ -91,7 +91,7 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
         return net
     taken_ones = _given(inputs)
     count = itertools.count()
-    places = tuple(-1 if one is None else next(count) for one in inputs)
+    places = tuple(-1 if value is None else next(count) for value in inputs)
     defaults: tuple[Any, ...] = (None,) * len(inputs)
     if isinstance(inputs, dict):
         # Keyword arguments in compiled code give gradients of the wrong type, so arguments are
@@ -100,7 +100,7 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
             list(taken_ones),
             [*inspect.signature(net.construct).parameters.values()],
         )
-        taken = [one.name for one in parameters]
+        taken = [parameter.name for parameter in parameters]
         if missing := [name for name in inputs if name not in taken]:
             accepted = ", ".join(taken)
             raise ValueError(
@@ -108,8 +108,12 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
                 "construct"
             )
         used = parameters[: 1 + max((taken.index(name) for name in inputs), default=-1)]
-        places = tuple(names.index(one.name) if one.name in names else -1 for one in used)
-        defaults = tuple(None if one.name in inputs else one.default for one in used)
+        places = tuple(
+            names.index(parameter.name) if parameter.name in names else -1 for parameter in used
+        )
+        defaults = tuple(
+            None if parameter.name in inputs else parameter.default for parameter in used
+        )
 
     def forward(tensors: tuple[Tensor, ...]) -> Any:
         every: tuple[Any, ...] = ()

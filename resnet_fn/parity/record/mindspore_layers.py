@@ -77,10 +77,10 @@ def probes_of(
 
 def inputs_of_layer(net: nn.Cell, name: str, inputs: Tree) -> tuple[Any, Any]:
     """Return the arguments, positional and by keyword, of a cell's first call in training mode."""
-    given: list[tuple[Any, Any]] = []
+    calls: list[tuple[Any, Any]] = []
 
     def keep(cell: nn.Cell, args: Any, kwargs: Any) -> None:
-        given.append((args, kwargs))
+        calls.append((args, kwargs))
 
     handle = dict(net.cells_and_names())[name].register_forward_pre_hook(keep, with_kwargs=True)
     try:
@@ -89,7 +89,7 @@ def inputs_of_layer(net: nn.Cell, name: str, inputs: Tree) -> tuple[Any, Any]:
             call(net, inputs)
     finally:
         handle.remove()
-    return given[0]
+    return calls[0]
 
 
 def running_layer(

@@ -30,7 +30,7 @@ _assign = ops.Assign()
 
 def settings_of(optimizer: CustomOptimizer | None, net: nn.Cell) -> ParameterSettings:
     """Return the settings of an optimizer of MindSpore by setting and path, or {} for others."""
-    paths = {id(one): path for path, one in parameters_by_path(net).items()}
+    paths = {id(parameter): path for path, parameter in parameters_by_path(net).items()}
     if isinstance(optimizer, TorchLike):
         return torch_settings(optimizer.param_groups, paths)
     if isinstance(optimizer, nn.Optimizer):
@@ -43,13 +43,13 @@ def plan_optimizer(net: nn.Cell, plan: OptimizerPlan, like: Like | None) -> tupl
     has other decays.
     """
     # The recipe recognises norms by their class. It would decay a norm that is written by hand.
-    paths = {id(one): path for path, one in parameters_by_path(net).items()}
+    paths = {id(parameter): path for path, parameter in parameters_by_path(net).items()}
     decays = like.decays if like else {}
     own = weight_decay_groups(net, plan.weight_decay, plan.decay_all)
     groups = [(parameter, decays.get(paths[id(parameter)], decay)) for parameter, decay in own]
     moved = [
-        paths[id(one)]
-        for (one, decay), (_, reference) in zip(own, groups, strict=True)
+        paths[id(parameter)]
+        for (parameter, decay), (_, reference) in zip(own, groups, strict=True)
         if decay != reference
     ]
     note = (
@@ -72,8 +72,8 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, like: Like | None) -> di
     }
     weights, gradients = made_up({path: parameter.shape for path, parameter in parameters.items()})
     if like:  # the random numbers of both sides must be equal
-        for own, given in ((weights, like.weights), (gradients, like.gradients)):
-            own.update({path: array for path, array in given.items() if path in parameters})
+        for own, arrays in ((weights, like.weights), (gradients, like.gradients)):
+            own.update({path: array for path, array in arrays.items() if path in parameters})
 
     def update(gradients: Arrays, rate: float) -> None:
         optimizer.update(
@@ -123,8 +123,8 @@ def as_functions(optimizer: CustomOptimizer | None, net: nn.Cell) -> Optimizer |
         for index in range(len(rates)):
             _assign(rates[index], learning_rate * shares[index])
         arranged: tuple[Tensor, ...] = ()
-        for place in order:
-            arranged += (gradients[place],)
+        for position in order:
+            arranged += (gradients[position],)
         optimizer(arranged)
 
     return Optimizer(state_, update)

@@ -141,8 +141,8 @@ class MindSporeSide:
         check_shares(self.plan, self.worker_count, batchnorm)
         integers = trained_integers(self._net)
         if integers:
-            words = "the port trains integers, which are kept because they have no gradient"
-            self.notes.append(f"{words}: {first_few([*integers])}")
+            message = "the port trains integers, which are kept because they have no gradient"
+            self.notes.append(f"{message}: {first_few([*integers])}")
         self._integers = [*integers.values()]
         with self._frozen_integers():
             yield
@@ -352,8 +352,8 @@ class MindSporeSide:
         """Return the cells and the given functions, whose code may use faulty kernels. Needs
         `start`.
         """
-        given = (self._given_loss, self._make_step, self._given_optimizer)
-        return [*self._cells.values(), *filter(None, given)]
+        parts = (self._given_loss, self._make_step, self._given_optimizer)
+        return [*self._cells.values(), *filter(None, parts)]
 
     def stepper(self) -> MindSporeStepper:
         """Return what makes the updates of a net that is compared with no reference. Needs

@@ -99,12 +99,14 @@ class MindSporeStepper:
         self.evaluate = evaluate or evaluation(net, plan.batches[0][0], outputs["eval"])
         self._attributes = Attributes(net)
         self._shapes = {
-            path: one.shape for path, one in parameters_by_path(net).items() if one.requires_grad
+            path: parameter.shape
+            for path, parameter in parameters_by_path(net).items()
+            if parameter.requires_grad
         }
         types = {
-            path: one.dtype
-            for path, one in parameters_by_path(net).items()
-            if one.dtype in (mindspore.complex64, mindspore.complex128)
+            path: parameter.dtype
+            for path, parameter in parameters_by_path(net).items()
+            if parameter.dtype in (mindspore.complex64, mindspore.complex128)
         }
         self._keep_gradients, self._gradients = recorder(self._shapes, "gradient", types)
         self._shares = [split(tuple(batch), workers.size)[workers.rank] for batch in plan.batches]
@@ -143,13 +145,13 @@ class MindSporeStepper:
             }
         # This fails if an output has no sample axis, or exists in training mode only.
         with contextlib.suppress(Exception), process.ending_mixed_precision():
-            outputs = map_tree(lambda one: one.numpy(), self._outputs["eval"])
+            outputs = map_tree(lambda tensor: tensor.numpy(), self._outputs["eval"])
             whole = outputs, self._plan.batches[0][1]
             several = [
-                [loss(*map_tree(Tensor, one)).numpy() for one in split(whole, n)]
+                [loss(*map_tree(Tensor, part)).numpy() for part in split(whole, n)]
                 for n in (1, workers.size)
             ]
-            losses += [float(np.mean(one)) for one in several]
+            losses += [float(np.mean(values)) for values in several]
         return losses, statistics
 
     def _build(self) -> None:
@@ -194,7 +196,7 @@ class MindSporeStepper:
         plan = self._plan
         if not self._shapes:
             return self._forward_step(), [
-                (one, one.numpy().copy()) for one in self._net.get_parameters()
+                (parameter, parameter.numpy().copy()) for parameter in self._net.get_parameters()
             ]
         scaler = make_scaler(plan.precision, plan.loss_scale, plan.loss_scale_interval)
         update = recording_optimizer(optimizer, self._keep_gradients)
@@ -207,11 +209,12 @@ class MindSporeStepper:
             **self._sharing,
         }
         known = {
-            id(one): self._start.get(path) for path, one in parameters_by_path(self._net).items()
+            id(parameter): self._start.get(path)
+            for path, parameter in parameters_by_path(self._net).items()
         }
         before = [
-            (one, _before(one.numpy(), known.get(id(one))))
-            for one in (*run_state.weights, *run_state.training)
+            (parameter, _before(parameter.numpy(), known.get(id(parameter))))
+            for parameter in (*run_state.weights, *run_state.training)
         ]
         forward = with_inputs(self._net, plan.batches[0][0])
         return self._make_step(forward, self._recorded_loss, update, **options), before
@@ -256,7 +259,7 @@ class MindSporeStepper:
         if index > 0:
             return step
         clipped = self._gradients()
-        sent, received = (one() for one in self._reduced) if self._reduced else ({}, {})
+        sent, received = (read() for read in self._reduced) if self._reduced else ({}, {})
         return dataclasses.replace(
             step,
             gradients=clipped if self.shows_gradients else {},
@@ -345,7 +348,7 @@ def _parts(tensors: Any, count: int) -> list[Any]:
     if count == 1 or tensors is None:
         return [tensors] * count
     if isinstance(tensors, tuple):
-        return list(zip(*(_parts(one, count) for one in tensors), strict=True))
+        return list(zip(*(_parts(tensor, count) for tensor in tensors), strict=True))
     size = len(tensors) // count
     return [tensors[size * index : size * (index + 1)] for index in range(count)]
 

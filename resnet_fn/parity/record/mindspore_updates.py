@@ -119,8 +119,10 @@ class PortRuns:
         """Return the given optimizer, or the plan's with a note if the reference has other weight
         decays.
         """
-        given = self.given_optimizer
-        return (given, "") if given else plan_optimizer(self._net, self._plan.optimizer, like)
+        optimizer = self.given_optimizer
+        return (
+            (optimizer, "") if optimizer else plan_optimizer(self._net, self._plan.optimizer, like)
+        )
 
     def _run(
         self, stepper: MindSporeStepper, attributes: Attributes, last: Arrays, drawn: Arrays
@@ -158,6 +160,6 @@ class PortRuns:
             name = self._optimizer_name
             notes.append(f"updates are not compared: {name} has no kernel on this device")
         if stepper.rejects:
-            words = "the port fails with random numbers for constant arrays"
-            notes.append(f"{words} ({stepper.rejects})")
+            message = "the port fails with random numbers for constant arrays"
+            notes.append(f"{message} ({stepper.rejects})")
         return notes

@@ -37,7 +37,7 @@ def torch_settings(
     """
     settings: ParameterSettings = {}
     for group in groups:
-        trained = [names[id(one)] for one in group["params"] if id(one) in names]
+        trained = [names[id(parameter)] for parameter in group["params"] if id(parameter) in names]
         betas = zip(("beta1", "beta2"), group.get("betas", ()), strict=False)
         for key, value in {**group, **dict(betas)}.items():
             number = _number(value) if key in _WORDS else None

@@ -80,11 +80,11 @@ def compute_probes(
     some = _few_samples(inputs, 2)
     of_net: dict[str, tuple[Tree, Callable[[], Arrays]]] = {}
     changes = _net_changes(some, _tables(some, executions))
-    for title, given in changes.items():
-        of_net[title] = given, partial(_compute, run, given, caller)
+    for title, changed in changes.items():
+        of_net[title] = changed, partial(_compute, run, changed, caller)
     if MORE in changes:  # one sample alone has no batch statistics
-        given = changes[MORE]
-        of_net[MORE + IN_TRAINING] = given, partial(_compute, train, given, caller)
+        changed = changes[MORE]
+        of_net[MORE + IN_TRAINING] = changed, partial(_compute, train, changed, caller)
     for title, variation in variations(some).items():
         for end, function in (("", run), (IN_TRAINING, train)):
             of_net[title + end] = (
@@ -92,11 +92,11 @@ def compute_probes(
                 partial(_compute, function, variation.inputs, caller, variation.of_outputs),
             )
     probes: Probes = {NET: {}}
-    for title, (given, compute) in of_net.items():
+    for title, (changed, compute) in of_net.items():
         if asked is None or title in asked.get(NET, ()):
-            named = named_leaves(given, "")
+            named = named_leaves(changed, "")
             norms = [norm(leaf) for leaf in named.values()]
-            probe = _probe(compute, given, caller, norms)
+            probe = _probe(compute, changed, caller, norms)
             if probe:
                 probes[NET][title] = probe
     chosen = []
@@ -104,10 +104,10 @@ def compute_probes(
         if asked is None or name in asked:
             chosen.append((name, layer))
     calls = _first_calls(chosen, run, inputs, caller)
-    recorded = {one.name: one for one in executions if not one.call}
+    recorded = {execution.name: execution for execution in executions if not execution.call}
     held = 0
-    for name, (layer, given) in calls.items():
-        inputs_of_layer = [leaf for _, leaf in leaves(given)]
+    for name, (layer, arguments) in calls.items():
+        inputs_of_layer = [leaf for _, leaf in leaves(arguments)]
         arrays = [leaf for leaf in inputs_of_layer if isinstance(leaf, np.ndarray)]
         if not arrays or name not in recorded:
             continue
@@ -115,7 +115,7 @@ def compute_probes(
         for title, change in _layer_changes(arrays, recorded[name]).items():
             if asked is not None and title not in asked[name]:
                 continue
-            outputs = partial(_outputs, layer, given, change, caller)
+            outputs = partial(_outputs, layer, arguments, change, caller)
             full = held > _HELD
             probe = Probe({}, TOO_LARGE) if full else _probe(outputs, (), caller, further)
             of_layer = probes.setdefault(name, {})
@@ -153,14 +153,14 @@ def _further(arrays: Sequence[np.ndarray]) -> tuple[float, ...]:
     return tuple(numbers)
 
 
-def _outputs(layer: Any, given: Tree, change: Change, caller: Caller) -> Arrays:
+def _outputs(layer: Any, arguments: Tree, change: Change, caller: Caller) -> Arrays:
     """Return the first output of a layer that is called on changed inputs."""
 
     def changed(leaf: np.ndarray) -> Any:
         return caller.tensor(change(leaf))
 
     def again() -> Any:
-        return _mapped(changed, given)
+        return _mapped(changed, arguments)
 
     inputs, named = again()
     # Reads all: an operation may fail only when its result is read, and the next layer would be
@@ -186,9 +186,9 @@ def _first_calls(
         def before(layer: Any, inputs: Any, named: Any) -> None:
             # an input that cannot be copied: a cache, which would grow
             with contextlib.suppress(TypeError):
-                given = (tuple(inputs), dict(named))
+                arguments = (tuple(inputs), dict(named))
                 if name not in calls:
-                    calls[name] = layer, _mapped(copied, given)
+                    calls[name] = layer, _mapped(copied, arguments)
 
         return before
 
@@ -209,8 +209,8 @@ def _few_samples(inputs: Tree, least: int) -> Tree:
     """Shorten a batch of large images to about `_LARGEST_BATCH` numbers, but to no fewer than
     `least` samples.
     """
-    given = [leaf for leaf in named_leaves(inputs, "").values() if leaf.ndim]
-    first = given[0] if given else np.zeros(0)
+    arrays = [leaf for leaf in named_leaves(inputs, "").values() if leaf.ndim]
+    first = arrays[0] if arrays else np.zeros(0)
     if first.ndim < 4 or first.dtype.kind != "f":
         return inputs
     samples = len(first)
@@ -231,31 +231,31 @@ def _tables(inputs: Tree, executions: Sequence[Layer]) -> dict[str, int]:
     this input).
     """
     rows: dict[str, int] = {}
-    given = named_leaves(inputs, "inputs")
-    for one in executions:
-        ids = one.input
-        if one.kind != "embedding" or ids is None or not ids.ndim:
+    named = named_leaves(inputs, "inputs")
+    for layer in executions:
+        ids = layer.input
+        if layer.kind != "embedding" or ids is None or not ids.ndim:
             continue
-        count = _rows(one)
-        for name, leaf in given.items():
+        count = _rows(layer)
+        for name, leaf in named.items():
             if not leaf.ndim:
                 continue
             if np.array_equal(ids[: len(leaf)], leaf):
                 rows[name] = min(count, rows.get(name, count))
-    return {name: rows[name] for name in given if name in rows}
+    return {name: rows[name] for name in named if name in rows}
 
 
 def _probe(
-    compute: Callable[[], Arrays], given: Tree, caller: Caller, further: Sequence[float]
+    compute: Callable[[], Arrays], inputs: Tree, caller: Caller, further: Sequence[float]
 ) -> Probe | None:
     try:
-        with caller.calling(given):
+        with caller.calling(inputs):
             return Probe(compute(), "", further=tuple(further))
     except caller.absent:
         return None
     except Exception as error:
-        words = words_of(error)
-        return Probe({}, words, further=tuple(further))
+        message = words_of(error)
+        return Probe({}, message, further=tuple(further))
 
 
 def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -317,9 +317,9 @@ def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Chan
     for axes in places:
         sizes = [first.shape[axis] for axis in axes]
         if min(sizes) > 1:
-            words = "axis" if len(axes) == 1 else "axes"
+            word = "axis" if len(axes) == 1 else "axes"
             numbers = ", ".join(map(str, axes))
-            title = f"cropped by one along {words} {numbers}"
+            title = f"cropped by one along {word} {numbers}"
             changes[title] = partial(_cropped, first.shape, axes)
     return changes
 
@@ -360,9 +360,9 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
     `rows` is the result of `_tables`.
     """
     leaves_by_name = named_leaves(inputs, "inputs")
-    given = {name: leaf for name, leaf in leaves_by_name.items() if leaf.ndim}
-    masks = {name for name, leaf in given.items() if is_mask(name, leaf)}
-    first = next(iter(given.values()), np.zeros(0))
+    arrays = {name: leaf for name, leaf in leaves_by_name.items() if leaf.ndim}
+    masks = {name for name, leaf in arrays.items() if is_mask(name, leaf)}
+    first = next(iter(arrays.values()), np.zeros(0))
     count = len(first)
     image = first.ndim > 3 and first.dtype.kind == "f"
 
@@ -412,7 +412,7 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
         for title, (times, plus) in SIZES.items():
             changes[title] = sized(times, plus)
     numbers = set()
-    for name, leaf in given.items():
+    for name, leaf in arrays.items():
         if leaf.dtype.kind == "f" and name not in masks:
             numbers.add(name)
 
@@ -421,8 +421,8 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
     if masks:
         changes[MASKS] = only(masks, _inverted)
     for name, number in rows.items():
-        title = IDS if given[name].size >= number else FEWER_IDS
-        if len(given) > 1:
+        title = IDS if arrays[name].size >= number else FEWER_IDS
+        if len(arrays) > 1:
             title = f"{title} ({name})"
         changes[title] = only([name], partial(_looked_up, number))
     return changes

@@ -35,7 +35,9 @@ def before_random(layers: list[Layer], call: Callable[[], list[Layer]]) -> tuple
     """
     for _ in range(_CALLS):
         others = {layer.title: layer for layer in call()}
-        changed = [index for index, one in enumerate(layers) if not _repeats(one, others, "output")]
+        changed = [
+            index for index, layer in enumerate(layers) if not _repeats(layer, others, "output")
+        ]
         if changed:
             break
     kept = layers[: min(changed, default=0)]

@@ -33,11 +33,11 @@ def _shares(layer: Any) -> Iterator[tuple[str, float, list[tuple[Any, str]]]]:
     Each place is an attribute, as (object, name).
     """
     # MindCV's DropPath
-    words: dict[str, Sequence[str]] = {name: (name,) for name in DROPS}
-    words["p"] = ("keep_prob",)
+    attributes: dict[str, Sequence[str]] = {name: (name,) for name in DROPS}
+    attributes["p"] = ("keep_prob",)
     if kind_of(layer) == "dropout" or type(layer).__name__ == "StochasticDepth":
-        words = {"p": (*_OF_DROPOUT, *DROPS)}
-    for word, names in words.items():
+        attributes = {"p": (*_OF_DROPOUT, *DROPS)}
+    for word, names in attributes.items():
         holders = [layer]
         if word == "layerdrop":
             holders.append(getattr(layer, "config", None))
@@ -84,12 +84,12 @@ class _Place(NamedTuple):
         return self.built * 0 + (self.name == "keep_prob")
 
 
-def _is_on(place: _Place, only: Only) -> bool:
+def _is_on(rate: _Place, only: Only) -> bool:
     """Return whether a rate is among `only`. All rates of a layer include those of layers inside."""
     for layer, attribute in only:
-        if place.layer == layer and attribute in ("", place.attribute):
+        if rate.layer == layer and attribute in ("", rate.attribute):
             return True
-        if not attribute and place.layer.startswith(f"{layer}."):
+        if not attribute and rate.layer.startswith(f"{layer}."):
             return True
     return False
 
@@ -110,20 +110,20 @@ class Rates:
                 self.dropped.append((name, word, share))
                 for holder, attribute in places:
                     built = getattr(holder, attribute)
-                    place = _Place(name, holder is not layer, word, attribute, built)
-                    self._places.append(place)
-                    setattr(holder, attribute, place.off)  # a shared config counts once
-        for place in self._places:
-            setattr(place.holder(layers), place.name, place.built)
+                    rate = _Place(name, holder is not layer, word, attribute, built)
+                    self._places.append(rate)
+                    setattr(holder, attribute, rate.off)  # a shared config counts once
+        for rate in self._places:
+            setattr(rate.holder(layers), rate.name, rate.built)
 
     def switch_off(self, layers: Mapping[str, Any]) -> None:
         """Set all rates to 0."""
-        for place in self._places:
-            setattr(place.holder(layers), place.name, place.off)
+        for rate in self._places:
+            setattr(rate.holder(layers), rate.name, rate.off)
 
     def off(self, layers: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
         """Return a context in which all rates are 0."""
-        return self._context(layers, self._places, lambda place: place.off)
+        return self._context(layers, self._places, lambda rate: rate.off)
 
     def as_built(
         self, layers: Mapping[str, Any], only: Only | None = None
@@ -132,18 +132,18 @@ class Rates:
 
         `only` has the only rates that change; None: all change.
         """
-        places = [place for place in self._places if only is None or _is_on(place, only)]
-        return self._context(layers, places, lambda place: place.built)
+        places = [rate for rate in self._places if only is None or _is_on(rate, only)]
+        return self._context(layers, places, lambda rate: rate.built)
 
     @contextlib.contextmanager
     def _context(
         self, layers: Mapping[str, Any], places: Sequence[_Place], value: Callable[[_Place], Any]
     ) -> Iterator[None]:
         with contextlib.ExitStack() as restored:
-            for place in places:
-                holder = place.holder(layers)
-                restored.callback(setattr, holder, place.name, getattr(holder, place.name))
-                setattr(holder, place.name, value(place))
+            for rate in places:
+                holder = rate.holder(layers)
+                restored.callback(setattr, holder, rate.name, getattr(holder, rate.name))
+                setattr(holder, rate.name, value(rate))
             yield
 
 

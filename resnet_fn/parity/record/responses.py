@@ -77,10 +77,10 @@ def whole_output(outputs: Arrays) -> np.ndarray | None:
     if len(outputs) == 1:
         return next(iter(outputs.values()))
     rows = []
-    for one in outputs.values():
-        if one.ndim and one.dtype.kind == "f":
-            samples = len(one)
-            row = one.reshape(samples, -1)
+    for output in outputs.values():
+        if output.ndim and output.dtype.kind == "f":
+            samples = len(output)
+            row = output.reshape(samples, -1)
             rows.append(row)
     counts = {len(row) for row in rows}
     return np.concatenate(rows, axis=1) if len(counts) == 1 else None

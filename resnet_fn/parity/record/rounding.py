@@ -73,7 +73,7 @@ def _errors(value: Any, exact: Any, like: Any) -> tuple[float, float | None]:
     """Return the errors of both parts, in which infinity is a number beyond float32's range."""
     errors = errors_of_parts(value, exact, like)
     if math.isinf(errors[0]) and np.shape(value) == np.shape(exact):
-        return errors_of_parts(*(in_range(one, True) for one in (value, exact, like)))
+        return errors_of_parts(*(in_range(array, True) for array in (value, exact, like)))
     return errors
 
 
@@ -103,16 +103,16 @@ def changing(run: Run, others: Sequence[Run]) -> Changing:
             if not are_integers(value):
                 continue
             mask = np.zeros(value.shape, bool)
-            for other in (values(one).get(name) for one in others):
+            for other in (values(other_run).get(name) for other_run in others):
                 if other is not None:  # a run of one batch has no later stages
                     mask |= value != other if other.shape == value.shape else True
             if mask.any():
                 masks.setdefault(stage, {})[name] = mask
     for index, later in enumerate(run.later):
-        of_batch = [one.later[index] for one in others if one.later]
+        of_batch = [other_run.later[index] for other_run in others if other_run.later]
         masks |= marked(changing(later, of_batch), batch=index + 2)
     for index, dropped in enumerate(run.dropped):
-        with_masks = [one.dropped[index] for one in others if one.dropped]
+        with_masks = [other_run.dropped[index] for other_run in others if other_run.dropped]
         masks |= marked(changing(dropped, with_masks), masked=True)
     return masks
 
@@ -179,9 +179,9 @@ def with_noise(
     grown = {}
     for stage, errors in measured.items():
         first = stage.of_first_batch
-        changes = [one.get(first, {}) for one in noisy]
+        changes = [moved.get(first, {}) for moved in noisy]
         spreads = {
-            name: SPREADS * max((one.get(name, 0.0) for one in changes), default=0.0)
+            name: SPREADS * max((change.get(name, 0.0) for change in changes), default=0.0)
             for name in errors
         }
         least = {
@@ -191,7 +191,7 @@ def with_noise(
             least |= {name: spread for name, spread in spreads.items() if spread >= ONLY_ROUNDING}
         of_chaos = [moved.get(stage, {}) for moved in chaotic]
         grown[stage] = {
-            name: max(error, least[name], *(SPREADS * one.get(name, 0.0) for one in of_chaos))
+            name: max(error, least[name], *(SPREADS * change.get(name, 0.0) for change in of_chaos))
             for name, error in errors.items()
         }
     return grown
@@ -218,7 +218,7 @@ def drift(
     # Adam divides by the gradient, so a weight drifts even if the gradient is only rounding.
     drifting = {*(noisy.after[-1].keys() - parameters), *_only_rounding(measured)}
     moved = {
-        stage: {name: one for name, one in changes.items() if chaotic or name in drifting}
+        stage: {name: error for name, error in changes.items() if chaotic or name in drifting}
         for stage, changes in errors.items()
         if stage.name in (LAST.name, AVERAGE.name)
     }

@@ -24,57 +24,71 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     a method encloses, too, is shared, as its class is.
     """
     values = list(_values(module))
-    by_functions = {id(one) for function in values for one in _held_by(function)}
+    by_functions = {id(held) for function in values for held in _held_by(function)}
     shared = {}
     if by_functions:  # most modules have none, and are copied often
-        shared = {id(one): one for one in _enclosed(module) if id(one) in by_functions}
-    tensors = [one for one in values if isinstance(one, torch.Tensor)]
+        shared = {
+            id(enclosed): enclosed for enclosed in _enclosed(module) if id(enclosed) in by_functions
+        }
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
     memo: dict[int, Any] = {
-        id(one): one.detach().clone()
-        for one in tensors
+        id(tensor): tensor.detach().clone()
+        for tensor in tensors
         # in float64, a mode widens a parameter first, so that it seems to be computed
-        if not (isinstance(one, torch.nn.Parameter) or one.is_leaf)
+        if not (isinstance(tensor, torch.nn.Parameter) or tensor.is_leaf)
     }
     # The copy shares the layers' random generators, so that each call draws other numbers
     # (`is_random`).
     kinds = (torch.Generator, np.random.Generator, np.random.RandomState, Random)
-    memo |= {id(one): one for one in values if isinstance(one, kinds)}
+    memo |= {id(value): value for value in values if isinstance(value, kinds)}
     functions = [
-        one
-        for one in values
-        if isinstance(one, FunctionType) and id(one) not in shared and _refers(one)
+        value
+        for value in values
+        if isinstance(value, FunctionType) and id(value) not in shared and _refers(value)
     ]
-    memo |= {id(one): _unbound(one) for one in functions}
+    memo |= {id(value): _unbound(value) for value in functions}
     memo |= shared
-    uncopied = [one for one in values if _copies_as_itself(one)]
-    memo |= {id(one): object.__new__(type(one)) for one in uncopied}
-    for one in uncopied:
-        vars(memo[id(one)]).update(copy.deepcopy(vars(one), memo))
-    result: torch.nn.Module = copy.deepcopy(module, memo)
+    result, memo = _copied_with_layers(module, memo, values)
     for function in functions:
         _bind(memo[id(function)], function, memo)
     _copy_gradient_hooks(module, result, memo)
     return result
 
 
-def _copies_as_itself(value: Any) -> bool:
-    """Return whether a value is a layer whose class shares it between copies, with what moves."""
-    if not isinstance(value, torch.nn.Module) or not hasattr(value, "__deepcopy__"):
-        return False
-    return value.__deepcopy__({}) is value
+def _copied_with_layers(
+    module: torch.nn.Module, memo: dict[int, Any], values: Iterable[Any]
+) -> tuple[torch.nn.Module, dict[int, Any]]:
+    """Copy a module, also its layers whose class shares them between copies, with what moves.
+
+    Returns the copy, and `memo` with all that was copied.
+    """
+    copies = dict(memo)
+    result = copy.deepcopy(module, copies)
+    layers = [value for value in values if isinstance(value, torch.nn.Module)]
+    shared = [layer for layer in layers if hasattr(layer, "__deepcopy__")]
+    shared = [layer for layer in shared if id(layer) not in copies]
+    if not shared:
+        return result, copies
+    again = memo | {id(layer): object.__new__(type(layer)) for layer in shared}
+    try:
+        for layer in shared:
+            vars(again[id(layer)]).update(copy.deepcopy(vars(layer), again))
+        return copy.deepcopy(module, again), again
+    except Exception:  # what cannot be copied, such as a lock, may be why the class shares it
+        return result, copies
 
 
 def _enclosed(module: torch.nn.Module) -> Iterator[Any]:
     """Yield what the methods of the layers' classes enclose, at any depth, without layers and their
     arrays, and without what contains these.
     """
-    owned = {id(one) for one in (*module.parameters(), *module.buffers())}
+    owned = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
     kinds = {kind for layer in module.modules() for kind in type(layer).__mro__}
     methods = [method for kind in kinds for method in _methods(kind)]
     for method in methods:
         for value in _held(method):
             inside = list(_values(value))
-            if not any(isinstance(one, torch.nn.Module) or id(one) in owned for one in inside):
+            if not any(isinstance(item, torch.nn.Module) or id(item) in owned for item in inside):
                 yield from inside
 
 
@@ -203,7 +217,7 @@ def _copy_gradient_hooks(
     module: torch.nn.Module, result: torch.nn.Module, memo: dict[int, Any]
 ) -> None:
     """Register the hooks of parameters, which copies of parameters lack."""
-    for one, other in zip(module.parameters(), result.parameters(), strict=True):
-        for hook in (one._backward_hooks or {}).values():
+    for parameter, other in zip(module.parameters(), result.parameters(), strict=True):
+        for hook in (parameter._backward_hooks or {}).values():
             if other.requires_grad:
                 other.register_hook(copy.deepcopy(hook, memo))

@@ -146,10 +146,10 @@ class Call(NamedTuple):
 def _gathered(call: Call, result: Any, indices: torch.Tensor) -> Any:
     """Return (values, indices) with other indices, and the operand's numbers at them."""
     x = call.args[0] if call.args else call.kwargs["input"]
-    place = 2 if call.plain in ("topk", "kthvalue") else 1
+    position = 2 if call.plain in ("topk", "kthvalue") else 1
     dim = -1 if call.plain in _ORDERS else 0
-    if len(call.args) > place:
-        dim = call.args[place]
+    if len(call.args) > position:
+        dim = call.args[position]
     dim = call.kwargs.get("dim", dim)
     lost = indices.dim() < x.dim()
     picked = torch.gather(x, dim, indices.unsqueeze(dim) if lost else indices)
@@ -217,9 +217,9 @@ class Decisions:
         for index, (mask, _) in self._other.items():
             counts[self._places[index]] += int(torch.as_tensor(mask).sum())
         lines = []
-        for place, count in counts.items():
+        for location, count in counts.items():
             word = "tie" if count == 1 else "ties"
-            lines.append(f"{place}: {count} {word}")
+            lines.append(f"{location}: {count} {word}")
         return lines
 
     def note(self, call: Call, result: Any) -> Any:

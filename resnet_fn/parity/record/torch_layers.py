@@ -69,14 +69,14 @@ def layers_with_rounding(
         exact = {layer.title: layer for layer in _layers_of(wide, inputs, train)}
     with torch.autocast("cpu", torch.float16, enabled=precision == "float16"):
         measured = layers_of(reference, inputs, train) if precision == "float16" else layers
-    for layer, one in zip(layers, measured, strict=True):
+    for layer, measured_layer in zip(layers, measured, strict=True):
         other = exact.get(layer.title, layer)  # a layer may be skipped at random
         for what in ("input", "output"):
-            if getattr(one, what) is not None and getattr(other, what) is not None:
+            if getattr(measured_layer, what) is not None and getattr(other, what) is not None:
                 setattr(
                     layer,
                     f"{what}_rounding",
-                    relative_error(getattr(one, what), getattr(other, what)),
+                    relative_error(getattr(measured_layer, what), getattr(other, what)),
                 )
     largest = max((error for error in relus.roundings if error < CEILING), default=0.0)
     return layers, [min(error, largest) for error in relus.roundings]
@@ -84,15 +84,15 @@ def layers_with_rounding(
 
 def inputs_of_layer(module: torch.nn.Module, name: str, inputs: Tree) -> tuple[Any, Any]:
     """Return the arguments, positional and by keyword, of a layer's first call in training mode."""
-    module, given = copied(module).train(), list[tuple[Any, Any]]()
+    module, calls = copied(module).train(), list[tuple[Any, Any]]()
 
     def keep(layer: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        given.append(map_tensors(torch.Tensor.clone, (args, kwargs)))
+        calls.append(map_tensors(torch.Tensor.clone, (args, kwargs)))
 
     module.get_submodule(name).register_forward_pre_hook(keep, with_kwargs=True)
     with torch.no_grad():
         call(module, tensors(inputs, dtype_of(module)))
-    return given[0]
+    return calls[0]
 
 
 def running_layer(
@@ -141,7 +141,7 @@ def probes_of(
         array_of,
         convert,
         outputs_of,
-        lambda given: layer_by_layer(),
+        lambda tree: layer_by_layer(),
     )
     layers = [*recorded_layers(module.eval())]
     with torch.no_grad():

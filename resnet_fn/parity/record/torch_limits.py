@@ -110,17 +110,17 @@ class Limits(torch.overrides.TorchFunctionMode):
         below 1e-12", and for each place of a condition that has one value only.
         """
         lines = [line for line, reached in self.reached.items() if not reached]
-        for place, conditions in self._conditions.items():
+        for location, conditions in self._conditions.items():
             constant = [name for name, values in conditions.items() if len(values) == 1]
             # the function that a comparison is for comes first
             constant.sort(key=lambda name: name not in _CHOOSE)
             if not constant:
                 continue
             name = constant[0]
-            words = "" if name == "__bool__" else f" ({name})"
+            suffix = "" if name == "__bool__" else f" ({name})"
             (value,) = conditions[name]
             word = str(value).lower()
-            lines.append(f"{place}{words}: a condition is always {word}")
+            lines.append(f"{location}{suffix}: a condition is always {word}")
         return lines
 
     def __torch_function__(
@@ -165,8 +165,8 @@ class Limits(torch.overrides.TorchFunctionMode):
             note = self._notes.get(name)
             frame = _user_frame() if note else None
             if note and frame:
-                place = place_of_frame(frame)
-                note(call, f"{place}, {name}")
+                location = place_of_frame(frame)
+                note(call, f"{location}, {name}")
 
     def _note_result(self, call: Call, result: Any) -> None:
         """Note what the result of a call shows."""
@@ -176,55 +176,55 @@ class Limits(torch.overrides.TorchFunctionMode):
         frame = _user_frame()
         if frame is None:
             return
-        place = place_of_frame(frame)
+        location = place_of_frame(frame)
         if name in _WRAPS:
             wrapped = result != call.args[0]
-            self._reach(f"{place}, {name}: no number wraps", wrapped)
+            self._reach(f"{location}, {name}: no number wraps", wrapped)
         elif name in _PARTS:
-            self._reach(f"{place}, {name}: always 0", result != 0)
+            self._reach(f"{location}, {name}: always 0", result != 0)
         elif not _is_check(frame):
-            self._add_condition(place, name, result)
+            self._add_condition(location, name, result)
 
     def _note_limits(self, call: Call) -> None:
         x = call.args[0]
-        given = dict(zip(_LIMITED[call.plain], call.args[1:], strict=False)) | call.kwargs
+        arguments = dict(zip(_LIMITED[call.plain], call.args[1:], strict=False)) | call.kwargs
         if call.plain == "normalize":
-            x = x.norm(given.get("p", 2.0), given.get("dim", 1))
-            given["min"] = given.get("eps", 1e-12)
-        place = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
-        if place:
-            self._compare_limits(f"{place}, {call.plain}", x, given)
+            x = x.norm(arguments.get("p", 2.0), arguments.get("dim", 1))
+            arguments["min"] = arguments.get("eps", 1e-12)
+        location = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
+        if location:
+            self._compare_limits(f"{location}, {call.plain}", x, arguments)
 
-    def _note_fixed(self, call: Call, place: str) -> None:
-        self._compare_limits(place, call.args[0], _FIXED[call.plain])
+    def _note_fixed(self, call: Call, location: str) -> None:
+        self._compare_limits(location, call.args[0], _FIXED[call.plain])
 
-    def _compare_limits(self, place: str, x: torch.Tensor, given: dict[str, Any]) -> None:
+    def _compare_limits(self, location: str, x: torch.Tensor, limits: dict[str, Any]) -> None:
         for end, word in (("min", "below"), ("max", "above")):
-            limit = given.get(end)
+            limit = limits.get(end)
             if limit is None:
                 continue
             beyond = x < limit if end == "min" else x > limit
-            words = f"{limit:g}" if isinstance(limit, int | float) else "a tensor"
-            self._reach(f"{place}: nothing {word} {words}", beyond & (x != 0))
+            shown = f"{limit:g}" if isinstance(limit, int | float) else "a tensor"
+            self._reach(f"{location}: nothing {word} {shown}", beyond & (x != 0))
 
     def _note_ignored(self, call: Call) -> None:
         ignored = call.kwargs.get("ignore_index", _IGNORED)
         labels = call.args[1] if len(call.args) > 1 else call.kwargs["target"]
-        place = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
-        if place and ignored != _IGNORED:
-            line = f"{place}, {call.plain}: no label is {ignored}, which it ignores"
+        location = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
+        if location and ignored != _IGNORED:
+            line = f"{location}, {call.plain}: no label is {ignored}, which it ignores"
             self._reach(line, labels == ignored)
 
-    def _note_padding(self, call: Call, place: str) -> None:
+    def _note_padding(self, call: Call, location: str) -> None:
         """Note whether a row that is not trained is looked up. Layers have it as a setting."""
         padding = call.kwargs.get("padding_idx")
         if padding is None:
             return
         ids, table = call.args[:2]
         row = padding % len(table)
-        self._reach(f"{place}: no id is {padding}, whose row it does not train", ids == row)
+        self._reach(f"{location}: no id is {padding}, whose row it does not train", ids == row)
 
-    def _note_either(self, call: Call, place: str) -> None:
+    def _note_either(self, call: Call, location: str) -> None:
         """Note which of two tensors the results come from."""
         x, *others = *call.args, *call.kwargs.values()
         if len(others) != 1 or not isinstance(others[0], torch.Tensor):
@@ -232,32 +232,32 @@ class Limits(torch.overrides.TorchFunctionMode):
         smaller = x < others[0]
         larger = x > others[0]
         of_first, of_second = (smaller, larger) if "min" in call.plain else (larger, smaller)
-        self._reach(f"{place}: its argument 1 never decides", of_first)
-        self._reach(f"{place}: its argument 2 never decides", of_second)
+        self._reach(f"{location}: its argument 1 never decides", of_first)
+        self._reach(f"{location}: its argument 2 never decides", of_second)
 
-    def _note_slices(self, call: Call, place: str) -> None:
+    def _note_slices(self, call: Call, location: str) -> None:
         """Note whether slices such as [:512] or [-512:] leave anything out."""
         x, index = call.args[:2]
         items = list(index) if isinstance(index, tuple) else [index]
         for number, axis, item in _slices(items, x.ndim):
             size = x.shape[axis]
-            line = f"{place}: slice {number} leaves nothing out"
+            line = f"{location}: slice {number} leaves nothing out"
             if item.stop is not None and item.stop > 0:
                 self._note_size(line, size, item.stop)
             if item.start is not None and item.start < 0:
                 self._note_size(line, size, -item.start)
 
-    def _note_split(self, call: Call, place: str) -> None:
-        given = dict(zip(("x", "size", "dim"), call.args, strict=False)) | call.kwargs
-        size = given.get("size")
+    def _note_split(self, call: Call, location: str) -> None:
+        arguments = dict(zip(("x", "size", "dim"), call.args, strict=False)) | call.kwargs
+        size = arguments.get("size")
         if isinstance(size, int):
-            axis = given.get("dim", 0)
-            self._note_size(f"{place}: always one part", given["x"].shape[axis], size)
+            axis = arguments.get("dim", 0)
+            self._note_size(f"{location}: always one part", arguments["x"].shape[axis], size)
 
-    def _note_topk(self, call: Call, place: str) -> None:
-        given = dict(zip(("x", "k", "dim"), call.args, strict=False)) | call.kwargs
-        axis = given.get("dim", -1)
-        self._reach(f"{place}: it takes all", given["k"] < given["x"].shape[axis])
+    def _note_topk(self, call: Call, location: str) -> None:
+        arguments = dict(zip(("x", "k", "dim"), call.args, strict=False)) | call.kwargs
+        axis = arguments.get("dim", -1)
+        self._reach(f"{location}: it takes all", arguments["k"] < arguments["x"].shape[axis])
 
     def _note_size(self, line: str, size: int, limit: int) -> None:
         """Note whether a size is beyond a limit. A size that is the limit may be meant to be."""
@@ -271,23 +271,23 @@ class Limits(torch.overrides.TorchFunctionMode):
         """
         # what a function of PyTorch's calls in turn is no condition of the user's code
         frame = _caller(())
-        place = _if_of_user(frame)
-        if not place or frame is None:
+        location = _if_of_user(frame)
+        if not location or frame is None:
             return
         if call.plain in _OF_NAN:
-            line = f"{place}, {call.plain}: every number is finite"
+            line = f"{location}, {call.plain}: every number is finite"
             self._reach(line, ~torch.isfinite(call.args[0]))
         elif index is not None and len(call.args) > index:
             if not is_of_user(frame.f_code.co_filename):
                 return
             if call.plain == "__bool__" and _is_check(frame):
                 return
-            self._add_condition(place, call.plain, call.args[index])
+            self._add_condition(location, call.plain, call.args[index])
 
-    def _add_condition(self, place: str, name: str, condition: Any) -> None:
+    def _add_condition(self, location: str, name: str, condition: Any) -> None:
         if getattr(condition, "dtype", None) != torch.bool or not condition.numel():
             return
-        conditions = self._conditions.setdefault(place, {})
+        conditions = self._conditions.setdefault(location, {})
         seen = conditions.setdefault(name, set())
         seen.add(bool(condition.any()))
         seen.add(bool(condition.all()))
@@ -306,8 +306,8 @@ def not_reached(module: torch.nn.Module, batch: Batch, loss: Loss, limits: Limit
     with contextlib.suppress(Exception):  # the verdict does not need this line
         outside = outputs_outside_loss(module, batch, loss)
     if outside:
-        words = "the loss does not depend on these outputs, so their gradients are not compared"
-        lines.append(f"{words}: {first_few(outside)}")
+        message = "the loss does not depend on these outputs, so their gradients are not compared"
+        lines.append(f"{message}: {first_few(outside)}")
     lines += limits.lines
     inputs, _ = batch
     left = not_given(module, inputs)

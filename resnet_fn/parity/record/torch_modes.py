@@ -50,14 +50,16 @@ def in_float64() -> Iterator[None]:
             yield
     except Exception as error:
         frames = [
-            one
-            for one in traceback.extract_tb(error.__traceback__)
-            if not one.filename.startswith((TORCH, PACKAGE))
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if not frame.filename.startswith((TORCH, PACKAGE))
         ]
-        place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
+        location = "".join(
+            f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:]
+        )
         raise ValueError(
-            f"reference: {place}the module fails in float64, which is needed to measure rounding "
-            f"({words_of(error)}); make tensors in the input's type, "
+            f"reference: {location}the module fails in float64, which is needed to measure "
+            f"rounding ({words_of(error)}); make tensors in the input's type, "
             "dtype=x.dtype"
         ) from error
     finally:
@@ -107,9 +109,9 @@ class Noise(torch.overrides.TorchFunctionMode):
             return self._decided(call, function(*args, **kwargs))
         noisy = functools.partial(torch.utils._pytree.tree_map, self._add)
         kept = 1 if name == "batch_norm" else len(args)  # writes into its further arguments
-        given = (*noisy(args[:kept]), *args[kept:])
-        result = noisy(function(*given, **kwargs))
-        return self._decided(Call(name, given, kwargs), result)
+        noisy_args = (*noisy(args[:kept]), *args[kept:])
+        result = noisy(function(*noisy_args, **kwargs))
+        return self._decided(Call(name, noisy_args, kwargs), result)
 
     def _decided(self, call: Call, result: Any) -> Any:
         return self._decisions.kept(call, result) if self._decisions is not None else result

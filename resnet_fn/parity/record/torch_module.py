@@ -41,7 +41,10 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     """
     module = _original(module)
     # `module.compile()` compiles a module in place
-    compiled = (one._compiled_call_impl or _original(one) is not one for one in module.modules())
+    compiled = (
+        submodule._compiled_call_impl or _original(submodule) is not submodule
+        for submodule in module.modules()
+    )
     if not any(compiled):
         return module
     module = copied(module)
@@ -85,7 +88,7 @@ def state(module: torch.nn.Module, views: bool = False) -> Arrays:
     """
     left_out = unused_counts(module)
     values = module.state_dict()
-    values |= {name: one for name, one in module.named_buffers() if name not in values}
+    values |= {name: buffer for name, buffer in module.named_buffers() if name not in values}
     return {
         name: view_of(value) if views else array_of(value)
         for name, value in values.items()
@@ -138,7 +141,7 @@ def view_of(tensor: torch.Tensor) -> np.ndarray:
 
 def in_precision(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     """Convert a module's floats to a type, and complex numbers to pairs of this type."""
-    if not any(one.dtype.is_complex for one in (*module.parameters(), *module.buffers())):
+    if not any(tensor.dtype.is_complex for tensor in (*module.parameters(), *module.buffers())):
         return module.to(dtype)
     pairs = torch.complex128 if dtype == torch.float64 else torch.complex64
 
@@ -222,9 +225,9 @@ def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> 
     if isinstance(tree, torch.Tensor):
         return function(tree)
     if type(tree) in (tuple, list):
-        return type(tree)(map_tensors(function, one) for one in tree)
+        return type(tree)(map_tensors(function, value) for value in tree)
     if type(tree) is dict:
-        return {key: map_tensors(function, one) for key, one in tree.items()}
+        return {key: map_tensors(function, value) for key, value in tree.items()}
     return tree
 
 
@@ -259,7 +262,11 @@ def not_given(module: torch.nn.Module, inputs: Tree) -> list[str]:
         taken = inspect.signature(module.forward).parameters
     except ValueError:  # C code has none
         return []
-    given = inputs if isinstance(inputs, tuple) else (inputs,)
-    named = inputs if isinstance(inputs, dict) else dict(zip(taken, given, strict=False))
-    left = [name for name, one in taken.items() if one.default is None and named.get(name) is None]
+    values = inputs if isinstance(inputs, tuple) else (inputs,)
+    named = inputs if isinstance(inputs, dict) else dict(zip(taken, values, strict=False))
+    left = [
+        name
+        for name, parameter in taken.items()
+        if parameter.default is None and named.get(name) is None
+    ]
     return [name for name in left if not name.startswith(("return_", "output_", "use_"))]

@@ -76,7 +76,7 @@ def moved(
             continue
         counts = is_buffer or numbers[name]
         later = _later(before, value) if counts else []
-        trials[name] = [{name: one} for one in (before, *later)]
+        trials[name] = [{name: number} for number in (before, *later)]
         if is_buffer and not _counts(before, value):
             kept.append(name)
     for names in _custom_counts(module).values():
@@ -173,8 +173,8 @@ class _Outputs:
         _write(copy, changes)
         with torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
-            given = tensors(self._inputs, dtype_of(self._module))
-            outputs = outputs_of(call(copy, given))
+            inputs = tensors(self._inputs, dtype_of(self._module))
+            outputs = outputs_of(call(copy, inputs))
         self._copy = copy
         return outputs
 
@@ -243,7 +243,7 @@ def _later(before: Value, value: Value) -> list[Value]:
             factor = value / before
             with contextlib.suppress(OverflowError):  # of Python's numbers
                 later.append(value * factor**more)
-    return [one for one in later if math.isfinite(float(one))]
+    return [number for number in later if math.isfinite(float(number))]
 
 
 def _merged(trials: Iterable[Trial]) -> Trial:

@@ -42,9 +42,9 @@ def settings_of_optimizer(
     module = copied(module)
     optimizer, _ = optimizer_of(module, plan, make_optimizer)
     names = {}
-    for name, one in module.named_parameters():
-        if one.requires_grad:
-            names[id(one)] = name
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            names[id(parameter)] = name
     settings = torch_settings(optimizer.param_groups, names)
     if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
         del settings[RATE_SETTING]

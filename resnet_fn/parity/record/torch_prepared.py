@@ -71,7 +71,7 @@ def choose_loss(
 
     If nothing is trained, the plan gets the loss of a task that trains nothing.
     """
-    trains = any(one.requires_grad for one in reference.parameters())
+    trains = any(parameter.requires_grad for parameter in reference.parameters())
     note = ""
     if not (trains or loss or make_optimizer):
         plan = dataclasses.replace(plan, loss=dataclasses.replace(plan.loss, name=MEAN_SIZE))
@@ -87,8 +87,8 @@ def freeze_as_optimizer(reference: torch.nn.Module, make_optimizer: MakeOptimize
     """Freeze and unfreeze parameters, in place, as the function that makes the optimizer does."""
     trained = copied(reference)
     make_optimizer(trained)
-    for name, one in reference.named_parameters():
-        one.requires_grad_(trained.get_parameter(name).requires_grad)
+    for name, parameter in reference.named_parameters():
+        parameter.requires_grad_(trained.get_parameter(name).requires_grad)
 
 
 @torch.no_grad()
@@ -134,7 +134,9 @@ def _randomise_statistics(
     module: torch.nn.Module, inputs: Tree, generator: torch.Generator
 ) -> None:
     """Draw BatchNorm statistics of mean 0 and variance 1 around those of a batch."""
-    paths = [path for path, one in module.named_modules() if _has_initial_statistics(one)]
+    paths = [
+        path for path, submodule in module.named_modules() if _has_initial_statistics(submodule)
+    ]
     if not paths:
         return
     trial = copied(module).train()  # counters of the module itself stay

@@ -103,8 +103,8 @@ def _undecayed(module: torch.nn.Module) -> set[int]:
     for layer in module.modules():
         is_norm = isinstance(layer, _NORM_LAYERS)
         for leaf, parameter in layer.named_parameters(recurse=False):
-            words = leaf.split("_")
-            is_bias = "bias" in (words[0], words[-1])
+            parts = leaf.split("_")
+            is_bias = "bias" in (parts[0], parts[-1])
             if is_norm or is_bias:
                 undecayed.add(id(parameter))
     return undecayed

@@ -114,8 +114,8 @@ class ReferenceRuns:
             return
         failed = "float64" if run.drawn else "float32"
         run.drawn, exact.drawn = [], []
-        words = words_of_constants(self._drawn)
-        self._not_drawn.append(f"{words}: it fails in {failed} ({self._rejects[failed]})")
+        constants = words_of_constants(self._drawn)
+        self._not_drawn.append(f"{constants}: it fails in {failed} ({self._rejects[failed]})")
 
     def _run(self, precision: str, measuring: Measuring | None = None) -> Run:
         """Make all updates, and the further passes of `record_run`."""
@@ -182,7 +182,9 @@ class ReferenceRuns:
         """Return the rounding of the updates, what ties change, and which integers change."""
         measured = self._rounding(self._recorded)
         ties = self._ties(self._recorded)
-        return Measured(measured, ties, self._changing(self._recorded))
+        changing = self._changing(self._recorded)
+        release_freed()  # probes copy the module again
+        return Measured(measured, ties, changing)
 
     def _rounding(self, run: Run) -> Rounding:
         """Return the error of each array against float64 or, if larger, a multiple of its change by

@@ -52,9 +52,9 @@ class Training:
         try:
             value = self.loss(outputs, tensors(labels, torch.float32))
         except Exception as error:
-            given = {"outputs": outputs_of(outputs), "labels": labels}
+            arguments = {"outputs": outputs_of(outputs), "labels": labels}
             fix = "give labels that it takes, or --loss"
-            raise what_failed("loss of the reference", given, error, fix) from error
+            raise what_failed("loss of the reference", arguments, error, fix) from error
         return scalar(value)
 
 
@@ -69,7 +69,9 @@ class TorchRun:
         self.dtype = _DTYPES[precision]
         self.module = in_precision(copied(module), self.dtype)
         self.parameters = {
-            name: one for name, one in self.module.named_parameters() if one.requires_grad
+            name: parameter
+            for name, parameter in self.module.named_parameters()
+            if parameter.requires_grad
         }
         self.autocast = functools.partial(
             torch.autocast, "cpu", torch.float16, enabled=precision == "float16"
@@ -99,10 +101,10 @@ class TorchRun:
         for inputs, labels in split(tuple(batch), count):
             with self.autocast():
                 outputs = call(self.module, tensors(inputs, self.dtype))
-            given = outputs
+            loss_input = outputs
             if isinstance(outputs, torch.Tensor) and outputs.dtype == torch.float16:
-                given = outputs.to(self.dtype)
-            loss = self.loss(given, tensors(labels, self.dtype))
+                loss_input = outputs.to(self.dtype)
+            loss = self.loss(loss_input, tensors(labels, self.dtype))
             value = scalar(loss)
             if value.requires_grad:  # false if nothing is trained
                 (value * (self.scale / count)).backward()
@@ -143,27 +145,27 @@ class TorchRun:
         gradient gets zeros.
         """
         gradients = {}
-        for name, one in self.parameters.items():
-            if one.grad is None:
-                gradients[name] = np.zeros(shape_of(one), np.float32)
+        for name, parameter in self.parameters.items():
+            if parameter.grad is None:
+                gradients[name] = np.zeros(shape_of(parameter), np.float32)
             else:
-                gradients[name] = array_of(one.grad) if copied else view_of(one.grad)
+                gradients[name] = array_of(parameter.grad) if copied else view_of(parameter.grad)
         return gradients
 
     def no_gradient(self) -> list[str]:
         """Return the names of the trained parameters whose gradient is None."""
-        return [name for name, one in self.parameters.items() if one.grad is None]
+        return [name for name, parameter in self.parameters.items() if parameter.grad is None]
 
 
 def load(module: torch.nn.Module, values: Arrays) -> torch.nn.Module:
     """Copy values into a module, by name."""
-    complex_ones = {name for name, one in module.state_dict().items() if one.dtype.is_complex}
+    complex_ones = {name for name, tensor in module.state_dict().items() if tensor.dtype.is_complex}
     arrays = {
-        name: as_complex(one) if name in complex_ones else np.array(one)
-        for name, one in values.items()
+        name: as_complex(array) if name in complex_ones else np.array(array)
+        for name, array in values.items()
     }
     module.load_state_dict(
-        {name: torch.from_numpy(one) for name, one in arrays.items()}, strict=False
+        {name: torch.from_numpy(array) for name, array in arrays.items()}, strict=False
     )
     return module
 

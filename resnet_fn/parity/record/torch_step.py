@@ -117,8 +117,8 @@ class TorchStepper:
         """Clip the gradients, and return their global norm before."""
         run = self._run
         limit = self._plan.clip_norm or float("inf")
-        sparse = [one for one in run.parameters.values() if _is_sparse(one.grad)]
-        kept = [one.grad for one in sparse]
+        sparse = [trained for trained in run.parameters.values() if _is_sparse(trained.grad)]
+        kept = [trained.grad for trained in sparse]
         for parameter in sparse:  # torch neither clips nor decays with sparse gradients
             assert parameter.grad is not None
             parameter.grad = parameter.grad.to_dense()

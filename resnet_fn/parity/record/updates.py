@@ -52,11 +52,11 @@ def record_run(
         watch.further(run.later[-1], batch=index + 1)
     # before `with_masks`, after which a port's masks stay
     run.drawn = stepper.with_constants(run.start, drawn) if drawn else []
-    for one in run.drawn:
-        watch.further(one, drawn=True)
+    for further_run in run.drawn:
+        watch.further(further_run, drawn=True)
     run.dropped = stepper.with_masks(run.start)
-    for one in run.dropped:
-        watch.further(one, masked=True)
+    for further_run in run.dropped:
+        watch.further(further_run, masked=True)
     return run
 
 

@@ -23,29 +23,29 @@ class Variation(NamedTuple):
 
 def variations(inputs: Tree) -> dict[str, Variation]:
     """Return the variations of a batch, by name."""
-    given = named_leaves(inputs, "inputs")
+    leaves = named_leaves(inputs, "inputs")
     named: dict[str, Variation] = {}
-    axes = _square_axes(given)
+    axes = _square_axes(leaves)
     if axes:
         _, width = axes
-        first = _first_array(given)
+        first = _first_array(leaves)
         widened = partial(_widened, first.shape[width], axes)
         wide = map_tree(widened, inputs)
         named[WIDE] = Variation(wide)
-    for name, leaf in given.items():
-        if is_full_length(name, given):
+    for name, leaf in leaves.items():
+        if is_full_length(name, leaves):
             named[f"{LENGTHS} ({name})"] = _shorter(inputs, leaf)
     return named
 
 
-def _first_array(given: Mapping[str, np.ndarray]) -> np.ndarray:
-    arrays = (leaf for leaf in given.values() if leaf.ndim)
+def _first_array(leaves: Mapping[str, np.ndarray]) -> np.ndarray:
+    arrays = (leaf for leaf in leaves.values() if leaf.ndim)
     return next(arrays, np.zeros(0))
 
 
-def _square_axes(given: Mapping[str, np.ndarray]) -> tuple[int, int] | None:
+def _square_axes(leaves: Mapping[str, np.ndarray]) -> tuple[int, int] | None:
     """Return the axes of height and width if the first input has square pictures, else None."""
-    first = _first_array(given)
+    first = _first_array(leaves)
     if first.ndim < 4 or first.dtype.kind != "f":
         return None
     for height, width in (_CHANNELS_FIRST, _CHANNELS_LAST):
@@ -71,15 +71,15 @@ def _widened(size: int, axes: tuple[int, int], leaf: np.ndarray) -> np.ndarray:
     return np.concatenate([leaf, turned], width)
 
 
-def is_full_length(name: str, given: Mapping[str, np.ndarray]) -> bool:
+def is_full_length(name: str, leaves: Mapping[str, np.ndarray]) -> bool:
     """Return whether an input [n] of integers gives the length of another input n times."""
-    lengths = given[name]
+    lengths = leaves[name]
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or len(lengths) < 2:
         return False
     length = int(lengths[0])
     if length < 2 or (lengths != length).any():
         return False
-    for leaf in given.values():
+    for leaf in leaves.values():
         if leaf.ndim < 2:
             continue
         samples, *sizes = leaf.shape

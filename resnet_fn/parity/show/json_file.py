@@ -42,9 +42,9 @@ def write_json(ladder: Verdict, path: str, inputs: str = "") -> None:
         "settings": ladder.settings,
         "undecided_relu_inputs": ladder.ties,
         "ties": ladder.tied,
-        "passed_by_wide_bounds": {title_of(one.id): one.why for one in reversed(ladder.lent)},
+        "passed_by_wide_bounds": {title_of(array.id): array.why for array in reversed(ladder.lent)},
         # of two modes the larger
-        "beyond_rounding": {title_of(one.id): one.beyond for one in reversed(ladder.beyond)},
+        "beyond_rounding": {title_of(array.id): array.beyond for array in reversed(ladder.beyond)},
         "probes": [_probe(finding) for finding in ladder.probed.findings],
         "kernels": ladder.probed.kernels,
         "coverage": ladder.coverage.facts,

@@ -64,8 +64,8 @@ h1 { overflow-wrap: anywhere; } .stages { font-size: .8rem; }
 
 # In a narrow window, a stage is a few lines, in which the column's name stands before each number.
 _STYLE += "".join(
-    f'  .stages td:nth-child({place})::before {{ content: "{name} "; }}\n'
-    for place, name in enumerate(COLUMNS[1:-1], 3)
+    f'  .stages td:nth-child({column})::before {{ content: "{name} "; }}\n'
+    for column, name in enumerate(COLUMNS[1:-1], 3)
 )
 
 _STYLE += "}\n"
@@ -90,12 +90,12 @@ def ladder_page(ladder: Verdict, title: str, inputs: str = "") -> str:
     """Return the ladder as an HTML document."""
     verdict = DIFFERS if ladder.first_stage else UNDECIDED if ladder.undecided else OK
     same = "They agree in sampled numbers" if ladder.seen else "Both compute the same"
-    words = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: same}[verdict]
+    headline = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: same}[verdict]
     lines = [
         f'<p class="{"cause" * line.startswith(" ")}">{text(line.strip())}</p>'
         for line in findings(ladder)
     ]
-    box = f'<div class="verdict {verdict}" style="color: {_COLOURS[verdict]}"><b>{words}</b>'
+    box = f'<div class="verdict {verdict}" style="color: {_COLOURS[verdict]}"><b>{headline}</b>'
     body = [f"<h1>{text(title)}</h1>", box, *lines, "</div>"]
     if depth := along_depth(ladder):
         present = {key for row in depth.values() for key in row}
@@ -108,7 +108,9 @@ def ladder_page(ladder: Verdict, title: str, inputs: str = "") -> str:
     header = (COLUMNS[0], COLUMNS[-1], *COLUMNS[1:-1])
     stages = table(header, map(_row, ladder.stages), text_columns=2)
     body += ["<h2>Stages of a training step</h2>", f'<div class="stages">{stages}</div>']
-    for stage in [one for one in ladder.stages if one.id in (TRAJECTORY, RATE) and one.differences]:
+    for stage in [
+        stage for stage in ladder.stages if stage.id in (TRAJECTORY, RATE) and stage.differences
+    ]:
         rows = [
             [title_of(item.id), f"{item.port:.7g}", f"{item.reference:.7g}"]
             for item in stage.differences

@@ -76,7 +76,7 @@ def cells(stage: Stage) -> list[str]:
             verdict += f" by {worst.why}"
         verdict += f" ({title_of(worst.id)})" * (len(stage.differences) > 1 and worst.verdict != OK)
         verdict += "".join(
-            f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words
+            f"; {note}" for note in (stage.note, "" if stage.hints else stage.failed) if note
         )
     return [title_of_stage(stage), str(len(stage.differences)), *numbers, verdict]
 
@@ -110,19 +110,17 @@ def _same(ladder: Verdict) -> list[str]:
     undecided, every = ladder.counts
     if undecided:
         within += f"; {undecided} of {every} arrays undecided"
-    words = "verdict: both compute the same"
+    line = "verdict: both compute the same"
     if seen := ladder.seen:
-        words = (
-            f"verdict: agree in {seen.numbers} sampled numbers and norms of {seen.arrays} arrays"
-        )
+        line = f"verdict: agree in {seen.numbers} sampled numbers and norms of {seen.arrays} arrays"
     if not ladder.compiled:
-        words += ", not compiled"
-    words += within + _lent(ladder)
+        line += ", not compiled"
+    line += within + _lent(ladder)
     if ladder.settings:
-        words += ", on these inputs; but some settings differ"
+        line += ", on these inputs; but some settings differ"
     if ladder.coverage.compared:
-        words += f", {ladder.coverage.compared}"
-    lines = [words]
+        line += f", {ladder.coverage.compared}"
+    lines = [line]
     if ladder.coverage.line:
         lines.append(ladder.coverage.line)
     return lines
@@ -149,7 +147,7 @@ def _gradient_words(ladder: Verdict) -> str:
     gradient = ladder.first_gradient
     if gradient:
         return f"{title_of(gradient.id)}: {gradient.values()}"
-    verdict = next((one.verdict for one in ladder.stages if one.id == GRADIENTS), SKIPPED)
+    verdict = next((stage.verdict for stage in ladder.stages if stage.id == GRADIENTS), SKIPPED)
     if verdict == SKIPPED:
         return "not compared"
     if verdict == UNDECIDED:
@@ -168,9 +166,9 @@ def _layer_lines(ladder: Verdict) -> list[str]:
         where += f" in {_MODES[layer.mode]}"
         hints = [f"  {layer.name}: {hint}" for hint in layer.hints]
         return [f"{title}: {where}: {layer.output.values()}", *hints]
-    for one in ladder.layers:
-        if one.output.verdict == UNDECIDED:
-            return [f"{title}: undecided; {title_of(one.output.id)}: {one.output.doubt}"]
+    for item in ladder.layers:
+        if item.output.verdict == UNDECIDED:
+            return [f"{title}: undecided; {title_of(item.output.id)}: {item.output.doubt}"]
     if not ladder.layers:
         return [f"{title}: not compared"]
     return [f"{title}: none; {_agreement(ladder)}"]
@@ -183,9 +181,9 @@ def _lent(ladder: Verdict) -> str:
     _, total = ladder.counts
     reasons = Counter(item.why for item in ladder.lent)
     counts = [f"{count} {why}" for why, count in reasons.most_common()]
-    words = ", ".join(counts)
+    by_reason = ", ".join(counts)
     many = f"{len(ladder.lent)} of {total} arrays"
-    return f"; {many} pass by a bound above {WIDE:g} ({words})"
+    return f"; {many} pass by a bound above {WIDE:g} ({by_reason})"
 
 
 def _agreement(ladder: Verdict) -> str:
@@ -201,12 +199,13 @@ def settings(ladder: Verdict) -> list[str]:
     """Return a line for each setting that differs. Layers with the same difference share a line."""
     groups: dict[str, list[str]] = {}
     for line in ladder.settings:
-        layer_name, _, words = line.partition(": ")
-        groups.setdefault(words, []).append(layer_name)
+        layer_name, _, difference = line.partition(": ")
+        groups.setdefault(difference, []).append(layer_name)
     more = {
-        words: f" and {len(names) - 1} more" * (len(names) > 1) for words, names in groups.items()
+        difference: f" and {len(names) - 1} more" * (len(names) > 1)
+        for difference, names in groups.items()
     }
-    return [f"{names[0]}{more[words]}: {words}" for words, names in groups.items()]
+    return [f"{names[0]}{more[difference]}: {difference}" for difference, names in groups.items()]
 
 
 def _stage_lines(title: str, stage: Stage) -> list[str]:

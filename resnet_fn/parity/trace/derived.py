@@ -87,7 +87,7 @@ def flat(arrays: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -
 
 def floats(arrays: Arrays) -> Arrays:
     """Return the arrays without those of integers and booleans, which have no rounding."""
-    return {name: one for name, one in arrays.items() if not are_integers(one)}
+    return {name: array for name, array in arrays.items() if not are_integers(array)}
 
 
 def changes(run: Run, after: Arrays, trained: bool | None = None) -> Mapping[Any, np.ndarray]:
@@ -153,7 +153,7 @@ MEASURED_ARRAYS: dict[StageId, OfRun] = {
     LAST: last_change_of,
     CHANGED_BUFFERS: lambda run: run.last_outputs,
     AVERAGE: lambda run: changes(run, run.average),
-    ALL_OUTPUTS: lambda run: by_update(flat(floats(one)) for one in run.train_outputs),
+    ALL_OUTPUTS: lambda run: by_update(flat(floats(outputs)) for outputs in run.train_outputs),
 }
 
 COMPARED_ARRAYS: dict[StageId, OfRun] = {WEIGHTS: lambda run: run.start, **MEASURED_ARRAYS}

@@ -6,6 +6,7 @@ not much larger than the reference's own float32 error.
 
 import dataclasses
 import math
+import sys
 from dataclasses import field
 from typing import Any
 
@@ -29,9 +30,9 @@ FITS = 1e-3  # relative error up to which a cause explains a difference
 _APART = 100.0
 
 # Where most numbers are a mask's constants, such as −1e4 and (of two masks) −2e4, plus usual numbers,
-# both parts are compared, too. A constant is at least `_MASK`. The numbers of one are within the
+# all parts are compared, too. A constant is at least `_MASK`. The numbers of one are within the
 # fraction `_SPREAD` of each other. A net has few constants; if there are several, each has at least
-# `_OFTEN` numbers on average.
+# `_OFTEN` numbers on average. Those above a gap do not count for those below it.
 _MASK, _SPREAD, _OFTEN, _CONSTANTS = 1000.0, 0.1, 4, 4
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -131,11 +132,17 @@ class Difference:
         """
         if self.estimated:
             return f"about {self.relative:.2g} of the reference's norm apart"
-        place = f" at {list(self.place)}" if self.place else ""
-        if self.name.endswith(TEXT):
-            characters = chr(int(self.port)), chr(int(self.reference))
-            return f"{characters[0]!r} {port}, {characters[1]!r} {reference}{place}"
-        return f"{self.port:.9g} {port}, {self.reference:.9g} {reference}{place}"
+        where = f" at {list(self.place)}" if self.place else ""
+        # the port's array may have the place of a text by its shape alone
+        values = self.port, self.reference
+        if self.name.endswith(TEXT) and all(map(_is_character, values)):
+            own, other = (chr(int(one)) for one in values)
+            return f"{own!r} {port}, {other!r} {reference}{where}"
+        return f"{self.port:.9g} {port}, {self.reference:.9g} {reference}{where}"
+
+
+def _is_character(value: float) -> bool:
+    return value.is_integer() and 0 <= value <= sys.maxunicode
 
 
 def norm(array: Any) -> float:
@@ -178,50 +185,70 @@ def in_range(array: Any, infinities: bool = False) -> np.ndarray:
     )
 
 
-def large_numbers(array: Any) -> np.ndarray | None:
-    """Return a mask of the numbers that are compared apart, or None if there are none."""
+def _finite_sizes(array: Any) -> np.ndarray:
+    """Return the numbers' absolute values, with 0 for those that are not finite."""
     sizes = np.abs(in_range(array))
-    sizes = np.where(np.isfinite(sizes), sizes, 0.0)
+    return np.where(np.isfinite(sizes), sizes, 0.0)
+
+
+def _large_parts(array: Any) -> list[np.ndarray]:
+    """Return masks of the numbers that are compared apart: of each constant of a mask, and of the
+    others that are far above the median.
+    """
+    sizes = _finite_sizes(array)
     if not sizes.size:
-        return None
+        return []
+    parts = _mask_levels(sizes)
     # The median is slow. If more than half of the numbers are near the largest, none is far above
     # the median.
     largest = float(sizes.max())
     near = sizes > largest / _APART
-    large = None
     if np.count_nonzero(near) <= sizes.size // 2:
         far = sizes > _APART * np.median(sizes)
         count = np.count_nonzero(far)
         if 0 < count <= np.count_nonzero(sizes) - count:
-            large = far
-    masked = _masked(sizes, largest)
-    if large is None or masked is None:
-        return masked if large is None else large
-    return large | masked
+            for level in parts:
+                far &= ~level
+            parts.append(far)
+    return parts
 
 
-def _masked(sizes: np.ndarray, largest: float) -> np.ndarray | None:
-    """Return a mask of the numbers that are a mask's constant plus a usual number, or None.
-
-    They may be more than half of all, as in logits of which few are allowed. Below them is a gap.
+def mask_levels(array: Any) -> list[np.ndarray]:
+    """Return masks of the numbers that are a mask's constant plus a usual number, for each
+    constant.
     """
-    masked = None
-    for constants in range(1, _CONSTANTS + 1):
-        if largest < _MASK:
+    return _mask_levels(_finite_sizes(array))
+
+
+def _mask_levels(sizes: np.ndarray) -> list[np.ndarray]:
+    """Return masks of each constant's numbers, from the numbers' sizes.
+
+    They may be more than half of all, as in logits of which few are allowed. Below the last
+    constant is a gap.
+    """
+    levels: list[np.ndarray] = []
+    known = count = 0  # levels above the last gap, and the count of numbers of those below it
+    left = sizes
+    largest = float(sizes.max(initial=0.0))
+    while len(levels) < _CONSTANTS and largest >= _MASK:
+        level = left >= (1 - _SPREAD) * largest
+        count += np.count_nonzero(level)
+        constants = len(levels) + 1 - known
+        if levels and count < _OFTEN * constants:
             break
-        above = sizes >= (1 - _SPREAD) * largest
-        if constants > 1 and np.count_nonzero(above) < _OFTEN * constants:
-            break
-        largest, least = float(sizes[~above].max(initial=0.0)), float(sizes[above].min())
+        levels.append(level)
+        least = float(left[level].min())
+        left = np.where(level, 0.0, left)
+        largest = float(left.max())
         if 0.0 < largest < least / _APART:
-            masked = above
-    return masked
+            known, count = len(levels), 0
+    return levels[:known]
 
 
 def without_large(array: np.ndarray) -> np.ndarray:
     """Return the numbers of an array that are not compared apart."""
-    large = large_numbers(array)
-    return array if large is None else array[~large]
+    parts = _large_parts(array)
+    return array[~np.logical_or.reduce(parts)] if parts else array
 
 
 def _error(a: np.ndarray, b: np.ndarray) -> float:
@@ -230,7 +257,8 @@ def _error(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def errors_of_parts(a: Any, b: Any, like: Any) -> tuple[float, float | None]:
-    """Return the relative errors of the usual numbers and of the large ones, if there are any.
+    """Return the relative errors of the usual numbers and of the large ones, if there are any. The
+    latter is the largest one of the errors of a mask's constants and of other large numbers.
 
     The reference's array `like` shows which numbers are large; None: all are usual. An error is
     ‖a − b‖ / ‖b‖ in float64, or ‖a − b‖ if b is zero. It is infinite if the shapes differ, or if NaN
@@ -242,18 +270,26 @@ def errors_of_parts(a: Any, b: Any, like: Any) -> tuple[float, float | None]:
     if are_integers(a, b):
         return norm(_apart(a, b)) / (norm(b) or 1.0), None
     a, b = in_range(a), in_range(b)
-    large = None if like is None else large_numbers(like)
+    parts = [] if like is None else _large_parts(like)
     finite = np.isfinite(a) & np.isfinite(b)
     if not finite.all():  # else nothing is copied: a net's arrays are large
         if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
             return math.inf, None
         if not finite.any():
             return math.nan, None
-        large = None if large is None else large[finite]
+        parts = [part[finite] for part in parts]
         a, b = a[finite], b[finite]
-    if large is None or not large.any():
+    usual = np.ones(a.shape, bool)
+    of_large = None
+    for part in parts:
+        if not part.any():
+            continue
+        usual &= ~part
+        error = _error(a[part], b[part])
+        of_large = error if of_large is None else max(error, of_large)
+    if of_large is None:
         return _error(a, b), None
-    return _error(a[~large], b[~large]), _error(a[large], b[large])
+    return _error(a[usual], b[usual]), of_large
 
 
 def relative_error(a: Any, b: Any) -> float:
@@ -299,13 +335,13 @@ def difference(
     not_finite = ~np.isfinite(apart)
     if not_finite.any():
         apart = np.where(not_finite, np.where(same_numbers(a, b), 0.0, np.inf), apart)
-    place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
+    position = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
     finite = np.isfinite(a) & np.isfinite(b) if not_finite.any() else ...
     norms = norm(a[finite]) * norm(b[finite])
     relative, of_large = errors_of_parts(port, reference, reference)
     if of_large is not None:
         other, other_why = large or (rounding, why)
-        limits = [max(tolerance, ROUNDING_FACTOR * one) for one in (rounding, other)]
+        limits = [max(tolerance, ROUNDING_FACTOR * error) for error in (rounding, other)]
         if _ratio(of_large, limits[1]) > _ratio(relative, limits[0]):
             relative, rounding, why = of_large, other, other_why
     return Difference(
@@ -313,9 +349,9 @@ def difference(
         max_abs=float(apart.max(initial=0.0)),
         relative=relative,
         cosine=float(np.vdot(a[finite], b[finite])) / norms if norms else float(not apart.any()),
-        port=float(a[place]) if a.size else 0.0,
-        reference=float(b[place]) if a.size else 0.0,
-        place=tuple(int(index) for index in place),
+        port=float(a[position]) if a.size else 0.0,
+        reference=float(b[position]) if a.size else 0.0,
+        place=tuple(int(index) for index in position),
         rounding=rounding,
         tolerance=tolerance,
         why=why,

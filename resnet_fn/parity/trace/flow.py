@@ -39,14 +39,14 @@ class StandIns:
         """Return layers with stand-ins, and with few digits of their rounding."""
         return [
             dataclasses.replace(
-                one,
-                input=self._of(one.input),
-                output=self._of(one.output),
-                input_rounding=few_digits(one.input_rounding),
-                output_rounding=few_digits(one.output_rounding),
+                layer,
+                input=self._of(layer.input),
+                output=self._of(layer.output),
+                input_rounding=few_digits(layer.input_rounding),
+                output_rounding=few_digits(layer.output_rounding),
                 further=(),
             )
-            for one in layers
+            for layer in layers
         ]
 
     def _of(self, array: np.ndarray | None) -> np.ndarray | None:

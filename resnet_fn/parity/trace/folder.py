@@ -45,8 +45,8 @@ def _optimizer(**fields: Any) -> OptimizerPlan:
 
 # Name of a dataclass → the function that builds an object from the fields.
 _CLASSES: dict[str, Callable[..., Any]] = {
-    one.__name__: one
-    for one in (
+    kind.__name__: kind
+    for kind in (
         Trace,
         Plan,
         LossPlan,
@@ -85,11 +85,11 @@ def save_recording(
     if layers == "none":
         bare: dict[str, Any] = {"input": None, "output": None}
         kept = {
-            mode: [dataclasses.replace(one, **bare) for one in run]
+            mode: [dataclasses.replace(layer, **bare) for layer in run]
             for mode, run in recording.layers.items()
         }
         # others need outputs
-        of_net: Probes = {name: one for name, one in recording.probes.items() if not name}
+        of_net: Probes = {name: probes for name, probes in recording.probes.items() if not name}
         recording = dataclasses.replace(recording, layers=kept, probes=of_net)
     if source is not None:
         recording = _with_answers(recording, source)
@@ -121,15 +121,15 @@ def _with_answers(recording: Trace, source: Source) -> Trace:
     asked = {layer: list(probes) for layer, probes in recording.probes.items()}
     answer = source.probe_rounding(asked) or ProbeAnswer({})
     if answer.failed:
-        words = f"the rounding of the probes cannot be measured ({answer.failed})"
-        notes = [*recording.notes, f"{words}, so the trace has no probes"]
+        problem = f"the rounding of the probes cannot be measured ({answer.failed})"
+        notes = [*recording.notes, f"{problem}, so the trace has no probes"]
         return dataclasses.replace(recording, flipped=flipped, probes={}, notes=notes)
     probes = {
         layer: {
             title: dataclasses.replace(probe, rounding=dict(answer.rounding[layer][title]))
-            for title, probe in given.items()
+            for title, probe in of_layer.items()
         }
-        for layer, given in recording.probes.items()
+        for layer, of_layer in recording.probes.items()
     }
     return dataclasses.replace(recording, flipped=flipped, probes=probes)
 
@@ -153,9 +153,9 @@ def pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
     if isinstance(value, np.generic):  # a setting or a rate of the user's may be a NumPy number
         return pack(value.item(), arrays)
     if isinstance(value, tuple):
-        return {"tuple": [pack(one, arrays) for one in value]}
+        return {"tuple": [pack(item, arrays) for item in value]}
     if isinstance(value, list):
-        return [pack(one, arrays) for one in value]
+        return [pack(item, arrays) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if dataclasses.is_dataclass(value):
@@ -167,9 +167,9 @@ def pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
     if not isinstance(value, Mapping):
         return value
     if not all(isinstance(key, str) for key in value):  # ids, or the numbers of updates
-        pairs = [[pack(key, arrays), pack(one, arrays)] for key, one in value.items()]
+        pairs = [[pack(key, arrays), pack(item, arrays)] for key, item in value.items()]
         return {"pairs": pairs}
-    packed = {key: pack(one, arrays) for key, one in value.items()}
+    packed = {key: pack(item, arrays) for key, item in value.items()}
     # One entry would look like a type that JSON lacks.
     return {"dict": packed} if len(packed) == 1 else packed
 
@@ -216,8 +216,8 @@ def load_recording(folder: Path) -> Trace:
         raise ValueError(f"{path}: the file has a wrong SHA-256; record it again")
     if "ranks" in manifest:
         folders = [folder / f"rank-{rank}" for rank in range(len(manifest["ranks"]))]
-        recordings = [load_recording(one) for one in folders]
-        if manifest["ranks"] != [sha256_of_file(one / MANIFEST) for one in folders]:
+        recordings = [load_recording(rank_folder) for rank_folder in folders]
+        if manifest["ranks"] != [sha256_of_file(rank_folder / MANIFEST) for rank_folder in folders]:
             raise ValueError(
                 f"{folder}: one worker's folder comes from another run than {MANIFEST}; record it "
                 "again"
@@ -271,23 +271,25 @@ def unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     Control characters are escaped, because texts may be printed.
     """
     if isinstance(value, str):
-        return "".join(one if one.isprintable() else repr(one)[1:-1] for one in value)
+        return "".join(
+            character if character.isprintable() else repr(character)[1:-1] for character in value
+        )
     if isinstance(value, list):
-        return [unpack(one, arrays) for one in value]
+        return [unpack(item, arrays) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) != 1:
-        return {unpack(key, arrays): unpack(one, arrays) for key, one in value.items()}
+        return {unpack(key, arrays): unpack(item, arrays) for key, item in value.items()}
     [(kind, content)] = value.items()
     if kind == "array":
         return arrays[str(content)]
     if kind == "float":
         return float(content)
     if kind == "pairs":
-        return {unpack(key, arrays): unpack(one, arrays) for key, one in content}
+        return {unpack(key, arrays): unpack(item, arrays) for key, item in content}
     if kind == "tuple":
-        return tuple(unpack(one, arrays) for one in content)
-    fields = {unpack(key, arrays): unpack(one, arrays) for key, one in content.items()}
+        return tuple(unpack(item, arrays) for item in content)
+    fields = {unpack(key, arrays): unpack(item, arrays) for key, item in content.items()}
     return fields if kind == "dict" else _CLASSES[kind](**fields)
 
 

@@ -127,11 +127,11 @@ def _pair_places(port: Dropping, reference: Dropping, names: Mapping[str, str]) 
     titles: dict[
         str, str
     ] = {}  # of the port's executions → of the reference's, by the layers' names
-    for one in port[1]:
-        if one.name in names:
-            title = one.title
-            call = title.removeprefix(one.name)
-            titles[title] = names[one.name] + call
+    for layer in port[1]:
+        if layer.name in names:
+            title = layer.title
+            call = title.removeprefix(layer.name)
+            titles[title] = names[layer.name] + call
     mine = _places(port)
     others = _places(reference)
 

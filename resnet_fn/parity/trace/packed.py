@@ -49,7 +49,7 @@ def padded_names(port: Arrays, reference: Arrays) -> dict[str, str]:
     names = {}
     for name in _outputs_of(reference, packed):
         candidates = [name] if name in port else left
-        fitting = (one for one in candidates if _fits(port[one], name, reference))
+        fitting = (candidate for candidate in candidates if _fits(port[candidate], name, reference))
         own = next(fitting, None)
         if own in left:
             index = left.index(own)
@@ -96,7 +96,7 @@ def _packed(padded: np.ndarray, base: str, reference: Arrays) -> Arrays:
     name = f"{base}{_DATA}"
     data = reference[name]
     layouts = _layouts(padded, base, reference)
-    packed[name] = min(layouts, key=lambda one: norm(one - data))
+    packed[name] = min(layouts, key=lambda layout: norm(layout - data))
     return packed
 
 

@@ -31,7 +31,7 @@ IN_TRAINING = ", in training mode"  # the end of such a probe's name
 
 def without_repetition(titles: Sequence[str]) -> list[str]:
     """Return titles without those in training mode whose probe in evaluation mode is there, too."""
-    return [one for one in titles if one.removesuffix(IN_TRAINING) not in {*titles} - {one}]
+    return [title for title in titles if title.removesuffix(IN_TRAINING) not in {*titles} - {title}]
 
 
 TOO_LARGE = "those of other layers fill the memory that probes may have"

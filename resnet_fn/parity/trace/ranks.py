@@ -32,19 +32,19 @@ def merge(recordings: Sequence[Trace]) -> Trace:
     Each trace gets the last worker's training outputs or, without micro-batches, the outputs of the
     whole batch.
     """
-    first, runs = recordings[0], [one.run for one in recordings]
+    first, runs = recordings[0], [recording.run for recording in recordings]
     whole = first.plan.accumulate % len(runs) > 0
     further = [passes for _, passes in further_passes(*runs)]
     for group in (runs, *further):
-        for outputs in zip(*(one.train_outputs for one in group), strict=True):
+        for outputs in zip(*(run.train_outputs for run in group), strict=True):
             rows = {
-                name: [one[name] for one in outputs]
+                name: [of_worker[name] for of_worker in outputs]
                 for name, array in outputs[0].items()
                 if whole and array.ndim
             }
             # all get the last worker's outputs, or the outputs of the whole batch
-            for one in outputs:
-                one.update(
+            for worker_outputs in outputs:
+                worker_outputs.update(
                     outputs[-1] | {name: np.concatenate(arrays) for name, arrays in rows.items()}
                 )
     notes = [

@@ -137,13 +137,13 @@ def named_outputs(value: Any, single: str = SINGLE) -> dict[str, Any]:
 
 def _name_of(path: Path, leaf: Any, single: str = SINGLE) -> str:
     keys = [key for key, _ in path]
-    words = " ".join([single, *map(str, keys)])
+    name = " ".join([single, *map(str, keys)])
     if isinstance(leaf, str):
-        return words + TEXT
+        return name + TEXT
     if is_array(leaf):
-        return words
+        return name
     is_setting = any(isinstance(key, OfClass) for key in keys)
-    return words + NUMBER if is_setting else words
+    return name + NUMBER if is_setting else name
 
 
 def _constant(leaf: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.parity.trace.difference import are_integers, in_range, large_numbers, norm
+from resnet_fn.parity.trace.difference import are_integers, in_range, mask_levels, norm
 from resnet_fn.parity.trace.drawn import generator
 
 SUMS, SAMPLES = 3, 2
@@ -113,9 +113,9 @@ def _hidden(flat: np.ndarray) -> np.ndarray:
     sizes = np.abs(flat)
     hidden: np.ndarray = ~(sizes < _LARGE)
     if np.count_nonzero(hidden) > flat.size // 2:
-        masked = large_numbers(flat)
         hidden = ~np.isfinite(flat)
-        return hidden if masked is None else hidden | masked
+        for level in mask_levels(flat):
+            hidden |= level
     return hidden
 
 

@@ -91,7 +91,7 @@ def small_trace(
     small = SmallTrace(
         framework=trace.framework,
         plan=trace.plan,
-        initial={name: one for name, one in start.items() if name in trace.constants},
+        initial={name: array for name, array in start.items() if name in trace.constants},
         layers={mode: stand_ins[mode].layers(trace.layers[mode]) for mode in MODES},
         run=_without_arrays(run, start),
         rounding=_few_digits(trace.rounding),
@@ -178,10 +178,12 @@ def _of_layers(layers: Sequence[Layer], mode: str, seed: int) -> Sketches:
     inputs, outputs = of_layers("inputs", mode), of_layers("outputs", mode)
     result: Sketches = {inputs: {}, outputs: {}}
     known: set[str] = set()
-    for one in layers:
-        if one.input is not None and fingerprint(one.input) not in known:
-            result[inputs][one.title] = sketch(one.input, seed, title_in(inputs, one.title))
-        if one.output is not None:
-            known.add(fingerprint(one.output))
-            result[outputs][one.title] = sketch(one.output, seed, title_in(outputs, one.title))
+    for layer in layers:
+        if layer.input is not None and fingerprint(layer.input) not in known:
+            result[inputs][layer.title] = sketch(layer.input, seed, title_in(inputs, layer.title))
+        if layer.output is not None:
+            known.add(fingerprint(layer.output))
+            result[outputs][layer.title] = sketch(
+                layer.output, seed, title_in(outputs, layer.title)
+            )
     return result

@@ -64,10 +64,10 @@ def save_small(
     shapes = {}
     numbers: list[np.ndarray] = []
     for group, sketches in small.sketches.items():
-        shapes[group] = {name: one.shape for name, one in sketches.items()}
-        numbers += [one.numbers for one in sketches.values()]
+        shapes[group] = {name: sketch.shape for name, sketch in sketches.items()}
+        numbers += [sketch.numbers for sketch in sketches.values()]
     packed["SmallTrace"]["sketches"] = shapes
-    flows = {id(array): flow for one in stand_ins for flow, array in one.made.items()}
+    flows = {id(array): flow for stand_in in stand_ins for flow, array in stand_in.made.items()}
     specs = []
     for _, array in arrays.values():
         if flow := flows.get(id(array)):
@@ -115,7 +115,7 @@ def _kept(array: np.ndarray) -> _Spec:
 
 
 def _check_size(specs: list[_Spec]) -> None:
-    sizes = [len(one[-1]) for one in specs if one[0] == "kept"]
+    sizes = [len(spec[-1]) for spec in specs if spec[0] == "kept"]
     if sum(sizes) > _MOST:
         raise ValueError(
             f"small: inputs, labels and tables have more than {_MOST >> 10} KB; give fewer or "
@@ -230,4 +230,4 @@ def _read(shape: list[int], whole: int, numbers: Iterator[np.float32]) -> Sketch
 
 
 def _zeros(trace: SmallTrace, group: str) -> Arrays:
-    return {name: np.zeros(one.shape) for name, one in trace.sketches[group].items()}
+    return {name: np.zeros(sketch.shape) for name, sketch in trace.sketches[group].items()}

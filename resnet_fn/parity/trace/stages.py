@@ -21,7 +21,7 @@ class StageId:
     drawn: bool = False  # whether constant arrays have random numbers instead (`draw_constants`)
     update: int = 0  # the number of the update after which weights are compared, if it varies
     # of measured rounding: whether it is that of the large numbers of each array, which are
-    # compared apart (`difference.large_numbers`)
+    # compared apart (`difference.errors_of_parts`)
     large: bool = False
 
     @property
@@ -64,13 +64,13 @@ class ArrayId:
     @property
     def part(self) -> str:
         """Which part of an initial array is meant, as in " rows 8:16 row 3"; empty: all of it."""
-        words = ""
+        text = ""
         if self.rows:
             start, stop = self.rows
-            words += f" rows {start}:{stop}"
+            text += f" rows {start}:{stop}"
         if self.row is not None:
-            words += f" row {self.row}"
-        return words
+            text += f" row {self.row}"
+        return text
 
 
 Key = str | int  # the name of a parameter or output, or the number of an update

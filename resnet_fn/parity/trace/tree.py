@@ -103,7 +103,7 @@ def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
         shape = b.shape
         own: str | None = name
         if name not in port:
-            own = next((one for one in left if port[one].shape == shape), None)
+            own = next((candidate for candidate in left if port[candidate].shape == shape), None)
         if own is None and name.endswith((TEXT, NUMBER)):
             continue
         if own is None or port[own].shape != shape:

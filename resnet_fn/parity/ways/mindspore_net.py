@@ -153,8 +153,8 @@ class MindSporeNet:
             kernel = missing_kernel(text) or "".join(_OF_TYPES.findall(text)[:1])
             if not kernel:
                 raise
-            words = f"{process.started.get('device', 'CPU')} has no kernel of {kernel} in {half}"
-            raise NotApplicableError(f"not exercised: {words}; try another device") from None
+            missing = f"{process.started.get('device', 'CPU')} has no kernel of {kernel} in {half}"
+            raise NotApplicableError(f"not exercised: {missing}; try another device") from None
 
     def rounded_to(self, inputs: Tree, half: str) -> Trace:
         """Return an evaluation with rounded weights, and rounded inputs and outputs of layers."""

@@ -35,18 +35,18 @@ def lengths_of(
 
     None means that no input shows them. Padding comes after each sample.
     """
-    given = named_leaves(inputs, SINGLE)
+    leaves = named_leaves(inputs, SINGLE)
     count = count_of(inputs)
     hidden: dict[str, float] = {}
     numbers: list[str] = []
     # by what shows them: the longest, and the length of each sample
     shown: dict[str, tuple[int, Sequence[int]]] = {}
-    for name, leaf in given.items():
+    for name, leaf in leaves.items():
         mask = _by_mask(name, leaf, count)
         if mask:
             of_samples, hidden[name] = mask
             shown["mask"] = leaf.shape[-1], of_samples
-        elif _are_lengths(name, given, count):
+        elif _are_lengths(name, leaves, count):
             numbers.append(name)
             shown["lengths"] = int(leaf.max()), leaf.tolist()
         if name in named:
@@ -57,7 +57,7 @@ def lengths_of(
             continue
         longest, lengths = shown[kind]
         axes: dict[str, Sequence[int]] = {}
-        for name, leaf in given.items():
+        for name, leaf in leaves.items():
             axes[name] = _axes_of(name, leaf, longest)
             if name in named:
                 axes[name] = [named[name]]
@@ -101,18 +101,18 @@ def _by_mask(
 
 def _are_lengths(
     name: str,
-    given: Mapping[str, np.ndarray],
+    leaves: Mapping[str, np.ndarray],
     count: int,
 ) -> bool:
-    leaf = given[name]
+    leaf = leaves[name]
     if leaf.shape != (count,) or leaf.dtype.kind not in "iu":
         return False
-    if is_full_length(name, given):
+    if is_full_length(name, leaves):
         return True
     if "len" not in name.lower() or leaf.min() < 1:
         return False
     longest = int(leaf.max())
-    return any(longest in other.shape[1:] for other in given.values())
+    return any(longest in other.shape[1:] for other in leaves.values())
 
 
 def _by_zeros(leaf: np.ndarray, axis: int) -> list[int]:

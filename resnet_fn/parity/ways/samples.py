@@ -41,7 +41,7 @@ def beside(whole: Trace, alone: Sequence[Trace]) -> tuple[Trace, Trace, list[str
     together: Arrays = {}
     left = []
     for name, array in whole.run.eval_outputs.items():
-        parts = [one.run.eval_outputs.get(name) for one in alone]
+        parts = [trace.run.eval_outputs.get(name) for trace in alone]
         pair = joined(array, parts)
         if pair:
             at_once[name], together[name] = pair
@@ -69,11 +69,11 @@ def _layers_beside(whole: Trace, alone: Sequence[Trace]) -> tuple[list[Layer], l
         by_title.append({layer.title: layer for layer in trace.layers["eval"]})
     both: tuple[list[Layer], list[Layer]] = ([], [])
     for layer in whole.layers["eval"]:
-        others = [one[layer.title] for one in by_title if layer.title in one]
+        others = [of_sample[layer.title] for of_sample in by_title if layer.title in of_sample]
         if len(others) < len(alone):
             continue
-        outputs = joined(layer.output, [one.output for one in others])
-        inputs = joined(layer.input, [one.input for one in others])
+        outputs = joined(layer.output, [other.output for other in others])
+        inputs = joined(layer.input, [other.input for other in others])
         if outputs is None:
             continue
         for side, layers in enumerate(both):
@@ -96,19 +96,19 @@ def joined(
     A part may be shorter along other axes: where no part has a number, both arrays are 0. None
     means that an array is missing, has no axis of samples, or that the parts do not fit.
     """
-    given = [part for part in parts if part is not None]
-    if whole is None or len(given) < len(parts):
+    present = [part for part in parts if part is not None]
+    if whole is None or len(present) < len(parts):
         return None
-    shapes = [part.shape for part in given]
+    shapes = [part.shape for part in present]
     for axis in range(whole.ndim):
         places = _places(whole.shape, shapes, axis)
         if places is None:
             continue
         here = np.zeros_like(whole)
         there = np.zeros_like(whole)
-        for place, part in zip(places, given, strict=True):
-            here[place] = whole[place]
-            there[place] = part
+        for slices, part in zip(places, present, strict=True):
+            here[slices] = whole[slices]
+            there[slices] = part
         return here, there
     return None
 
@@ -125,13 +125,13 @@ def _places(
         if len(part) != len(shape):
             return None
         end = start + part[axis]
-        place = [slice(size) for size in part]
-        place[axis] = slice(start, end)
+        slices = [slice(size) for size in part]
+        slices[axis] = slice(start, end)
         start = end
-        limits = zip(place, shape, strict=True)
-        if any(one.stop > size for one, size in limits):
+        limits = zip(slices, shape, strict=True)
+        if any(span.stop > size for span, size in limits):
             return None
-        places.append(tuple(place))
+        places.append(tuple(slices))
     if start != shape[axis]:
         return None
     return places

@@ -73,17 +73,17 @@ def _verdict(results: Sequence[WayResult]) -> str:
 
 
 def _names(results: Sequence[WayResult], verdict: str) -> list[str]:
-    return [one.way.name for one in results if one.verdict == verdict]
+    return [result.way.name for result in results if result.verdict == verdict]
 
 
 def _first_differences(result: WayResult) -> list[str]:
     stage, layer, way = result.first_stage, result.first_layer, result.way
     if stage is None:
         return []
-    words = stage.failed or stage.note
+    why = stage.failed or stage.note
     if first := stage.first:
-        words = f"{title_of(first.id)}: {first.values(way.port, way.reference)}"
-    lines = [f"{way.name}, first stage that differs: {title_of_stage(stage)}, {words}"]
+        why = f"{title_of(first.id)}: {first.values(way.port, way.reference)}"
+    lines = [f"{way.name}, first stage that differs: {title_of_stage(stage)}, {why}"]
     if layer:
         values = layer.output.values(way.port, way.reference)
         lines.append(f"  first layer that differs: {layer.name}: {values}")
@@ -99,7 +99,7 @@ def _doubt(result: WayResult) -> str:
 
 def write_json(results: Sequence[WayResult], net: str, framework: str, path: str) -> None:
     """Write the ways to a JSON file. A number that is not finite becomes null."""
-    first = next((one for one in results if one.verdict == DIFFERS), None)
+    first = next((result for result in results if result.verdict == DIFFERS), None)
     stage = first.first_stage if first else None
     layer = first.first_layer if first else None
     content = {
@@ -107,13 +107,13 @@ def write_json(results: Sequence[WayResult], net: str, framework: str, path: str
         "version": VERSION,
         "net": net,
         "framework": framework,
-        "agrees": not any(one.verdict in (DIFFERS, UNDECIDED) for one in results),
+        "agrees": not any(result.verdict in (DIFFERS, UNDECIDED) for result in results),
         "first_way": first.way.name if first else None,
         "first_stage": title_of_stage(stage) if stage else None,
         "first_layer": layer.name if layer else None,
         "undecided": _names(results, UNDECIDED),
         "not_exercised": _names(results, SKIPPED),
-        "ways": [_content(one) for one in results],
+        "ways": [_content(result) for result in results],
     }
     write_output(path, json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
 
@@ -129,5 +129,5 @@ def _content(result: WayResult) -> dict[str, Any]:
         "note": "; ".join([*filter(None, (result.skipped, result.undecided)), *result.notes]),
         "first_layer": layer.name if layer else None,
         "stages": [content_of_stage(stage) for stage in result.stages],
-        "layers": [content_of_layer(one) for one in result.layers],
+        "layers": [content_of_layer(item) for item in result.layers],
     }

@@ -170,8 +170,8 @@ class TorchNet:
 
         module = copied(self._module)
         with torch.no_grad():
-            for one in (*module.parameters(), *module.buffers()):
-                one.copy_(round_tensor(one))
+            for saved in (*module.parameters(), *module.buffers()):
+                saved.copy_(round_tensor(saved))
         for _, layer in recorded_layers(module):
             layer.register_forward_pre_hook(before, with_kwargs=True)
             layer.register_forward_hook(after)

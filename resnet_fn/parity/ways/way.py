@@ -55,7 +55,7 @@ class WayResult:
         """The worst verdict of all stages, or "skipped" if there is none."""
         if self.undecided:
             return UNDECIDED
-        verdicts = [one.verdict for one in self.stages if one.verdict in VERDICTS]
+        verdicts = [stage.verdict for stage in self.stages if stage.verdict in VERDICTS]
         return max(verdicts, key=VERDICTS.index, default=SKIPPED)
 
     @property
@@ -70,7 +70,7 @@ class WayResult:
     @property
     def worst(self) -> Difference | None:
         """The worst difference of all stages, or None."""
-        worst = [one.worst for one in self.stages if one.worst]
+        worst = [stage.worst for stage in self.stages if stage.worst]
         return max(
             worst, key=lambda item: (VERDICTS.index(item.verdict), item.excess), default=None
         )
@@ -78,17 +78,17 @@ class WayResult:
     @property
     def compared(self) -> int:
         """The number of arrays that are compared."""
-        return sum(len(one.differences) for one in self.stages)
+        return sum(len(stage.differences) for stage in self.stages)
 
     @property
     def first_stage(self) -> Stage | None:
         """The first stage that differs."""
-        return next((one for one in self.stages if one.verdict == DIFFERS), None)
+        return next((stage for stage in self.stages if stage.verdict == DIFFERS), None)
 
     @property
     def first_layer(self) -> LayerDifference | None:
         """The first layer whose output differs."""
-        return next((one for one in self.layers if one.output.verdict == DIFFERS), None)
+        return next((layer for layer in self.layers if layer.output.verdict == DIFFERS), None)
 
 
 def compared(
@@ -119,7 +119,7 @@ def compared(
 def _same_names(port: Trace, reference: Trace) -> NameMap:
     """Return the pairs of one net's arrays and layers: all have the same names on both sides."""
     arrays = {name: whole_array(name) for name in port.run.start if name in reference.run.start}
-    layers = {layer.name: layer.name for one in port.layers.values() for layer in one}
+    layers = {layer.name: layer.name for executions in port.layers.values() for layer in executions}
     return NameMap("names", arrays, layers, ())
 
 
@@ -127,7 +127,7 @@ def _bit_by_bit(port: Trace, reference: Trace) -> list[LayerDifference]:
     """Return the layers of both traces, whose outputs must be equal."""
     compared: list[LayerDifference] = []
     for mode, layers in port.layers.items():
-        others = {one.title: one.output for one in reference.layers.get(mode, ())}
+        others = {execution.title: execution.output for execution in reference.layers.get(mode, ())}
         for layer in layers:
             other = others.get(layer.title)
             if layer.output is None or other is None or layer.output.shape != other.shape:

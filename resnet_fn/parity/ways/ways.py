@@ -68,13 +68,13 @@ def results(net: OneNet, options: Options) -> Iterator[WayResult]:
             way = dataclasses.replace(way, state=options.half, port=f"in {options.half}")
             fix = "; --half none leaves this way out"
         try:
-            with net.fresh() as one:
-                yield compare(way, one, options)
+            with net.fresh() as fresh:
+                yield compare(way, fresh, options)
         except NotApplicableError as reason:
             yield WayResult(way, skipped=str(reason))
         except Exception as error:
-            words = words_with_place(error).removeprefix("ValueError: ")
-            yield WayResult(way, undecided=words + fix)
+            message = words_with_place(error).removeprefix("ValueError: ")
+            yield WayResult(way, undecided=message + fix)
 
 
 def _one_by_one(way: Way, net: OneNet, options: Options) -> WayResult:
@@ -93,11 +93,11 @@ def _of_samples(
     samples: Sequence[Tree],
     which: Sequence[StageId] = _EVALUATION,
 ) -> WayResult:
-    whole, alone = _afresh(net, inputs, rounding=True), [_afresh(net, one) for one in samples]
+    whole, alone = _afresh(net, inputs, rounding=True), [_afresh(net, sample) for sample in samples]
     reference, port, left = beside(whole, alone)
     if not port.run.eval_outputs:
-        words = f"no output has an axis of samples: {first_few([*whole.run.eval_outputs])}"
-        return WayResult(way, undecided=words)
+        message = f"no output has an axis of samples: {first_few([*whole.run.eval_outputs])}"
+        return WayResult(way, undecided=message)
     notes = [f"not compared, without an axis of samples: {first_few(left)}"] if left else []
     return compared(way, port, reference, which, notes)
 
@@ -115,8 +115,8 @@ def _without_padding(way: Way, net: OneNet, options: Options) -> WayResult:
 
 def _afresh(net: OneNet, inputs: Tree, rounding: bool = False) -> Trace:
     """Return an evaluation that does not move the state of the next one."""
-    with net.fresh() as one:
-        return one.with_rounding(inputs) if rounding else one.evaluated(inputs)
+    with net.fresh() as fresh:
+        return fresh.with_rounding(inputs) if rounding else fresh.evaluated(inputs)
 
 
 def _repeated(way: Way, net: OneNet, options: Options) -> WayResult:
@@ -156,7 +156,7 @@ def _first_batches(plan: Plan, count: int, accumulate: int = 1) -> Plan:
 
 def _micro_batches(way: Way, net: OneNet, options: Options) -> WayResult:
     count = count_of(net.plan.batches[0][0])
-    parts = next((one for one in range(2, count + 1) if count % one == 0), 0)
+    parts = next((divisor for divisor in range(2, count + 1) if count % divisor == 0), 0)
     whole = _first_batches(net.plan, 1)
     if not parts:
         raise NotApplicableError("not exercised: a batch has one sample; give two or more")
@@ -165,7 +165,7 @@ def _micro_batches(way: Way, net: OneNet, options: Options) -> WayResult:
     except ValueError as error:
         raise NotApplicableError(f"not exercised: {first_line(error)}") from None
     layers = _afresh(net, whole.batches[0][0]).layers["eval"]
-    if norms := [one.title for one in layers if _normalises_batch(one)]:
+    if norms := [layer.title for layer in layers if _normalises_batch(layer)]:
         raise NotApplicableError(
             f"not applicable: statistics of the batch, in {first_few(norms)}; each micro-batch is "
             "normalised on its own"
@@ -176,8 +176,10 @@ def _micro_batches(way: Way, net: OneNet, options: Options) -> WayResult:
     result = dataclasses.replace(result, layers=())  # those of one micro-batch
     ratio = port.run.losses[0] / (reference.run.losses[0] or np.nan)
     if abs(ratio * parts - 1) < 1e-3:
-        words = f"the loss of {parts} micro-batches is 1/{parts} of that of the batch: it is a sum"
-        return dataclasses.replace(result, notes=[f"{words}; take the mean over the batch"])
+        message = (
+            f"the loss of {parts} micro-batches is 1/{parts} of that of the batch: it is a sum"
+        )
+        return dataclasses.replace(result, notes=[f"{message}; take the mean over the batch"])
     return result
 
 
@@ -191,8 +193,8 @@ def _in_half(way: Way, net: OneNet, options: Options) -> WayResult:
         raise NotApplicableError("not exercised: --half none")
     inputs, least = net.plan.batches[0][0], unit(options.half)
     reference = _afresh(net, inputs)
-    with net.fresh() as one:
-        control = one.rounded_to(inputs, options.half)
+    with net.fresh() as fresh:
+        control = fresh.rounded_to(inputs, options.half)
     half = net.in_half(inputs, options.half)
     others = {layer.title: layer for layer in control.layers["eval"]}
     for layer in reference.layers["eval"]:

@@ -115,6 +115,31 @@ def test_masks_of_few_levels_hide_no_error(masks, usual):
     assert relative_error(ours, theirs) == pytest.approx(0.04)
 
 
+@pytest.mark.parametrize("usual", [8, 80])
+@pytest.mark.parametrize("first", [-1e9, -3.4e38])
+def test_levels_of_masks_hide_no_other_level(first, usual):
+    """The constant of the first is 10⁵ times that of the second, or more."""
+    theirs = np.concatenate([[first] * 20, [-1e4] * 20, np.linspace(-3, 3, usual)])
+    ours = np.where(theirs == -1e4, -5e3, theirs)
+    found = difference("scores", ours, theirs, tolerance=1e-4, rounding=1e-3)
+    assert (found.verdict, found.relative) == ("DIFFERS", pytest.approx(0.5))
+
+
+def test_a_level_of_few_numbers_hides_no_error():
+    """As where few places are hidden by only one of two masks."""
+    usual = np.linspace(-3, 3, 8)
+    theirs = np.concatenate([[-2e4] * 20, [-1e4] * 3, usual])
+    ours = np.concatenate([theirs[:23], 1.04 * usual])
+    assert relative_error(ours, theirs) == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize("usual", [7, 80])
+def test_one_large_number_is_no_level(usual):
+    theirs = np.concatenate([[-3.4e38] * 20, [1200.0], np.linspace(-3, 3, usual)])
+    ours = np.where(theirs == 1200, 900, theirs)
+    assert difference("scores", ours, theirs, tolerance=1e-4, rounding=1e-3).verdict == "DIFFERS"
+
+
 def test_numbers_of_many_sizes_are_one_part():
     """As of a regression whose numbers have many sizes: no constant is there."""
     theirs = np.array([5000.0, 1200.0, 2500.0, 3.0])
@@ -157,3 +182,10 @@ def test_characters_of_a_text_are_shown_as_such():
     port, reference = (np.array([*map(ord, word)], np.int32) for word in ("cat", "eat"))
     values = difference("logits 0 (text)", port, reference).values()
     assert values == "'c' in the port, 'e' in the reference at [0]"
+
+
+@pytest.mark.parametrize("value", [-1.0, 2.5, 1e7, math.nan, math.inf])
+def test_numbers_that_are_no_characters_are_shown(value):
+    """The port's array may have the place of a text by its shape alone."""
+    found = difference("logits 0 (text)", np.array([value]), np.array([ord("e")], np.int32))
+    assert found.values() == f"{value:.9g} in the port, 101 in the reference at [0]"

@@ -94,6 +94,16 @@ def test_masks_hide_no_other_numbers(masked, levels, rng):
     assert made[~usual].tolist() == pytest.approx(array[~usual].tolist())
 
 
+def test_large_channels_of_large_numbers_are_seen(rng):
+    """Only a mask's constants are hidden where most numbers are large."""
+    array = rng.uniform(5e3, 2e4, (40, 20))
+    array[:, :2] = rng.uniform(2e6, 5e6, (40, 2))
+    other = array.copy()
+    other[:, :2] *= 1.1
+    made = nearest(array, sketch(other, 0, "a"), 0, "a")
+    assert 0.3 < norm(made - array) / norm(other - array) < 3
+
+
 def test_integers_that_changed_are_seen(rng):
     array = rng.integers(0, 9, 100)
     other = array.copy()

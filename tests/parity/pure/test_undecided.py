@@ -235,6 +235,23 @@ def test_masks_of_changing_integers_are_built_by_map(source):
     assert (item.verdict, item.why) == ("ok", words)
 
 
+def test_integers_that_never_change_are_not_called_excused():
+    """Where others of the stage change by rounding."""
+    port, reference = trace(7), trace(7)
+    counts = {name: np.arange(400) for name in ("count", "same")}
+    for side in (port, reference):
+        side.run.start |= {name: np.zeros_like(one) for name, one in counts.items()}
+        for one in side.run.after:
+            one |= counts
+    reference.changing = {STATISTICS: {"count": counts["count"] < 3}}
+    port.run.after[0] = port.run.after[0] | {"same": counts["same"] + 1}
+    sources = {name: MadeOf((Part(name),)) for name in counts}
+    names = dataclasses.replace(NAMES, parameters=NAMES.parameters | sources)
+    stage = stage_of(verdict(port, reference, names), STATISTICS)
+    (item,) = (one for one in stage.differences if one.name == "same")
+    assert (item.verdict, item.why) == ("DIFFERS", "equal")
+
+
 def test_numbers_beyond_float32_count_as_its_largest():
     largest = float(np.finfo(np.float32).max)
     mask = np.array([-1e300, 1.0, 2.0])

@@ -188,6 +188,17 @@ def test_untrained_tables_may_differ_by_last_places_only():
         assert stage.verdict == verdict_of_stage
 
 
+@pytest.mark.parametrize(("dtype", "named"), [(np.float32, True), (np.int32, False)])
+def test_only_tables_of_floats_have_a_precision(dtype, named):
+    port, reference = trace(7), trace(7)
+    table = np.full(4, 2**20, dtype)
+    for side, array in ((port, table + dtype(8)), (reference, table)):
+        side.initial["norm.moving_mean"] = array
+    stage = next(one for one in verdict(port, reference, NAMES).stages if one.id == UNTRAINED)
+    assert stage.verdict == DIFFERS
+    assert ["float64" in hint for hint in stage.hints] == [named]
+
+
 @pytest.mark.parametrize(
     "why", ["measured rounding", "median", "unit of the weight", "tolerance", "equal"]
 )
