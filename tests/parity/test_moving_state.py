@@ -16,10 +16,12 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.verdict import verdict
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.record.numbers import Noted
 from resnet_fn.parity.replay import replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.derived import moves_evenly
 from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.source import Recorded, StoredSource
 from small_nets import (
@@ -286,6 +288,67 @@ def test_a_loss_in_a_tensor_is_no_counter():
     assert float(port.loss) == 0.5
 
 
+@pytest.mark.parametrize("start", [torch.tensor(1.0), 1.0])
+def test_averages_in_attributes_are_no_counters(start):
+    """Training averages the inputs' size, which evaluation reads."""
+
+    def moved(self, size):
+        if self.training:
+            self.scale = 0.9 * self.scale + 0.1 * size
+        return self.scale
+
+    def forward(self, x):
+        size = x.abs().mean().detach()
+        size = size if isinstance(start, torch.Tensor) else float(size)
+        return self.head(self.first(x)) * moved(self, size)
+
+    def construct(self, x):
+        return self.head(self.first(x)) * moved(self, ops.stop_gradient(x.abs().mean()))
+
+    module, port = theirs(forward, first=t.Linear(8, 8)), ours(construct, first=nn.Dense(8, 8))
+    module.scale, port.scale = start, Tensor(1.0)
+    ladder = ladder_of(port, module, BATCHES)
+    assert ladder.agrees, table(ladder)
+    lines = [line for line in ladder.changes if line.startswith("scale: ")]
+    assert bool(lines) is isinstance(start, float)
+
+
+def test_numbers_are_noted_anew_after_a_restart():
+    net = torch.nn.Module()
+
+    def places(rate):
+        net.rate = torch.tensor(rate)
+        return torch_moved.places_of(net)
+
+    noted = Noted(places(1.0))
+    for rate in (1.5, 2.1):
+        noted.add(places(rate))
+    assert not noted.moved(places(2.1))
+    noted.restart(places(1.0))
+    for rate in (1.1, 1.2):
+        noted.add(places(rate))
+    assert noted.moved(places(1.2)) == {"rate": True}
+
+
+def test_results_in_attributes_take_few_passes():
+    """Later values are tried only of what moves as a counter does."""
+
+    class Storing(torch.nn.Module):
+        def forward(self, x):
+            CALLS.append(0)
+            self.size = float(x.abs().mean())
+            return x
+
+    net, sizes = Storing(), [1.0, 0.7, 0.9]
+    net.size = sizes[0]
+    first, noted = moving_state(net), Noted(torch_moved.places_of(net))
+    for net.size in sizes[1:]:
+        noted.add(torch_moved.places_of(net))
+    CALLS.clear()
+    assert not moved(net, first, ones(2, 3).numpy(), noted.moved(torch_moved.places_of(net)))
+    assert len(CALLS) <= 2 * 4
+
+
 FACTORS = {"down": 0.999, "up": 1.02}
 FRACTIONS = {
     "tensor": lambda: torch.tensor(1.0),
@@ -336,10 +399,12 @@ def test_numbers_that_move_by_fractions_are_named(kind, moves):
     ]
 
 
-@pytest.mark.parametrize("by", [0.001, -0.25])
-def test_the_ports_numbers_moving_by_fractions_are_named(by):
+@pytest.mark.parametrize(("by", "always"), [(0.001, False), (-0.25, False), (0.001, True)])
+def test_the_ports_numbers_moving_by_fractions_are_named(by, always):
+    """They move in training, or in each forward pass."""
+
     def construct(self, x):
-        self.rate = self.rate + by * int(self.training)
+        self.rate = self.rate + by * int(self.training or always)
         return self.head(self.first(x)) * ops.minimum(Tensor(0.9), self.rate + 1)
 
     port = ours(construct, first=nn.Dense(8, 8))
@@ -347,6 +412,37 @@ def test_the_ports_numbers_moving_by_fractions_are_named(by):
     module = theirs(lambda self, x: self.head(self.first(x)) * 0.9, first=t.Linear(8, 8))
     lines = ladder_of(port, module, BATCHES).coverage.not_exercised
     assert [line for line in lines if line.startswith("rate: updates move it in the port")]
+
+
+def test_a_buffer_that_moves_in_each_pass_counts():
+    """The first of the recorded steps is that of an evaluation and an update."""
+
+    def moved(self):
+        self.rate.add_(0.001)
+        return float(self.rate)
+
+    def forward(self, x):
+        return self.head(self.first(x)) * (0.9 if moved(self) < 1.5 else 0.5)
+
+    def construct(self, x):
+        ops.assign(self.rate, self.rate + 0.001)
+        return self.head(self.first(x)) * 0.9
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.register_buffer("rate", torch.ones(()))
+    port = ours(construct, first=nn.Dense(8, 8), rate=Parameter(Tensor(1.0), requires_grad=False))
+    lines = ladder_of(port, module, BATCHES).coverage.not_exercised
+    assert [line for line in lines if line.startswith("rate: updates move it, and other values")]
+
+
+@pytest.mark.parametrize("start", [1.0, 0.97471178, 0.98363409])
+def test_steps_are_even_but_for_rounding(start):
+    values = [torch.tensor(start)]
+    for _ in range(3):
+        values.append(values[-1] * 0.99998)
+    assert moves_evenly([float(value) for value in values])
+    assert not moves_evenly([float(value) for value in (*values[:3], values[3] + 1e-6)])
+    assert not moves_evenly(start + np.arange(4) * np.spacing(np.float32(start)))
 
 
 def test_counters_in_long_lists_are_not_sought():
@@ -447,6 +543,43 @@ def test_counts_that_custom_norms_read_are_named(every, mode):
     words = "first.num_batches_tracked: training moves it in the reference"
     assert [line.startswith(words) for line in lines] == ([True] if every else [])
     assert not [line for line in ladder.coverage.not_exercised if "num_batches" in line]
+
+
+def test_counts_of_custom_norms_may_differ_in_kind():
+    """Later values of one are whole numbers, and some of the other are not finite."""
+
+    class Own(t.BatchNorm1d):
+        pass
+
+    module = torch.nn.Sequential(Own(8), Own(8))
+    module[1].num_batches_tracked = torch.tensor(1.0)
+    first = moving_state(module)
+    module[0].num_batches_tracked += 1
+    module[1].num_batches_tracked += 0.5
+    assert not moved(module, first, np.ones((2, 8), np.float32), {})
+
+
+def test_a_complex_number_that_moves_is_no_counter():
+    def forward(self, x):
+        if self.training:
+            self.turn.mul_(1 + 0.25j)
+        return self.head(self.first(x)) * self.turn.abs()
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.register_buffer("turn", torch.tensor(1 + 0j), persistent=False)
+    port = ours(lambda self, x: self.head(self.first(x)), first=nn.Dense(8, 8))
+    ladder = ladder_of(port, module, BATCHES)
+    assert [line for line in ladder.changes if line.startswith("turn: training moves it")]
+    assert not [line for line in ladder.coverage.not_exercised if "unknown" in line]
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn])
+def test_single_numbers_of_any_type_may_move(dtype):
+    net = Averages(0)
+    net.register_buffer("one", torch.tensor(1.0).to(dtype))
+    first = moving_state(net)
+    net.one = torch.tensor(0.5 + 0.25j).to(dtype) if dtype.is_complex else net.one.new_zeros(())
+    assert [*moved(net, first, np.ones((2, 3), np.float32), {})] == ["one"]
 
 
 def test_the_count_of_cumulative_averages_is_named():
@@ -617,7 +750,7 @@ def after_training(net: torch.nn.Module) -> dict[str, str]:
     first = moving_state(net)
     for buffer in net.buffers():
         buffer.mul_(0.5)
-    return moved(net, first, np.ones((2, 3), np.float32))
+    return moved(net, first, np.ones((2, 3), np.float32), {})
 
 
 def test_a_buffer_of_evaluation_takes_one_pass(monkeypatch):

@@ -345,13 +345,32 @@ def test_a_layer_that_cannot_be_copied_is_shared():
     assert again[0] is not net[0]
 
 
-@pytest.mark.parametrize("by", ["reference", "port"])
-def test_pre_hooks_act_once_in_layers_run_alone(by):
-    """The other net computes the same without one."""
+def _three_tanh(layer, args):
+    tanh = torch.tanh if isinstance(args[0], torch.Tensor) else ops.tanh
+    return (3 * tanh(args[0]),)
 
-    def before(layer, args):
-        tanh = torch.tanh if isinstance(args[0], torch.Tensor) else ops.tanh
-        return (3 * tanh(args[0]),)
+
+def _three_tanh_in_place(layer, args):
+    args[0].tanh_().mul_(3)
+
+
+def _three_tanh_once(layer, args):
+    if (args[0].abs() > 2.9).any():
+        raise ValueError("these inputs have been changed before")
+    return _three_tanh(layer, args)
+
+
+@pytest.mark.parametrize(
+    ("by", "before"),
+    [
+        ("reference", _three_tanh),
+        ("port", _three_tanh),
+        ("reference", _three_tanh_in_place),
+        ("reference", _three_tanh_once),
+    ],
+)
+def test_pre_hooks_act_once_in_layers_run_alone(by, before):
+    """The other net computes the same without one."""
 
     def forward(self, x):
         return self.head(self.part(x if by == "reference" else 3 * torch.tanh(x)))
@@ -363,7 +382,47 @@ def test_pre_hooks_act_once_in_layers_run_alone(by):
     hooked = net if by == "reference" else port
     hooked.part.register_forward_pre_hook(before)
     batches = [(np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32), labels(6))]
-    agrees(port, net, batches, quick=False)
+    ladder = agrees(port, net, batches, quick=False)
+    assert "−x" in ladder.probed.agreed["part"]
+
+
+def test_a_ports_pre_hook_acts_once_with_dropout():
+    def forward(self, x):
+        return self.drop(self.dense(x)) + x
+
+    class Part(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.drop = t.Linear(8, 8), t.Dropout(0.5)
+
+    Part.forward = forward
+    other = Part()
+    part = cell(forward, dense=nn.Dense(8, 8), drop=nn.Dropout(p=0.5))
+    part.register_forward_pre_hook(_three_tanh)
+    port = ours(lambda self, x: self.head(self.part(x)), part)
+    net = theirs(lambda self, x: self.head(self.part(3 * torch.tanh(x))), other)
+    batches = [(np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32), labels(6))]
+    agrees(port, net, batches)
+
+
+@pytest.mark.parametrize("before", [_three_tanh, _three_tanh_in_place, _three_tanh_once])
+def test_pre_hooks_leave_inputs_of_layers_alone(before):
+    from resnet_fn.parity.record.torch_layers import inputs_of_layer, running_layer
+
+    class Scaled(t.Linear):
+        """Its hook sets what it reads, as that of a weight norm."""
+
+        def forward(self, x):
+            return super().forward(x) * self.scale
+
+    net = torch.nn.Sequential(Scaled(8, 8))
+    net[0].register_forward_pre_hook(lambda layer, args: setattr(layer, "scale", 2.0))
+    net[0].register_forward_pre_hook(before)
+    inputs = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
+    run = running_layer(net[0], inputs_of_layer(net, "0", inputs), False)
+    expected = net(torch.from_numpy(inputs.copy())).detach().numpy()
+    for _ in range(2):
+        np.testing.assert_allclose(run(), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("change", "is_named"), [(0.0, True), (1e-3, False)])

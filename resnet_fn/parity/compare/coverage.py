@@ -227,10 +227,13 @@ def _moved(sides: Sides) -> Iterator[str]:
 def _counts(run: Run, name: str) -> bool:
     """Return whether an array is one number that updates move as a counter."""
     start = run.start[name]
-    if start.size != 1 or are_integers(start):
-        return start.size == 1
-    values = [start, *(after[name] for after in run.after)]
-    return moves_evenly([float(value.item()) for value in values])
+    if start.size != 1 or np.iscomplexobj(start):
+        return False
+    if are_integers(start):
+        return True
+    values = [float(one[name].item()) for one in (run.start, *run.after)]
+    # if it moves in each pass, the first step is longer: that of an evaluation and an update
+    return moves_evenly(values) or moves_evenly(values[1:])
 
 
 def _state_of_port(sides: Sides) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from resnet_fn.config.wording import first_few
 from resnet_fn.parity.pair.name_map import Shape, leaf_name, role, squeezed
+from resnet_fn.parity.trace.data import STATISTICS_NAMES
 
 Shapes = Mapping[str, Shape]
 
@@ -210,11 +211,15 @@ def advice(
             alike.sort(key=lambda candidate: candidate != entry)
             lines.append(f"{name} has the shape of {first_few(alike)}")
     missing = reference.keys() - _used(guessed)
-    if held := [name for name in attributes if name in missing]:
-        lines.append(
-            f"the port has {first_few(held)} in attributes that are no Parameters, which take no "
-            "weights; make them Parameters with requires_grad=False"
-        )
+    held = [name for name in attributes if name in missing]
+    statistics = [name for name in held if _leaf(name) in STATISTICS_NAMES]
+    others = [name for name in held if name not in statistics]
+    for group, end in ((others, ""), (statistics, " with requires_grad=False")):
+        if group:
+            lines.append(
+                f"the port has {first_few(group)} in attributes that are no Parameters, which take "
+                f"no weights; make them Parameters{end}"
+            )
     names = [name for name in reference if name in missing and name not in held]
     if names:
         lines.append(f"the port has no array that fits the reference's {first_few(names)}")

@@ -24,6 +24,8 @@ _CONTAINERS = {
     "mindspore.CellDict",
 }
 
+_PRE_HOOKS = ("_forward_pre_hooks", "_forward_pre_hook")  # of PyTorch, of MindSpore
+
 
 def recorded_layers(net: Any) -> Iterator[tuple[str, Any]]:
     """Yield (path, layer) for a net's layers, without containers and what is inside layers of kinds
@@ -118,6 +120,32 @@ def record_layers(
             hooks.callback(layer.register_forward_hook(hook, with_kwargs=True).remove)
         run()
     return executions
+
+
+@contextlib.contextmanager
+def keeping_inputs(layer: Any, given: Callable[[], tuple[Any, Any]]) -> Iterator[None]:
+    """Let a layer's own pre-hooks leave its inputs as they are: what the hooks have made of others.
+
+    The hooks may set what the layer reads, such as a normalised weight, so that they run, too: with
+    arguments that `given` makes for each, positional and by keyword. They may reject these.
+    """
+
+    def without_effect(hook: Callable[..., Any]) -> Callable[..., None]:
+        def run(layer: Any, *arguments: Any) -> None:
+            with contextlib.suppress(Exception):
+                hook(layer, *given()[: len(arguments)])
+
+        return run
+
+    own = [(hooks, dict(hooks)) for name in _PRE_HOOKS if (hooks := getattr(layer, name, None))]
+    for hooks, before in own:
+        for key, hook in before.items():
+            hooks[key] = without_effect(hook)
+    try:
+        yield
+    finally:
+        for hooks, before in own:
+            hooks.update((key, before[key]) for key in hooks.keys() & before.keys())
 
 
 def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:

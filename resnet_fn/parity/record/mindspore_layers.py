@@ -1,5 +1,6 @@
 """Run a MindSpore net and its layers, and record what each layer computes."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -10,7 +11,7 @@ from mindspore import Parameter, Tensor, nn
 from resnet_fn.parity.record.attributes import attributes_of
 from resnet_fn.parity.record.cells import as_before
 from resnet_fn.parity.record.common import parameter_roles
-from resnet_fn.parity.record.layers import record_layers, recorded_layers
+from resnet_fn.parity.record.layers import keeping_inputs, record_layers, recorded_layers
 from resnet_fn.parity.record.mindspore_cell import (
     MissingKernelError,
     array_of,
@@ -112,7 +113,10 @@ def running_layer(
         construct = jit(_Alone(cell).construct)
 
     def run() -> np.ndarray:
-        with off(), as_built(), as_before(cell), process.ending_mixed_precision():
+        keeping: AbstractContextManager[None] = contextlib.nullcontext()
+        if construct is cell:  # compiled code takes no such hooks
+            keeping = keeping_inputs(cell, lambda: arguments)
+        with off(), as_built(), as_before(cell), keeping, process.ending_mixed_precision():
             cell.set_train(True)
             outputs = outputs_of(construct(*args, **kwargs))
             return first_or_whole(outputs, is_net)

@@ -36,6 +36,7 @@ from resnet_fn.parity.record.mindspore_recorders import (
     recording_optimizer,
     recording_reduce,
 )
+from resnet_fn.parity.record.numbers import Noted
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.plan import Plan
@@ -113,9 +114,7 @@ class MindSporeStepper:
         self._sharing = dict[str, Any]()  # further arguments of the step of one of several workers
         self._reduced: tuple[Callable[[], Arrays], Callable[[], Arrays]] | None = None
         self.shows_gradients = not plan.clip_norm
-        # such as of a counter, from before the updates and after each of them
-        self._numbers: dict[str, list[float]] = {path: [] for path in places_of(net)}
-        self._note_numbers()
+        self._noted = Noted(places_of(net))
         self._updates = True  # whether the optimizer runs on this device
         self._outputs_of: Callable[[Tree], Arrays] | None = None  # if the step does not record them
         self._before: Sequence[tuple[Parameter, np.ndarray]] = ()
@@ -244,6 +243,8 @@ class MindSporeStepper:
     def update(self, index: int, rate: float) -> Step:
         """Make an update with this worker's part of a batch, and return what it computed."""
         if index == 0:
+            # after the evaluation, which may move numbers, too
+            self._noted.restart(places_of(self._net))
             self._build()
         share = self._shares[index]
         outputs = self._outputs_apart(share)
@@ -252,7 +253,7 @@ class MindSporeStepper:
         except MissingKernelError:  # The net has run before, so the optimizer lacks the kernel.
             self._clipped = self._step_with(None, self._plan.clip_norm)
             result, self._updates = _call(self._clipped[0], self._net, share, rate), False
-        self._note_numbers()
+        self._noted.add(places_of(self._net))
         loss, norm = float(result.loss.numpy()), float(result.grad_norm.numpy())
         step = Step(loss, norm, outputs or self._kept(), self._updates)
         if index > 0:
@@ -280,12 +281,7 @@ class MindSporeStepper:
 
     def moved(self) -> dict[str, str]:
         """Return the attributes of cells that were numbers and that the updates have changed."""
-        places = places_of(self._net)
-        return {
-            path: ""
-            for path, values in self._numbers.items()
-            if path in places and places[path].is_moved(values)
-        }
+        return dict.fromkeys(self._noted.moved(places_of(self._net)), "")
 
     def average(self) -> Arrays:
         """Return the moving average after the last update, or {}."""
@@ -335,11 +331,6 @@ class MindSporeStepper:
         """Write the values from before any update into the net and the optimizer."""
         for parameter, value in self._before:
             write(parameter, value)
-
-    def _note_numbers(self) -> None:
-        for path, place in places_of(self._net).items():
-            if path in self._numbers:
-                self._numbers[path].append(place.value())
 
     def with_masks(self, start: Arrays) -> list[Run]:
         """Return [update 1 with dropout masks], or [] if no layer gets a mask."""

@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections import UserDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,14 +42,39 @@ class Place(NamedTuple):
         with contextlib.suppress(IndexError):  # a list may have become shorter
             self.holder[self.name] = content
 
-    def is_moved(self, values: Sequence[float]) -> bool:
-        """Return whether the number, which had these values, has moved. The number of an array must
-        have moved as a counter does: what a pass computes and stores, such as a loss, is none.
+
+class Noted:
+    """The values of numbers in attributes: from before the updates, and after each of them."""
+
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        self._values: dict[str, list[float]] = {path: [] for path in places}
+        self.restart(places)
+
+    def restart(self, places: Mapping[str, Place]) -> None:
+        """Forget the values, and note the present ones."""
+        for values in self._values.values():
+            values.clear()
+        self.add(places)
+
+    def add(self, places: Mapping[str, Place]) -> None:
+        """Note the present values."""
+        for path in places.keys() & self._values.keys():
+            value = places[path].value()
+            self._values[path].append(value)
+
+    def moved(self, places: Mapping[str, Place]) -> dict[str, bool]:
+        """Return the numbers that have moved, with whether they moved as a counter does. The number
+        of an array must have: what a pass computes and stores, such as a loss, is no counter.
         """
-        by = values[-1] - values[0]
-        if self.array is None or by == 0:
-            return by != 0
-        return float(by).is_integer() or moves_evenly(values)
+        moved = {}
+        for path, values in self._values.items():
+            by = values[-1] - values[0] if values else 0
+            if path not in places or by == 0:
+                continue
+            counts = float(by).is_integer() or moves_evenly(values)
+            if counts or places[path].array is None:
+                moved[path] = counts
+        return moved
 
 
 def numbers_of(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resnet_fn.config.wording import words_of
+from resnet_fn.parity.record.layers import keeping_inputs
 from resnet_fn.parity.record.variations import variations
 from resnet_fn.parity.trace.data import Probe, Probes
 from resnet_fn.parity.trace.difference import norm, relative_error
@@ -42,8 +43,6 @@ _FACTORS = {
 }
 
 _LARGEST = 1 << 22  # a larger embedding table is not probed with every id
-
-_PRE_HOOKS = ("_forward_pre_hooks", "_forward_pre_hook")  # of PyTorch, of MindSpore
 
 Change = Callable[[np.ndarray], np.ndarray]
 
@@ -160,18 +159,14 @@ def _outputs(layer: Any, arguments: Tree, change: Change, caller: Caller) -> Arr
     def changed(leaf: np.ndarray) -> Any:
         return caller.tensor(change(leaf))
 
-    def inputs_again(layer: Any, inputs: Any, named: Any) -> Any:
+    def again() -> Any:
         return _mapped(changed, arguments)
 
-    inputs, named = _mapped(changed, arguments)
+    inputs, named = again()
     # Reads all: an operation may fail only when its result is read, and the next layer would be
     # blamed.
     read = []
-    with contextlib.ExitStack() as hooks:
-        # the given inputs are what the layer's own hooks have made of them
-        if any(getattr(layer, name, None) for name in _PRE_HOOKS):
-            last = layer.register_forward_pre_hook(inputs_again, with_kwargs=True)
-            hooks.callback(last.remove)
+    with keeping_inputs(layer, again):
         for _, leaf in leaves(layer(*inputs, **named)):
             if hasattr(leaf, "dtype"):
                 read.append(caller.array(leaf))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from resnet_fn.parity.record.common import parameter_roles
-from resnet_fn.parity.record.layers import record_layers, recorded_layers
+from resnet_fn.parity.record.layers import keeping_inputs, record_layers, recorded_layers
 from resnet_fn.parity.record.probes import Caller, compute_probes
 from resnet_fn.parity.record.responses import first_or_whole
 from resnet_fn.parity.record.torch_copy import copied
@@ -106,12 +106,13 @@ def running_layer(
     """
     layer = copied(layer).train()
 
+    def given() -> Any:
+        return map_tensors(torch.Tensor.clone, arguments)
+
     def run() -> np.ndarray:
-        args, kwargs = map_tensors(torch.Tensor.clone, arguments)
-        with torch.no_grad(), layer_by_layer():
-            alone = copied(layer)
-            # the arguments are what the layer's own hooks made of them
-            alone.register_forward_pre_hook(lambda *_: (args, kwargs), with_kwargs=True)
+        args, kwargs = given()
+        alone = copied(layer)
+        with torch.no_grad(), layer_by_layer(), keeping_inputs(alone, given):
             outputs = outputs_of(alone(*args, **kwargs))
         return first_or_whole(outputs, is_net)
 

@@ -51,13 +51,19 @@ def _custom_counts(module: torch.nn.Module) -> dict[type, set[str]]:
     return counts
 
 
-def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> dict[str, str]:
+def moved(
+    module: torch.nn.Module,
+    first: Mapping[str, Value],
+    inputs: Tree,
+    numbers: Mapping[str, bool],
+) -> dict[str, str]:
     """For each buffer that training changed, return the mode in which its change alters an output,
     or "" if none. Counters and attributes are left out if they alter no output. Of the counts of a
     custom BatchNorm, the first one of each class is for all.
 
-    `first` is the `moving_state` from before the updates. Call this outside of the modes of a run,
-    which would note its calls.
+    `first` is the `moving_state` from before the updates, and `numbers` are those in attributes that
+    the updates have moved (`Noted.moved`). Call this outside of the modes of a run, which would note
+    its calls.
     """
     trials: dict[str, list[Trial]] = {}  # with the first value, and with later ones of a counter
     kept = []  # named even if no output reads them: not counters and attributes
@@ -65,16 +71,20 @@ def moved(module: torch.nn.Module, first: Mapping[str, Value], inputs: Tree) -> 
         before = first.get(name)
         if before is None or _is_same(before, value):
             continue
-        later = _later(before, value)
+        is_buffer = isinstance(value, torch.Tensor)
+        if not is_buffer and name not in numbers:
+            continue
+        counts = is_buffer or numbers[name]
+        later = _later(before, value) if counts else []
         trials[name] = [{name: number} for number in (before, *later)]
-        if not _counts(before, value) and isinstance(value, torch.Tensor):
+        if is_buffer and not _counts(before, value):
             kept.append(name)
     for names in _custom_counts(module).values():
         alike = [trials.pop(name) for name in sorted(names) if name in trials]
         if not alike:
             continue
         together = []
-        for of_layers in zip(*alike, strict=True):
+        for of_layers in zip(*alike, strict=False):  # a layer may have fewer later values
             trial = _merged(of_layers)
             together.append(trial)
         first_name = next(iter(together[0]))
@@ -170,7 +180,7 @@ class _Outputs:
 
 
 def _write(module: torch.nn.Module, values: Mapping[str, Value]) -> None:
-    places = _places(module)
+    places = places_of(module)
     for name, value in values.items():
         if isinstance(value, torch.Tensor):
             layer, _, leaf = name.rpartition(".")
@@ -179,7 +189,8 @@ def _write(module: torch.nn.Module, values: Mapping[str, Value]) -> None:
             places[name].write(value)
 
 
-def _places(module: torch.nn.Module) -> dict[str, Place]:
+def places_of(module: torch.nn.Module) -> dict[str, Place]:
+    """Return the places of numbers in the attributes of a module's layers, by path."""
     layers = module.named_modules()
     of_framework = vars(torch.nn.Module())
     buffers = {id(buffer) for buffer in module.buffers()}
@@ -192,7 +203,7 @@ def _places(module: torch.nn.Module) -> dict[str, Place]:
 
 def _numbers(module: torch.nn.Module) -> dict[str, float]:
     numbers = {}
-    for name, place in _places(module).items():
+    for name, place in places_of(module).items():
         numbers[name] = place.value()
     return numbers
 
@@ -204,16 +215,23 @@ def _is_same(before: Value, value: Value) -> bool:
     return type(before) is not type(value) or before == value
 
 
+def _is_number(value: Value) -> bool:
+    """Return whether a value is one number to which others can be added."""
+    if not isinstance(value, torch.Tensor):
+        return True
+    if value.numel() != 1 or value.dtype == torch.bool or value.is_complex():
+        return False
+    return not value.is_floating_point() or value.element_size() > 1  # torch adds none of 8 bits
+
+
 def _counts(before: Value, value: Value) -> bool:
     """Return whether one number has changed by a whole number."""
-    if isinstance(value, torch.Tensor) and (value.numel() != 1 or value.dtype == torch.bool):
-        return False
-    return float(value - before).is_integer()
+    return _is_number(value) and float(value - before).is_integer()
 
 
 def _later(before: Value, value: Value) -> list[Value]:
     """Return values that one number may have in later updates."""
-    if isinstance(value, torch.Tensor) and (value.numel() != 1 or value.dtype == torch.bool):
+    if not _is_number(value):
         return []
     if _counts(before, value):
         return [value + more for more in _LATER_COUNTS]

@@ -6,10 +6,17 @@ from collections.abc import Callable, Mapping
 import torch
 
 from resnet_fn.config.wording import words_of
+from resnet_fn.parity.record.numbers import Noted
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import state
-from resnet_fn.parity.record.torch_moved import Value, idle_counters, moved, moving_state
+from resnet_fn.parity.record.torch_moved import (
+    Value,
+    idle_counters,
+    moved,
+    moving_state,
+    places_of,
+)
 from resnet_fn.parity.record.torch_optimizer import optimizer_of
 from resnet_fn.parity.record.torch_recipe import Average
 from resnet_fn.parity.record.torch_run import TorchRun, Training, load
@@ -61,6 +68,8 @@ class TorchStepper:
         self._copies_clipped = precision != "float64" or bool(training.make_optimizer)
         self._measure = measure
         self._first: Mapping[str, Value] = {}
+        self._noted = Noted({})
+        self._numbers: Mapping[str, bool] = {}  # `Noted.moved`
         self._finds_moved = finds_moved
         self.idle_counters = list[str]()  # of `find_moved`
         self._last: torch.nn.Module | None = None  # as after the last compared update
@@ -83,7 +92,7 @@ class TorchStepper:
         module = run.module
         # after the evaluation, which may move state, too; copies are no decisions that a mode notes
         if index == 0 and self._finds_moved:
-            self._first = moving_state(module)
+            self._first, self._noted = moving_state(module), Noted(places_of(module))
         self._set_rate(rate)
         self._optimizer.zero_grad()
         value, outputs, parts = run.backward(self._plan.batches[index])
@@ -98,6 +107,8 @@ class TorchStepper:
         clipped = shared(run.gradients(self._copies_clipped), gradients) if index == 0 else {}
         self._optimizer.step()
         self._optimizer.zero_grad()  # gradients need no memory while the state is copied
+        if self._finds_moved:
+            self._noted.add(places_of(module))
         if self._average is not None:
             self._average.update(module)
         return Step(value, norm, outputs, True, gradients, clipped, none, parts)
@@ -130,6 +141,7 @@ class TorchStepper:
         if self._finds_moved:
             module, updates = self._run.module, len(self._plan.batches)
             self._last = copied(module) if updates > LATER else module
+            self._numbers = self._noted.moved(places_of(module))
         return {}
 
     def find_moved(self) -> dict[str, str]:
@@ -138,7 +150,7 @@ class TorchStepper:
         Call this after the run, and outside of its modes: other runs do not make these calls.
         """
         assert self._last is not None
-        altering = moved(self._last, self._first, self._plan.first[0])
+        altering = moved(self._last, self._first, self._plan.first[0], self._numbers)
         self.idle_counters = idle_counters(self._last, self._first, altering)
         return altering
 

@@ -30,8 +30,6 @@ from resnet_fn.parity.trace.stages import (
 )
 from resnet_fn.parity.trace.tree import Arrays
 
-_EVENLY = 1e-3  # steps of a float32 number are so far apart by rounding
-
 OfRun = Callable[[Run], Mapping[Any, np.ndarray]]  # arrays of one side by `Key`
 
 
@@ -59,17 +57,25 @@ def by_update(values: Iterable[object]) -> dict[int, np.ndarray]:
 
 
 def moves_evenly(values: Sequence[float]) -> bool:
-    """Return whether a number moves at least twice, always by the same step or factor."""
+    """Return whether a number moves at least twice, always by the same step or factor, apart from
+    the rounding of float32. Smaller moves are rounding alone.
+    """
     numbers = np.asarray(values, np.float64)
     steps = np.diff(numbers)
-    if len(steps) < 2 or not steps.all():
+    if len(steps) < 2:
         return False
-    if np.allclose(steps, steps[0], _EVENLY, 0):
-        return True
-    if not numbers.all():
+    largest = np.abs(numbers).max()
+    with np.errstate(all="ignore"):  # it may be too large for float32
+        ulp = np.spacing(np.float32(largest))
+        factor = steps[0] / numbers[0]
+    rounding = 4 * ulp  # of both numbers of each of two steps
+    if not np.abs(steps).min() > rounding:
         return False
-    factors = steps / numbers[:-1]
-    return np.allclose(factors, factors[0], _EVENLY, 0)
+    for even in (steps[0], factor * numbers[:-1]):
+        error = np.abs(steps - even)
+        if error.max() <= rounding:
+            return True
+    return False
 
 
 def flat(arrays: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -> np.ndarray:

@@ -90,11 +90,14 @@ def test_all_arrays_of_one_shape_are_named():
 
 def test_arrays_in_attributes_of_ports_are_named():
     """As of a frozen norm whose statistics are Tensors, not Parameters."""
-    reference = {"norm.weight": (5,), "norm.mean": (5,), "norm.other": (5,)} | HEAD
-    attributes = {"norm.gamma": (5,), "norm.mean": (5,), "norm.other": (6,)}
+    reference = {"norm.weight": (5,), "norm.running_mean": (5,), "norm.other": (5,)} | HEAD
+    attributes = {"norm.gamma": (5,), "norm.moving_mean": (5,), "norm.other": (6,)}
     names = match(Outline(HEAD, attributes=attributes), Outline(reference))
-    (line, other) = names.advice
-    assert line.startswith("the port has norm.weight, norm.mean in attributes that are no Param")
+    trained, statistics, other = names.advice
+    assert trained.startswith("the port has norm.weight in attributes that are no Parameters")
+    assert trained.endswith("; make them Parameters")
+    assert statistics.startswith("the port has norm.running_mean in attributes")
+    assert statistics.endswith("; make them Parameters with requires_grad=False")
     assert other == "the port has no array that fits the reference's norm.other"
 
 
