@@ -231,7 +231,7 @@ def _counts(run: Run, name: str) -> bool:
         return False
     if are_integers(start):
         return True
-    values = [float(one[name].item()) for one in (run.start, *run.after)]
+    values = [float(arrays[name].item()) for arrays in (run.start, *run.after)]
     # if it moves in each pass, the first step is longer: that of an evaluation and an update
     return moves_evenly(values) or moves_evenly(values[1:])
 
