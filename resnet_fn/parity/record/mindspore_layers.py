@@ -109,12 +109,13 @@ def running_layer(
     """
     args, kwargs = arguments
     construct = cell
-    if (jit := compiler()) and compiled and not kwargs:
+    # compiled code applies a layer's pre-hooks to inputs that are from after them
+    if (jit := compiler()) and compiled and not (kwargs or cell._forward_pre_hook):
         construct = jit(_Alone(cell).construct)
 
     def run() -> np.ndarray:
         keeping: AbstractContextManager[None] = contextlib.nullcontext()
-        if construct is cell:  # compiled code takes no such hooks
+        if construct is cell:
             keeping = keeping_inputs(cell, lambda: arguments)
         with off(), as_built(), as_before(cell), keeping, process.ending_mixed_precision():
             cell.set_train(True)

@@ -68,10 +68,12 @@ class Noted:
         """
         moved = {}
         for path, values in self._values.items():
-            by = values[-1] - values[0] if values else 0
-            if path not in places or by == 0:
+            if path not in places or not values:
                 continue
-            counts = float(by).is_integer() or moves_evenly(values)
+            first, last = values[0], values[-1]
+            if np.array_equal(first, last, equal_nan=True):  # a constant may be infinite
+                continue
+            counts = float(last - first).is_integer() or moves_evenly(values)
             if counts or places[path].array is None:
                 moved[path] = counts
         return moved

@@ -65,17 +65,27 @@ def _copied_with_layers(
     copies = dict(memo)
     result = copy.deepcopy(module, copies)
     layers = [value for value in values if isinstance(value, torch.nn.Module)]
-    shared = [layer for layer in layers if hasattr(layer, "__deepcopy__")]
-    shared = [layer for layer in shared if id(layer) not in copies]
+    shared = []
+    for layer in layers:
+        is_new = id(layer) not in copies and hasattr(layer, "__deepcopy__")
+        if is_new and copy.deepcopy(layer, dict(copies)) is layer:
+            shared.append(layer)
     if not shared:
         return result, copies
     again = memo | {id(layer): object.__new__(type(layer)) for layer in shared}
+    for layer in shared:
+        attributes = vars(again[id(layer)])
+        for name, value in vars(layer).items():
+            attributes[name] = _copy_or_shared(value, again)
+    return copy.deepcopy(module, again), again
+
+
+def _copy_or_shared(value: Any, memo: dict[int, Any]) -> Any:
+    """Return a copy. What cannot be copied, such as an open file or a lock, is shared."""
     try:
-        for layer in shared:
-            vars(again[id(layer)]).update(copy.deepcopy(vars(layer), again))
-        return copy.deepcopy(module, again), again
-    except Exception:  # what cannot be copied, such as a lock, may be why the class shares it
-        return result, copies
+        return copy.deepcopy(value, memo)
+    except Exception:
+        return value
 
 
 def _enclosed(module: torch.nn.Module) -> Iterator[Any]:
@@ -195,13 +205,7 @@ def _unbound(function: FunctionType) -> FunctionType:
 
 def _bind(result: FunctionType, function: FunctionType, memo: dict[int, Any]) -> None:
     """Let a copied function refer to copies of what the function refers to."""
-
-    def copy_of(value: Any) -> Any:
-        try:
-            return copy.deepcopy(value, memo)
-        except Exception:  # what cannot be copied, such as an open file, is shared
-            return value
-
+    copy_of = partial(_copy_or_shared, memo=memo)
     pairs = zip(result.__closure__ or (), function.__closure__ or (), strict=True)
     for cell, original in pairs:
         if not _is_empty(original):

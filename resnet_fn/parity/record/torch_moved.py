@@ -72,9 +72,10 @@ def moved(
         if before is None or _is_same(before, value):
             continue
         is_buffer = isinstance(value, torch.Tensor)
-        if not is_buffer and name not in numbers:
+        if not is_buffer and name not in numbers and not _counts(before, value):
             continue
-        counts = is_buffer or numbers[name]
+        # evaluation may count what no update does
+        counts = is_buffer or numbers.get(name, True)
         later = _later(before, value) if counts else []
         trials[name] = [{name: number} for number in (before, *later)]
         if is_buffer and not _counts(before, value):

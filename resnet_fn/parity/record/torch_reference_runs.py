@@ -182,9 +182,7 @@ class ReferenceRuns:
         """Return the rounding of the updates, what ties change, and which integers change."""
         measured = self._rounding(self._recorded)
         ties = self._ties(self._recorded)
-        changing = self._changing(self._recorded)
-        release_freed()  # probes copy the module again
-        return Measured(measured, ties, changing)
+        return Measured(measured, ties, self._changing(self._recorded))
 
     def _rounding(self, run: Run) -> Rounding:
         """Return the error of each array against float64 or, if larger, a multiple of its change by

@@ -46,6 +46,7 @@ from resnet_fn.parity.trace.probes import AskedProbes
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.source import Masked
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, shared
+from resnet_fn.runtime.malloc import release_freed
 
 
 class TorchSide:
@@ -238,7 +239,9 @@ class TorchSide:
         A reference repeats nothing, so `like` is not used. Needs `start`.
         """
         with torch.random.fork_rng():  # an optimizer may draw random numbers
-            return optimizer_alone(self._reference, self.plan.optimizer, self._make_optimizer)
+            alone = optimizer_alone(self._reference, self.plan.optimizer, self._make_optimizer)
+        release_freed()  # probes copy the module again
+        return alone
 
     @contextlib.contextmanager
     def masked(self, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[None]:

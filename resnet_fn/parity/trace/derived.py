@@ -61,17 +61,18 @@ def moves_evenly(values: Sequence[float]) -> bool:
     the rounding of float32. Smaller moves are rounding alone.
     """
     numbers = np.asarray(values, np.float64)
-    steps = np.diff(numbers)
-    if len(steps) < 2:
+    if len(numbers) < 3 or not np.isfinite(numbers).all():
         return False
+    steps = np.diff(numbers)
     largest = np.abs(numbers).max()
-    with np.errstate(all="ignore"):  # it may be too large for float32
+    with np.errstate(all="ignore"):  # numbers may be too large for float32, or the first one 0
         ulp = np.spacing(np.float32(largest))
         factor = steps[0] / numbers[0]
+        by_factor = factor * numbers[:-1]
     rounding = 4 * ulp  # of both numbers of each of two steps
     if not np.abs(steps).min() > rounding:
         return False
-    for even in (steps[0], factor * numbers[:-1]):
+    for even in (steps[0], by_factor):
         error = np.abs(steps - even)
         if error.max() <= rounding:
             return True
