@@ -203,8 +203,8 @@ def larger_bound(
 ) -> Allowed:
     """Return what a tolerance, and the largest of several roundings by reason, allow.
 
-    `large` is the measured rounding of the array's large numbers. It takes the place of that of the
-    others; all other roundings are the large numbers', too.
+    `roundings` is not empty. `large` is the measured rounding of the array's large numbers. It takes
+    the place of that of the others; all other roundings are the large numbers', too.
     """
     rounding, why = _largest(tolerance, roundings)
     of_large = None
@@ -325,7 +325,8 @@ def rounding_with_step_ties(measured: Rounding, ties: Rounding, forward_differs:
     """Return the larger rounding of each array: as measured, or what allows the change by ties of
     functions.
 
-    `_BY_ELEMENT` keep what is measured, and so do `_FROM_OUTPUTS` unless outputs differ.
+    `_BY_ELEMENT` keep what is measured, and so do `_FROM_OUTPUTS` unless `forward_differs`: whether
+    outputs in training mode do.
     """
     kept = _BY_ELEMENT if forward_differs else _BY_ELEMENT | _FROM_OUTPUTS
     factor = TIE_FACTOR / ROUNDING_FACTOR
@@ -428,7 +429,10 @@ def as_fraction(item: Difference, fraction: float, tolerance: float, why: str) -
 
 
 def as_zero_in_reference(item: Difference) -> Difference:
-    """Return the difference of an array that should be zero: all of it is wrong, however small."""
+    """Return the difference of an array that should be zero: all of it is wrong, however small.
+
+    It is for a change, or a gradient that is None. A gradient of zeros is only rounding.
+    """
     return dataclasses.replace(item, relative=1.0, rounding=0.0, tolerance=0.0, why=reasons.ZERO)
 
 

@@ -140,6 +140,9 @@ class Parameters(RunRule):
     3. `is_idle`: which arrays are left out
     4. `moved_by_chance`: which elements count as equal
     5. of each array: `array_id`, then `difference` (integers are compared by value)
+
+    What holds for the updates alone is in `stage` (rule.py). Later batches, masks and constants
+    call `compare`.
     """
 
     tolerance: float = 0.0
@@ -312,8 +315,10 @@ class Gradients(Parameters):
         return sides.compared.backward
 
     def difference(self, sides: Sides, array: ComparedArray) -> Difference:
-        """Return the difference. Where the reference's gradient is None, a small one counts as 0,
-        and of any other all is wrong (no such array is in `Sides.only_rounding`).
+        """Return the difference. Where the reference's gradient is None, a small one counts as 0.
+
+        If the whole array is so, any other is all wrong (no such array is in
+        `Sides.only_rounding`). An array of which a part is so is compared as usual.
         """
         name = array.id.name
         without = sides.no_gradient.get(name)  # the elements whose gradient is None
