@@ -61,7 +61,7 @@ class Measuring(Watch):
     def first(self, run: Run) -> None:
         """Measure update 1 until its clipped gradients."""
         self._measure(run, _FIRST)
-        run.clipped, run.parts = {}, []
+        _drop_gradients(run)
 
     def updated(self, run: Run) -> None:
         """Measure the change by update 1, and the weights after the last recorded update."""
@@ -86,7 +86,7 @@ class Measuring(Watch):
         recorded = self._pass_like(marks)
         if recorded:
             self.rounding |= marked(rounding(recorded[0], run), **marks)
-        run.gradients, run.clipped, run.parts = {}, {}, []
+        _drop_gradients(run)
         run.after = [_integers(arrays) for arrays in run.after]
 
     def _pass_like(self, marks: Mapping[str, Any]) -> Sequence[Run]:
@@ -116,7 +116,11 @@ class Drifting(Watch):
         if self._chaotic and 1 < count < len(self._run.after):
             self.of_updates |= of_update(count, run, self._run, self._run)
         run.after[:-1] = [{} for _ in run.after[:-1]]
-        run.gradients, run.clipped, run.parts = {}, {}, []
+        _drop_gradients(run)
+
+
+def _drop_gradients(run: Run) -> None:
+    run.gradients, run.clipped, run.parts = {}, {}, []
 
 
 def _without_further(run: Run) -> Run:

@@ -33,7 +33,7 @@ class _WithoutDropout(NamedTuple):
     executions: list[Layer]
     layers: dict[str, list[Layer]]  # the executions that are compared, by mode
     training_draws: bool  # whether training draws random numbers
-    output: np.ndarray | None  # the only output in training mode, if the net itself has a rate
+    output: np.ndarray | None  # all outputs in training mode, if the net itself has a rate
     # of the port; of the reference, they are empty here, and computed after the updates
     what_draws: str  # `Trace.random_train`
     probed: Probes

@@ -198,10 +198,10 @@ def _large_parts(array: Any) -> list[np.ndarray]:
     sizes = _finite_sizes(array)
     if not sizes.size:
         return []
-    parts = _mask_levels(sizes)
+    largest = float(sizes.max())
+    parts = _mask_levels(sizes, largest)
     # The median is slow. If more than half of the numbers are near the largest, none is far above
     # the median.
-    largest = float(sizes.max())
     near = sizes > largest / _APART
     if np.count_nonzero(near) <= sizes.size // 2:
         far = sizes > _APART * np.median(sizes)
@@ -217,11 +217,12 @@ def mask_levels(array: Any) -> list[np.ndarray]:
     """Return masks of the numbers that are a mask's constant plus a usual number, for each
     constant.
     """
-    return _mask_levels(_finite_sizes(array))
+    sizes = _finite_sizes(array)
+    return _mask_levels(sizes, float(sizes.max(initial=0.0)))
 
 
-def _mask_levels(sizes: np.ndarray) -> list[np.ndarray]:
-    """Return masks of each constant's numbers, from the numbers' sizes.
+def _mask_levels(sizes: np.ndarray, largest: float) -> list[np.ndarray]:
+    """Return masks of each constant's numbers, from the numbers' sizes and the largest of these.
 
     They may be more than half of all, as in logits of which few are allowed. Below the last
     constant is a gap.
@@ -229,7 +230,6 @@ def _mask_levels(sizes: np.ndarray) -> list[np.ndarray]:
     levels: list[np.ndarray] = []
     known = count = 0  # levels above the last gap, and the count of numbers of those below it
     left = sizes
-    largest = float(sizes.max(initial=0.0))
     while len(levels) < _CONSTANTS and largest >= _MASK:
         level = left >= (1 - _SPREAD) * largest
         count += np.count_nonzero(level)
@@ -279,16 +279,11 @@ def errors_of_parts(a: Any, b: Any, like: Any) -> tuple[float, float | None]:
             return math.nan, None
         parts = [part[finite] for part in parts]
         a, b = a[finite], b[finite]
-    usual = np.ones(a.shape, bool)
-    of_large = None
-    for part in parts:
-        if not part.any():
-            continue
-        usual &= ~part
-        error = _error(a[part], b[part])
-        of_large = error if of_large is None else max(error, of_large)
-    if of_large is None:
+    parts = [part for part in parts if part.any()]  # an infinity has left some empty
+    if not parts:
         return _error(a, b), None
+    usual = ~np.logical_or.reduce(parts)
+    of_large = max(_error(a[part], b[part]) for part in parts)
     return _error(a[usual], b[usual]), of_large
 
 
