@@ -224,7 +224,7 @@ def _largest(tolerance: float, roundings: Mapping[str, float]) -> tuple[float, s
 # The rounding of an array: measured, and what it gets at least or at most.
 
 
-def rounding_of(
+def rounding_of_built(
     names: NameMap, errors: Mapping[Key, float], name: str, reference: Arrays, built: np.ndarray
 ) -> float:
     """Return the relative rounding of the array `built`: what the port's array `name` is compared

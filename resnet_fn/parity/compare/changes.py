@@ -10,6 +10,7 @@ Parameters                    one array for each parameter or statistic (paramet
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,8 +58,9 @@ class Changes(Parameters):
 
     tolerance: float = CHANGES_TOLERANCE
     # The tolerance relative to the array's value. An untrained array must keep it, too. A change
-    # that rounding makes undecided is compared by it instead; 0: such a change stays undecided.
-    value_tolerance: float = 0.0
+    # that rounding makes undecided is compared by it instead. None: the value allows and limits
+    # nothing, and such a change stays undecided.
+    value_tolerance: float | None = None
 
     def updates(self, sides: Sides) -> int:
         """Return the number of updates that have made the change."""
@@ -98,10 +100,14 @@ class Changes(Parameters):
         return sides.chance_on_any_batch
 
     def difference(self, sides: Sides, array: ComparedArray) -> Difference | TooSmall:
-        """Return the difference, which may be as large as the last place of the array.
+        """Return the difference, for which the array's last place counts as rounding.
 
-        If a change does not pass, and its gradient is only rounding, it is compared as a part of
-        the stage. Any other is compared by another measure if its own norm decides nothing.
+        A change that the port alone makes is compared by `_of_port_alone`. Another one that does
+        not pass and whose gradient is only rounding is compared as a part of the stage. All others
+        go through `_by_another_measure`, also those that pass: float32 may hide the change.
+
+        No smaller error is judged harder than a larger one: an error that does not pass by one
+        measure may pass by another, which allows all smaller ones, too.
         """
         sizes = self._sizes(sides, array)
         # what the reference keeps may move by rounding in the port: this counts as no change
@@ -110,7 +116,22 @@ class Changes(Parameters):
         value_tolerance = self._tolerance_of_value(sides, array)
         bound = change_bound(sizes, self.tolerance, value_tolerance, array.roundings, array.large)
         item = array.compare(bound)
+        if array.port.any() and not array.reference.any():
+            return self._of_port_alone(sides, array, item)
         return array.as_only_rounding(item) or self._by_another_measure(sides, array, sizes, item)
+
+    def _of_port_alone(self, sides: Sides, array: ComparedArray, item: Difference) -> Difference:
+        """Return the difference of an array that the reference keeps, but the port moves.
+
+        A relative error would need a change of the reference's. If float64 or noise give the array
+        a gradient, rounding hides the reference's change in float32, and the move is compared as a
+        part of the stage, however small it is. Any other move is wrong, however small: that a
+        gradient is zeros in all precisions is no rounding.
+        """
+        is_hidden = array.only_rounding and array.id.name not in sides.zero_gradient
+        if is_hidden and array.of_stage.whole and math.isfinite(item.relative):
+            return array.as_part_of_stage(item)
+        return as_zero_in_reference(item)
 
     def _sizes(self, sides: Sides, array: ComparedArray) -> Sizes:
         """Return the norms that decide how a change is compared."""
@@ -137,29 +158,25 @@ class Changes(Parameters):
         measure.
         """
         change, value, _ = sizes
-        # 1. The reference keeps the array, but the port moves it: all of the change is wrong. A
-        # relative error would need a change of the reference's.
-        if not change and array.port.any():
-            return as_zero_in_reference(item)
         # An array that differs in spite of its last place is not hidden; one that passes may be.
         own_is_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
-        # 2a. The array's last place hides even a part of all changes: the array is left out.
+        # 1a. The array's last place hides even a part of all changes: the array is left out.
         if own_is_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
             return TOO_SMALL
         if item.verdict != UNDECIDED:
             return item
-        # 2b. The array's last place hides the change, but not a part of all changes: it is compared
+        # 1b. The array's last place hides the change, but not a part of all changes: it is compared
         # as such a part, without a tolerance. Nothing but rounding excuses what is seen so
         # coarsely.
         if own_is_hidden:
-            # `whole` > 0: after 1 and 2a, the array is trained and the reference changes it, so
-            # that its change is one of all changes
+            # `whole` > 0: after 1a, the array is trained and the reference changes it, so that its
+            # change is one of all changes
             return as_fraction(item, change / array.of_stage.whole, 0.0, reasons.UNIT_OF_STAGE)
-        # 3. The measured rounding is large beside the change, but may be small beside the value: if
+        # 2. The measured rounding is large beside the change, but may be small beside the value: if
         # the stage has a tolerance for it, the change is compared as a part of the value,
         # also of a trained array.
         tolerance = self.value_tolerance
-        if value and tolerance:
+        if value and tolerance is not None:
             return as_fraction(item, change / value, tolerance, reasons.PART_OF_VALUE)
         return item
 
@@ -170,7 +187,7 @@ class Changes(Parameters):
         weight may rightly keep its value if all rates are 0.
         """
         if not self._is_trained(sides, array):
-            return sizes.change > 0  # 0: the port keeps it, too (1 has returned otherwise)
+            return sizes.change > 0  # 0: the port keeps it, too (`_of_port_alone` otherwise)
         rates = sides.reference.run.rates[: self.updates(sides)]
         return sizes.unit > CEILING * array.of_stage.whole and any(rates)
 

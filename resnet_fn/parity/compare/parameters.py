@@ -28,7 +28,7 @@ from resnet_fn.parity.compare.allowed import (
     larger_bound,
     median_of_stage,
     relative_to_stage,
-    rounding_of,
+    rounding_of_built,
 )
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
@@ -115,6 +115,10 @@ class ComparedArray(NamedTuple):
         does_not_pass = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
         if not (does_not_pass and self.only_rounding):
             return None
+        return self.as_part_of_stage(item)
+
+    def as_part_of_stage(self, item: Difference) -> Difference:
+        """Return the difference relative to the stage, with the stage's median as rounding."""
         error = norm(self.port - self.reference)
         return relative_to_stage(item, error, self.of_stage.whole, self.roundings[reasons.MEDIAN])
 
@@ -188,7 +192,7 @@ class Parameters(RunRule):
         errors = sides.rounding_of_stage(self.id)
         roundings = {}
         for name, array in reference.items():
-            error = rounding_of(sides.names, errors, name, by_own_names, array)
+            error = rounding_of_built(sides.names, errors, name, by_own_names, array)
             # Capped at a tolerance, the rounding of a part that is only rounding would count in the
             # stage's median. If such an array does not pass, it is compared as a part of the stage.
             if name not in sides.only_rounding:

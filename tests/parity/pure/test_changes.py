@@ -15,7 +15,7 @@ from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Run, Trace
-from resnet_fn.parity.trace.stages import LAST
+from resnet_fn.parity.trace.stages import GRADIENTS, LAST
 from resnet_fn.parity.trace.tree import Arrays
 
 ARRAYS = ("net.w", "net.b", "teacher")
@@ -140,6 +140,51 @@ def test_without_gradient_only_decay_may_move_weights(change, agrees):
         right = agrees and not (gradient and change)
         for title in ("change by update 1", "weights after update 3"):
             assert (found[title].verdict == "ok") is right, (title, gradient)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "expected"),
+    [
+        # zeros also in float64 and under noise: no rounding excuses any move
+        (0.0, ["ok", "ok", "DIFFERS", "DIFFERS", "DIFFERS"]),
+        # zeros by the rounding of float32 alone: a part of the stage
+        (1.0, ["ok", "ok", "ok", "ok", "DIFFERS"]),
+    ],
+)
+def test_no_smaller_move_is_judged_harder(rounding, expected):
+    """The reference keeps `net.b`, whose gradient is zeros, and SGD moves it in the port alone."""
+    w = np.ones(64, np.float32)
+    of_reference = {"net.w": w, "net.b": 0 * w}
+    still = three(1.0, **{"net.b": 0.0})
+    reference = trace(still, gradients=of_reference, clipped=of_reference)
+    measured = {GRADIENTS: {"net.w": 1e-7, "net.b": rounding}}
+    moves = (0.0, 1e-8, 1e-6, 3e-4, 1e-2)
+    for title in ("change by update 1", "weights after update 3"):
+        verdicts = []
+        for move in moves:
+            of_port = {"net.w": w, "net.b": move * w}
+            moving = three(1.0, **{"net.b": move})
+            port = trace(moving, gradients=of_port, clipped=of_port)
+            sides = sides_of(port, reference, NAMES, measured, ARRAYS)
+            by_title = {title_of_stage(stage): stage for stage in compare_stages(sides)}
+            verdicts.append(by_title[title].verdict)
+        assert verdicts == expected, title
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_a_move_beside_nothing_that_moves_differs(rate):
+    """Without any change of the reference's, there is no stage to be a part of."""
+    w = np.ones(64, np.float32)
+    gradients = {"net.w": w, "net.b": 0 * w}
+    of_run = {"gradients": gradients, "clipped": gradients}
+    reference = trace(three(0.0), **of_run)
+    reference.run.rates = [rate] * 3
+    port = trace(three(0.0, **{"net.b": 1e-5}), **of_run)
+    port.run.rates = [rate] * 3
+    measured = {GRADIENTS: {"net.b": 1.0}}
+    sides = sides_of(port, reference, NAMES, measured, ARRAYS)
+    by_title = {title_of_stage(stage): stage for stage in compare_stages(sides)}
+    assert by_title["change by update 1"].verdict == "DIFFERS"
 
 
 @pytest.mark.parametrize(("fault", "update", "expected"), [(0, 2, "ok"), (0.01, 3, "DIFFERS")])
