@@ -436,10 +436,12 @@ def as_zero_in_reference(item: Difference) -> Difference:
     return dataclasses.replace(item, relative=1.0, rounding=0.0, tolerance=0.0, why=reasons.ZERO)
 
 
-def random_walk_bound(updates: int, weights: np.ndarray, change: np.ndarray) -> Allowed:
+def random_walk_bound(
+    tolerance: float, updates: int, weights: np.ndarray, change: np.ndarray
+) -> Allowed:
     """Return the bound of a change by the optimizer alone."""
     error = random_walk_norm(updates, norm(weights)) / _or_one(norm(without_large(change)))
-    return larger_bound(CHANGES_TOLERANCE, {reasons.RANDOM_WALK: _capped_estimate(error)})
+    return larger_bound(tolerance, {reasons.RANDOM_WALK: _capped_estimate(error)})
 
 
 # Numbers without a correct digit.
@@ -469,18 +471,18 @@ def relative_to_stage(item: Difference, error: float, whole: float, rounding: fl
     )
 
 
-def cancellation_bound(largest: float, factor: float, loss: float, kernels: float) -> Allowed:
-    """Return the bound of a loss alone of outputs up to `largest` · `factor`, of which the port's
-    kernels move the loss by the relative error `kernels`.
+def cancellation_bound(tolerance: float, largest: float, loss: float, kernels: float) -> Allowed:
+    """Return the bound of a loss alone of outputs up to `largest`, where the port's kernels move
+    the loss by the relative error `kernels`.
 
     Where large numbers cancel, the small result keeps the rounding of the large ones.
     """
-    error = CANCELLATION_UNIT * largest * factor / _or_one(abs(loss))
+    error = CANCELLATION_UNIT * largest / _or_one(abs(loss))
     roundings = {
         reasons.CANCELLATION: _capped_estimate(error),  # while kernels may make a loss undecided
         reasons.KERNELS: kernel_rounding(kernels),
     }
-    return larger_bound(OUTPUTS_TOLERANCE, roundings)
+    return larger_bound(tolerance, roundings)
 
 
 # What has no rounding of its own.

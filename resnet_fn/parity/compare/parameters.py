@@ -19,7 +19,6 @@ import numpy as np
 from resnet_fn.parity.compare.allowed import (
     GRADIENTS_TOLERANCE,
     NO_GRADIENT,
-    NO_TOLERANCE,
     Allowed,
     as_zero_in_reference,
     capped_rounding,
@@ -149,10 +148,8 @@ class Parameters(RunRule):
     call `compare`.
     """
 
-    tolerance: float = 0.0
-    made_of: str = (
-        name_map.VALUE_KIND
-    )  # what the arrays are: it decides how terms of a sum are added
+    # what the arrays are: it decides how terms of a sum are added
+    made_of: str = name_map.VALUE_KIND
 
     def compare(self, sides: Sides) -> Stage:
         """Compare each array that both sides have."""
@@ -302,7 +299,6 @@ class Weights(Parameters):
 
     id: StageId = WEIGHTS
     trains: bool = False
-    tolerance: float = NO_TOLERANCE
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,6 +31,7 @@ from resnet_fn.parity.trace.stages import (
     CHANGE,
     EVAL_FORWARD,
     GRADIENTS,
+    INITIALISATION,
     UNTRAINED,
     WEIGHTS,
     ArrayId,
@@ -175,6 +176,18 @@ def test_an_array_ten_bounds_away_differs(optimizer, monkeypatch):
             assert stage.first.id.name == array.name
             moved += 1
     assert moved >= 80
+
+
+def test_a_stages_tolerance_is_its_rules_field():
+    """Except in stages of layers and of initial values."""
+    one, least, compared = trace(7), 1e-9, set()
+    for rule in RULES:
+        stage = dataclasses.replace(rule, tolerance=least).stage(sides(one, one))
+        if stage is None or rule.id == INITIALISATION:
+            continue
+        compared.add(rule.id)
+        assert {item.tolerance for item in stage.differences} <= {least}, rule.id
+    assert len(compared) > 20
 
 
 def test_untrained_tables_may_differ_by_last_places_only():
