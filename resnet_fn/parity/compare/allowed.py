@@ -23,12 +23,19 @@ say what they return:
 Numbers far above an array's median ("large", such as −1e4 in a mask) would hide all others in a
 norm. They are compared apart, with a rounding of their own (`difference.errors_of_parts`).
 
-docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are how
-far sums over workers may be apart (EXACT in trace/limits.py) and two draws of random numbers
-(compare/draws.py), the tolerance by which hints judge a layer (trace/layer.py), the error up to
-which a cause explains a difference (trace/difference.py), how often the reference runs under noise,
-and the noise that finds ties (`_NOISY_RUNS`, `_NOISE_OF_TIES`, record/torch_reference_runs.py), and
-the widths of ReLU ties (`LEVELS`, record/torch_ties.py; times SIGMAS).
+docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are:
+
+- how far sums over workers may be apart: EXACT in trace/limits.py
+- how far two draws of random numbers may be apart: compare/draws.py
+- from which error on results are random: `_DRAWN` in record/randomness.py
+- which numbers are large or a mask's: `_APART` and `_MASK` in trace/difference.py
+- the tolerance by which hints judge a layer: trace/layer.py
+- the error up to which a cause explains a difference: FITS in trace/difference.py
+- what a search accepts: explain/search.py
+- how often the reference runs under noise, and the noise that finds ties: `_NOISY_RUNS` and
+  `_NOISE_OF_TIES` in record/torch_reference_runs.py
+- the widths of ReLU ties: `LEVELS` in record/torch_ties.py, times SIGMAS
+- the factor of a small trace's rounding: `_TWICE` in compare/estimated.py
 """
 
 import dataclasses
@@ -401,9 +408,8 @@ def change_bound(
     This is not capped as other estimates are (`_capped_estimate`), because
     `Changes._by_another_measure` compares what the last place leaves undecided.
 
-    `value_tolerance` is None if the array is trained: its value allows nothing and limits nothing
-    in this bound.
-    An untrained array may be apart by this fraction of its value, if that is less than `tolerance`.
+    `value_tolerance` is None if the array is trained. The change of an untrained array must also be
+    within this fraction of its value, if that is less than `tolerance`.
     """
     size = _or_one(sizes.change)
     if value_tolerance is not None:
@@ -462,8 +468,8 @@ def chance_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool
 def relative_to_stage(item: Difference, error: float, whole: float, rounding: float) -> Difference:
     """Return the difference of an array that is only rounding, relative to the whole stage.
 
-    Such an array only needs to be small. Its tolerance stays. `error` is the norm of the error, and `whole` the norm of
-    the stage.
+    Such an array only needs to be small. Its tolerance stays. `error` is the norm of the error, and
+    `whole` that of the stage.
     """
     relative = error / _or_one(whole)
     return dataclasses.replace(
@@ -517,8 +523,10 @@ def as_units_in_the_last_place(
     """Return the difference of two tables, with a tolerance if they are few units apart."""
     if not (np.abs(port - reference) <= UNITS_OF_TABLE * np.spacing(np.abs(reference))).all():
         return item
-    # its error is the tolerance, so that it passes as `ok`
-    return dataclasses.replace(item, tolerance=item.relative, why=reasons.UNITS)
+    units = UNITS_OF_TABLE * norm(np.spacing(np.abs(reference))) / _or_one(norm(reference))
+    # it passes as `ok`, also if its error is that of large numbers, which are compared apart
+    tolerance = max(units, item.relative)
+    return dataclasses.replace(item, tolerance=tolerance, why=reasons.UNITS)
 
 
 def other_shape_difference(

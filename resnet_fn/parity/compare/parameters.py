@@ -94,7 +94,7 @@ class ComparedArray(NamedTuple):
     only_rounding: bool  # whether the array's gradient is only rounding
     of_stage: OfStage
 
-    def by_tolerance(self, tolerance: float) -> Difference:
+    def within_bound(self, tolerance: float) -> Difference:
         """Return the difference with the larger one of a tolerance and the bound by the array's
         roundings; of an array that is only rounding and does not pass, as a part of the stage.
         """
@@ -157,8 +157,10 @@ class Parameters(RunRule):
         if not names:
             return not_in_task(self.id, "there are none")
         port = self.values(sides.port.run)
-        by_own_names = self.values(sides.reference.run)  # by the reference's names
-        reference = sides.names.rename(by_own_names, self.made_of)  # the same by the port's names
+        by_reference_names = self.values(sides.reference.run)  # by the reference's names
+        reference = sides.names.rename(
+            by_reference_names, self.made_of
+        )  # the same by the port's names
         on_both = [name for name in names if name in port and name in reference]
         if not on_both:  # only what an update makes may be missing: none was made, or none is kept
             # undecided: `absent` stays NOT_READ
@@ -166,8 +168,10 @@ class Parameters(RunRule):
         left = [name for name in on_both if not self.is_idle(sides, name, reference[name])]
         if not left:
             return not_in_task(self.id, "nothing changes")
-        measured = self._measured(sides, by_own_names, {name: reference[name] for name in left})
-        changing = _changing(sides, self.id, by_own_names)
+        measured = self._measured(
+            sides, by_reference_names, {name: reference[name] for name in left}
+        )
+        changing = _changing(sides, self.id, by_reference_names)
         of_stage = self._of_stage(sides, port, reference, measured, changing)
         results = {name: self._result(sides, name, of_stage) for name in left}
         return Stage(
@@ -184,12 +188,14 @@ class Parameters(RunRule):
         """Return whether an array is left out, because the reference does not change it."""
         return False
 
-    def _measured(self, sides: Sides, by_own_names: Arrays, reference: Arrays) -> dict[str, float]:
-        """Return the measured rounding of each array of `reference`, built from `by_own_names`."""
+    def _measured(
+        self, sides: Sides, by_reference_names: Arrays, reference: Arrays
+    ) -> dict[str, float]:
+        """Return the measured rounding of each array of `reference`, built from `by_reference_names`."""
         errors = sides.rounding_of_stage(self.id)
         roundings = {}
         for name, array in reference.items():
-            error = rounding_of_built(sides.names, errors, name, by_own_names, array)
+            error = rounding_of_built(sides.names, errors, name, by_reference_names, array)
             # Capped at a tolerance, the rounding of a part that is only rounding would count in the
             # stage's median. If such an array does not pass, it is compared as a part of the stage.
             if name not in sides.only_rounding:
@@ -262,22 +268,22 @@ class Parameters(RunRule):
 
     def difference(self, sides: Sides, array: ComparedArray) -> Difference | TooSmall:
         """Return the difference of one array; of `Changes`, it may be too small."""
-        return array.by_tolerance(self.tolerance)
+        return array.within_bound(self.tolerance)
 
 
-def _changing(sides: Sides, stage_id: StageId, by_own_names: Arrays) -> Arrays:
+def _changing(sides: Sides, stage_id: StageId, by_reference_names: Arrays) -> Arrays:
     """Return masks of the integers that change by rounding, under the port's names."""
     changing = sides.changing(stage_id)
     if not changing:
         return {}
     masks = {**changing}
     for source in sides.names.parameters.values():
-        joined = [sides.names.one_of(name, by_own_names) for name in source.names]
+        joined = [sides.names.one_of(name, by_reference_names) for name in source.names]
         if not changing.keys() & {*joined}:
             continue
         for name in joined:  # what is joined with a mask needs one, too
             if name and name not in masks:
-                masks[name] = np.zeros(by_own_names[name].shape, bool)
+                masks[name] = np.zeros(by_reference_names[name].shape, bool)
     return sides.names.rename(masks, name_map.MASK_KIND)
 
 
@@ -318,17 +324,19 @@ class Gradients(Parameters):
         """Return the difference. Where the reference's gradient is None, a small one counts as 0.
 
         If the whole array is so, any other is all wrong (no such array is in
-        `Sides.only_rounding`). An array of which a part is so is compared as usual.
+        `Sides.only_rounding`). An array of which a part is so is compared as usual, unless the rest
+        of it is zeros: then any other in that part is all wrong, too.
         """
         name = array.id.name
         without = sides.no_gradient.get(name)  # the elements whose gradient is None
         if without is None:
-            return array.by_tolerance(self.tolerance)
+            return array.within_bound(self.tolerance)
         largest = array.of_stage.largest_of_layers[_layer_of(name)]
         is_small = np.abs(array.port) <= NO_GRADIENT * largest
         port = np.where(without & is_small, 0, array.port)
-        item = array._replace(port=port).by_tolerance(self.tolerance)
-        is_wrong = port.any() and not array.reference.any()
+        item = array._replace(port=port).within_bound(self.tolerance)
+        # relative to a reference of zeros, an error has no measure
+        is_wrong = port[without].any() and not array.reference.any()
         return as_zero_in_reference(item) if is_wrong else item
 
     def stage(self, sides: Sides) -> Stage:

@@ -154,7 +154,9 @@ class MindSporeSide:
         return state(self._net)
 
     def start(self, initial: Arrays, like: Like | None) -> Arrays:
-        """Take over the reference's weights, if there are any. Needs `state`."""
+        """Take over the reference's weights, if there are any, and return `initial`. Needs
+        `state`.
+        """
         if like:
             assign(self._net, like.start)
         self._state_at_start = shared(state(self._net), like.start if like else initial)
@@ -163,11 +165,11 @@ class MindSporeSide:
         return initial
 
     def evaluate_as_built(self) -> None:
-        """Compile the evaluation with dropout, and evaluate so from now on. Needs `start`; call
-        this before `without_dropout`.
+        """Evaluate with dropout from now on, compiled if the step is. Needs `start`; call this
+        before `without_dropout`.
         """
-        net, inputs = self._net, self.plan.batches[0][0]
-        evaluate = evaluation(net, inputs, first_call(net, inputs))
+        net, first = self._net, self.plan.batches[0][0]
+        evaluate = evaluation(net, first, first_call(net, first))
 
         def evaluate_with_dropout(inputs: Tree) -> Arrays:
             with self._dropout_as_built():
@@ -175,7 +177,7 @@ class MindSporeSide:
 
         # at once, because compiled code keeps the rates of its first call
         with as_before(net):
-            evaluate_with_dropout(inputs)
+            evaluate_with_dropout(first)
         self._evaluate = evaluate_with_dropout
 
     @contextlib.contextmanager
@@ -223,16 +225,15 @@ class MindSporeSide:
     def layers(self, mode: str) -> list[Layer]:
         """Run the net on the first micro-batch, and return the executions of its layers.
 
-        Needs `start`; "dropout" needs `updates` in the present context `masked`.
+        "eval" and "train" need nothing (`replay.names_of` calls them first); "dropout" needs
+        `updates` in the present context `masked`.
         """
         train = mode != "eval"  # "dropout", too: the masks are in the cells
         with self._dropout_of_mode(train):
             return layers_of(self._net, self.plan.first[0], train)
 
     def layers_again(self) -> list[Layer]:
-        """Return the executions of layers in training mode, with other random numbers. Needs
-        `start`.
-        """
+        """Return the executions of layers in training mode, with other random numbers."""
         return self.layers("train")
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
@@ -341,23 +342,25 @@ class MindSporeSide:
         """Return what the trace itself answers; `MindSporeSource` can run a port again."""
         return StoredSource(trace)
 
-    # Methods beside the protocol that others call, the port's source and `parity self`:
+    # Methods beside the protocol that others call:
 
     def updates_again_uncompiled(self, like: Like | None) -> Run:
-        """Make the updates again without dropout masks, not compiled. Needs `record`."""
+        """Make the updates again without dropout masks, not compiled, for `MindSporeSource`. Needs
+        `record`.
+        """
         with self._frozen_integers(), self._rates.off(self._cells):
             return self._runs.uncompiled(like)
 
     def code_of_user(self) -> list[Any]:
-        """Return the cells and the given functions, whose code may use faulty kernels. Needs
-        `start`.
+        """Return the cells and the given functions, whose code may use faulty kernels, for
+        `MindSporeSource` and `ways/mindspore_net.py`. Needs `start`.
         """
         parts = (self._given_loss, self._make_step, self._given_optimizer)
         return [*self._cells.values(), *filter(None, parts)]
 
     def stepper(self) -> MindSporeStepper:
-        """Return what makes the updates of a net that is compared with no reference. Needs
-        `prepare_updates` and the context `masked`.
+        """Return what makes the updates of a net that is compared with no reference, for
+        `ways/mindspore_net.py`. Needs `prepare_updates` and the context `masked`.
         """
         return self._runs.stepper()
 

@@ -8,10 +8,11 @@ import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.compare.comparing import compare_stages
+from resnet_fn.parity.compare.parameters import Gradients
 from resnet_fn.parity.compare.sides import sides_of
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.verdict import verdict
-from resnet_fn.parity.pair.name_map import NameMap, whole_array
+from resnet_fn.parity.pair.name_map import MadeOf, NameMap, Part, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Run, Trace
@@ -104,6 +105,23 @@ def test_a_gradient_that_is_none_must_be_tiny(part, agrees):
     stage = stages(port, reference)["gradients"]
     assert (stage.verdict == "ok") is agrees
     assert bool(stage.hints) is not agrees
+
+
+@pytest.mark.parametrize(
+    ("in_none", "in_zeros", "agrees"), [(0.0, 1e-9, True), (1e-7, 0.0, True), (5e-5, 0.0, False)]
+)
+def test_a_none_joined_with_zeros_must_be_tiny(in_none, in_zeros, agrees):
+    """Of `net.b`, the first half has the gradient None, and the second half one of zeros."""
+    w, half = np.ones(64, np.float32), np.ones(32, np.float32)
+    of_reference = {"net.w": w, "first": 0 * half, "second": 0 * half}
+    of_port = {"net.w": w, "net.b": np.concatenate([in_none * half, in_zeros * half])}
+    made_of = {"net.w": whole_array("net.w"), "net.b": MadeOf((Part("first"), Part("second")))}
+    names = NameMap("names", made_of, {}, ())
+    reference = trace([], gradients=of_reference, clipped=of_reference, no_gradient=["first"])
+    port = trace([], gradients=of_port, clipped=of_port)
+    stage = Gradients().stage(sides_of(port, reference, names, {}, made_of))
+    assert [one.name for one in stage.differences] == ["net.b", "net.w"]
+    assert (stage.verdict == "ok") is agrees
 
 
 @pytest.mark.parametrize(("part", "agrees"), [(1e-7, True), (1e-5, False)])
