@@ -8,7 +8,7 @@ defined by the `Recipe`.
 import dataclasses
 from functools import partial
 
-from resnet_fn.config.declaration import PATH, setting
+from resnet_fn.config.declaration import PATH, YES_NO_AUTO, setting
 from resnet_fn.config.settings import Settings
 
 # The groups of the settings in --help. Workers may have different values of some.
@@ -43,7 +43,9 @@ class RunOptions(Settings):
         "", "list of validation images; empty: --validation-share splits --train-list", PATH
     )
     check_files: str = _run(
-        "auto", "decode all images before training; auto: if at most 20,000", choices="auto|yes|no"
+        "auto",
+        "decode all images before training; auto: if at most 20,000",
+        choices="|".join(YES_NO_AUTO),
     )
     allow_other_data: bool = _run(False, "resume even if the training set has changed")
     # Its natural place is below, after `accumulate`, as `_compute`. It stays here, because --help and

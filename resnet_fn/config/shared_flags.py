@@ -110,7 +110,7 @@ def add_setting_flags(
             text = declared.explain(value).replace("%", "%%")
         arguments = _arguments_of(declared)
         groups[title].add_argument(f"--{flag_name(name)}", **arguments, help=text)
-        for alias in declared.aliases.split():
+        for alias in declared.aliases:
             parser.add_argument(f"--{alias}", **arguments, help=argparse.SUPPRESS)
 
 
