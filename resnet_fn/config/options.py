@@ -48,11 +48,6 @@ class RunOptions(Settings):
         choices="|".join(YES_NO_AUTO),
     )
     allow_other_data: bool = _run(False, "resume even if the training set has changed")
-    # Its natural place is below, after `accumulate`, as `_compute`. It stays here, because --help and
-    # config.json have this order.
-    max_skips: int = _run(
-        20, "stop the run after this many overflows in a row (fp16)", "updates", at_least=1
-    )
 
     data_threads: int = _compute_per_worker(
         0, "threads that decode images, per worker; 0: worker's CPU share", "threads", at_least=0
@@ -62,6 +57,9 @@ class RunOptions(Settings):
     )
     accumulate: int = _compute(
         1, "gradient accumulation; BatchNorm runs per micro-batch", "micro-batches", at_least=1
+    )
+    max_skips: int = _compute(
+        20, "stop the run after this many overflows in a row (fp16)", "updates", at_least=1
     )
     mode: str = _compute(
         "graph", "graph: compile the update; pynative: compile nothing", choices="graph|pynative"

@@ -190,7 +190,10 @@ def test_sgds_learning_rate_for_adam_is_warned_of(says):
         ({"seed": 4294967295}, "seed: 4294967295|[0, 4294967294]"),
         ({"learning_rate": float("nan")}, "learning_rate: nan|give a number"),
         ({"warmup_epochs": 30.0}, "warmup_epochs: 30.0|epochs 20"),
-        ({"schedule": "step", "milestones": (5.0, -1.0)}, "milestones: (5.0, -1.0)|give more than 0"),
+        (
+            {"schedule": "step", "milestones": (5.0, -1.0)},
+            "milestones: (5.0, -1.0)|give more than 0",
+        ),
         (
             {"schedule": "step", "milestones": ("5", "a")},
             "milestones: ('5', 'a')|a list of numbers",
