@@ -22,6 +22,7 @@ If the user gives `--multi-label`, a recipe's `label_smoothing` becomes 0.0, wit
 that is an error of `multi_label`. `Draft.resolve` applies the rules.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
@@ -57,7 +58,7 @@ class Rule(NamedTuple):
     # obey it
     only_new_runs: bool = False
 
-    @property
+    @functools.cached_property  # because `inspect` is slow
     def reads(self) -> tuple[str, ...]:
         """Return the names of the settings that the condition reads."""
         return tuple(inspect.signature(self.holds).parameters)
