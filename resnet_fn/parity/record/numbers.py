@@ -144,14 +144,3 @@ def _inside(value: Any) -> Iterator[tuple[Any, Iterable[tuple[Any, Any]]]]:
     is_layer = hasattr(value, "named_modules") or hasattr(value, "cells_and_names")
     if of_user and hasattr(value, "__dict__") and not is_layer:
         yield vars(value), vars(value).items()
-
-
-@contextlib.contextmanager
-def same_numbers(places: Iterable[Place]) -> Iterator[None]:
-    """Restore numbers after a `with` block."""
-    before = [(place, place.value()) for place in places]
-    try:
-        yield
-    finally:
-        for place, value in before:
-            place.write(value)

@@ -227,7 +227,7 @@ def test_outputs_that_are_no_floats_have_no_results():
     assert outcomes_of([y, ~y], y) == ()
 
 
-def test_errors_of_the_check_are_raised():
+def test_an_error_in_is_enough_is_raised():
     def is_enough(outputs):
         raise ZeroDivisionError
 
