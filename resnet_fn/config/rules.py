@@ -22,8 +22,6 @@ If the user gives `--multi-label`, a recipe's `label_smoothing` becomes 0.0, wit
 that is an error of `multi_label`. `Draft.resolve` applies the rules.
 """
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple
@@ -43,7 +41,8 @@ class Rule(NamedTuple):
 
     settings: str  # names of the settings that need the condition, separated by spaces
     # The condition. The names of its parameters are the settings that it reads: at least one besides
-    # the setting that needs the condition.
+    # the setting that needs the condition. A plain function or lambda, without keyword-only or
+    # starred parameters.
     holds: Callable[..., Any]
     # What follows the setting in the note or error: a reason, and after ";" a fix. "{epochs}" is
     # replaced by the value of epochs.
@@ -58,10 +57,11 @@ class Rule(NamedTuple):
     # obey it
     only_new_runs: bool = False
 
-    @functools.cached_property  # because `inspect` is slow
+    @property
     def reads(self) -> tuple[str, ...]:
         """Return the names of the settings that the condition reads."""
-        return tuple(inspect.signature(self.holds).parameters)
+        code = self.holds.__code__  # `inspect.signature` takes 3 ms for all rules
+        return code.co_varnames[: code.co_argcount]
 
     def broken_by(self, settings: Mapping[str, Any]) -> str:
         """Return the text of this rule if `settings` break it, else "".
