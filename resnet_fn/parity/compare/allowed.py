@@ -28,6 +28,8 @@ docs/parity.md, "How a bound comes about", has the formulas and the measurements
 - how far sums over workers may be apart: EXACT in trace/limits.py
 - how far two draws of random numbers may be apart: compare/draws.py
 - from which error on results are random: `_DRAWN` in record/randomness.py
+- from which error on kernels are measured: `_SAME` in record/kernel_errors.py; from which on a
+  kernel computes another function: `_MOST` in record/mindspore_kernels.py
 - which numbers are large or a mask's: `_APART` and `_MASK` in trace/difference.py
 - the tolerance by which hints judge a layer: trace/layer.py
 - the error up to which a cause explains a difference: FITS in trace/difference.py
@@ -157,7 +159,7 @@ is chosen; the second is just above 4e-5, by which such a kernel is off at most.
 docs/parity.md#what-the-batches-do-not-show
 """
 
-_BY_ELEMENT = frozenset({stages.EVAL_FORWARD.name})  # TRAIN_FORWARD has this name, too
+_BY_ELEMENT = frozenset({stages.EVAL_FORWARD.name, stages.TRAIN_FORWARD.name})
 """Outputs, of both modes: ties of functions widen no rounding of theirs, because they are compared
 element by element (`without_step_ties`). docs/parity.md#ties
 """
@@ -408,8 +410,8 @@ def change_bound(
     This is not capped as other estimates are (`_capped_estimate`), because
     `Changes._by_another_measure` compares what the last place leaves undecided.
 
-    `value_tolerance` is None if the array is trained. The change of an untrained array must also be
-    within this fraction of its value, if that is less than `tolerance`.
+    `value_tolerance` is None if the array is trained. The tolerance of an untrained array's change
+    is at most this fraction of its value; rounding may allow more.
     """
     size = _or_one(sizes.change)
     if value_tolerance is not None:
@@ -457,6 +459,7 @@ def chance_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool
     """Return a mask of a gradient's elements that are only rounding.
 
     Adam changes a weight by up to the learning rate even if the gradient is only rounding.
+    `only_rounding` is whether the whole gradient is: then all its elements are marked.
     """
     size = np.abs(reference)
     # An element that is 0 in the reference, as in a row that no sample uses, is not small by
@@ -499,8 +502,9 @@ def integer_difference(
 ) -> Difference:
     """Compare integers or booleans by value, whatever their width.
 
-    `changing` marks the elements that change by the reference's own rounding. They are excused,
-    unless there are too many to decide anything.
+    `changing` marks the elements that change by the reference's own rounding. They are excused. If
+    they are more than `CHANGING_SHARE`, the array is undecided, or differs if more than 4 times as
+    many elements are not equal.
     """
     equal = within(NO_TOLERANCE).compare(array, port, reference)
     if changing is None or equal.verdict != DIFFERS:

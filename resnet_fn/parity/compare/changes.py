@@ -57,7 +57,7 @@ class Changes(Parameters):
     """
 
     tolerance: float = CHANGES_TOLERANCE
-    # The tolerance relative to the array's value. An untrained array must keep it, too. A change
+    # The tolerance relative to the array's value. It also limits that of an untrained array. A change
     # that rounding makes undecided is compared by it instead. None: the value allows and limits
     # nothing, and such a change stays undecided.
     value_tolerance: float | None = None
@@ -106,8 +106,8 @@ class Changes(Parameters):
         not pass and whose gradient is only rounding is compared as a part of the stage. All others
         go through `_by_another_measure`, also those that pass: float32 may hide the change.
 
-        No smaller error is judged harder than a larger one: an error that does not pass by one
-        measure may pass by another, which allows all smaller ones, too.
+        No smaller error is judged harder than a larger one: what passes by another measure passes
+        with any smaller error, too.
         """
         sizes = self._sizes(sides, array)
         # what the reference keeps may move by rounding in the port: this counts as no change
@@ -125,8 +125,8 @@ class Changes(Parameters):
 
         A relative error would need a change of the reference's. If float64 or noise give the array
         a gradient, rounding hides the reference's change in float32, and the move is compared as a
-        part of the stage, however small it is. Any other move is wrong, however small: that a
-        gradient is zeros in all precisions is no rounding.
+        part of the stage, however small it is. Any other move is wrong, however small: a
+        gradient that is zeros wherever it was measured has no rounding.
         """
         is_hidden = array.only_rounding and array.id.name not in sides.zero_gradient
         if is_hidden and array.of_stage.whole and math.isfinite(item.relative):
@@ -160,19 +160,19 @@ class Changes(Parameters):
         change, value, _ = sizes
         # An array that differs in spite of its last place is not hidden; one that passes may be.
         own_is_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
-        # 1a. The array's last place hides even a part of all changes: the array is left out.
+        # 1. The array's last place hides even a part of all changes: the array is left out.
         if own_is_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
             return TOO_SMALL
         if item.verdict != UNDECIDED:
             return item
-        # 1b. The array's last place hides the change, but not a part of all changes: it is compared
+        # 2. The array's last place hides the change, but not a part of all changes: it is compared
         # as such a part, without a tolerance. Nothing but rounding excuses what is seen so
         # coarsely.
         if own_is_hidden:
-            # `whole` > 0: after 1a, the array is trained and the reference changes it, so that its
+            # `whole` > 0: after 1, the array is trained and the reference changes it, so that its
             # change is one of all changes
             return as_fraction(item, change / array.of_stage.whole, 0.0, reasons.UNIT_OF_STAGE)
-        # 2. The measured rounding is large beside the change, but may be small beside the value: if
+        # 3. The measured rounding is large beside the change, but may be small beside the value: if
         # the stage has a tolerance for it, the change is compared as a part of the value,
         # also of a trained array.
         tolerance = self.value_tolerance
@@ -246,7 +246,7 @@ class ChangesByTraining(Changes):
 
     value_tolerance: float = VALUE_TOLERANCE
 
-    def as_far_as_decided(self, stage: Stage, sides: Sides) -> Stage:
+    def as_far_as_decided(self, sides: Sides, stage: Stage) -> Stage:
         """Return the stage without undecided arrays if rounding decides about later updates.
 
         Its note is then a line of `not exercised`, also if other arrays decide.
@@ -279,27 +279,26 @@ class ChangeByAllUpdates(ChangesByTraining):
             stage_id = dataclasses.replace(self.id, update=_FEWEST_UPDATES)
             note = "one update does not show how much momentum is kept; give two or more updates"
             return Stage(stage_id, note=note, absent=Absent.TOO_SHORT)
-        return self.as_far_as_decided(self._last_decided(sides), sides)
+        return self.as_far_as_decided(sides, self._last_decided(sides))
 
     def _last_decided(self, sides: Sides) -> Stage:
         """Return the comparison after the last recorded update or, if rounding decides the
         training, after the last update after which an array differs or all arrays are decided.
         """
-        # `stage` is the last comparison that was made, and `stage_id` has the update that is shown
-        # with it. If no update is decided, this is the earliest update that was looked at, with its
-        # undecided arrays. `as_far_as_decided` then leaves these out.
+        # If no update is decided, the earliest that was looked at is shown; `as_far_as_decided` then
+        # leaves its undecided arrays out.
         updates = self.updates(sides)
-        stage = self.compare(sides)
-        stage_id = dataclasses.replace(self.id, update=max(_FEWEST_UPDATES, updates))
+        last = dataclasses.replace(self.id, update=max(_FEWEST_UPDATES, updates))
+        stage = dataclasses.replace(self.compare(sides), id=last)
         for update in range(updates - 1, _FEWEST_UPDATES - 1, -1):
             earlier = dataclasses.replace(self.id, update=update)
-            if not self._needs_earlier(stage, earlier, sides):
+            if not self._needs_earlier(sides, stage, earlier):
                 break
             stage = with_note(self.compare(sides.until(update)), Absent.CHAOTIC.value)
-            stage_id = earlier
-        return dataclasses.replace(stage, id=stage_id)
+            stage = dataclasses.replace(stage, id=earlier)
+        return stage
 
-    def _needs_earlier(self, stage: Stage, earlier: StageId, sides: Sides) -> bool:
+    def _needs_earlier(self, sides: Sides, stage: Stage, earlier: StageId) -> bool:
         """Return whether rounding leaves a stage undecided, and how far it moves the arrays after
         an earlier update is known.
         """
@@ -321,4 +320,4 @@ class ChangeOfAverage(ChangesByTraining):
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if neither side has an average."""
         exists = sides.reference.run.average or sides.port.run.average
-        return self.as_far_as_decided(self.compare(sides), sides) if exists else None
+        return self.as_far_as_decided(sides, self.compare(sides)) if exists else None

@@ -158,9 +158,8 @@ class Parameters(RunRule):
             return not_in_task(self.id, "there are none")
         port = self.values(sides.port.run)
         by_reference_names = self.values(sides.reference.run)  # by the reference's names
-        reference = sides.names.rename(
-            by_reference_names, self.made_of
-        )  # the same by the port's names
+        # the same by the port's names
+        reference = sides.names.rename(by_reference_names, self.made_of)
         on_both = [name for name in names if name in port and name in reference]
         if not on_both:  # only what an update makes may be missing: none was made, or none is kept
             # undecided: `absent` stays NOT_READ
@@ -335,7 +334,7 @@ class Gradients(Parameters):
         is_small = np.abs(array.port) <= NO_GRADIENT * largest
         port = np.where(without & is_small, 0, array.port)
         item = array._replace(port=port).within_bound(self.tolerance)
-        # relative to a reference of zeros, an error has no measure
+        # what is None must be 0; zeros beside it are compared by the absolute error
         is_wrong = port[without].any() and not array.reference.any()
         return as_zero_in_reference(item) if is_wrong else item
 

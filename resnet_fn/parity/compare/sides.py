@@ -117,8 +117,10 @@ class Sides:
 
     @functools.cached_property
     def zero_gradient(self) -> set[str]:
-        """The port's parameters whose gradients are zeros in the reference, not None, also in
-        float64 and under noise.
+        """The port's parameters whose gradients are zeros in the reference, not None, without a
+        measured rounding: they are zeros in float64 and under noise, too, or nothing was measured.
+
+        A part of a joint array has the rounding of the whole.
         """
         return {
             name

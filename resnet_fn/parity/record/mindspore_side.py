@@ -73,7 +73,8 @@ class MindSporeSide:
     """A MindSpore net, which is trained itself, and put back: it implements `side.Side`.
 
     `record` calls the methods about in this order; what makes the updates is in `PortRuns`. A
-    docstring ends with what must have been called before.
+    docstring ends with what must have been called before. A method that is called too early raises
+    an error, or runs with dropout.
 
     Args:
         net: the port.
@@ -117,7 +118,7 @@ class MindSporeSide:
         self._integers: list[Parameter] = []  # trained ones: frozen until it ends
         # Set by `start`:
         self._state_at_start: Arrays  # the net's state before the first update
-        # The net's cells by path. PyTorch's side asks each of its copies anew.
+        # The net's cells by path, found once: the net itself is trained, and no copies.
         self._cells: dict[str, nn.Cell]
         self._rates: Rates  # of their dropout, as the net was built
         # Set by `evaluate_as_built`: evaluates with dropout, compiled if the step is. None: dropout
@@ -150,7 +151,9 @@ class MindSporeSide:
     # The weights, and the rates of dropout:
 
     def state(self) -> Arrays:
-        """Return copies of all parameters and statistics, before `start` of the net as built."""
+        """Return copies of all parameters and statistics: before `start`, those of the net as
+        built.
+        """
         return state(self._net)
 
     def start(self, initial: Arrays, like: Like | None) -> Arrays:
@@ -201,7 +204,7 @@ class MindSporeSide:
             return first_call(self._net, inputs, train)
 
     def arrays(self, outputs: Any) -> Arrays:
-        """Return outputs as arrays by name."""
+        """Return outputs as arrays by name, and note in `unread` what is not read."""
         self.unread.update(unread(outputs))
         return outputs_of(outputs)
 
@@ -345,8 +348,8 @@ class MindSporeSide:
     # Methods beside the protocol that others call:
 
     def updates_again_uncompiled(self, like: Like | None) -> Run:
-        """Make the updates again without dropout masks, not compiled, for `MindSporeSource`. Needs
-        `record`.
+        """Make the updates again without dropout masks, not compiled, for `MindSporeSource`. Call
+        this after a recording (record.py).
         """
         with self._frozen_integers(), self._rates.off(self._cells):
             return self._runs.uncompiled(like)

@@ -170,7 +170,7 @@ class Side(Protocol):
         """
 
     def arrays(self, outputs: Any) -> Arrays:
-        """Return outputs as arrays by name."""
+        """Return outputs as arrays by name, and note in `unread` what is not read."""
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of `forward`'s outputs. Needs `without_dropout`."""

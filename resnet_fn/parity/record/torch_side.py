@@ -55,8 +55,8 @@ class TorchSide:
     `start` makes the reference of the given module: a prepared copy (`prepare`), which is copied
     again for each run. `record` calls the methods about in this order; what runs the updates and
     measures their rounding is in `ReferenceRuns`. A docstring ends with what must have been called
-    before. A method that is called too early raises AttributeError of what the earlier one sets,
-    or AssertionError.
+    before. Where a method reads what an earlier one sets, a call that is too early raises an error;
+    others that need `without_dropout` run without it, too, but with dropout.
 
     Args:
         module: the given module. It is not changed; only lazy layers get their sizes.
@@ -160,7 +160,7 @@ class TorchSide:
             return first_call(self._reference, inputs, train)
 
     def arrays(self, outputs: Any) -> Arrays:
-        """Return outputs as arrays by name."""
+        """Return outputs as arrays by name, and note in `unread` what is not read."""
         self.unread.update(unread(outputs))
         return outputs_of(outputs)
 
@@ -225,7 +225,7 @@ class TorchSide:
         return settings_of_optimizer(self._reference, self.plan.optimizer, self._make_optimizer)
 
     def prepare_updates(self) -> None:
-        """Make what makes the updates; it makes an optimizer for each run. Needs
+        """Make `ReferenceRuns`, which makes the updates with a new optimizer for each run. Needs
         `without_dropout`.
         """
         self._runs = ReferenceRuns(
