@@ -133,18 +133,20 @@ class Declaration:
 
     def _wrong_number(self, value: Any) -> str:
         """Return what is wrong with a number, or with the first wrong number of a tuple."""
-        for number in value if isinstance(value, tuple) else (value,):
+        several = isinstance(value, tuple)
+        for number in value if several else (value,):
+            which = f"has {number}, which " if several else ""
             if not math.isfinite(_as_float(number)):
                 if not isinstance(number, int):
-                    return "is not finite; give a number"
+                    return f"{which}is not finite; give a number"
                 if number > 0:  # beyond what a float can hold
-                    return "is too large; give a smaller number"
+                    return f"{which}is too large; give a smaller number"
             if number < self.at_least:
-                return f"is too small; give {self.at_least} or more"
+                return f"{which}is too small; give {self.at_least} or more"
             if number <= self.above:
-                return f"is too small; give more than {self.above:g}"
+                return f"{which}is too small; give more than {self.above:g}"
             if self.within and not _is_in(self.within, number):
-                return f"is not in {self.within}; give a number in it"
+                return f"{which}is not in {self.within}; give a number in it"
         return ""
 
     def _shown_choices(self) -> list[str]:

@@ -72,19 +72,22 @@ class SourcedValue(NamedTuple):
     def converted(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
         value = self.declared.convert(self.value)
-        # the setting `name` is the recipe's name, not a path
+        # any text may be a path, as that of `class_weights`; only `name`, the recipe's, is none
         if self.is_chosen and isinstance(value, str) and self.name != "name":
             value = expand_home(value)
         return self._replace(value=value)
 
 
 class BaseSettings:
-    """What a draft reads and sets of a `Recipe` or `RunOptions`."""
+    """The base of `Settings`: what a draft reads and sets. It is here because `settings` imports
+    this module.
+    """
 
-    # It is a slot, because `vars` must have the settings and nothing else.
+    # `chosen` is a slot, so that `vars` has the settings and nothing else.
     __slots__ = ("chosen",)
     # The settings that the user chose, and where they come from: flags, lines of the user's recipe
-    # file, and keywords of the constructor. In `Settings`, dataclass would make it a field.
+    # file, and keywords of the constructor. Declared here, because in `Settings`
+    # dataclass would make it a field.
     chosen: dict[str, Source]
     declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
 
@@ -207,7 +210,7 @@ class _Resolution:
         One of the two is `name`, the other is the strongest of those that the condition reads.
         """
         sourced = self.values[name]
-        others = (self.values[other] for other in rule.reads if other != name)
+        others = [self.values[read] for read in rule.reads if read != name]
         strongest = max(others, key=lambda other: other.source)
         reason = text.partition(";")[0]  # without the fix
         # a value that the user did not choose may always be dropped, however weak the other is

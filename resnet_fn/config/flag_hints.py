@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from resnet_fn.config.foreign_flags import advice_on_flag
 from resnet_fn.config.hints import did_you_mean
 
+# values that people give a yes/no flag; none is a recipe's name
 _YES_NO = ("true", "false", "yes", "no", "on", "off")
 
 
@@ -23,13 +24,13 @@ def _nearest_flags(word: str, flags: Collection[str]) -> str:
     prefix = "--no-" if word.startswith("--no-") else "--"
     name = word.removeprefix(prefix).lstrip("-").replace("_", "-")
     bare = {flag.removeprefix("--").removeprefix("no-") for flag in flags}
-    nearest = get_close_matches(
-        name, bare
-    )  # a set's order does not matter: equally near names are sorted
+    # a set's order does not matter: equally near names are sorted
+    nearest = get_close_matches(name, bare)
     if not nearest:
         return "there is no such flag and none like it; see --help"
-    nearest_flags = [prefix + name if prefix + name in flags else f"--{name}" for name in nearest]
-    return did_you_mean(nearest_flags)
+    return did_you_mean(
+        [prefix + near if prefix + near in flags else f"--{near}" for near in nearest]
+    )
 
 
 def hint_for_word(word: str, flags: Collection[str]) -> str:

@@ -13,11 +13,11 @@ from pathlib import Path
 _TABLE = Path(__file__).with_name("foreign_flags.txt")
 _FOR_ALL = "* "  # begins advice that also fits commands which compute without training
 
-# Setting → advice → values of other projects, in lower case. "16*": any that begins with 16.
+# Setting → advice → patterns of other projects' values, in lower case, separated by spaces. "16*":
+# any that begins with 16.
 _VALUES = {
     "device": {
-        "MindSpore computes on CPUs and Ascend cards; use one of CPU, Ascend": """cuda* gpu* mps 0*
-            auto xpu""",
+        "MindSpore computes on CPUs and Ascend cards; use one of CPU, Ascend": "cuda* gpu* mps 0* auto xpu",
     },
     "precision": {
         "give fp16, with which the loss scale adapts": "16* amp half float16 mixed* o1 o2 o3",
@@ -102,12 +102,15 @@ def _fits(advice: str, flags: Collection[str]) -> bool:
     """Return whether a command with `flags` can follow the advice."""
     if named := flags_in(advice):
         return set(named) <= set(flags)
-    return "--epochs" in flags or ("--device" in flags and advice.startswith(_FOR_ALL))
+    trains = "--epochs" in flags
+    computes = "--device" in flags  # as evaluate and predict do
+    return trains or (computes and advice.startswith(_FOR_ALL))
 
 
 def advice_on_setting(word: str, settings: Collection[str]) -> str:
     """Return the advice about another project's name of a setting in Python or a recipe file."""
     advice = advice_on_flag(word, [f"--{name.replace('_', '-')}" for name in settings])
+    # the longest first, because a flag may begin with another's name
     for flag in sorted(flags_in(advice), key=len, reverse=True):
         advice = advice.replace(flag, flag.removeprefix("--").replace("-", "_"))
     return advice

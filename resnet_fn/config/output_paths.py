@@ -23,8 +23,9 @@ _FIXES = {
 def file_to_write(text: str) -> str:
     """Check that the file `text` can be written, and return `text`."""
     path = Path(text)
-    is_writable = os.access(path, os.W_OK) if path.exists() else _takes_files(path.parent)
-    if path.is_dir() or not is_writable:
+    # unlike those of `Path`, these functions raise no error below an unreadable folder
+    is_writable = os.access(path, os.W_OK) if os.path.exists(path) else _takes_files(path.parent)
+    if os.path.isdir(path) or not is_writable:
         raise argparse.ArgumentTypeError(
             f"{text!r} cannot be written; give a file in a folder that exists"
         )
@@ -35,9 +36,9 @@ def folder_to_write(text: str) -> str:
     """Check that the folder `text` can be written or made, and return `text`."""
     path = Path(text)
     nearest_existing = next(
-        folder for folder in (path, *path.absolute().parents) if folder.exists()
+        folder for folder in (path, *path.absolute().parents) if os.path.exists(folder)
     )
-    if not nearest_existing.is_dir() or not _takes_files(nearest_existing):
+    if not os.path.isdir(nearest_existing) or not _takes_files(nearest_existing):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")
     return text
 

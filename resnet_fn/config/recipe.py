@@ -13,6 +13,9 @@ FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "hamming", "box")
 # Settings of a net's input, which weights bring with them: see weights/preparation.py.
 PREPARATION = ("image_size", "eval_size", "eval_resize", "interpolation", "mean", "std")
 
+CROP = 0.875  # a centre crop's side divided by the shorter side, as torchvision's 224 of 256
+_FAR_ABOVE = 50  # times the usual learning rate: a warning
+
 _data = partial(setting, "data")
 _split = partial(setting, "validation split")
 _augment = partial(setting, "augmentation")
@@ -33,6 +36,10 @@ class Recipe(Settings):
 
     Raises ValueError if a setting is invalid.
     """
+
+    name: str = setting(
+        "recipe", "custom", "name of the recipe, used to name the run folder", per_worker=True
+    )
 
     dataset: str = _data(
         "digits",
@@ -124,7 +131,6 @@ class Recipe(Settings):
         0.0, "set mixed labels over this value to 1, rest to 0; 0: off", within="[0, 0.5)"
     )
 
-    name: str = _net("custom", "name of the recipe, used to name the run folder", per_worker=True)
     model: str = _net(
         "resnet20", "net: resnet18 to 152, resnet20 to 110 (CIFAR), se_resnet50, …", aliases="arch"
     )
@@ -264,7 +270,10 @@ class Recipe(Settings):
         0, "height and width in evaluation; 0: --image-size", PIXELS, at_least=0
     )
     eval_resize: int = _evaluation(
-        0, "shorter side before the centre crop; 0: eval_size / 0.875", PIXELS, at_least=0
+        0,
+        f"shorter side before the centre crop; 0: size in evaluation / {CROP}",
+        PIXELS,
+        at_least=0,
     )
     interpolation: str = _evaluation(
         "",
@@ -306,11 +315,11 @@ class Recipe(Settings):
         """Return the shorter side, in pixels, that an image file gets before evaluation crops its
         centre.
         """
-        return self.eval_resize or round(self.evaluation_size / 0.875)
+        return self.eval_resize or round(self.evaluation_size / CROP)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return warnings about settings that are allowed but rarely intended."""
+        """Return lines "warning: …" about settings that are allowed but rarely intended."""
         notes = []
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
             notes.append(f"milestones {late}: the run ends after epoch {self.epochs}, before them")
@@ -320,11 +329,10 @@ class Recipe(Settings):
                 f"weight_decay 0: {traits.title} adapts only layers with weight decay; "
                 f"the run uses plain {traits.name_without_decay}"
             )
-        if traits.usual_rate and self.learning_rate >= 50 * traits.usual_rate:
+        if traits.usual_rate and self.learning_rate >= _FAR_ABOVE * traits.usual_rate:
             notes.append(
                 f"learning_rate {self.learning_rate:g}: {traits.title} moves every weight by "
-                "about that much in an update, besides weight decay; "
-                f"{traits.usual_rate:g} is usual"
+                f"about that much in an update; {traits.usual_rate:g} is usual"
             )
         return tuple(f"warning: {note}" for note in notes)
 

@@ -207,7 +207,7 @@ RULES = (
     Rule(
         "validation_share split_seed group_by",
         lambda dataset: dataset == "imagefolder",
-        "needs --dataset imagefolder",
+        "needs --dataset imagefolder; leave it out with other data",
     ),
     Rule(
         "split_seed group_by",

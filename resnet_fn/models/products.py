@@ -1,7 +1,8 @@
 """These cells compute convolutions as matrix products, for oneDNN with all instructions.
 
-Their gradient of the weight is MindSpore's operation, which is fast with all instructions, too. So
-the forward pass keeps no factors of products for the backward pass.
+`Winograd` and `Columns` leave the gradient of the weight to MindSpore's operation, which is fast
+with all instructions, too. So they keep no factors of products for the backward pass.
+`TimesFiltered` keeps only those of the images.
 """
 
 from typing import Any

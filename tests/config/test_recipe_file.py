@@ -239,11 +239,14 @@ def test_written_recipe_files_read_as_the_same_recipe(words):
     assert left_out
 
 
-def test_a_file_gives_way_to_flags(raises_line):
+def test_a_multi_label_flag_replaces_a_files_settings():
     write('extends = "finetune"; loss = "cross_entropy"; sampling = "balanced"')
     recipe, _, left_out = parse(["--recipe", "mine.toml", "--multi-label"])
     assert (recipe.loss, recipe.sampling) == ("bce", "shuffle")
     assert "sampling balanced is left out: multi_label needs --sampling shuffle" in left_out
+
+
+def test_a_files_multi_label_rejects_contradicting_flags(raises_line):
     write(
         'extends = "finetune"; multi_label = true; loss = "bce"; label_smoothing = 0; monitor = '
         '"map"'

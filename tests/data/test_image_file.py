@@ -85,7 +85,7 @@ def test_no_program_runs_for_a_file(tmp_path, monkeypatch, raises_line):
         (b"no picture", "not an image"),
     ],
 )
-def test_what_is_no_image_is_named(data, what, raises_line):
+def test_the_error_says_what_a_non_image_is(data, what, raises_line):
     Path("photo.jpg").write_bytes(data)
     assert what in examine("photo.jpg")[1]
     with raises_line("photo.jpg: cannot be read (", what, "fix or remove the file"):
