@@ -21,7 +21,8 @@ say what they return:
   has when each applies
 
 Numbers far above an array's median ("large", such as −1e4 in a mask) would hide all others in a
-norm. They are compared apart, with a rounding of their own (`difference.errors_of_parts`).
+norm. They are compared apart (`difference.errors_of_parts`), with a rounding of their own; in
+layers and probes, both parts have the larger rounding of the two.
 
 docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are:
 
@@ -390,7 +391,7 @@ class Sizes(NamedTuple):
 
 
 def random_walk_norm(updates: int, size: float) -> float:
-    """Return the norm of the rounding of weights of norm `size`.
+    """Return the norm of the rounding of weights of norm `size` after several updates.
 
     Each update rounds a weight by up to half a unit in the last place; these add up as in a random
     walk.
@@ -503,8 +504,8 @@ def integer_difference(
     """Compare integers or booleans by value, whatever their width.
 
     `changing` marks the elements that change by the reference's own rounding. They are excused. If
-    they are more than `CHANGING_SHARE`, the array is undecided, or differs if more than 4 times as
-    many elements are not equal.
+    they are more than `CHANGING_SHARE`, an array that is not equal is undecided, or differs if more
+    than 4 times as many elements are not equal.
     """
     equal = within(NO_TOLERANCE).compare(array, port, reference)
     if changing is None or equal.verdict != DIFFERS:

@@ -64,7 +64,7 @@ class OfStage:
     median: float  # of `measured`
     large: Mapping[Any, float]  # the rounding of large numbers, by the names in the reference
     kernels: Mapping[str, float]  # how far inaccurate kernels move the port's arrays
-    whole: float  # the norm of the reference's arrays that have a gradient
+    whole: float  # the norm of the reference's arrays that have a gradient in the port
     by_chance: ByChance  # `Parameters.moved_by_chance`
     changing: Mapping[str, np.ndarray]  # masks of integers that change by rounding
 
@@ -270,6 +270,10 @@ class Parameters(RunRule):
         return array.within_bound(self.tolerance)
 
 
+def _at(mask: np.ndarray | None, place: tuple[int, ...]) -> bool:
+    return mask is not None and bool(mask[place])
+
+
 def _changing(sides: Sides, stage_id: StageId, by_reference_names: Arrays) -> Arrays:
     """Return masks of the integers that change by rounding, under the port's names."""
     changing = sides.changing(stage_id)
@@ -345,7 +349,8 @@ class Gradients(Parameters):
         hints = [
             f"{item.name}: {only_in_port}, so that no optimizer touches it"
             for item in stage.differences
-            if item.verdict == DIFFERS and item.name in sides.no_gradient
+            # a part of the array may be None, and another one may differ
+            if item.verdict == DIFFERS and _at(sides.no_gradient.get(item.name), item.place)
         ]
         return dataclasses.replace(stage, hints=hints)
 

@@ -74,7 +74,8 @@ class MindSporeSide:
 
     `record` calls the methods about in this order; what makes the updates is in `PortRuns`. A
     docstring ends with what must have been called before. A method that is called too early raises
-    an error, or runs with dropout.
+    an error, or runs with dropout. `replay.names_of` calls `forward`, `roles`, `layers` and `state`
+    before a recording, so these must work before `session`.
 
     Args:
         net: the port.

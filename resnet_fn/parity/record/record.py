@@ -83,7 +83,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         drops = drops_of(dropped, executions, side.dropping_layer, output)
         drops = in_evaluation(drops, evaluation_with_dropout)
         masks, unmasked = _masks(side, drops, executions, like)
-        del executions  # during the updates, random ones would fill the memory
+        del executions  # of the port: during the updates, random ones would fill the memory
         # 5. The optimizer
         side.prepare_updates()  # rejects an optimizer whose settings cannot be read
         settings = side.optimizer_settings()

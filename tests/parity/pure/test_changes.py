@@ -124,6 +124,21 @@ def test_a_none_joined_with_zeros_must_be_tiny(in_none, in_zeros, agrees):
     assert (stage.verdict == "ok") is agrees
 
 
+@pytest.mark.parametrize(("in_none", "in_other", "hinted"), [(0.5, 1.0, True), (0.0, 1.5, False)])
+def test_only_a_part_that_is_none_is_hinted(in_none, in_other, hinted):
+    """Of `net.b`, the first half has the gradient None, and the second half one of ones."""
+    w, half = np.ones(64, np.float32), np.ones(32, np.float32)
+    of_reference = {"net.w": w, "first": 0 * half, "second": half}
+    of_port = {"net.w": w, "net.b": np.concatenate([in_none * half, in_other * half])}
+    made_of = {"net.w": whole_array("net.w"), "net.b": MadeOf((Part("first"), Part("second")))}
+    names = NameMap("names", made_of, {}, ())
+    reference = trace([], gradients=of_reference, clipped=of_reference, no_gradient=["first"])
+    port = trace([], gradients=of_port, clipped=of_port)
+    stage = Gradients().stage(sides_of(port, reference, names, {}, made_of))
+    assert stage.verdict == "DIFFERS"
+    assert bool(stage.hints) is hinted
+
+
 @pytest.mark.parametrize(("part", "agrees"), [(1e-7, True), (1e-5, False)])
 def test_a_clipped_none_must_be_tiny_beside_others(part, agrees):
     """Clipping leaves a thousandth of all gradients."""
