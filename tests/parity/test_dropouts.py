@@ -310,3 +310,19 @@ def test_rates_in_code_count_in_all_outputs(rate, stage, order):
     port, reference = ours(construct, nn.Dense(8, 8)), theirs(forward, t.Linear(8, 8))
     port.dropout = reference.dropout = 0.1
     check(port, reference, stage, mode="pynative")
+
+
+def test_an_output_of_no_rows_beside_dropout_is_compared():
+    def construct(self, x):
+        hidden = ops.tanh(self.part(x))
+        logits = self.head(ops.dropout(hidden, self.dropout, True) if self.training else hidden)
+        return {"logits": logits, "boxes": x[x[:, 0] > 99]}
+
+    def forward(self, x):
+        hidden = torch.tanh(self.part(x))
+        logits = self.head(t.functional.dropout(hidden, self.dropout, self.training))
+        return {"logits": logits, "boxes": x[x[:, 0] > 99]}
+
+    port, reference = ours(construct, nn.Dense(8, 8)), theirs(forward, t.Linear(8, 8))
+    port.dropout = reference.dropout = 0.1
+    check(port, reference, None, mode="pynative")

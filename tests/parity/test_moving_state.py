@@ -313,6 +313,44 @@ def test_averages_in_attributes_are_no_counters(start):
     assert bool(lines) is isinstance(start, float)
 
 
+@pytest.mark.parametrize("start", [1, torch.tensor(1), np.int64(1), "buffer"])
+def test_a_number_that_begins_as_an_integer_is_named(start):
+    """Training moves it by fractions."""
+
+    def forward(self, x):
+        if self.training:
+            self.rate = self.rate * 0.999
+        return self.head(self.first(x)) * (0.9 if self.rate > 0.95 else 0.5)
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    if isinstance(start, str):
+        module.register_buffer("rate", torch.tensor(1), persistent=False)
+    else:
+        module.rate = start
+    port = ours(lambda self, x: self.head(self.first(x)) * 0.9, first=nn.Dense(8, 8))
+    ladder = ladder_of(port, module, BATCHES)
+    words = "rate: training moves it in the reference; it has no counterpart"
+    assert [line for line in ladder.changes if line.startswith(words)], ladder.changes
+
+
+def test_an_idle_number_that_moves_evenly_is_named():
+    """Only values near 0.45, which are not tried, change outputs."""
+
+    def forward(self, x):
+        if self.training:
+            self.tau *= 0.999
+            self.size = float(x.detach().abs().mean())
+        return self.head(self.first(x)) * (1 + max(0, 0.05 - abs(self.tau - 0.45)))
+
+    module = theirs(forward, first=t.Linear(8, 8), size=0.0)
+    for start in (1.0, torch.tensor(1.0)):
+        module.tau = start
+        port = ours(lambda self, x: self.head(self.first(x)), first=nn.Dense(8, 8))
+        lines = ladder_of(port, module, BATCHES).coverage.not_exercised
+        words = "tau: moves evenly, and no later value was seen to change an output"
+        assert [line for line in lines if line.startswith(("tau", "size"))] == [words], lines
+
+
 def test_numbers_are_noted_anew_after_a_restart():
     net = torch.nn.Module()
 
