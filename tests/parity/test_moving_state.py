@@ -3,6 +3,7 @@ same weights.
 """
 
 import copy
+import dataclasses
 from collections import Counter as Counted
 from collections import deque
 from types import SimpleNamespace
@@ -229,6 +230,75 @@ def test_a_counter_that_changes_outputs_is_named(holder, base):
     module.counts = copy.deepcopy(holder)
     trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
     assert [*trace.run.moved] == (["counts.count"] if base < 1 else [])
+
+
+class FixedDict(dict):
+    """A mapping that nobody writes, and that copies may share."""
+
+    def __setitem__(self, name, value):
+        raise TypeError("read-only")
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class FixedList(list):
+    """A list that nobody writes."""
+
+    def __setitem__(self, name, value):
+        raise TypeError("read-only")
+
+
+@pytest.mark.parametrize("fixed", [FixedDict(a=1.0, b=np.ones(1)), FixedList([1.0, 2])])
+def test_numbers_that_nobody_can_write_stay(fixed):
+    """A counter beside them is found, by trials that write numbers."""
+
+    def construct(self, x):
+        self.count += int(self.training)
+        return self.head(self.first(x)) / 0.999999**self.count
+
+    module = counting("schedule", 0)
+    module.fixed = fixed
+    port = ours(construct, first=nn.Dense(8, 8), count=0)
+    vars(port)["fixed"] = fixed
+    ladder = ladder_of(port, module, BATCHES)
+    words = "count: updates move it, and other values change outputs"
+    lines = ladder.coverage.not_exercised
+    assert [line[: len(words)] for line in lines if "count" in line] == [words], lines
+    assert not [line for line in lines if "fixed" in line]
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    """An object without a dict of attributes."""
+
+    count: int = 0
+    never: int = dataclasses.field(init=False)
+
+
+@pytest.mark.parametrize("path", ["count", "a.count", "a.b.count"])
+def test_counters_deep_in_objects_are_found(path):
+    *names, _ = path.split(".")
+    held = Slotted()
+    for name in reversed(names):
+        held = {name: held}
+
+    def counter(net):
+        found = net.held
+        for name in names:
+            found = found[name]
+        return found
+
+    def forward(self, x):
+        counter(self).count += int(self.training)
+        return self.head(self.first(x)) / 0.999999 ** counter(self).count
+
+    module = theirs(forward, first=t.Linear(8, 8), held=copy.deepcopy(held))
+    port = ours(forward, first=nn.Dense(8, 8), held=held)
+    lines = lines_of_counters(module, port)
+    words = f"held.{path}: updates move it, and other values change outputs"
+    assert [line[: len(words)] for line in lines] == [words]
+    assert counter(module).count == counter(port).count == 0
 
 
 HOLDERS = {
