@@ -2,8 +2,8 @@
 
 import copy
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from random import Random
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -74,18 +74,38 @@ def _copied_with_layers(
         return result, copies
     again = memo | {id(layer): object.__new__(type(layer)) for layer in shared}
     for layer in shared:
-        attributes = vars(again[id(layer)])
-        for name, value in vars(layer).items():
-            attributes[name] = _copy_or_shared(value, again)
+        _fill(vars(again[id(layer)]), vars(layer), again)
     return copy.deepcopy(module, again), again
 
 
 def _copy_or_shared(value: Any, memo: dict[int, Any]) -> Any:
-    """Return a copy. What cannot be copied, such as an open file or a lock, is shared."""
+    """Return a copy. What cannot be copied, such as an open file or a lock, is shared; layers, dicts
+    and lists around it are copied.
+    """
+    known = len(memo)
     try:
         return copy.deepcopy(value, memo)
     except Exception:
-        return value
+        while len(memo) > known:  # objects that are copied in part
+            memo.popitem()
+    kind = type(value)
+    result = value
+    if isinstance(value, torch.nn.Module):
+        result = memo[id(value)] = object.__new__(kind)
+        _fill(vars(result), vars(value), memo)
+    elif kind in (dict, OrderedDict):
+        result = memo[id(value)] = kind()
+        _fill(result, value, memo)
+    elif kind is list:
+        result = memo[id(value)] = []
+        result += [_copy_or_shared(item, memo) for item in value]
+    memo[id(value)] = result
+    return result
+
+
+def _fill(result: dict[Any, Any], items: Mapping[Any, Any], memo: dict[int, Any]) -> None:
+    for name, value in items.items():
+        result[name] = _copy_or_shared(value, memo)
 
 
 def _enclosed(module: torch.nn.Module) -> Iterator[Any]:
