@@ -346,7 +346,7 @@ def difference(
         limits = [max(tolerance, ROUNDING_FACTOR * error) for error in (rounding, other)]
         if _ratio(of_large, limits[1]) > _ratio(relative, limits[0]):
             relative, rounding, why = of_large, other, other_why
-        elif CEILING < rounding and relative <= limits[0] and _most_are_levels(reference):
+        elif rounding > CEILING and relative <= limits[0] and _most_are_levels(reference):
             # the usual numbers are rounding alone
             relative, rounding, why = _error(a[finite], b[finite]), other, other_why
     return Difference(
