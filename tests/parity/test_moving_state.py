@@ -15,6 +15,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.verdict import verdict
+from resnet_fn.parity.pair.map_file import read_map
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.numbers import Noted
@@ -651,6 +652,41 @@ def test_counts_that_custom_norms_read_are_named(every, mode):
     words = "first.num_batches_tracked: training moves it in the reference"
     assert [line.startswith(words) for line in lines] == ([True] if every else [])
     assert not [line for line in ladder.coverage.not_exercised if "num_batches" in line]
+
+
+class WarmNorm(t.BatchNorm1d):
+    """Outputs are halved from the third batch on."""
+
+    def forward(self, x):
+        x = super().forward(x)
+        return x * 0.5 if self.num_batches_tracked > 2 else x
+
+
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("corrected", [True, False])
+def test_counts_that_custom_norms_read_can_be_paired(step, corrected, tmp_path):
+    class Ported(nn.BatchNorm1d):
+        def __init__(self):
+            super().__init__(8, momentum=0.9)
+            self.count = Parameter(Tensor(0, mindspore.int64), requires_grad=False)
+
+        def construct(self, x):
+            if self.training:
+                ops.assign_add(self.count, Tensor(step, mindspore.int64))
+            x = super().construct(x)
+            return x * ops.where(self.count > 2 * step, Tensor(0.5), Tensor(1.0))
+
+    corrections = {}
+    if corrected:
+        file = tmp_path / "map.json"
+        file.write_text('{"first.count": "first.num_batches_tracked"}')
+        corrections["corrections"] = read_map(str(file))
+    module = theirs(lambda self, x: self.head(self.first(x)), first=WarmNorm(8))
+    port = ours(lambda self, x: self.head(self.first(x)), first=Ported())
+    ladder = ladder_of(port, module, BATCHES, **corrections)
+    assert ladder.agrees is (step == 1 or not corrected), table(ladder)
+    lines = [line for line in ladder.changes if "num_batches_tracked: training moves it" in line]
+    assert bool(lines) is not corrected, ladder.changes
 
 
 def test_counts_of_custom_norms_may_differ_in_kind():

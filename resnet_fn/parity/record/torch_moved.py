@@ -12,7 +12,13 @@ import torch
 from resnet_fn.parity.record.numbers import Place, numbers_of
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.torch_copy import copied
-from resnet_fn.parity.record.torch_module import call, dtype_of, outputs_of, tensors, unused_counts
+from resnet_fn.parity.record.torch_module import (
+    call,
+    counts_of_batches,
+    dtype_of,
+    outputs_of,
+    tensors,
+)
 from resnet_fn.parity.trace.data import IDLE_COUNTER, IDLE_NUMBER, STATISTICS_NAMES
 from resnet_fn.parity.trace.tree import Arrays, Tree
 
@@ -31,7 +37,7 @@ def moving_state(module: torch.nn.Module) -> dict[str, Value]:
     of its layers, by path.
     """
     values: dict[str, Value] = {**_numbers(module)}
-    left_out = unused_counts(module)
+    left_out = counts_of_batches(module)
     for names in _custom_counts(module).values():
         left_out -= names
     for name, buffer in module.named_buffers():
@@ -44,7 +50,7 @@ def moving_state(module: torch.nn.Module) -> dict[str, Value]:
 def _custom_counts(module: torch.nn.Module) -> dict[type, set[str]]:
     """Return the names of BatchNorm's counts in layers of each custom class, which may use them."""
     counts: dict[type, set[str]] = {}
-    for name in unused_counts(module):
+    for name in counts_of_batches(module):
         kind = type(module.get_submodule(name.rpartition(".")[0]))
         if not kind.__module__.startswith("torch."):
             counts.setdefault(kind, set()).add(name)
