@@ -108,7 +108,8 @@ def running_layer(
     is compiled if it can be.
     """
     args, kwargs = arguments
-    construct, keeping = cell, keeping_inputs
+    construct = cell
+    keeping: Callable[..., AbstractContextManager[None]] = keeping_inputs
     if (jit := compiler()) and compiled:
         construct, keeping = jit(_Alone(cell).construct), _calling_pre_hooks
 
