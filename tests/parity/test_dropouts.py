@@ -374,7 +374,7 @@ def test_rates_in_code_count_in_all_outputs(rate, stage, order):
     check(port, reference, stage, mode="pynative")
 
 
-def test_an_output_of_no_rows_beside_dropout_is_compared():
+def test_outputs_without_rows_beside_dropout_are_compared():
     def construct(self, x):
         hidden = ops.tanh(self.part(x))
         logits = self.head(ops.dropout(hidden, self.dropout, True) if self.training else hidden)

@@ -385,7 +385,7 @@ def test_averages_in_attributes_are_no_counters(start):
 
 
 @pytest.mark.parametrize("start", [1, torch.tensor(1), np.int64(1), "buffer"])
-def test_a_number_that_begins_as_an_integer_is_named(start):
+def test_integers_that_move_by_fractions_are_named(start):
     """Training moves it by fractions."""
 
     def forward(self, x):

@@ -74,7 +74,8 @@ def _copied_with_layers(
         return result, copies
     again = memo | {id(layer): object.__new__(type(layer)) for layer in shared}
     for layer in shared:
-        _fill(vars(again[id(layer)]), vars(layer), again)
+        attributes = vars(again[id(layer)])
+        _fill(attributes, vars(layer), again)
     return copy.deepcopy(module, again), again
 
 
@@ -89,23 +90,27 @@ def _copy_or_shared(value: Any, memo: dict[int, Any]) -> Any:
         while len(memo) > known:  # objects that are copied in part
             memo.popitem()
     kind = type(value)
-    result = value
+    key = id(value)
+    memo[key] = value
     if isinstance(value, torch.nn.Module):
-        result = memo[id(value)] = object.__new__(kind)
-        _fill(vars(result), vars(value), memo)
+        memo[key] = object.__new__(kind)
+        attributes = vars(memo[key])
+        _fill(attributes, vars(value), memo)
     elif kind in (dict, OrderedDict):
-        result = memo[id(value)] = kind()
-        _fill(result, value, memo)
+        memo[key] = kind()
+        _fill(memo[key], value, memo)
     elif kind is list:
-        result = memo[id(value)] = []
-        result += [_copy_or_shared(item, memo) for item in value]
-    memo[id(value)] = result
-    return result
+        memo[key] = []
+        for item in value:
+            part = _copy_or_shared(item, memo)
+            memo[key].append(part)
+    return memo[key]
 
 
 def _fill(result: dict[Any, Any], items: Mapping[Any, Any], memo: dict[int, Any]) -> None:
     for name, value in items.items():
-        result[name] = _copy_or_shared(value, memo)
+        part = _copy_or_shared(value, memo)
+        result[name] = part
 
 
 def _enclosed(module: torch.nn.Module) -> Iterator[Any]:

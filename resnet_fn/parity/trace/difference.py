@@ -247,8 +247,10 @@ def _mask_levels(sizes: np.ndarray, largest: float) -> list[np.ndarray]:
 
 def _most_are_levels(array: Any) -> bool:
     """Return whether most numbers are a mask's constants plus usual ones."""
-    levels = mask_levels(array)
-    return bool(levels) and np.mean(np.logical_or.reduce(levels)) > 0.5
+    count = 0
+    for level in mask_levels(array):
+        count += np.count_nonzero(level)
+    return count > np.size(array) / 2
 
 
 def without_large(array: np.ndarray) -> np.ndarray:
@@ -348,7 +350,9 @@ def difference(
             relative, rounding, why = of_large, other, other_why
         elif rounding > CEILING and relative <= limits[0] and _most_are_levels(reference):
             # the usual numbers are rounding alone
-            relative, rounding, why = _error(a[finite], b[finite]), other, other_why
+            relative = _error(a[finite], b[finite])
+            rounding = other
+            why = other_why
     return Difference(
         id=array,
         max_abs=float(apart.max(initial=0.0)),

@@ -357,7 +357,7 @@ def test_kernels_excuse_probes_as_batches(kernels, error, findings):
     ("probe", "error", "findings"),
     [(MORE, 1.5e-5, 0), (MORE, 3e-4, 1), ("10·x", 8e-5, 0), ("10·x", 3e-4, 1)],
 )
-def test_layers_with_inexact_kernels_excuse_little_in_the_net(probe, error, findings):
+def test_inexact_layers_excuse_little_in_the_net(probe, error, findings):
     """Of a net with a layer of tanh: the error may be outside of this layer."""
     port, reference = trace(7), trace(7)
     for side, factor in ((port, 1 + error), (reference, 1.0)):
