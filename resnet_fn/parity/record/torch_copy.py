@@ -67,8 +67,10 @@ def _copied_with_layers(
     layers = [value for value in values if isinstance(value, torch.nn.Module)]
     shared = []
     for layer in layers:
-        is_new = id(layer) not in copies and hasattr(layer, "__deepcopy__")
-        if is_new and copy.deepcopy(layer, dict(copies)) is layer:
+        if id(layer) in copies or not hasattr(layer, "__deepcopy__"):
+            continue
+        trial = dict(copies)
+        if copy.deepcopy(layer, trial) is layer:
             shared.append(layer)
     if not shared:
         return result, copies
