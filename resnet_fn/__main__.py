@@ -27,7 +27,7 @@ _TRAINER = {
     "plot": "draw the curves of runs, or compare runs",
     "recipes": "list the recipes, or show one's settings",
     "convert": "convert weights to other names or formats",
-    "inspect": "show checkpoints, activations and gradients",
+    "inspect": "show a checkpoint's weights, or compare two",
     "pack": "write an image folder as MindRecord files",
 }
 _LADDER = {"parity": "compare a port with its original in PyTorch"}

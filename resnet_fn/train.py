@@ -24,7 +24,7 @@ _FIRST = "dataset data_dir model weights epochs batch_size learning_rate seed ou
 _SHOWN = f"""{_FIRST} image_size validation_share group_by multi_label flip policy mixup freeze precision schedule
     warmup_epochs loss label_smoothing class_weights optimizer momentum weight_decay ema clip_norm monitor patience
     eval_every data_threads accumulate device threads checkpoint_every"""
-_DATASETS = Recipe.declarations["dataset"].choices.split("|")
+_DATASETS = Recipe.declarations["dataset"].choices
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      train on digits, on one worker
   python -m resnet_fn.train --epochs 5 --out-dir runs/short      change settings of the recipe

@@ -86,21 +86,7 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("launch --master-port 65536", "--master-port: 65536|0..65535"),
         ("launch --worker 2 -- --epochs 5", "'--worker'|--workers?"),
         ("launch --workers 2 --epochs 5", "'--epochs'|arguments of resnet_fn.train after --"),
-        ("inspect a.pth --batch-size 3", "--batch-size|--activations or --gradients"),
-        (
-            "inspect a.pth b.pth --gradients",
-            "--activations, --gradients and --out-dir|one checkpoint; leave",
-        ),
-        ("inspect a.pth --activations", "a weight file|--recipe NAME"),
-        (
-            "inspect . --activations --recipe digits --model resnet8",
-            "--recipe, --model and --stem|weight files",
-        ),
-        (
-            "inspect a.pth --gradients --batch-size 0 --recipe digits --model resnet8",
-            "--batch-size: 0|1 or more",
-        ),
-        ("inspect a.pth --gradients --recipe digit", "recipe: 'digit'|digits?"),
+        ("inspect a.pth b.pth --out-dir x", "--out-dir|one checkpoint; leave"),
     ],
 )
 def test_wrong_usage_is_rejected_with_a_fix(command, parts, raises_line):

@@ -5,21 +5,21 @@ dataclass `Recipe` or `RunOptions`, for example:
 
 The field makes the flags `--learning-rate` and `--lr` with the help "peak learning rate; default
 0.2; also --lr". A recipe file can call the setting `learning_rate` or `lr`. In Python, write
-`Recipe(learning_rate=0.1)`. The value -1 gives the error "learning_rate: -1.0 must be above 0".
-`rules.RULES` lists settings that depend on other settings.
+`Recipe(learning_rate=0.1)`. The value -1 gives the error "learning_rate: -1.0 is too small; give
+more than 0". `rules.RULES` lists settings that depend on other settings.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from resnet_fn.config.foreign_flags import advice_on_setting
-from resnet_fn.config.hints import hint_for_square_size, hint_for_value, suggest_name
+from resnet_fn.config.hints import hint_for_square_size, hint_for_value, list_names, suggest_name
 from resnet_fn.config.values import show_value
 
 # choices of a setting whose flags are --setting and --no-setting
-YES_NO_AUTO = "auto|yes|no"
+YES_NO_AUTO = ("auto", "yes", "no")
 BALANCED = "balanced"  # value of `class_weights` and `sampling`
 # Value for a caller's net, data set or loss in `resnet_fn.fit`. No flag accepts it. Checkpoints and
 # config.json contain it, so it stays "own".
@@ -40,9 +40,10 @@ class Declaration:
     # of a value such as 224x224.
     unit: str = ""
     _: dataclasses.KW_ONLY  # the fields below are given by keyword only
-    aliases: str = ""  # other names of the flag, separated by spaces
-    choices: str = ""  # allowed texts besides the default, "a|b|c"; empty: any text
-    # Bounds of a number, or of each number in a tuple. `within` is an interval, "[0, 1)".
+    aliases: tuple[str, ...] = ()  # other names of the flag
+    choices: tuple[str, ...] = ()  # allowed texts besides the default; empty: any text
+    # Bounds of a number, or of each number in a tuple. `at_least` or `above`: one bound; `within`,
+    # an interval such as "[0, 1)": two.
     at_least: float = -math.inf
     above: float = -math.inf
     within: str = ""
@@ -92,8 +93,8 @@ class Declaration:
         return value
 
     def fault(self, value: Any) -> str:
-        """Return a value's error message, such as "learning_rate: -1.0 must be above 0", or "" if
-        the value is valid.
+        """Return a value's error message, such as "learning_rate: -1.0 is too small; give more
+        than 0", or "" if the value is valid.
         """
         check = self._wrong_text if isinstance(self.default, str) else self._wrong_number
         wrong = self._wrong_type(value) or check(value)
@@ -116,7 +117,7 @@ class Declaration:
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         wrong = f"is not {names.get(wanted, 'a list of numbers')}"
         if self.choices:
-            hint = suggest_name("", self._shown_choices())  # lists them
+            hint = list_names(self._shown_choices())
         elif self.unit == PIXELS:
             hint = hint_for_square_size(value)
         else:
@@ -124,9 +125,9 @@ class Declaration:
         return f"{wrong}; {hint}" if hint else wrong
 
     def _wrong_text(self, value: str) -> str:
-        if self.choices and value not in (*self.choices.split("|"), self.default):
+        if self.choices and value not in (*self.choices, self.default):
             return f"is unknown; {hint_for_value(self.name, value, self._shown_choices())}"
-        # Python's surrogates stand for bad bytes
+        # bytes that are not UTF-8 arrive as surrogates, which `ignore` drops
         is_utf8 = value == value.encode(errors="ignore").decode()
         return "" if is_utf8 else "has bytes that are not UTF-8; rename the file or folder"
 
@@ -141,13 +142,13 @@ class Declaration:
             if number < self.at_least:
                 return f"is too small; give {self.at_least} or more"
             if number <= self.above:
-                return f"must be above {self.above}"
+                return f"is too small; give more than {self.above:g}"
             if self.within and not _is_in(self.within, number):
-                return f"is not in {self.within}"
+                return f"is not in {self.within}; give a number in it"
         return ""
 
     def _shown_choices(self) -> list[str]:
-        return [choice for choice in self.choices.split("|") if choice != CUSTOM]
+        return [choice for choice in self.choices if choice != CUSTOM]
 
     def explain(self, value: Any) -> str:
         """Return the help of the setting, such as "peak learning rate, not scaled by workers;
@@ -166,13 +167,18 @@ class Declaration:
         if shown or is_changed:
             text += f"; default {shown or 'none'}" + ("*" if is_changed else "")
         if self.aliases:
-            text += f"; also --{', --'.join(self.aliases.split())}"
+            text += f"; also --{', --'.join(self.aliases)}"
         return text
 
 
-# In a class, `epochs: int = setting(...)` declares a setting. `Settings` keeps the declaration, and
-# puts the default in its place. `Any` lets type checkers accept the line.
-setting: Callable[..., Any] = Declaration
+def setting(*arguments: Any, aliases: str = "", choices: str = "", **more: Any) -> Any:
+    """Declare a setting in a class: `epochs: int = setting(...)`.
+
+    `Settings` keeps the declaration, and puts the default in its place. `Any` lets type checkers
+    accept the line. `aliases` are separated by spaces, and `choices` by "|".
+    """
+    listed = tuple(choices.split("|")) if choices else ()
+    return Declaration(*arguments, aliases=tuple(aliases.split()), choices=listed, **more)
 
 
 def _as_float(number: float) -> float:
@@ -200,7 +206,7 @@ def all_names(*settings_classes: Any) -> dict[str, str]:
     for settings_class in settings_classes:
         for name, declared in settings_class.declarations.items():
             names[name] = name
-            for alias in declared.aliases.split():
+            for alias in declared.aliases:
                 names[alias.replace("-", "_")] = name
     return names
 

@@ -15,14 +15,12 @@ by one of `RULES`, the weaker one is usually dropped, and the run prints a note:
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.rules import RULES, Replace, Rule
 from resnet_fn.config.values import expand_home, show_value
-
-_Settings = TypeVar("_Settings")  # `Recipe` or `RunOptions`
 
 
 class Source(enum.IntEnum):
@@ -44,7 +42,7 @@ class SourcedValue(NamedTuple):
     value: Any  # can have a wrong type before the checks
     source: Source = Source.RECIPE
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
-    # Whether a rule has set the value. Then `source` is that of the setting that the rule favours.
+    # Whether a rule has set the value. If so, `source` is that of the setting that won.
     by_rule: bool = False
 
     @property
@@ -59,15 +57,17 @@ class SourcedValue(NamedTuple):
 
     @property
     def would_be_lost(self) -> bool:
-        """Return whether dropping the setting would lose something. If not, a broken rule does no
-        harm.
-
-        Dropping sets `dropped_to`, for example 0.999 for `beta2`. A setting that has this value
-        already is lost only if the user chose it and it is not 0, false or empty: these mean "off",
-        so nothing is lost.
+        """Return whether dropping the setting takes something from the user: a value other than
+        `dropped_to`, or one that the user gave and that does not mean off (0, false, empty).
         """
         is_wanted = self.is_chosen and self.value
         return bool(is_wanted or self.value != self.declared.dropped_to)
+
+    @property
+    def needs_note(self) -> bool:
+        """Return whether the user should hear that the value is dropped: somebody asked for it."""
+        usual = (self.declared.default, self.declared.if_not_stored)
+        return self.is_chosen or self.value not in usual
 
     def converted(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
@@ -76,6 +76,20 @@ class SourcedValue(NamedTuple):
         if self.is_chosen and isinstance(value, str) and self.name != "name":
             value = expand_home(value)
         return self._replace(value=value)
+
+
+class BaseSettings:
+    """What a draft reads and sets of a `Recipe` or `RunOptions`."""
+
+    # It is a slot, because `vars` must have the settings and nothing else.
+    __slots__ = ("chosen",)
+    # The settings that the user chose, and where they come from: flags, lines of the user's recipe
+    # file, and keywords of the constructor. In `Settings`, dataclass would make it a field.
+    chosen: dict[str, Source]
+    declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
+
+
+AnySettings = TypeVar("AnySettings", bound=BaseSettings)
 
 
 class Draft(NamedTuple):
@@ -90,8 +104,8 @@ class Draft(NamedTuple):
     def resolve(self, given: Mapping[str, Any]) -> "Draft":
         """Return this draft with the flags `given`, after all checks.
 
-        A broken rule drops or replaces the weaker setting, with a note unless its value is usual, or
-        is a fault.
+        A broken rule drops or replaces the weaker setting, with a note, unless nobody asked for
+        the value. If neither may change, the broken rule is a fault.
         """
         resolution = _Resolution(self._with_flags(given), self.drop_notes)
         for rule in RULES:  # in order, because a rule may change what a later one reads
@@ -109,7 +123,8 @@ class Draft(NamedTuple):
             name: SourcedValue(self.values[name].declared, value, Source.FLAG)
             for name, value in given.items()
         }
-        values = {name: sourced.converted() for name, sourced in {**self.values, **flags}.items()}
+        merged = {**self.values, **flags}
+        values = {name: sourced.converted() for name, sourced in merged.items()}
         return values if self.resumes else values | _defaults_of_optimizer(values)
 
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
@@ -132,19 +147,18 @@ class Draft(NamedTuple):
             raise ValueError("; ".join(text for _, text in draft.faults))
         return draft
 
-    def make(self, settings_class: type[_Settings]) -> _Settings:
+    def make(self, settings_class: type[AnySettings]) -> AnySettings:
         """Make a `Recipe` or `RunOptions` of this draft's values, without further checks.
 
         Its `chosen` has the values of the user that no rule has changed.
         """
         plain = {name: sourced.value for name, sourced in self.values.items()}
-        new: Any = unchecked(settings_class, plain)
+        new = unchecked(settings_class, plain)
         for name in vars(new):
             sourced = self.values[name]
             if sourced.is_chosen:
                 new.chosen[name] = sourced.source
-        made: _Settings = new
-        return made
+        return new
 
 
 def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
@@ -202,21 +216,17 @@ class _Resolution:
         if isinstance(rule.on_break, Replace) and strongest.source < sourced.source:
             self._set(strongest, rule.on_break.value, sourced.source, f"{name} {reason}")
         elif rule.on_break == "drop" and may_be_dropped:
-            declared = sourced.declared
-            usual = (declared.default, declared.if_not_stored)
-            note = f"it {reason}"
-            if not sourced.is_chosen and sourced.value in usual:
-                note = ""  # nobody has asked for a usual value
+            note = f"it {reason}" if sourced.needs_note else ""
             # as strong as the setting that left it without effect, because later rules read it, too
-            self._set(sourced, declared.dropped_to, strongest.source, note)
+            self._set(sourced, sourced.declared.dropped_to, strongest.source, note)
         else:
             self.faults.append((name, f"{name}: {sourced.value!r} {text}"))
 
-    def _set(self, old: SourcedValue, value: Any, source: Source, reason: str) -> None:
-        """Give a setting another value, with a note if there is a reason to write in it."""
+    def _set(self, old: SourcedValue, value: Any, source: Source, note: str) -> None:
+        """Give a setting another value. An empty `note` is not printed."""
         self.values[old.name] = SourcedValue(old.declared, value, source, by_rule=True)
-        if reason:
-            self.notes.append(f"{old.name} {show_value(old.value)} is left out: {reason}")
+        if note:
+            self.notes.append(f"{old.name} {show_value(old.value)} is left out: {note}")
 
     def located_faults(self) -> tuple[tuple[str, str], ...]:
         """Return the faults. If a file gives the value, the text starts with the line there."""
@@ -227,7 +237,7 @@ class _Resolution:
         return tuple(located)
 
 
-def unchecked(settings_class: Any, values: Mapping[str, Any]) -> Any:
+def unchecked(settings_class: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
     """Make a `Recipe` or `RunOptions` without checks.
 
     Missing settings get their defaults, and unknown names are ignored.
@@ -238,7 +248,7 @@ def unchecked(settings_class: Any, values: Mapping[str, Any]) -> Any:
     return new
 
 
-def draft_of(*configs: Any) -> Draft:
+def draft_of(*configs: BaseSettings) -> Draft:
     """Make a draft of a recipe, options or both. The source of all values is a recipe."""
     return Draft(
         {

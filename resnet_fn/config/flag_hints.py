@@ -17,10 +17,15 @@ def hint_for_flag(word: str, flags: Collection[str]) -> str:
 
 
 def _nearest_flags(word: str, flags: Collection[str]) -> str:
+    """Return a hint with the flags that are written like `word`, as --no-NAME if `word` is and if
+    there is such a flag.
+    """
     prefix = "--no-" if word.startswith("--no-") else "--"
     name = word.removeprefix(prefix).lstrip("-").replace("_", "-")
     bare = {flag.removeprefix("--").removeprefix("no-") for flag in flags}
-    nearest = get_close_matches(name, bare)  # of a set: it sorts those that are equally near
+    nearest = get_close_matches(
+        name, bare
+    )  # a set's order does not matter: equally near names are sorted
     if not nearest:
         return "there is no such flag and none like it; see --help"
     nearest_flags = [prefix + name if prefix + name in flags else f"--{name}" for name in nearest]
@@ -28,7 +33,9 @@ def _nearest_flags(word: str, flags: Collection[str]) -> str:
 
 
 def hint_for_word(word: str, flags: Collection[str]) -> str:
-    """Return a hint about an unknown argument that is no flag."""
+    """Return a hint about an unknown argument that is no flag: name=value, a folder, a number after
+    --milestones 30, or a recipe's name.
+    """
     name, equals, value = word.partition("=")
     flag = f"--{name.replace('_', '-')}"
     if equals:  # as Hydra and ultralytics write settings

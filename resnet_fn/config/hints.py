@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from resnet_fn.config.foreign_flags import advice_on_value
 from resnet_fn.config.wording import first_few
 
-_SHORT = 4  # so few names are all listed
+_ALL_UP_TO = 4  # so few names are listed even if one is written like the wrong name
+_LISTED = 30  # most names in a list
 
 
 def suggest_name(word: str, known: Iterable[str], otherwise: Iterable[str] = ()) -> str:
@@ -18,9 +19,14 @@ def suggest_name(word: str, known: Iterable[str], otherwise: Iterable[str] = ())
     """
     names = list(known)
     nearest = get_close_matches(word, names)
-    if nearest and len(names) > _SHORT:
+    if nearest and len(names) > _ALL_UP_TO:
         return did_you_mean(nearest)
-    return f"use one of {first_few(list(otherwise) or names, 30)}"
+    return list_names(list(otherwise) or names)
+
+
+def list_names(names: Iterable[str]) -> str:
+    """Return a hint that lists allowed names."""
+    return f"use one of {first_few(list(names), _LISTED)}"
 
 
 def did_you_mean(names: Iterable[object]) -> str:

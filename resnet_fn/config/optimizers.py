@@ -22,7 +22,8 @@ class Traits(NamedTuple):
     adaptive: bool
     # If other optimizers read one of these settings, too, this one can have a default of its own:
     # in `value_if_zero` if the recipe's default is 0, otherwise in `own_defaults`. A setting of
-    # this optimizer alone needs neither.
+    # this optimizer alone needs neither. `own_defaults` may also have momentum, if the function's
+    # parameter is called momentum.
     value_if_zero: Mapping[str, float] = {}  # a recipe's 0 stays, and the optimizer gets this value
     own_defaults: Mapping[str, float] = {}  # the recipe gets this value, if the user chose no other
     # the usual learning rate of one that moves each weight by about the learning rate; else 0
@@ -96,3 +97,17 @@ def optimizers_reading(setting: str, joint: str = "and") -> str:
     """Return the titles of the optimizers that read a setting, as "Adam, AdamW and LAMB"."""
     *others, last = (row.title for row in OPTIMIZERS.values() if setting in row.settings)
     return f"{', '.join(others)} {joint} {last}" if others else last
+
+
+def value_of_zero(setting: str) -> str:
+    """Return what 0 means for a setting: the first optimizer's value, and those of optimizers with
+    another one, as "1e-8 (LAMB: 1e-6)".
+    """
+    texts = {
+        row.title: f"{row.value_if_zero[setting]:g}".replace("e-0", "e-")
+        for row in OPTIMIZERS.values()
+        if setting in row.value_if_zero
+    }
+    usual = next(iter(texts.values()))
+    others = [f"{title}: {text}" for title, text in texts.items() if text != usual]
+    return f"{usual} ({', '.join(others)})" if others else usual

@@ -8,7 +8,7 @@ defined by the `Recipe`.
 import dataclasses
 from functools import partial
 
-from resnet_fn.config.declaration import PATH, setting
+from resnet_fn.config.declaration import PATH, YES_NO_AUTO, setting
 from resnet_fn.config.settings import Settings
 
 # The groups of the settings in --help. Workers may have different values of some.
@@ -43,14 +43,11 @@ class RunOptions(Settings):
         "", "list of validation images; empty: --validation-share splits --train-list", PATH
     )
     check_files: str = _run(
-        "auto", "decode all images before training; auto: if at most 20,000", choices="auto|yes|no"
+        "auto",
+        "decode all images before training; auto: if at most 20,000",
+        choices="|".join(YES_NO_AUTO),
     )
     allow_other_data: bool = _run(False, "resume even if the training set has changed")
-    # Its natural place is below, after `accumulate`, as `_compute`. It stays here, because --help and
-    # config.json have this order.
-    max_skips: int = _run(
-        20, "stop the run after this many overflows in a row (fp16)", "updates", at_least=1
-    )
 
     data_threads: int = _compute_per_worker(
         0, "threads that decode images, per worker; 0: worker's CPU share", "threads", at_least=0
@@ -60,6 +57,9 @@ class RunOptions(Settings):
     )
     accumulate: int = _compute(
         1, "gradient accumulation; BatchNorm runs per micro-batch", "micro-batches", at_least=1
+    )
+    max_skips: int = _compute(
+        20, "stop the run after this many overflows in a row (fp16)", "updates", at_least=1
     )
     mode: str = _compute(
         "graph", "graph: compile the update; pynative: compile nothing", choices="graph|pynative"

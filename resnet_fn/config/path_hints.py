@@ -1,4 +1,4 @@
-"""These functions return hints about a path that is missing, or that is none of a run."""
+"""These functions return hints about a path that is missing, or that is not a run."""
 
 import re
 from difflib import get_close_matches

@@ -17,11 +17,13 @@ from typing import Any
 
 from resnet_fn.config.wording import first_line
 
-# The text of an OSError for a FIFO or a device. `is_refused` compares the text, because the error's
-# number, EINVAL, can have other causes.
-NOT_REGULAR = "not a regular file"
+NOT_REGULAR = "not a regular file"  # the text of an error about a FIFO or a device
 _DESCRIPTOR = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/(self|\d+)/fd/\d+")
 _LARGEST_TEXT = 1 << 30  # bytes; contents.json of 10 million files has 0.8 GB
+
+
+class NotRegularError(OSError):
+    """Raised for a FIFO or a device. Its number, EINVAL, can have other causes."""
 
 
 def read_regular(path: str | Path, at_most: int | None = None) -> bytes:
@@ -52,7 +54,7 @@ def is_refused(error: OSError) -> bool:
 
     All other errors, such as a limit of descriptors or a fault of the disk, are not the file's.
     """
-    return error.errno in (errno.EISDIR, errno.EFBIG) or error.strerror == NOT_REGULAR
+    return isinstance(error, NotRegularError) or error.errno in (errno.EISDIR, errno.EFBIG)
 
 
 def read_json(path: str | Path) -> Any:
@@ -100,5 +102,5 @@ def _size_of_regular(path: str | Path) -> int:
     if stat.S_ISDIR(status.st_mode):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
+        raise NotRegularError(errno.EINVAL, NOT_REGULAR, str(path))
     return status.st_size

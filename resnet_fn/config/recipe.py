@@ -4,7 +4,7 @@ import dataclasses
 from functools import partial
 
 from resnet_fn.config.declaration import CUSTOM, PATH, PIXELS, setting
-from resnet_fn.config.optimizers import OPTIMIZERS, optimizers_reading
+from resnet_fn.config.optimizers import OPTIMIZERS, optimizers_reading, value_of_zero
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings
 
@@ -228,7 +228,7 @@ class Recipe(Settings):
     beta2: float = _optimizer(0.999, f"beta2 of {optimizers_reading('beta2')}", within="[0, 1)")
     epsilon: float = _optimizer(
         0.0,
-        f"eps of {optimizers_reading('epsilon')}; 0: 1e-8 (LAMB: 1e-6)",
+        f"eps of {optimizers_reading('epsilon')}; 0: {value_of_zero('epsilon')}",
         at_least=0,
         aliases="eps",
     )
@@ -244,11 +244,6 @@ class Recipe(Settings):
         1.0, "clip the global gradient norm to this; 0: no clipping", at_least=0
     )
 
-    # Its natural place is below, before `eval_size`. It stays here, because --help and config.json
-    # have this order.
-    eval_every: int = _evaluation(
-        1, "interval between evaluations; the last epoch is always evaluated", "epochs", at_least=1
-    )
     ema: float = _average(
         0.0, "decay of the weights' moving average, for evaluation; 0: none", within="[0, 1)"
     )
@@ -262,6 +257,9 @@ class Recipe(Settings):
         True, "lower the decay of the average's move n to (1 + n) / (10 + n)", if_not_stored=False
     )
 
+    eval_every: int = _evaluation(
+        1, "interval between evaluations; the last epoch is always evaluated", "epochs", at_least=1
+    )
     eval_size: int = _evaluation(
         0, "height and width in evaluation; 0: --image-size", PIXELS, at_least=0
     )
@@ -319,14 +317,14 @@ class Recipe(Settings):
         traits = OPTIMIZERS[self.optimizer]
         if traits.name_without_decay and not self.weight_decay:
             notes.append(
-                f"weight_decay 0: {self.optimizer} adapts only layers with weight decay; "
+                f"weight_decay 0: {traits.title} adapts only layers with weight decay; "
                 f"the run uses plain {traits.name_without_decay}"
             )
-        # AdamW differs from Adam only in weight decay, so the text about the step names Adam
         if traits.usual_rate and self.learning_rate >= 50 * traits.usual_rate:
             notes.append(
-                f"learning_rate {self.learning_rate:g}: {traits.title.removesuffix('W')} moves "
-                f"every weight by about that much in an update; {traits.usual_rate:g} is usual"
+                f"learning_rate {self.learning_rate:g}: {traits.title} moves every weight by "
+                "about that much in an update, besides weight decay; "
+                f"{traits.usual_rate:g} is usual"
             )
         return tuple(f"warning: {note}" for note in notes)
 

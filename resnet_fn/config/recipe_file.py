@@ -167,6 +167,6 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     return f"format = {FORMAT}\n{''.join(parts)}".replace("\x7f", "\\u007f")
 
 
-def _settings_without_effect(recipe: Recipe) -> Mapping[str, str]:
+def _settings_without_effect(recipe: Recipe) -> set[str]:
     """Return a recipe's settings that no file may set: as flags, they would be faults."""
-    return dict(draft_of(recipe).resolve(vars(recipe)).faults)
+    return {name for name, _ in draft_of(recipe).resolve(vars(recipe)).faults}

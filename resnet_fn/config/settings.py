@@ -9,12 +9,10 @@ The constructor checks keywords as `train` checks flags, and leaves out what has
     chosen_or_not_default(recipe)  # {"nesterov": False, "optimizer": "adamw", "seed": 1}
     changed(recipe, seed=2)        # a copy, which is checked, too
 
-The constructor works in three steps. dataclass writes `__init__`, because only then do type
-checkers, editors and `help` have the settings and their types:
+The constructor works in three steps:
 
-    1  `__new__` sets `chosen`, because dataclass's `__init__` does not see whether a value is a
-       keyword's or a default
-    2  `__init__` sets all attributes, and calls `__post_init__`
+    1  `__new__` sets `chosen`
+    2  dataclass's `__init__` sets all attributes, and calls `__post_init__`
     3  `__post_init__` makes a draft of the defaults. `Draft.complete` lays
        `chosen_or_not_default` over them, as flags, and checks all; the values that stay replace
        those of step 2
@@ -25,26 +23,20 @@ except for settings that a rule has changed.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from resnet_fn.config.declaration import Declaration, check_names
-from resnet_fn.config.draft import Source, draft_of, unchecked
+from resnet_fn.config.draft import AnySettings, BaseSettings, Source, draft_of, unchecked
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(BaseSettings):
     """Settings that are checked, and that do not change.
 
-    `dataclasses.replace` calls the constructor with all settings, whichever its caller gave. In a
-    call with all settings, as also in `Recipe(**settings)`, none counts as chosen: a default is not
-    rejected if it has no effect, and an optimizer's `own_defaults` replace it.
+    `Recipe(**all_settings)` and `dataclasses.replace` choose nothing: a default without effect is
+    allowed, and `own_defaults` replace it.
     """
-
-    # `chosen` maps the settings that the user chose to where they come from: flags, lines of the
-    # user's recipe file, and keywords of the constructor. It is a slot, because `vars` must have
-    # the settings and nothing else.
-    __slots__ = ("chosen",)
-    declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
 
     def __init_subclass__(cls) -> None:
         """Move the class's declarations to `declarations`, and their help to its docstring.
@@ -71,10 +63,18 @@ class Settings:
         """
         check_names(given, cls)
         new = super().__new__(cls)
-        chosen = () if given.keys() == cls.declarations.keys() else given  # as `replace` calls it
-        # not by the attribute, because the class is frozen
-        object.__setattr__(new, "chosen", dict.fromkeys(chosen, Source.FLAG))
+        # dataclass writes `__init__`, so that type checkers, editors and `help` have the settings.
+        # It does not see whether a value is a keyword's or a default, so `chosen` is set here; not
+        # by the attribute, because the class is frozen.
+        object.__setattr__(new, "chosen", dict.fromkeys(cls._chosen_among(given), Source.FLAG))
         return new
+
+    @classmethod
+    def _chosen_among(cls, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the keywords that the caller chose: none if all are there, as `replace` passes
+        them.
+        """
+        return () if given.keys() == cls.declarations.keys() else tuple(given)
 
     def __post_init__(self) -> None:
         """Check the values as flags over the defaults, and take the values that result."""
@@ -88,7 +88,7 @@ class Settings:
         return vars(self)  # without `chosen`, so that no setting of a copy counts as chosen
 
 
-def chosen_or_not_default(config: Any) -> dict[str, Any]:
+def chosen_or_not_default(config: Settings) -> dict[str, Any]:
     """Return the settings that the user chose or that differ from their defaults."""
     return {
         name: value
@@ -97,7 +97,7 @@ def chosen_or_not_default(config: Any) -> dict[str, Any]:
     }
 
 
-def changed(config: Any, **given: Any) -> Any:
+def changed(config: AnySettings, **given: Any) -> AnySettings:
     """Return a copy of a recipe or options with the values `given`.
 
     Other settings can change, too: see `Draft.resolve`.

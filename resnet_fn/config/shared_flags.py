@@ -10,6 +10,7 @@ from typing import Any
 from resnet_fn.config.cli import Parser, UsageError
 from resnet_fn.config.declaration import YES_NO_AUTO, Declaration, flag_name
 from resnet_fn.config.hints import hint_for_square_size
+from resnet_fn.config.options import RunOptions
 
 # Arguments of `add_argument`.
 WHICH: dict[str, Any] = {
@@ -58,11 +59,12 @@ def chosen_checkpoint(parsed: argparse.Namespace) -> str:
 def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
     """Add the flags --device and --threads, and return their argument group."""
     group = parser.add_argument_group("device")
+    device = RunOptions.declarations["device"]
     group.add_argument(
         "--device",
-        choices=("CPU", "Ascend"),
-        default="CPU",
-        help="device that computes; default CPU",
+        choices=device.choices,
+        default=device.default,
+        help=f"{device.meaning}; default {device.default}",
     )
     group.add_argument(
         "--threads",
@@ -110,7 +112,7 @@ def add_setting_flags(
             text = declared.explain(value).replace("%", "%%")
         arguments = _arguments_of(declared)
         groups[title].add_argument(f"--{flag_name(name)}", **arguments, help=text)
-        for alias in declared.aliases.split():
+        for alias in declared.aliases:
             parser.add_argument(f"--{alias}", **arguments, help=argparse.SUPPRESS)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from resnet_fn.config.declaration import check_names
-from resnet_fn.config.draft import Draft, draft_of, unchecked
+from resnet_fn.config.draft import AnySettings, Draft, draft_of, unchecked
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed
@@ -16,8 +16,7 @@ def recipe_from_dict(settings: Mapping[str, Any]) -> Recipe:
     """
     # `Recipe(**settings)` would reject settings without effect, which a saved recipe may have.
     # `changed` checks all values, too, and drops these settings.
-    recipe: Recipe = changed(_stored_recipe(settings))
-    return recipe
+    return changed(_stored_recipe(settings))
 
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:
@@ -32,7 +31,7 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
     )
 
 
-def _stored_recipe(settings: Mapping[str, Any]) -> Any:
+def _stored_recipe(settings: Mapping[str, Any]) -> Recipe:
     """Make a recipe, without checks of its values, from what any version has stored."""
     settings = dict(settings)
     rate = settings.pop("head_learning_rate", 0)  # the last layer's peak rate; 0: learning_rate
@@ -42,7 +41,9 @@ def _stored_recipe(settings: Mapping[str, Any]) -> Any:
     return stored_settings(Recipe, settings)
 
 
-def stored_settings(settings_class: Any, stored: Mapping[str, Any], caller: str = "") -> Any:
+def stored_settings(
+    settings_class: type[AnySettings], stored: Mapping[str, Any], caller: str = ""
+) -> AnySettings:
     """Make a `Recipe` or `RunOptions` of the JSON types in `stored`, without checks of the values.
 
     Settings that a run or a trace has not stored get the values that `if_not_stored` declares. A

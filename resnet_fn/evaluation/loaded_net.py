@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -217,13 +216,12 @@ def open_trained_dataset(
     trained: LoadedNet,
     data_dir: str = "",
     workers: Workers = Workers(),
-    splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """Open a checkpoint's data set.
+    """Open the validation split of a checkpoint's data set.
 
-    An empty `data_dir` or `val_list` is replaced by the training run's value. If only the split
-    "test" is opened, `data_dir` may also be a folder of other images to score.
+    An empty `data_dir` or `val_list` is replaced by the training run's value. `data_dir` may also
+    be a folder of other images to score.
     """
     assert trained.checkpoint
     more: dict[str, Any] = {
@@ -233,23 +231,8 @@ def open_trained_dataset(
     }
     options = unchecked(RunOptions, {"val_list": val_list, "progress": False})
     return open_dataset(
-        trained.recipe, data_dir, options=options, workers=workers, splits=splits, **more
+        trained.recipe, data_dir, options=options, workers=workers, splits=("test",), **more
     )
-
-
-def open_net(
-    source: str | Path, recipe: Recipe | None = None, which: str = "last", **data: Any
-) -> tuple[LoadedNet, DataSet]:
-    """Load a float32 net from a checkpoint, or from a weight file and a recipe, and open the data
-    set.
-    """
-    precision = "fp32"  # also if the recipe has fp16, which would add overflows
-    if recipe is None:
-        trained = load_run(source, which, precision=precision, allow_non_finite=True)
-        return trained, open_trained_dataset(trained, splits=("train", "test"), **data)
-    return load_weight_file(
-        source, changed(recipe, precision=precision), allow_non_finite=True, **data
-    )[:2]
 
 
 class FlipAverage(nn.Cell):

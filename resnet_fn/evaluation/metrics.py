@@ -184,22 +184,3 @@ def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[
         worst = max(_SHOWN, len(samples) - _SHOWN)
         shown[index] = [*samples[:_SHOWN].tolist(), *samples[worst:].tolist()]
     return shown
-
-
-def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[str, float | int]]:
-    """Compute precision, recall, F1 and accuracy of a binary classifier at the thresholds 0.05,
-    0.1, …, 0.95.
-
-    `probability` is the probability of the positive class, float [N]. A probability ≥ the threshold
-    is a positive prediction. `predicted` is the number of positive predictions, and `false_alarms`
-    is the false positive rate.
-    """
-    rows: list[dict[str, float | int]] = []
-    for threshold in (number / 20 for number in range(1, 20)):
-        taken = probability >= threshold
-        scores = class_scores((taken & positive).sum(), positive.sum(), taken.sum())
-        row = {name: scores[name].item() for name in ("predicted", "precision", "recall", "f1")}
-        row["false_alarms"] = float((taken & ~positive).sum() / max((~positive).sum(), 1))
-        row["accuracy"] = float((taken == positive).mean())
-        rows.append({"threshold": threshold, **row})
-    return rows

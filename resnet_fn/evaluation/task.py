@@ -137,7 +137,6 @@ class Task:
 
         Entries that do not apply to the scores are empty or None.
         """
-        of_two = len(classes) == 2 and scores.probabilities is not None
         small = len(classes) <= _MATRIX_UP_TO
         pairs = metrics.confused_pairs(labels, scores.prediction)[: 20 if small else None]
         matrix = (
@@ -146,9 +145,6 @@ class Task:
             else None
         )
         return {
-            "thresholds": metrics.threshold_table(labels == 1, scores.every[:, 1])
-            if of_two
-            else [],
             "calibration": metrics.calibration(_confidence(scores), scores.rank < 1),
             "confusion": matrix,
             "confused": [
@@ -213,7 +209,7 @@ class _AnyClasses(Task):
         ]
 
     def report(self, scores: Scores, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
-        return {"thresholds": [], "calibration": None, "confusion": None, "confused": []}
+        return {"calibration": None, "confusion": None, "confused": []}
 
 
 ONE_CLASS = Task()

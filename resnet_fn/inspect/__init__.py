@@ -1,1 +1,1 @@
-"""This package shows a checkpoint's arrays, activations and gradients."""
+"""This package shows a checkpoint's parameters, and compares two checkpoints."""

@@ -19,7 +19,7 @@ class ArrayStatistics:
     Mean, std, min, max and norm ignore NaN and infinity (NaN if no value is finite).
     """
 
-    name: str  # name of the parameter or layer
+    name: str
     shape: tuple[int, ...]
     dtype: str
     mean: float
@@ -36,48 +36,27 @@ def array_statistics(name: str, array: np.ndarray) -> ArrayStatistics:
     values = np.asarray(array, np.float64).ravel()
     finite = values[np.isfinite(values)]
     some = finite if finite.size else np.full(1, np.nan)
-    mean, std, least, most, size = map(
-        float, (some.mean(), some.std(), some.min(), some.max(), np.linalg.norm(some))
-    )
-    zeros = float((values == 0).mean()) if values.size else 0.0
-    rest = values.size - finite.size
-    kind = str(array.dtype)
     return ArrayStatistics(
-        name, tuple(array.shape), kind, mean, std, least, most, size, zeros, rest
+        name=name,
+        shape=tuple(array.shape),
+        dtype=str(array.dtype),
+        mean=float(some.mean()),
+        std=float(some.std()),
+        min=float(some.min()),
+        max=float(some.max()),
+        norm=float(np.linalg.norm(some)),
+        zeros=float((values == 0).mean()) if values.size else 0.0,
+        not_finite=values.size - finite.size,
     )
 
 
-def statistics_table(
-    rows: Sequence[ArrayStatistics],
-    title: str,
-    dtype: bool = False,
-    relative: Mapping[str, float] | None = None,
-) -> list[str]:
-    """Return the lines of a table with a row for each array. `title` is the head of the first
-    column.
-
-    If `dtype` is True, the table has a column of dtypes. Otherwise, it has a column with the share
-    of zeros.
-    """
-    cells = [
-        [
-            title,
-            "shape",
-            *["dtype"] * dtype,
-            "mean",
-            "std",
-            "min",
-            "max",
-            "norm",
-            *["zeros"] * (not dtype),
-        ]
-    ]
-    cells[0] += ["/ weights"] * (relative is not None)
+def statistics_table(rows: Sequence[ArrayStatistics]) -> list[str]:
+    """Return the lines of a table with a row for each array."""
+    cells = [["parameter", "shape", "dtype", "mean", "std", "min", "max", "norm"]]
     for row in rows:
+        shape = "x".join(map(str, row.shape)) or "scalar"
         numbers = [row.mean, row.std, row.min, row.max, row.norm]
-        cells.append([row.name, "x".join(map(str, row.shape)) or "scalar", *[row.dtype] * dtype])
-        cells[-1] += [*(f"{number:.3e}" for number in numbers), *[f"{row.zeros:.1%}"] * (not dtype)]
-        cells[-1] += [] if relative is None else [f"{relative[row.name]:.3e}"]
+        cells.append([row.name, shape, row.dtype, *(f"{number:.3e}" for number in numbers)])
     notes = ["", *(f"  {row.not_finite} NOT FINITE" if row.not_finite else "" for row in rows)]
     return [line + note for line, note in zip(aligned(cells), notes, strict=True)]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import mindspore
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.models.products import Columns, Winograd
+from resnet_fn.models.products import Columns, TimesFiltered, Winograd
 from resnet_fn.models.winograd import convolve
 from resnet_fn.runtime import instructions
 
@@ -17,9 +17,9 @@ _CELLS = {"strided winograd": Winograd, "columns": Columns}
 class Conv2d(nn.Conv2d):
     """Computes `nn.Conv2d` by MindSpore's operation, or by matrix products.
 
-    `way` is "" for the operation, "winograd" for `convolve` at stride 1, "strided winograd" or
-    "columns" for the cells `Winograd` and `Columns`, or "sampled" for a 1x1 convolution after
-    taking every second row and column.
+    `way` is "" for the operation, "winograd" for `convolve` at stride 1, "lean winograd" for the
+    same with the cell `TimesFiltered`, "strided winograd" or "columns" for the cells `Winograd` and
+    `Columns`, or "sampled" for a 1x1 convolution after taking every second row and column.
     """
 
     way = ""
@@ -28,6 +28,8 @@ class Conv2d(nn.Conv2d):
         """Map [N, C, H, W] to [N, O, H', W']."""
         if self.way == "winograd":
             return convolve(x, self.weight)
+        if self.way == "lean winograd":
+            return convolve(x, self.weight, multiply=self.multiply)
         if self.way == "sampled":
             return self.pointwise(self.sample(x), self.weight)
         if self.way in ("strided winograd", "columns"):
@@ -48,7 +50,7 @@ class Conv2d(nn.Conv2d):
         if not is_usual or stride not in ((1, 1), (2, 2)):
             return ""
         if size == (3, 3) and deep and stride == (1, 1):
-            return "winograd"
+            return "lean winograd" if all_products else "winograd"
         if not all_products or (size, stride) == ((1, 1), (1, 1)):
             return ""
         if size == (1, 1):
@@ -60,6 +62,8 @@ class Conv2d(nn.Conv2d):
         if way == "sampled":
             self.sample = ops.AvgPool(1, 2, "valid")  # the mean of one pixel is exact
             self.pointwise = ops.Conv2D(self.out_channels, 1)
+        if way == "lean winograd":
+            self.multiply = TimesFiltered()
         if way in _CELLS:
             self.products = _CELLS[way](self.kernel_size[0], self.stride[0], self.out_channels)
         self.way = way

@@ -11,7 +11,12 @@ from mindspore import Tensor, nn, ops
 # MindSpore's only name of the operation that the gradient of nn.Conv2d uses
 from mindspore.ops.operations._grad_ops import Conv2DBackpropFilter
 
-from resnet_fn.models.winograd import convolve, gradient_of_input
+from resnet_fn.models.winograd import (
+    convolve,
+    gradient_of_input,
+    gradients_of_product,
+    times_filtered,
+)
 
 # At most so many slices of the batch, because each slice makes the compiled graph larger.
 _SLICES = 8
@@ -57,6 +62,22 @@ class Winograd(Products):
     def gradient_of_x(self, dout: Tensor, weight: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Return the gradient of the images."""
         return gradient_of_input(dout, weight, shape, self.stride)
+
+
+class TimesFiltered(nn.Cell):
+    """Computes the product in `convolve` of stride 1.
+
+    The backward pass computes the filtered weight again, with the same bits. So the forward pass
+    does not keep it: with the memory of AVX-512's kernels, it would be too much.
+    """
+
+    def construct(self, v: Tensor, weight: Tensor) -> Tensor:
+        """Map [products, M, C] and [O, C, 3, 3] to [products, M, O]."""
+        return times_filtered(v, weight)
+
+    def bprop(self, v: Tensor, weight: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of `v` and weight."""
+        return gradients_of_product(dout, v, weight)
 
 
 class Columns(Products):

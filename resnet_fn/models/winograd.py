@@ -15,6 +15,7 @@ axes, 81 products replace 144.
 """
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 from mindspore import Tensor, ops
@@ -143,22 +144,49 @@ def _filtered(weight: Tensor, filters: Tensor) -> Tensor:
     return _times_transposed(filters, taps).reshape(-1, o, c)
 
 
-def convolve(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
+@ops.constexpr
+def _filters_of(stride: int) -> Tensor:
+    return _filters(stride)
+
+
+def times_filtered(v: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
+    """Multiply factors [products, M, C] by those of a weight [O, C, 3, 3], to [products, M, O]."""
+    return _batch_times_transposed(v, _filtered(weight, _filters_of(stride)))
+
+
+def gradients_of_product(given: Tensor, v: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of `times_filtered` with stride 1 for the output's gradient `given`."""
+    filters = _filters_of(1)
+    # Without `depend`, MindSpore would keep the forward pass's factors, which are large.
+    u = _filtered(ops.depend(weight, given), filters)
+    of_u = _batch_transposed_times(given, v)
+    of_taps = _transposed_times(of_u.reshape(of_u.shape[0], -1), filters)
+    return _batch_times(given, u), of_taps.reshape(weight.shape)
+
+
+def convolve(
+    x: Tensor,
+    weight: Tensor,
+    stride: int = 1,
+    multiply: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> Tensor:
     """Compute a 3x3 convolution of stride 1 or 2 and padding 1, from float32 [N, C, H, W] to [N, O,
     H', W'].
+
+    `multiply` replaces `times_filtered`.
     """
     # Below, a and b count products along width and height, and s and t count tiles. Products with a
     # transposed right side move the last axis to the front without a copy.
     n, c, height, width = x.shape
-    into_height, out_height, into_width, out_width, filters = _matrices(height, width, stride)
+    into_height, out_height, into_width, out_width, _ = _matrices(height, width, stride)
     products, rows, new_height = out_height.shape
-    u = _filtered(weight, filters)  # ab, O, C
     x = x.reshape(n * c * height, width)
     v = _times_transposed(into_width, x)  # a s, N C H
     v = v.reshape(products, -1, height)
     v = _batch_times_transposed(into_height, v)  # a, b t, s N C
     v = v.reshape(products**2, -1, c)
-    m = _batch_times_transposed(v, u)  # ab, t s N, O
+    # ab, t s N, O
+    m = times_filtered(v, weight, stride) if multiply is None else multiply(v, weight)
     m = m.reshape(products, rows, -1)
     y = _batch_transposed_times(m, out_height)  # a, s N O, H'
     y = y.reshape(out_width.shape[0], -1)

@@ -162,7 +162,7 @@ def add_task_flags(parser: cli.Parser) -> None:
         "loss": "takes (outputs, labels)",
     }
     for name, meaning in functions.items():
-        choices = f"{declared[name].choices.replace('|', ', ')}, or FILE:FUNCTION that {meaning}"
+        choices = f"{', '.join(declared[name].choices)}, or FILE:FUNCTION that {meaning}"
         group.add_argument(
             f"--{name}", metavar="NAME", help=f"{choices}; default {getattr(recipe, name)}"
         )

@@ -9,7 +9,7 @@ from typing import Any
 from mindspore import nn
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.compare.inputs import inputs_stage
+from resnet_fn.parity.compare.inputs import Inputs
 from resnet_fn.parity.compare.notes import unmatched_notes
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder, compare_recordings
@@ -78,7 +78,7 @@ def replay(
                 ],
             )
             return Ladder(
-                [inputs_stage(plan.batches, plan.batches), problems],
+                [Inputs().compare(plan.batches, plan.batches), problems],
                 [],
                 names,
                 [],

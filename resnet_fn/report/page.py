@@ -81,7 +81,6 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
         *_confusion(report),
         *_classes(report),
         *_curves(report, plots),
-        *_thresholds(report),
         *_calibration(report, plots),
         *mistakes(report, pictures),
         *gallery(report, pictures),
@@ -267,42 +266,6 @@ def _curves(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
         names.append(f'<li style="--colour: {colour}"><bdi>{text(row["name"])}</bdi> {area}</li>')
     legend = [f'<ul class="legend">{"".join(names)}</ul>'] if names else []
     return [_CURVES, image("precision-recall curves", plots["curves"]), *legend]
-
-
-def _thresholds(report: dict[str, Any]) -> list[str]:
-    if not report["thresholds"]:
-        return []
-    name, other = (text(report["classes"][index]["name"]) for index in (1, 0))
-    best = max(report["thresholds"], key=lambda row: row["f1"])
-    keys = ("precision", "recall", "f1", "false_alarms", "accuracy")
-    rows = []
-    for row in report["thresholds"]:
-        cells = [
-            f"{row['threshold']:.2f}",
-            str(row["predicted"]),
-            *(number(row[key]) for key in keys),
-        ]
-        rows.append([f"<b>{cell}</b>" for cell in cells] if row is best else cells)
-    return [
-        f"<h2>Thresholds for {name}</h2>",
-        f"<p>A sample is predicted as {name} if the probability of {name} is at least the "
-        f"threshold, else as {other}. "
-        f"False alarms are the share of {other} that is predicted as {name}. The row with the "
-        "largest F1 is bold. "
-        "Do not choose a threshold and measure its quality on the same samples.</p>",
-        table(
-            (
-                "threshold",
-                f"predicted as {name}",
-                "precision",
-                "recall",
-                "F1",
-                "false alarms",
-                "accuracy",
-            ),
-            rows,
-        ),
-    ]
 
 
 def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:

@@ -113,7 +113,7 @@ def digits(check):
         pytest.skip("there is no run of the digits to do it with")
 
 
-def test_evaluation(check, digits):
+def test_evaluation_repeats_the_trainings_metrics_exactly(check, digits):
     """Each image counts once, however it is scored: the same bits in batches of 77 and on several
     workers as in training, in batches of 256; else results depend on the machine.
     """

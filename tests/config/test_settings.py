@@ -33,9 +33,8 @@ def values(draft):
 def another(declared):
     """A value of a setting that is not its default, and that its own bounds allow."""
     default = declared.default
-    choices = declared.choices
-    if choices:
-        return next(choice for choice in choices.split("|") if choice not in (default, "own"))
+    if declared.choices:
+        return next(choice for choice in declared.choices if choice not in (default, "own"))
     if isinstance(default, tuple):
         return (0.5,)
     if isinstance(default, str):

@@ -71,7 +71,6 @@ def test_inspect_shows_a_rejected_non_finite_checkpoint(poisoned, capsys, raises
     assert inspect_main(["run"]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("fc.bias"))
     assert line.endswith("1 NOT FINITE")
-    assert inspect_main(["run", "--activations"]) == 0
 
 
 def test_ema_without_an_average_has_a_fix(run):

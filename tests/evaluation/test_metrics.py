@@ -94,29 +94,6 @@ def test_memory_of_a_report_grows_linearly_with_classes():
     assert f1 == pytest.approx(sklearn.f1_score(labels, predictions, average="macro"), rel=1e-12)
 
 
-def test_the_threshold_table_is_scikit_learns():
-    rng = np.random.default_rng(3)
-    positive = rng.random(80) < 0.3
-    probability = (0.4 * positive + 0.6 * rng.random(80)).astype(np.float32)
-    rows = metrics.threshold_table(positive, probability)
-    assert [row["threshold"] for row in rows] == pytest.approx([0.05 * k for k in range(1, 20)])
-    for row in rows:
-        taken = probability >= row["threshold"]
-        assert row["predicted"] == taken.sum()
-        assert row["precision"] == sklearn.precision_score(positive, taken, zero_division=0)
-        assert row["recall"] == sklearn.recall_score(positive, taken)
-        assert row["f1"] == pytest.approx(sklearn.f1_score(positive, taken))
-        assert row["accuracy"] == sklearn.accuracy_score(positive, taken)
-        assert row["false_alarms"] == (taken & ~positive).sum() / (~positive).sum()
-    nothing = metrics.threshold_table(np.zeros(3, bool), np.zeros(3))[0]
-    assert (nothing["precision"], nothing["recall"], nothing["f1"], nothing["accuracy"]) == (
-        0,
-        0,
-        0,
-        1,
-    )
-
-
 def test_mean_average_precision_is_scikit_learns():
     rng = np.random.default_rng(0)
     labels = (rng.random((60, 5)) < [0.5, 0.1, 0.9, 0.3, 0.0]).astype(np.float32)

@@ -1,15 +1,11 @@
-"""Fixtures: the weights of a small net, and a net with data."""
+"""Fixture: the weights of a small net."""
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from resnet_fn.data.dataset import DataSet
-from resnet_fn.evaluation.loaded_net import LoadedNet, open_net
 from resnet_fn.models import create_model
-from resnet_fn.recipes import recipe
 from resnet_fn.weights.files import write_arrays
 from resnet_fn.weights.names import rename
 
@@ -37,15 +33,3 @@ def write_resnet8() -> Callable[..., Arrays]:
         return arrays
 
     return write
-
-
-@pytest.fixture
-def resnet8(write_resnet8: Callable[..., Arrays]) -> tuple[LoadedNet, DataSet, Arrays]:
-    """That file's net, looked into in float32 whatever the recipe's precision, the digits, and the
-    arrays.
-    """
-    arrays = write_resnet8("a.safetensors")
-    use = dataclasses.replace(
-        recipe("digits"), model="resnet8", label_smoothing=0.0, precision="fp16"
-    )
-    return *open_net("a.safetensors", use), arrays

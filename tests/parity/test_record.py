@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 BATCHES = [(draw(4, 8), np.array([0, 1, 2, 0], np.int32)) for _ in range(2)]
 RECIPE = dataclasses.replace(ADAMW, clip_norm=0.1, ema=0.9, ema_warmup=False)
-FILLED_ELSEWHERE = {"file", "workers", "flipped", "search", "measure_probes"}
+FILLED_ELSEWHERE = {"file", "workers", "flipped"}
 OF_REFERENCE = {"rounding", "limits"}
 OF_CUSTOM_FUNCTIONS = {"losses_alone", "optimizer_alone", "optimizer_settings"}
 OF_ODD_NETS = {"ties", "kernels", "tied", "constants", "random_train", "random_eval", "changing"}

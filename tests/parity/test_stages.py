@@ -9,7 +9,7 @@ import pytest
 from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.compare.allowed import rounding_with_relu_ties, tie_width
 from resnet_fn.parity.compare.comparing import compare_stages
-from resnet_fn.parity.compare.inputs import inputs_stage
+from resnet_fn.parity.compare.inputs import Inputs
 from resnet_fn.parity.compare.sides import sides_of
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import MadeOf, NameMap, Part, whole_array
@@ -252,10 +252,10 @@ def test_outputs_of_another_shape_or_number_differ():
 
 def test_inputs_are_compared_by_bits_and_names():
     first, (images, labels) = batches = TASK.batches
-    assert inputs_stage(batches, batches).verdict == "ok"
-    stage = inputs_stage([first, (np.nextafter(images, np.float32(9)), labels)], batches)
+    assert Inputs().compare(batches, batches).verdict == "ok"
+    stage = Inputs().compare([first, (np.nextafter(images, np.float32(9)), labels)], batches)
     assert (stage.verdict, title_of(stage.first.id)) == ("DIFFERS", "inputs of update 2")
-    stage = inputs_stage([({"a": images}, labels)], [({"b": images}, labels)])
+    stage = Inputs().compare([({"a": images}, labels)], [({"b": images}, labels)])
     assert (stage.verdict, stage.failed) == (
         "DIFFERS",
         "update 1: the inputs have other names or shapes",

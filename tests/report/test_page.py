@@ -43,7 +43,6 @@ def make_report(classes=3, **changes):
         ],
         "mean_average_precision": 0.375,
         "curves": [],
-        "thresholds": [],
         "gallery": [],
         "calibration": {
             "error": 0.0625,
@@ -140,19 +139,6 @@ def test_the_names_of_curves_stand_below_the_picture():
         "<bdi>c2&lt;</bdi> 0.375",
     ]
     assert len(set(re.findall("--colour: (#[0-9a-f]{6})", legend))) == 3
-
-
-def test_two_classes_get_a_table_of_thresholds():
-    keys = {"predicted": 3, "precision": 0.5, "recall": 1.0, "false_alarms": 0.25, "accuracy": 0.75}
-    rows = [
-        {"threshold": threshold, "f1": f1, **keys}
-        for threshold, f1 in ((0.25, 0.5), (0.5, 0.625), (0.75, 0.625))
-    ]
-    text = page(make_report(thresholds=rows), {}, PICTURES)
-    assert "<h2>Thresholds for c1&lt;</h2>" in text
-    assert "share of c0&lt; that is predicted as c1&lt;" in text
-    bold = [re.sub("<[^>]*>", "", cell) for cell in re.findall(r"<td[^>]*><b>(0\.\d\d)</b>", text)]
-    assert bold == ["0.50"]
 
 
 def test_multi_label_pages_leave_out_single_label_parts():

@@ -261,17 +261,15 @@ def test_weights_load_into_the_net_again(finished):
         ("evaluate", ["RUN"]),
         ("predict", ["RUN", "picture.png"]),
         ("export", ["RUN", "--format", "mindir", "--out", "net.mindir"]),
-        ("inspect", ["RUN", "--activations"]),
         ("train", ["--resume", "RUN"]),
         ("train", ["--recipe", "RUN/recipe.toml"]),
     ],
 )
 def test_commands_reject_runs_of_fit(finished, raises_line, command, words):
     words = [word.replace("RUN", str(finished[0].run)) for word in words]
-    name = f"resnet_fn.{command}" + (".__main__" if command == "inspect" else "")
     Path("picture.png").touch()
     with raises_line("model:", "passed to resnet_fn.fit", "call fit again", "load_weights"):
-        importlib.import_module(name).main(words)
+        importlib.import_module(f"resnet_fn.{command}").main(words)
 
 
 def of(**changes):

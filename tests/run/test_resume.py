@@ -54,7 +54,7 @@ def rejected(lock, recipe=RECIPE, **options):
     return str(caught.value)
 
 
-def test_a_new_folder_starts_at_update_0(lock):
+def test_a_run_is_on_disk_only_after_create(lock):
     run, found = start(lock, out_dir="new")
     assert (run.path, found) == (Path("new"), None)
     assert not run.path.exists()  # nothing is made before everything is known to be right

@@ -23,12 +23,21 @@ say what they return:
 Numbers far above an array's median ("large", such as −1e4 in a mask) would hide all others in a
 norm. They are compared apart, with a rounding of their own (`difference.errors_of_parts`).
 
-docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are how
-far sums over workers may be apart (EXACT in trace/limits.py) and two draws of random numbers
-(compare/draws.py), the tolerance by which hints judge a layer (trace/layer.py), the error up to
-which a cause explains a difference (trace/difference.py), how often the reference runs under noise,
-and the noise that finds ties (`_NOISY_RUNS`, `_NOISE_OF_TIES`, record/torch_reference_runs.py), and
-the widths of ReLU ties (`LEVELS`, record/torch_ties.py; times SIGMAS).
+docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are:
+
+- how far sums over workers may be apart: EXACT in trace/limits.py
+- how far two draws of random numbers may be apart: compare/draws.py
+- from which error on results are random: `_DRAWN` in record/randomness.py
+- from which error on kernels are measured: `_SAME` in record/kernel_errors.py; from which on a
+  kernel computes another function: `_MOST` in record/mindspore_kernels.py
+- which numbers are large or a mask's: `_APART` and `_MASK` in trace/difference.py
+- the tolerance by which hints judge a layer: trace/layer.py
+- the error up to which a cause explains a difference: FITS in trace/difference.py
+- what a search accepts: explain/search.py
+- how often the reference runs under noise, and the noise that finds ties: `_NOISY_RUNS` and
+  `_NOISE_OF_TIES` in record/torch_reference_runs.py
+- the widths of ReLU ties: `LEVELS` in record/torch_ties.py, times SIGMAS
+- the factor of a small trace's rounding: `_TWICE` in compare/estimated.py
 """
 
 import dataclasses
@@ -151,7 +160,7 @@ net on scaled inputs may be apart by `KERNEL_FACTOR` times the second.
 docs/parity.md#what-the-batches-do-not-show
 """
 
-_BY_ELEMENT = frozenset({stages.EVAL_FORWARD.name})  # TRAIN_FORWARD has this name, too
+_BY_ELEMENT = frozenset({stages.EVAL_FORWARD.name, stages.TRAIN_FORWARD.name})
 """Outputs, of both modes: ties of functions widen no rounding of theirs, because they are compared
 element by element (`without_step_ties`). docs/parity.md#ties
 """
@@ -225,7 +234,7 @@ def _largest(tolerance: float, roundings: Mapping[str, float]) -> tuple[float, s
 # The rounding of an array: measured, and what it gets at least or at most.
 
 
-def rounding_of(
+def rounding_of_built(
     names: NameMap, errors: Mapping[Key, float], name: str, reference: Arrays, built: np.ndarray
 ) -> float:
     """Return the relative rounding of the array `built`: what the port's array `name` is compared
@@ -402,9 +411,8 @@ def change_bound(
     This is not capped as other estimates are (`_capped_estimate`), because
     `Changes._by_another_measure` compares what the last place leaves undecided.
 
-    `value_tolerance` is None if the array is trained: its value allows nothing and limits nothing
-    in this bound.
-    An untrained array may be apart by this fraction of its value, if that is less than `tolerance`.
+    `value_tolerance` is None if the array is trained. The tolerance of an untrained array's change
+    is at most this fraction of its value; rounding may allow more.
     """
     size = _or_one(sizes.change)
     if value_tolerance is not None:
@@ -437,10 +445,12 @@ def as_zero_in_reference(item: Difference) -> Difference:
     return dataclasses.replace(item, relative=1.0, rounding=0.0, tolerance=0.0, why=reasons.ZERO)
 
 
-def random_walk_bound(updates: int, weights: np.ndarray, change: np.ndarray) -> Allowed:
+def random_walk_bound(
+    tolerance: float, updates: int, weights: np.ndarray, change: np.ndarray
+) -> Allowed:
     """Return the bound of a change by the optimizer alone."""
     error = random_walk_norm(updates, norm(weights)) / _or_one(norm(without_large(change)))
-    return larger_bound(CHANGES_TOLERANCE, {reasons.RANDOM_WALK: _capped_estimate(error)})
+    return larger_bound(tolerance, {reasons.RANDOM_WALK: _capped_estimate(error)})
 
 
 # Numbers without a correct digit.
@@ -450,6 +460,7 @@ def chance_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool
     """Return a mask of a gradient's elements that are only rounding.
 
     Adam changes a weight by up to the learning rate even if the gradient is only rounding.
+    `only_rounding` is whether the whole gradient is: then all its elements are marked.
     """
     size = np.abs(reference)
     # An element that is 0 in the reference, as in a row that no sample uses, is not small by
@@ -461,8 +472,8 @@ def chance_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool
 def relative_to_stage(item: Difference, error: float, whole: float, rounding: float) -> Difference:
     """Return the difference of an array that is only rounding, relative to the whole stage.
 
-    Such an array only needs to be small. Its tolerance stays. `error` is the norm of the error, and `whole` the norm of
-    the stage.
+    Such an array only needs to be small. Its tolerance stays. `error` is the norm of the error, and
+    `whole` that of the stage.
     """
     relative = error / _or_one(whole)
     return dataclasses.replace(
@@ -470,18 +481,18 @@ def relative_to_stage(item: Difference, error: float, whole: float, rounding: fl
     )
 
 
-def cancellation_bound(largest: float, factor: float, loss: float, kernels: float) -> Allowed:
-    """Return the bound of a loss alone of outputs up to `largest` · `factor`, of which the port's
-    kernels move the loss by the relative error `kernels`.
+def cancellation_bound(tolerance: float, largest: float, loss: float, kernels: float) -> Allowed:
+    """Return the bound of a loss alone of outputs up to `largest`, where the port's kernels move
+    the loss by the relative error `kernels`.
 
     Where large numbers cancel, the small result keeps the rounding of the large ones.
     """
-    error = CANCELLATION_UNIT * largest * factor / _or_one(abs(loss))
+    error = CANCELLATION_UNIT * largest / _or_one(abs(loss))
     roundings = {
         reasons.CANCELLATION: _capped_estimate(error),  # while kernels may make a loss undecided
         reasons.KERNELS: kernel_rounding(kernels),
     }
-    return larger_bound(OUTPUTS_TOLERANCE, roundings)
+    return larger_bound(tolerance, roundings)
 
 
 # What has no rounding of its own.
@@ -492,8 +503,9 @@ def integer_difference(
 ) -> Difference:
     """Compare integers or booleans by value, whatever their width.
 
-    `changing` marks the elements that change by the reference's own rounding. They are excused,
-    unless there are too many to decide anything.
+    `changing` marks the elements that change by the reference's own rounding. They are excused. If
+    they are more than `CHANGING_SHARE`, the array is undecided, or differs if more than 4 times as
+    many elements are not equal.
     """
     equal = within(NO_TOLERANCE).compare(array, port, reference)
     if changing is None or equal.verdict != DIFFERS:
@@ -516,8 +528,10 @@ def as_units_in_the_last_place(
     """Return the difference of two tables, with a tolerance if they are few units apart."""
     if not (np.abs(port - reference) <= UNITS_OF_TABLE * np.spacing(np.abs(reference))).all():
         return item
-    # its error is the tolerance, so that it passes as `ok`
-    return dataclasses.replace(item, tolerance=item.relative, why=reasons.UNITS)
+    units = UNITS_OF_TABLE * norm(np.spacing(np.abs(reference))) / _or_one(norm(reference))
+    # it passes as `ok`, also if its error is that of large numbers, which are compared apart
+    tolerance = max(units, item.relative)
+    return dataclasses.replace(item, tolerance=tolerance, why=reasons.UNITS)
 
 
 def other_shape_difference(

@@ -10,6 +10,7 @@ Parameters                    one array for each parameter or statistic (paramet
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -56,9 +57,10 @@ class Changes(Parameters):
     """
 
     tolerance: float = CHANGES_TOLERANCE
-    # The tolerance relative to the array's value. An untrained array must keep it, too. A change
-    # that rounding makes undecided is compared by it instead; 0: such a change stays undecided.
-    value_tolerance: float = 0.0
+    # The tolerance relative to the array's value. It also limits that of an untrained array. A change
+    # that rounding makes undecided is compared by it instead. None: the value allows and limits
+    # nothing, and such a change stays undecided.
+    value_tolerance: float | None = None
 
     def updates(self, sides: Sides) -> int:
         """Return the number of updates that have made the change."""
@@ -98,10 +100,14 @@ class Changes(Parameters):
         return sides.chance_on_any_batch
 
     def difference(self, sides: Sides, array: ComparedArray) -> Difference | TooSmall:
-        """Return the difference, which may be as large as the last place of the array.
+        """Return the difference, for which the array's last place counts as rounding.
 
-        If a change does not pass, and its gradient is only rounding, it is compared as a part of
-        the stage. Any other is compared by another measure if its own norm decides nothing.
+        A change that the port alone makes is compared by `_of_port_alone`. Another one that does
+        not pass and whose gradient is only rounding is compared as a part of the stage. All others
+        go through `_by_another_measure`, also those that pass: float32 may hide the change.
+
+        No smaller error is judged harder than a larger one: what passes by another measure passes
+        with any smaller error, too.
         """
         sizes = self._sizes(sides, array)
         # what the reference keeps may move by rounding in the port: this counts as no change
@@ -110,7 +116,22 @@ class Changes(Parameters):
         value_tolerance = self._tolerance_of_value(sides, array)
         bound = change_bound(sizes, self.tolerance, value_tolerance, array.roundings, array.large)
         item = array.compare(bound)
+        if array.port.any() and not array.reference.any():
+            return self._of_port_alone(sides, array, item)
         return array.as_only_rounding(item) or self._by_another_measure(sides, array, sizes, item)
+
+    def _of_port_alone(self, sides: Sides, array: ComparedArray, item: Difference) -> Difference:
+        """Return the difference of an array that the reference keeps, but the port moves.
+
+        A relative error would need a change of the reference's. If float64 or noise give the array
+        a gradient, rounding hides the reference's change in float32, and the move is compared as a
+        part of the stage, however small it is. Any other move is wrong, however small: a
+        gradient that is zeros wherever it was measured has no rounding.
+        """
+        is_hidden = array.only_rounding and array.id.name not in sides.zero_gradient
+        if is_hidden and array.of_stage.whole and math.isfinite(item.relative):
+            return array.as_part_of_stage(item)
+        return as_zero_in_reference(item)
 
     def _sizes(self, sides: Sides, array: ComparedArray) -> Sizes:
         """Return the norms that decide how a change is compared."""
@@ -137,29 +158,25 @@ class Changes(Parameters):
         measure.
         """
         change, value, _ = sizes
-        # 1. The reference keeps the array, but the port moves it: all of the change is wrong. A
-        # relative error would need a change of the reference's.
-        if not change and array.port.any():
-            return as_zero_in_reference(item)
         # An array that differs in spite of its last place is not hidden; one that passes may be.
         own_is_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
-        # 2a. The array's last place hides even a part of all changes: the array is left out.
+        # 1. The array's last place hides even a part of all changes: the array is left out.
         if own_is_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
             return TOO_SMALL
         if item.verdict != UNDECIDED:
             return item
-        # 2b. The array's last place hides the change, but not a part of all changes: it is compared
+        # 2. The array's last place hides the change, but not a part of all changes: it is compared
         # as such a part, without a tolerance. Nothing but rounding excuses what is seen so
         # coarsely.
         if own_is_hidden:
-            # `whole` > 0: after 1 and 2a, the array is trained and the reference changes it, so
-            # that its change is one of all changes
+            # `whole` > 0: after 1, the array is trained and the reference changes it, so that its
+            # change is one of all changes
             return as_fraction(item, change / array.of_stage.whole, 0.0, reasons.UNIT_OF_STAGE)
         # 3. The measured rounding is large beside the change, but may be small beside the value: if
         # the stage has a tolerance for it, the change is compared as a part of the value,
         # also of a trained array.
         tolerance = self.value_tolerance
-        if value and tolerance:
+        if value and tolerance is not None:
             return as_fraction(item, change / value, tolerance, reasons.PART_OF_VALUE)
         return item
 
@@ -170,7 +187,7 @@ class Changes(Parameters):
         weight may rightly keep its value if all rates are 0.
         """
         if not self._is_trained(sides, array):
-            return sizes.change > 0  # 0: the port keeps it, too (1 has returned otherwise)
+            return sizes.change > 0  # 0: the port keeps it, too (`_of_port_alone` otherwise)
         rates = sides.reference.run.rates[: self.updates(sides)]
         return sizes.unit > CEILING * array.of_stage.whole and any(rates)
 
@@ -229,7 +246,7 @@ class ChangesByTraining(Changes):
 
     value_tolerance: float = VALUE_TOLERANCE
 
-    def as_far_as_decided(self, stage: Stage, sides: Sides) -> Stage:
+    def as_far_as_decided(self, sides: Sides, stage: Stage) -> Stage:
         """Return the stage without undecided arrays if rounding decides about later updates.
 
         Its note is then a line of `not exercised`, also if other arrays decide.
@@ -262,27 +279,26 @@ class ChangeByAllUpdates(ChangesByTraining):
             stage_id = dataclasses.replace(self.id, update=_FEWEST_UPDATES)
             note = "one update does not show how much momentum is kept; give two or more updates"
             return Stage(stage_id, note=note, absent=Absent.TOO_SHORT)
-        return self.as_far_as_decided(self._last_decided(sides), sides)
+        return self.as_far_as_decided(sides, self._last_decided(sides))
 
     def _last_decided(self, sides: Sides) -> Stage:
         """Return the comparison after the last recorded update or, if rounding decides the
         training, after the last update after which an array differs or all arrays are decided.
         """
-        # `stage` is the last comparison that was made, and `stage_id` has the update that is shown
-        # with it. If no update is decided, this is the earliest update that was looked at, with its
-        # undecided arrays. `as_far_as_decided` then leaves these out.
+        # If no update is decided, the earliest that was looked at is shown; `as_far_as_decided` then
+        # leaves its undecided arrays out.
         updates = self.updates(sides)
-        stage = self.compare(sides)
-        stage_id = dataclasses.replace(self.id, update=max(_FEWEST_UPDATES, updates))
+        last = dataclasses.replace(self.id, update=max(_FEWEST_UPDATES, updates))
+        stage = dataclasses.replace(self.compare(sides), id=last)
         for update in range(updates - 1, _FEWEST_UPDATES - 1, -1):
             earlier = dataclasses.replace(self.id, update=update)
-            if not self._needs_earlier(stage, earlier, sides):
+            if not self._needs_earlier(sides, stage, earlier):
                 break
             stage = with_note(self.compare(sides.until(update)), Absent.CHAOTIC.value)
-            stage_id = earlier
-        return dataclasses.replace(stage, id=stage_id)
+            stage = dataclasses.replace(stage, id=earlier)
+        return stage
 
-    def _needs_earlier(self, stage: Stage, earlier: StageId, sides: Sides) -> bool:
+    def _needs_earlier(self, sides: Sides, stage: Stage, earlier: StageId) -> bool:
         """Return whether rounding leaves a stage undecided, and how far it moves the arrays after
         an earlier update is known.
         """
@@ -304,4 +320,4 @@ class ChangeOfAverage(ChangesByTraining):
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if neither side has an average."""
         exists = sides.reference.run.average or sides.port.run.average
-        return self.as_far_as_decided(self.compare(sides), sides) if exists else None
+        return self.as_far_as_decided(sides, self.compare(sides)) if exists else None

@@ -110,4 +110,4 @@ _MODES = {"eval": "evaluation mode", "train": "training mode"}
 def with_constants(rule: RunRule) -> Constants:
     """Return the rule for runs with the same random numbers for constant arrays on both sides."""
     stage = dataclasses.replace(rule.id, drawn=True)
-    return Constants(stage, trains=False, rule=rule)
+    return Constants(stage, rule.tolerance, trains=False, rule=rule)

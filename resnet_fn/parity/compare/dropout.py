@@ -30,69 +30,70 @@ class Dropout(TraceRule):
     """Compares the dropouts of both nets, if there are any."""
 
     id: StageId = DROPOUT
+    tolerance: float = SETTINGS_TOLERANCE  # of probabilities
+    factor_tolerance: float = DROPOUT_FACTOR_TOLERANCE  # of what masks multiply by
 
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if neither net drops anything."""
-        stage = dropout_stage(sides.port, sides.reference, sides.names.layers)
+        stage = self.compare(sides.port, sides.reference, sides.names.layers)
         return None if stage.verdict == SKIPPED else stage
 
-
-def dropout_stage(port: Trace, reference: Trace, names: Mapping[str, str]) -> Stage:
-    """Compare the probability, the mask's shape and the scale of each dropout in both nets."""
-    if port.drops is None or reference.drops is None:
-        missing = "one trace does not contain the net's dropout; record that trace again"
-        undecided = missing if port.drops or reference.drops else ""
-        return Stage(DROPOUT, undecided=undecided, absent=Absent.NOT_IN_TASK)
-    idle = [_idle_probabilities(side.drops or ()) for side in (port, reference)]
-    differences: list[Difference] = []
-    shares: list[str] = []
-    by_share: list[str] = []
-    unseen: list[str] = []
-    masks: list[str] = []
-    paths: list[str] = []
-    none = Drop("", 0.0, True)
-    for own, other in pair_drops(port.dropping, reference.dropping, names):
-        x = own or none
-        y = other or none
-        a = x.share
-        b = y.share
-        title = x.title or y.title
-        alike = _are_alike(x, y, port, reference, names)
-        outcomes = _outcomes(x, y, port, reference) if alike else []
-        if 0 in (a, b):  # the side with 0 may drop as much in a function
-            larger = a or b
-            share = round(larger, 6)
-            left = idle[a > 0]
-            if left[share]:
-                left[share] -= 1
-                a = b = larger
-        item = within(SETTINGS_TOLERANCE).compare(title, a, b)
-        differences.append(item)
-        if item.verdict == DIFFERS:
-            shares.append(f"{title}: {_difference_of_shares(a, b)}")
-        elif fault := own and other and _fault(own, other, alike):
-            masks.append(f"{title}: {fault}")
-        elif outcomes_are_apart(outcomes):
-            paths.append(f"{title}: {_difference_of_outcomes(x)}")
-        elif not x.scale or not y.scale:
-            by_share.append(title)
-            if own and other and not _is_seen(own, other, alike, outcomes):
-                unseen.append(title)
-        elif fault := _difference_of_masks(x, y):
-            masks.append(f"{title}: {fault}")
-    note = ""
-    if by_share:
-        note = f"without a mask, only the probability is compared: {first_few(by_share)}"
-    undecided = ""
-    if not masks and _may_be_functions(port, reference, differences):
-        undecided = f"{'; '.join(shares)}; where p=0, a function call may apply this dropout"
-    else:
-        masks += paths
-    failed = "; ".join(masks)
-    hints = [*shares, *masks]
-    stage = Stage(DROPOUT, differences, note, hints, failed, undecided)
-    line = [f"dropout of {first_few(unseen)}: what it multiplies by"] if unseen else []
-    return dataclasses.replace(stage, absent=Absent.NOT_IN_TASK, not_exercised=line)
+    def compare(self, port: Trace, reference: Trace, names: Mapping[str, str]) -> Stage:
+        """Compare the probability, the mask's shape and the scale of each dropout in both nets."""
+        if port.drops is None or reference.drops is None:
+            missing = "one trace does not contain the net's dropout; record that trace again"
+            undecided = missing if port.drops or reference.drops else ""
+            return Stage(self.id, undecided=undecided, absent=Absent.NOT_IN_TASK)
+        idle = [_idle_probabilities(side.drops or ()) for side in (port, reference)]
+        differences: list[Difference] = []
+        shares: list[str] = []
+        by_share: list[str] = []
+        unseen: list[str] = []
+        masks: list[str] = []
+        paths: list[str] = []
+        none = Drop("", 0.0, True)
+        for own, other in pair_drops(port.dropping, reference.dropping, names):
+            x = own or none
+            y = other or none
+            a = x.share
+            b = y.share
+            title = x.title or y.title
+            alike = _are_alike(x, y, port, reference, names)
+            outcomes = _outcomes(x, y, port, reference) if alike else []
+            if 0 in (a, b):  # the side with 0 may drop as much in a function
+                larger = a or b
+                share = round(larger, 6)
+                left = idle[a > 0]
+                if left[share]:
+                    left[share] -= 1
+                    a = b = larger
+            item = within(self.tolerance).compare(title, a, b)
+            differences.append(item)
+            if item.verdict == DIFFERS:
+                shares.append(f"{title}: {_difference_of_shares(a, b)}")
+            elif fault := own and other and _fault(own, other, alike):
+                masks.append(f"{title}: {fault}")
+            elif outcomes_are_apart(outcomes):
+                paths.append(f"{title}: {_difference_of_outcomes(x)}")
+            elif not x.scale or not y.scale:
+                by_share.append(title)
+                if own and other and not _is_seen(own, other, alike, outcomes):
+                    unseen.append(title)
+            elif fault := _difference_of_masks(x, y, self.factor_tolerance):
+                masks.append(f"{title}: {fault}")
+        note = ""
+        if by_share:
+            note = f"without a mask, only the probability is compared: {first_few(by_share)}"
+        undecided = ""
+        if not masks and _may_be_functions(port, reference, differences):
+            undecided = f"{'; '.join(shares)}; where p=0, a function call may apply this dropout"
+        else:
+            masks += paths
+        failed = "; ".join(masks)
+        hints = [*shares, *masks]
+        stage = Stage(self.id, differences, note, hints, failed, undecided)
+        line = [f"dropout of {first_few(unseen)}: what it multiplies by"] if unseen else []
+        return dataclasses.replace(stage, absent=Absent.NOT_IN_TASK, not_exercised=line)
 
 
 def _idle_probabilities(drops: Sequence[Drop]) -> Counter[float]:
@@ -211,10 +212,10 @@ _RESPONSES = (
 )
 
 
-def _difference_of_masks(port: Drop, reference: Drop) -> str:
+def _difference_of_masks(port: Drop, reference: Drop, factor_tolerance: float) -> str:
     if math.prod(port.shape) != math.prod(reference.shape):
         return f"drops {_words(port.shape)} in the port, {_words(reference.shape)} in the reference"
-    if not math.isclose(port.scale, reference.scale, rel_tol=DROPOUT_FACTOR_TOLERANCE):
+    if not math.isclose(port.scale, reference.scale, rel_tol=factor_tolerance):
         factors = f"{port.scale:g} in the port, {reference.scale:g} in the reference"
         return f"multiplies what it keeps by {factors}"
     return ""

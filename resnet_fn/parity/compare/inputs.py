@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from resnet_fn.parity.compare.allowed import NO_TOLERANCE, within
+from resnet_fn.parity.compare.allowed import within
 from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage
@@ -19,25 +19,24 @@ class Inputs(TraceRule):
 
     def stage(self, sides: Sides) -> Stage:
         """Return the comparison of all batches."""
-        return inputs_stage(sides.port.plan.batches, sides.reference.plan.batches)
+        return self.compare(sides.port.plan.batches, sides.reference.plan.batches)
 
-
-def inputs_stage(port: Sequence[Batch], reference: Sequence[Batch]) -> Stage:
-    """Compare the inputs and labels of both sides bit for bit."""
-    bound = within(NO_TOLERANCE)
-    differences = []
-    pairs = zip(port, reference, strict=True)
-    for update, (port_batch, reference_batch) in enumerate(pairs, 1):
-        for which, single in enumerate(("inputs", "labels")):
-            here = named_leaves(port_batch[which], single)
-            there = named_leaves(reference_batch[which], single)
-            if _shapes(here) != _shapes(there):
-                message = f"update {update}: the {single} have other names or shapes"
-                return Stage(INPUTS, failed=message)
-            for name, array in there.items():
-                array_id = ArrayId(name, update=update)
-                differences.append(bound.compare(array_id, here[name], array))
-    return Stage(INPUTS, differences, absent=Absent.NOT_IN_TASK)
+    def compare(self, port: Sequence[Batch], reference: Sequence[Batch]) -> Stage:
+        """Compare the inputs and labels of both sides."""
+        bound = within(self.tolerance)
+        differences = []
+        pairs = zip(port, reference, strict=True)
+        for update, (port_batch, reference_batch) in enumerate(pairs, 1):
+            for which, single in enumerate(("inputs", "labels")):
+                here = named_leaves(port_batch[which], single)
+                there = named_leaves(reference_batch[which], single)
+                if _shapes(here) != _shapes(there):
+                    message = f"update {update}: the {single} have other names or shapes"
+                    return Stage(self.id, failed=message)
+                for name, array in there.items():
+                    array_id = ArrayId(name, update=update)
+                    differences.append(bound.compare(array_id, here[name], array))
+        return Stage(self.id, differences, absent=Absent.NOT_IN_TASK)
 
 
 def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:

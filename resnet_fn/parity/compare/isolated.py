@@ -7,7 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from resnet_fn.config.wording import first_few
-from resnet_fn.parity.compare.allowed import cancellation_bound, random_walk_bound
+from resnet_fn.parity.compare.allowed import (
+    CHANGES_TOLERANCE,
+    OUTPUTS_TOLERANCE,
+    cancellation_bound,
+    random_walk_bound,
+)
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
@@ -22,6 +27,7 @@ class OptimizerAlone(Rule):
     """Compares how both optimizers change random weights by random gradients."""
 
     id: StageId = ALONE
+    tolerance: float = CHANGES_TOLERANCE
     trains: bool = False
     rounded: bool = False
 
@@ -40,7 +46,7 @@ class OptimizerAlone(Rule):
             own = port[update]
             for name, b in names.rename(changes).items():
                 if name in own and not names.parameters[name].added:
-                    bound = random_walk_bound(update, renamed[name], b)
+                    bound = random_walk_bound(self.tolerance, update, renamed[name], b)
                     array = ArrayId(name, alone=update)
                     differences.append(bound.compare(array, own[name], b))
         return Stage(self.id, differences)
@@ -51,6 +57,7 @@ class LossAlone(Rule):
     """Compares the losses that both sides compute from the same outputs."""
 
     id: StageId = LOSS_ALONE
+    tolerance: float = OUTPUTS_TOLERANCE
     rounded: bool = False
 
     def stage(self, sides: Sides) -> Stage | None:
@@ -68,7 +75,8 @@ class LossAlone(Rule):
             if case not in port:
                 failed.append(words_of_case(case))
                 continue
-            bound = cancellation_bound(largest, case.factor, b, kernels.get(case, 0.0))
+            moved = kernels.get(case, 0.0)
+            bound = cancellation_bound(self.tolerance, largest * case.factor, b, moved)
             differences.append(bound.compare(case, port[case], b))
         message = f"it fails on {first_few(failed)} in the port" if failed else ""
         stage = Stage(self.id, differences, failed=message)

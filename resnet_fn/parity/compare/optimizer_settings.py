@@ -20,6 +20,7 @@ class OptimizerSettings(Rule):
     """Compares every setting that both sides have."""
 
     id: StageId = stages.SETTINGS
+    tolerance: float = SETTINGS_TOLERANCE
     trains: bool = False
     rounded: bool = False
 
@@ -48,9 +49,7 @@ class OptimizerSettings(Rule):
                     if source in reference[word]
                 ]
                 for other in {*known}:
-                    item = within(SETTINGS_TOLERANCE).compare(
-                        ArrayId(name, setting=word), value, other
-                    )
+                    item = within(self.tolerance).compare(ArrayId(name, setting=word), value, other)
                     differences.append(item)
                     if item.verdict == DIFFERS:
                         line = f"{word}: {value:.6g} in the port, {other:.6g} in the reference"

@@ -14,7 +14,7 @@ from resnet_fn.parity.compare.stage import (
 )
 from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.compare.workers import PortWorkers
-from resnet_fn.parity.trace.stages import EVERY_LATER
+from resnet_fn.parity.trace.stages import EVERY_LATER, StageId
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +26,9 @@ class OtherRuns(Rule):
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison of all these runs, or None if nothing was compared."""
         combined = Stage(self.id, absent=Absent.NOT_IN_TASK)  # there may be no such runs
+        rule = dataclasses.replace(self.rule, tolerance=self.tolerance)
         for other in self.others(sides):
-            stage = by_either_decision(self.rule.compare, other)
+            stage = by_either_decision(rule.compare, other)
             of_batch = [
                 dataclasses.replace(item, id=dataclasses.replace(item.id, batch=other.batch))
                 for item in stage.differences
@@ -58,10 +59,14 @@ class OtherRuns(Rule):
 def on_later_batches(rule: RunRule) -> OtherRuns:
     """Return the rule for all further batches together."""
     stage = dataclasses.replace(rule.id, batch=EVERY_LATER)
-    return OtherRuns(stage, names_beyond=rule.names_beyond, rule=rule)
+    return _on_other_runs(stage, rule)
 
 
 def with_masks(rule: RunRule) -> OtherRuns:
     """Return the rule for an update with the same dropout masks on both sides."""
     stage = dataclasses.replace(rule.id, masked=True)
-    return OtherRuns(stage, names_beyond=rule.names_beyond, rule=rule)
+    return _on_other_runs(stage, rule)
+
+
+def _on_other_runs(stage: StageId, rule: RunRule) -> OtherRuns:
+    return OtherRuns(stage, rule.tolerance, names_beyond=rule.names_beyond, rule=rule)

@@ -84,7 +84,6 @@ class Outputs(RunRule):
     """Compares each output or number of one stage."""
 
     floor: ClassVar = ""  # the reason of `rounding_floor`, if it has one
-    tolerance: float = 0.0
 
     def compare(self, sides: Sides) -> Stage:
         """Compare each of the reference's outputs with the one that has its name or shape."""

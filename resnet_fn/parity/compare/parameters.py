@@ -19,7 +19,6 @@ import numpy as np
 from resnet_fn.parity.compare.allowed import (
     GRADIENTS_TOLERANCE,
     NO_GRADIENT,
-    NO_TOLERANCE,
     Allowed,
     as_zero_in_reference,
     capped_rounding,
@@ -28,7 +27,7 @@ from resnet_fn.parity.compare.allowed import (
     larger_bound,
     median_of_stage,
     relative_to_stage,
-    rounding_of,
+    rounding_of_built,
 )
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
@@ -95,7 +94,7 @@ class ComparedArray(NamedTuple):
     only_rounding: bool  # whether the array's gradient is only rounding
     of_stage: OfStage
 
-    def by_tolerance(self, tolerance: float) -> Difference:
+    def within_bound(self, tolerance: float) -> Difference:
         """Return the difference with the larger one of a tolerance and the bound by the array's
         roundings; of an array that is only rounding and does not pass, as a part of the stage.
         """
@@ -115,6 +114,10 @@ class ComparedArray(NamedTuple):
         does_not_pass = item.verdict in (UNDECIDED, DIFFERS) and math.isfinite(item.relative)
         if not (does_not_pass and self.only_rounding):
             return None
+        return self.as_part_of_stage(item)
+
+    def as_part_of_stage(self, item: Difference) -> Difference:
+        """Return the difference relative to the stage, with the stage's median as rounding."""
         error = norm(self.port - self.reference)
         return relative_to_stage(item, error, self.of_stage.whole, self.roundings[reasons.MEDIAN])
 
@@ -145,10 +148,8 @@ class Parameters(RunRule):
     call `compare`.
     """
 
-    tolerance: float = 0.0
-    made_of: str = (
-        name_map.VALUE_KIND
-    )  # what the arrays are: it decides how terms of a sum are added
+    # what the arrays are: it decides how terms of a sum are added
+    made_of: str = name_map.VALUE_KIND
 
     def compare(self, sides: Sides) -> Stage:
         """Compare each array that both sides have."""
@@ -156,8 +157,9 @@ class Parameters(RunRule):
         if not names:
             return not_in_task(self.id, "there are none")
         port = self.values(sides.port.run)
-        by_own_names = self.values(sides.reference.run)  # by the reference's names
-        reference = sides.names.rename(by_own_names, self.made_of)  # the same by the port's names
+        by_reference_names = self.values(sides.reference.run)  # by the reference's names
+        # the same by the port's names
+        reference = sides.names.rename(by_reference_names, self.made_of)
         on_both = [name for name in names if name in port and name in reference]
         if not on_both:  # only what an update makes may be missing: none was made, or none is kept
             # undecided: `absent` stays NOT_READ
@@ -165,8 +167,10 @@ class Parameters(RunRule):
         left = [name for name in on_both if not self.is_idle(sides, name, reference[name])]
         if not left:
             return not_in_task(self.id, "nothing changes")
-        measured = self._measured(sides, by_own_names, {name: reference[name] for name in left})
-        changing = _changing(sides, self.id, by_own_names)
+        measured = self._measured(
+            sides, by_reference_names, {name: reference[name] for name in left}
+        )
+        changing = _changing(sides, self.id, by_reference_names)
         of_stage = self._of_stage(sides, port, reference, measured, changing)
         results = {name: self._result(sides, name, of_stage) for name in left}
         return Stage(
@@ -183,12 +187,14 @@ class Parameters(RunRule):
         """Return whether an array is left out, because the reference does not change it."""
         return False
 
-    def _measured(self, sides: Sides, by_own_names: Arrays, reference: Arrays) -> dict[str, float]:
-        """Return the measured rounding of each array of `reference`, built from `by_own_names`."""
+    def _measured(
+        self, sides: Sides, by_reference_names: Arrays, reference: Arrays
+    ) -> dict[str, float]:
+        """Return the measured rounding of each array of `reference`, built from `by_reference_names`."""
         errors = sides.rounding_of_stage(self.id)
         roundings = {}
         for name, array in reference.items():
-            error = rounding_of(sides.names, errors, name, by_own_names, array)
+            error = rounding_of_built(sides.names, errors, name, by_reference_names, array)
             # Capped at a tolerance, the rounding of a part that is only rounding would count in the
             # stage's median. If such an array does not pass, it is compared as a part of the stage.
             if name not in sides.only_rounding:
@@ -261,22 +267,22 @@ class Parameters(RunRule):
 
     def difference(self, sides: Sides, array: ComparedArray) -> Difference | TooSmall:
         """Return the difference of one array; of `Changes`, it may be too small."""
-        return array.by_tolerance(self.tolerance)
+        return array.within_bound(self.tolerance)
 
 
-def _changing(sides: Sides, stage_id: StageId, by_own_names: Arrays) -> Arrays:
+def _changing(sides: Sides, stage_id: StageId, by_reference_names: Arrays) -> Arrays:
     """Return masks of the integers that change by rounding, under the port's names."""
     changing = sides.changing(stage_id)
     if not changing:
         return {}
     masks = {**changing}
     for source in sides.names.parameters.values():
-        joined = [sides.names.one_of(name, by_own_names) for name in source.names]
+        joined = [sides.names.one_of(name, by_reference_names) for name in source.names]
         if not changing.keys() & {*joined}:
             continue
         for name in joined:  # what is joined with a mask needs one, too
             if name and name not in masks:
-                masks[name] = np.zeros(by_own_names[name].shape, bool)
+                masks[name] = np.zeros(by_reference_names[name].shape, bool)
     return sides.names.rename(masks, name_map.MASK_KIND)
 
 
@@ -298,7 +304,6 @@ class Weights(Parameters):
 
     id: StageId = WEIGHTS
     trains: bool = False
-    tolerance: float = NO_TOLERANCE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,17 +323,19 @@ class Gradients(Parameters):
         """Return the difference. Where the reference's gradient is None, a small one counts as 0.
 
         If the whole array is so, any other is all wrong (no such array is in
-        `Sides.only_rounding`). An array of which a part is so is compared as usual.
+        `Sides.only_rounding`). An array of which a part is so is compared as usual, unless the rest
+        of it is zeros: then any other in that part is all wrong, too.
         """
         name = array.id.name
         without = sides.no_gradient.get(name)  # the elements whose gradient is None
         if without is None:
-            return array.by_tolerance(self.tolerance)
+            return array.within_bound(self.tolerance)
         largest = array.of_stage.largest_of_layers[_layer_of(name)]
         is_small = np.abs(array.port) <= NO_GRADIENT * largest
         port = np.where(without & is_small, 0, array.port)
-        item = array._replace(port=port).by_tolerance(self.tolerance)
-        is_wrong = port.any() and not array.reference.any()
+        item = array._replace(port=port).within_bound(self.tolerance)
+        # what is None must be 0; zeros beside it are compared by the absolute error
+        is_wrong = port[without].any() and not array.reference.any()
         return as_zero_in_reference(item) if is_wrong else item
 
     def stage(self, sides: Sides) -> Stage:

@@ -40,7 +40,8 @@ class Verdict:
     ties: int = 0
     # ties of functions that explain differences: "net.py:12, long: 3 ties"
     tied: Sequence[str] = ()
-    # what was changed or left out to make the nets comparable, one line each
+    # what was changed or left out to make the nets comparable, and what could not be compared, one
+    # line each
     changes: Sequence[str] = ()
     # versions and variables that differ, one line each
     environment: Sequence[str] = ()

@@ -4,6 +4,7 @@ import abc
 import dataclasses
 from typing import Any
 
+from resnet_fn.parity.compare.allowed import NO_TOLERANCE
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.workers import PortWorkers
@@ -17,11 +18,15 @@ class Rule(abc.ABC):
     """How one stage is compared."""
 
     id: StageId
+    # the relative error that passes whatever the rounding; 0: copies. docs/parity.md, "How a bound
+    # comes about", has what a rule compares by something else
+    tolerance: float = NO_TOLERANCE
     # whether the numbers depend on a forward pass in training mode, which may draw random numbers
     trains: bool = True
     # whether each of several workers has such arrays
     each_worker: bool = True
-    # whether the result depends on the measured rounding
+    # whether the result depends on the measured rounding; if not, it is kept when ReLU ties change
+    # that
     rounded: bool = True
     # whether an error within the tolerance is named if it is beyond rounding
     names_beyond: bool = False

@@ -102,8 +102,8 @@ class Sides:
         """The port's parameters whose gradients are zero, near float32's smallest number, or
         mostly rounding errors, such as biases before norms.
         """
-        gradients, errors = self.reference.run.gradients, self.rounding_of_stage(GRADIENTS)
-        limit = SMALL_GRADIENT * math.hypot(*map(norm, gradients.values()))
+        gradients = self.reference.run.gradients.values()
+        limit = SMALL_GRADIENT * math.hypot(*map(norm, gradients))
         small = {name: b for name, b in self.gradients.items() if norm(b) <= limit}
         return {
             name
@@ -111,9 +111,28 @@ class Sides:
             if name not in self.no_gradient
             and (
                 np.abs(b).max(initial=0) < allowed.UNDERFLOW
-                or allowed.rounding_of(self.names, errors, name, gradients, b) >= ONLY_ROUNDING
+                or self._rounding_of_gradient(name) >= ONLY_ROUNDING
             )
         }
+
+    @functools.cached_property
+    def zero_gradient(self) -> set[str]:
+        """The port's parameters whose gradients are zeros in the reference, not None, without a
+        measured rounding: they are zeros in float64 and under noise, too, or nothing was measured.
+
+        A part of a joint array has the rounding of the whole.
+        """
+        return {
+            name
+            for name, b in self.gradients.items()
+            if name not in self.no_gradient and not b.any() and not self._rounding_of_gradient(name)
+        }
+
+    def _rounding_of_gradient(self, name: str) -> float:
+        """Return the measured rounding of a gradient, which is absolute if the gradient is zeros."""
+        errors, built = self.rounding_of_stage(GRADIENTS), self.gradients[name]
+        gradients = self.reference.run.gradients
+        return allowed.rounding_of_built(self.names, errors, name, gradients, built)
 
     @functools.cached_property
     def no_gradient(self) -> Arrays:

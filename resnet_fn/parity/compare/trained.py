@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from resnet_fn.parity.compare.allowed import NO_TOLERANCE, within
+from resnet_fn.parity.compare.allowed import within
 from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Stage, not_in_task
@@ -27,7 +27,7 @@ class Trained(TraceRule):
             here = name in port.trainable
             there = any(source in reference.trainable for source in sources)
             if here == there:
-                same.append(within(NO_TOLERANCE).compare(ArrayId(name), here, there))
+                same.append(within(self.tolerance).compare(ArrayId(name), here, there))
             elif there:
                 apart.append(f"{name}: frozen in the port, trained in the reference")
             else:

@@ -3,7 +3,6 @@
 import dataclasses
 
 from resnet_fn.parity.compare.allowed import (
-    NO_TOLERANCE,
     OUTPUTS_TOLERANCE,
     UNITS_OF_TABLE,
     as_units_in_the_last_place,
@@ -47,7 +46,7 @@ class Untrained(TraceRule):
             a = port.initial[name]
             b = initial[name]
             b = b.astype(a.dtype) if a.dtype.kind == b.dtype.kind == "f" else b
-            item = within(NO_TOLERANCE).compare(name, a, b)
+            item = within(self.tolerance).compare(name, a, b)
             if item.verdict == DIFFERS and a.dtype.kind == "f":
                 # a table that one side computed in float64
                 item = as_units_in_the_last_place(item, a, b)

@@ -30,20 +30,27 @@ from resnet_fn.parity.trace.source import ProbeAnswer, Source, StoredSource
 from resnet_fn.parity.trace.stages import EVAL_FORWARD
 
 
-class Request(NamedTuple):
-    """What a comparison needs to know of the reference beside its trace. One field is set."""
+class AskTies(NamedTuple):
+    """The request for the rounding with flipped ties of ReLUs."""
 
-    tie_width: float | None = None  # the rounding with flipped ties of this width
-    probes: AskedProbes | None = None  # the rounding of these probes
+    width: float
 
 
-class Evidence(NamedTuple):
-    """The answer to a request. The field that answers the request's is set."""
+class AskProbes(NamedTuple):
+    """The request for the rounding of probes."""
 
-    # to `tie_width`: the rounding with flipped ties, and their number; None: the source does not
-    # know it, or was asked for probes
-    flipped: tuple[Rounding, int] | None = None
-    probes: ProbeAnswer = ProbeAnswer({})  # to `probes`
+    probes: AskedProbes
+
+
+class FlippedTies(NamedTuple):
+    """The answer to `AskTies`."""
+
+    rounding: Rounding  # with these ties flipped
+    ties: int  # how many there are
+
+
+Request = AskTies | AskProbes  # what a comparison needs to know of the reference beside its trace
+Answer = FlippedTies | ProbeAnswer | None  # None: the source does not know it
 
 
 def verdict(
@@ -72,10 +79,11 @@ def verdict(
         return result
 
 
-def _answer(request: Request, source: Source) -> Evidence:
-    if request.tie_width is not None:
-        return Evidence(flipped=source.flipped_ties(request.tie_width))
-    return Evidence(probes=source.probe_rounding(request.probes or {}) or ProbeAnswer({}))
+def _answer(request: Request, source: Source) -> Answer:
+    if isinstance(request, AskTies):
+        flipped = source.flipped_ties(request.width)
+        return None if flipped is None else FlippedTies(*flipped)
+    return source.probe_rounding(request.probes)
 
 
 def decide(
@@ -84,7 +92,7 @@ def decide(
     names: NameMap,
     tie_widths: Sequence[float] = (),
     initialisation: bool = True,
-) -> Generator[Request, Evidence, Verdict]:
+) -> Generator[Request, Answer, Verdict]:
     """Compare two traces; yield a request where they are not enough, and take the answer.
 
     `tie_widths` are the widths of ties of which the reference's source has an answer.
@@ -94,10 +102,9 @@ def decide(
     result = excusing_step_ties(result, sides)
     width = width_to_ask(result, tie_widths)
     if width is not None:
-        evidence = yield Request(tie_width=width)
-        if evidence.flipped is not None:
-            flipped, count = evidence.flipped
-            result = excusing_relu_ties(result, sides, flipped, count)
+        answer = yield AskTies(width)
+        if isinstance(answer, FlippedTies):
+            result = excusing_relu_ties(result, sides, answer.rounding, answer.ties)
     probed, failure = yield from _compared_probes(sides, result)
     return dataclasses.replace(
         result,
@@ -110,7 +117,7 @@ def decide(
 
 def _compared_probes(
     sides: Sides, result: Verdict
-) -> Generator[Request, Evidence, tuple[Probed, str]]:
+) -> Generator[Request, Answer, tuple[Probed, str]]:
     """Compare the probes, and return the comparison with why it failed, or an empty string.
 
     An error here costs the probes only, since the stages do not need these. An error of the source
@@ -119,9 +126,8 @@ def _compared_probes(
     try:
         forward_verdict = next(stage.verdict for stage in result.stages if stage.id == EVAL_FORWARD)
         compared = compare_probes(sides.port, sides.reference, sides.names.layers, forward_verdict)
-        evidence = Evidence()
-        if compared.asked:
-            evidence = yield Request(probes=compared.asked)
-        return judge_probes(compared, evidence.probes), ""
+        answer = (yield AskProbes(compared.asked)) if compared.asked else None
+        known = answer if isinstance(answer, ProbeAnswer) else ProbeAnswer({})
+        return judge_probes(compared, known), ""
     except Exception as error:
         return Probed(), f"the comparison of probes failed ({words_of(error)})"

@@ -51,19 +51,19 @@ class PortWorkers:
             return stage
         own = [run.own_statistics for run in self.runs]
         after = [run.after[0] for run in self.runs]
-        of_mean = _combined(np.mean, own, after, self.moved)
+        of_mean = _combined(np.mean, own, after, self.moved, EXACT)
         differences = [*stage.differences, *of_mean]
         note = "compared with the mean of the workers' own statistics"
         return replace(stage, differences=differences, note=note)
 
-    def sum_of_gradients(self) -> Stage:
+    def sum_of_gradients(self, tolerance: float) -> Stage:
         """Compare what the step's all-reduce returned with the sum of what it took."""
         sent = [run.sent for run in self.runs]
         received = [run.received for run in self.runs]
         if not all(any(array.any() for array in gradients.values()) for gradients in sent):
             note = "the step's all-reduce was not given all gradients in one call"
             return not_in_task(SUM, note)  # the gradients themselves are compared
-        return Stage(SUM, _combined(np.sum, sent, received, [*sent[0]]))
+        return Stage(SUM, _combined(np.sum, sent, received, [*sent[0]], tolerance))
 
 
 def merged(stage: Stage, others: Iterable[Stage | None]) -> Stage:
@@ -102,7 +102,11 @@ def _new(
 
 
 def _combined(
-    combine: Any, of_workers: Sequence[Arrays], had: Sequence[Arrays], names: Sequence[str]
+    combine: Any,
+    of_workers: Sequence[Arrays],
+    had: Sequence[Arrays],
+    names: Sequence[str],
+    tolerance: float,
 ) -> list[Difference]:
     """Compare the arrays that each worker has (`had`) with the sum or mean (`combine`) of all
     workers' arrays `of_workers`.
@@ -111,8 +115,8 @@ def _combined(
         name: combine([own[name] for own in of_workers], axis=0, dtype=np.float64) for name in names
     }
     pairs = [(name, rank) for name in names for rank in range(len(had))]
-    exact = within(EXACT)
+    bound = within(tolerance)
     return [
-        exact.compare(ArrayId(name, worker=rank), had[rank][name], right[name])
+        bound.compare(ArrayId(name, worker=rank), had[rank][name], right[name])
         for name, rank in pairs
     ]

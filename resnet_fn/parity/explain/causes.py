@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.compare.allowed import rounding_of
+from resnet_fn.parity.compare.allowed import rounding_of_built
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.notes import attempt, attribute_names, sharing_notes
 from resnet_fn.parity.compare.stage import Stage
@@ -171,7 +171,7 @@ def _wanted_gradients(case: StageCase, stage: StageId) -> Wanted:
     for name, gradient in port.gradients.items():
         if name not in known:
             continue
-        rounding = rounding_of(names, errors, name, raw, known[name])
+        rounding = rounding_of_built(names, errors, name, raw, known[name])
         if rounding < _SURE:  # leaves out gradients that depend on ties
             results[name] = gradient, rounding
 

@@ -1,17 +1,14 @@
-"""Record every layer of a MindSpore cell in the order of execution, and restore what a run changes."""
+"""Restore what a run of a MindSpore cell changes."""
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.parity.record.layers import record_layers
-from resnet_fn.parity.record.numbers import Place, numbers_of, same_numbers
-from resnet_fn.parity.trace.layer import Layer
+from resnet_fn.parity.record.numbers import Place, numbers_of
 from resnet_fn.parity.trace.returned import as_complex
 
 _assign = ops.Assign()
@@ -20,38 +17,18 @@ OF_CELL = frozenset(vars(nn.Cell()))  # attributes that every cell has
 _LEFT = OF_CELL - {"training"}  # those that `Attributes` leaves as they are
 
 
-def record_cell(
-    net: nn.Cell, call: Callable[[], Any], train: bool, visit: Callable[[Layer], None] | None = None
-) -> list[Layer]:
-    """Run a net with `call`, and record every execution of its layers (`record_layers`). Parameters
-    and counters are restored.
-
-    `call` must run the net uncompiled, because compiled functions call no hooks. Afterwards, the
-    net is in training mode if `train` is True, else in evaluation mode.
-    """
-
-    def run() -> None:
-        net.set_train(train)
-        call()
-
-    with unchanged(net.get_parameters()), same_numbers(places_of(net).values()):
-        return record_layers(net, run, visit)
-
-
 def places_of(net: nn.Cell) -> dict[str, Place]:
     """Return the places of numbers in the attributes of a net's cells, by path."""
     return numbers_of(net.cells_and_names(), OF_CELL)
 
 
 @contextlib.contextmanager
-def unchanged(parameters: Iterable[Parameter], handles: Sequence[Any] = ()) -> Iterator[None]:
-    """Restore the parameters at the end of a `with` block, and remove the hooks in `handles`."""
+def unchanged(parameters: Iterable[Parameter]) -> Iterator[None]:
+    """Restore the parameters at the end of a `with` block."""
     kept = [(parameter, parameter.numpy().copy()) for parameter in parameters]
     try:
         yield
     finally:
-        for handle in handles:
-            handle.remove()
         for parameter, value in kept:
             write(parameter, value)
 

@@ -78,7 +78,7 @@ def unused_count(layer: Any) -> str:
 
 
 def _is_of_torch(kind: type) -> bool:
-    return kind.__module__.startswith("torch.nn")
+    return kind.__module__.startswith("torch.")
 
 
 def _names(code: CodeType, name: str) -> bool:
@@ -88,16 +88,11 @@ def _names(code: CodeType, name: str) -> bool:
     return is_named or any(_names(inner, name) for inner in inside)
 
 
-def record_layers(
-    net: Any, run: Callable[[], Any], visit: Callable[[Layer], None] | None = None
-) -> list[Layer]:
+def record_layers(net: Any, run: Callable[[], Any]) -> list[Layer]:
     """Call `run`, which runs a net of either framework, and return every execution of
     `recorded_layers` in order.
-
-    If `visit` is given, it is called with each execution, and the returned list is empty.
     """
     executions: list[Layer] = []
-    visit = visit or executions.append
 
     def hook_of(name: str, layer: Any) -> tuple[Callable[..., None], Callable[..., None]]:
         kind, whole = kind_of(layer), kind_of(layer) in WHOLE
@@ -117,7 +112,7 @@ def record_layers(
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
             arrays, (result, valid) = taken.pop(), _first_output(output)
             first = arrays[0] if arrays else None
-            visit(
+            executions.append(
                 Layer(
                     name=name,
                     call=next(calls),

@@ -73,7 +73,8 @@ class MindSporeSide:
     """A MindSpore net, which is trained itself, and put back: it implements `side.Side`.
 
     `record` calls the methods about in this order; what makes the updates is in `PortRuns`. A
-    docstring ends with what must have been called before.
+    docstring ends with what must have been called before. A method that is called too early raises
+    an error, or runs with dropout.
 
     Args:
         net: the port.
@@ -117,7 +118,7 @@ class MindSporeSide:
         self._integers: list[Parameter] = []  # trained ones: frozen until it ends
         # Set by `start`:
         self._state_at_start: Arrays  # the net's state before the first update
-        # The net's cells by path. PyTorch's side asks each of its copies anew.
+        # The net's cells by path, found once: the net itself is trained, and no copies.
         self._cells: dict[str, nn.Cell]
         self._rates: Rates  # of their dropout, as the net was built
         # Set by `evaluate_as_built`: evaluates with dropout, compiled if the step is. None: dropout
@@ -150,11 +151,15 @@ class MindSporeSide:
     # The weights, and the rates of dropout:
 
     def state(self) -> Arrays:
-        """Return copies of all parameters and statistics, before `start` of the net as built."""
+        """Return copies of all parameters and statistics: before `start`, those of the net as
+        built.
+        """
         return state(self._net)
 
     def start(self, initial: Arrays, like: Like | None) -> Arrays:
-        """Take over the reference's weights, if there are any. Needs `state`."""
+        """Take over the reference's weights, if there are any, and return `initial`. Needs
+        `state`.
+        """
         if like:
             assign(self._net, like.start)
         self._state_at_start = shared(state(self._net), like.start if like else initial)
@@ -163,11 +168,11 @@ class MindSporeSide:
         return initial
 
     def evaluate_as_built(self) -> None:
-        """Compile the evaluation with dropout, and evaluate so from now on. Needs `start`; call
-        this before `without_dropout`.
+        """Evaluate with dropout from now on, compiled if the step is. Needs `start`; call this
+        before `without_dropout`.
         """
-        net, inputs = self._net, self.plan.batches[0][0]
-        evaluate = evaluation(net, inputs, first_call(net, inputs))
+        net, first = self._net, self.plan.batches[0][0]
+        evaluate = evaluation(net, first, first_call(net, first))
 
         def evaluate_with_dropout(inputs: Tree) -> Arrays:
             with self._dropout_as_built():
@@ -175,7 +180,7 @@ class MindSporeSide:
 
         # at once, because compiled code keeps the rates of its first call
         with as_before(net):
-            evaluate_with_dropout(inputs)
+            evaluate_with_dropout(first)
         self._evaluate = evaluate_with_dropout
 
     @contextlib.contextmanager
@@ -199,7 +204,7 @@ class MindSporeSide:
             return first_call(self._net, inputs, train)
 
     def arrays(self, outputs: Any) -> Arrays:
-        """Return outputs as arrays by name."""
+        """Return outputs as arrays by name, and note in `unread` what is not read."""
         self.unread.update(unread(outputs))
         return outputs_of(outputs)
 
@@ -223,16 +228,15 @@ class MindSporeSide:
     def layers(self, mode: str) -> list[Layer]:
         """Run the net on the first micro-batch, and return the executions of its layers.
 
-        Needs `start`; "dropout" needs `updates` in the present context `masked`.
+        "eval" and "train" need nothing (`replay.names_of` calls them first); "dropout" needs
+        `updates` in the present context `masked`.
         """
         train = mode != "eval"  # "dropout", too: the masks are in the cells
         with self._dropout_of_mode(train):
             return layers_of(self._net, self.plan.first[0], train)
 
     def layers_again(self) -> list[Layer]:
-        """Return the executions of layers in training mode, with other random numbers. Needs
-        `start`.
-        """
+        """Return the executions of layers in training mode, with other random numbers."""
         return self.layers("train")
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
@@ -341,23 +345,25 @@ class MindSporeSide:
         """Return what the trace itself answers; `MindSporeSource` can run a port again."""
         return StoredSource(trace)
 
-    # Methods beside the protocol that others call, the port's source and `parity self`:
+    # Methods beside the protocol that others call:
 
     def updates_again_uncompiled(self, like: Like | None) -> Run:
-        """Make the updates again without dropout masks, not compiled. Needs `record`."""
+        """Make the updates again without dropout masks, not compiled, for `MindSporeSource`. Call
+        this after a recording (record.py).
+        """
         with self._frozen_integers(), self._rates.off(self._cells):
             return self._runs.uncompiled(like)
 
     def code_of_user(self) -> list[Any]:
-        """Return the cells and the given functions, whose code may use faulty kernels. Needs
-        `start`.
+        """Return the cells and the given functions, whose code may use faulty kernels, for
+        `MindSporeSource` and `ways/mindspore_net.py`. Needs `start`.
         """
         parts = (self._given_loss, self._make_step, self._given_optimizer)
         return [*self._cells.values(), *filter(None, parts)]
 
     def stepper(self) -> MindSporeStepper:
-        """Return what makes the updates of a net that is compared with no reference. Needs
-        `prepare_updates` and the context `masked`.
+        """Return what makes the updates of a net that is compared with no reference, for
+        `ways/mindspore_net.py`. Needs `prepare_updates` and the context `masked`.
         """
         return self._runs.stepper()
 

@@ -182,14 +182,3 @@ class _Slots:
             for name, member in vars(kind).items():
                 if isinstance(member, MemberDescriptorType) and hasattr(self._owner, name):
                     yield name, self[name]
-
-
-@contextlib.contextmanager
-def same_numbers(places: Iterable[Place]) -> Iterator[None]:
-    """Restore numbers after a `with` block."""
-    before = [(place, place.value()) for place in places]
-    try:
-        yield
-    finally:
-        for place, value in before:
-            place.write(value)

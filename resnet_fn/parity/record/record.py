@@ -44,8 +44,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     """Train a net for a few updates without dropout, and record what the comparison needs.
 
     If `like` is given, the net takes over the reference's weights and dropout masks. If `probes` is
-    False, the net is not run on changed inputs. Afterwards, the net has the weights from before the
-    first update.
+    False, the net is not run on changed inputs. Returns the trace, and what the side can still be
+    asked. Afterwards, the net has the weights from before the first update.
 
     A Trace is made in these steps, which the code below has by number:
 
@@ -74,7 +74,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             side.evaluate_as_built()
         with_probes = probes and side.plan.precision == "fp32" and not evaluation_draws
         # 3. Without dropout
-        # no name holds all results: what is deleted or replaced below is freed
+        # unpacked at once, without a name for the whole: `del executions` (before 5) and the
+        # replaced layers of 7 must free memory
         dropped, executions, layers, training_draws, output, what_draws, probed = _without_dropout(
             side, with_probes
         )
@@ -189,19 +190,23 @@ def _probes_or_note(side: Side, executions: Sequence[Layer]) -> Probes:
     try:
         return side.probes(executions)
     except Exception as error:  # the verdict does not need probes
-        framework = side.framework.partition(" ")[0]
         side.notes.append(
-            f"the probes of {framework} failed, so there are none ({words_of(error)})"
+            f"the probes of {_framework(side)} failed, so there are none ({words_of(error)})"
         )
         return {}
+
+
+def _framework(side: Side) -> str:
+    """Return the framework's name without its version."""
+    return side.framework.partition(" ")[0]
 
 
 def _masks(
     side: Side, drops: Sequence[Drop], executions: Sequence[Layer], like: Like | None
 ) -> SharedMasks:
     """Return the dropout masks of each layer, which are the reference's if `like` is given."""
-    # Without micro-batches, masks have the shape of the whole batch, but a worker gets only a part
-    # of the batch.
+    # `check_shares` lets only a plan without micro-batches come here: masks have the shape of the
+    # whole batch, but a worker gets a part of it.
     if side.plan.accumulate % side.worker_count:
         return SharedMasks({}, [])
     own = (drops, executions)
@@ -229,7 +234,9 @@ def _updates_with_masks(
 
 
 def _with_errors(layers: Sequence[Layer], errors: Sequence[float]) -> list[Layer]:
-    """Return the executions with these errors of their outputs by inaccurate kernels."""
+    """Return the port's executions with these errors by inaccurate kernels, which its
+    `output_rounding` holds (trace/layer.py).
+    """
     return [
         dataclasses.replace(layer, output_rounding=error)
         for layer, error in zip(layers, errors, strict=True)
@@ -240,7 +247,8 @@ def _lines_of_limits(side: Side, losses: LossesAlone, like: Like | None) -> list
     """Return what no update or probe has reached (`Side.limits`), and where the reference's own
     loss fails alone.
 
-    The plan's loss is not compared alone. Where a port's loss fails, that stage names the cases.
+    The plan's loss is not compared alone, so where it fails is left out. What a port's loss fails
+    on is named by the stage, not here.
     """
     limits = side.limits()
     if losses.limit and side.plan.loss.custom and not like:
@@ -266,10 +274,9 @@ def _builds_or_note(side: Side) -> list[Arrays]:
     try:
         return side.builds()
     except Exception as error:
-        framework = side.framework.partition(" ")[0]
         fault = words_with_place(error)
         side.notes.append(
-            f"{framework}'s net cannot be built again ({fault}), so initial values of one build "
+            f"{_framework(side)}'s net cannot be built again ({fault}), so initial values of one build "
             "are compared"
         )
         return []

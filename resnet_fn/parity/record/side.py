@@ -170,7 +170,7 @@ class Side(Protocol):
         """
 
     def arrays(self, outputs: Any) -> Arrays:
-        """Return outputs as arrays by name."""
+        """Return outputs as arrays by name, and note in `unread` what is not read."""
 
     def loss(self, outputs: Any, labels: Tree) -> np.ndarray:
         """Return the loss of `forward`'s outputs. Needs `without_dropout`."""
@@ -190,12 +190,13 @@ class Side(Protocol):
 
         `mode` is "eval", "train", or "dropout" for training with the masks of `masked`. The
         reference keeps the rounding that it measures in "train", which `source` needs. Needs
-        `start`; "dropout" needs the context `masked` and, of the port, `updates` in it.
+        `start`, of the reference; "dropout" needs the context `masked` and, of the port, `updates`
+        in it.
         """
 
     def layers_again(self) -> list[Layer]:
         """Return the executions of layers in training mode, with other random numbers. Needs
-        `start`.
+        `start`, of the reference.
         """
 
     def probes(self, executions: Sequence[Layer]) -> Probes:
@@ -279,4 +280,6 @@ class Side(Protocol):
         """Return versions, device and variables."""
 
     def source(self, trace: Trace) -> Source:
-        """Return what the trace can still be asked. Needs `updates`."""
+        """Return what the trace can still be asked. Needs `updates` and, of the reference,
+        `layers("train")`: without it, no ties are flipped.
+        """

@@ -55,7 +55,8 @@ class TorchSide:
     `start` makes the reference of the given module: a prepared copy (`prepare`), which is copied
     again for each run. `record` calls the methods about in this order; what runs the updates and
     measures their rounding is in `ReferenceRuns`. A docstring ends with what must have been called
-    before.
+    before. Where a method reads what an earlier one sets, a call that is too early raises an error;
+    others that need `without_dropout` run without it, too, but with dropout.
 
     Args:
         module: the given module. It is not changed; only lazy layers get their sizes.
@@ -159,7 +160,7 @@ class TorchSide:
             return first_call(self._reference, inputs, train)
 
     def arrays(self, outputs: Any) -> Arrays:
-        """Return outputs as arrays by name."""
+        """Return outputs as arrays by name, and note in `unread` what is not read."""
         self.unread.update(unread(outputs))
         return outputs_of(outputs)
 
@@ -215,7 +216,7 @@ class TorchSide:
         """Run a copy and its layers on probes, because a layer may store its inputs. Needs `start`."""
         module = copied(self._reference)
         with self._limits:
-            return self._probes(module, executions=executions)
+            return self._probes(module, executions)
 
     # The optimizer, the masks of dropout, and the updates:
 
@@ -224,7 +225,9 @@ class TorchSide:
         return settings_of_optimizer(self._reference, self.plan.optimizer, self._make_optimizer)
 
     def prepare_updates(self) -> None:
-        """Make what makes the updates; it makes an optimizer for each run. Needs `start`."""
+        """Make `ReferenceRuns`, which makes the updates with a new optimizer for each run. Needs
+        `without_dropout`.
+        """
         self._runs = ReferenceRuns(
             self._reference,
             self._training,
@@ -264,7 +267,7 @@ class TorchSide:
     # Beside the updates:
 
     def loss_example(self) -> Any:
-        """Return outputs in the structure that the loss takes. Needs `start`."""
+        """Return outputs in the structure that the loss takes. Needs `without_dropout`."""
         return self.forward(self.plan.first[0], True)
 
     def of_all_workers(self, outputs: Arrays) -> Arrays:
@@ -311,15 +314,18 @@ class TorchSide:
         return environment_of_process()
 
     def source(self, trace: Trace) -> TorchSource:
-        """Return the live reference, which answers in float32. Needs `updates`."""
+        """Return the live reference, which answers in float32. Needs `updates` and
+        `layers("train")`: without the latter, no ties are flipped.
+        """
         in_half = self.plan.rounding_precision == "float16"
+        executions = trace.layers["eval"]
         return TorchSource(
             self._reference,
             make_rerun=None if in_half else partial(Rerun, self._reference, self._training),
             changes=self._runs.changes,
             of_relus=[] if in_half else self._relu_roundings,
             probes=trace.probes or None,
-            compute=partial(self._probes, executions=trace.layers["eval"]),
+            compute=lambda module, asked: self._probes(module, executions, asked),
             with_fewer_masks=self._with_fewer_masks,
         )
 
@@ -342,14 +348,10 @@ class TorchSide:
     def _probes(
         self,
         module: torch.nn.Module,
-        asked: AskedProbes | None = None,
-        *,
         executions: Sequence[Layer],
+        asked: AskedProbes | None = None,
     ) -> Probes:
-        """Run a copy of the reference and its layers on all probes, or on those asked for.
-
-        `source` sets `executions` by keyword; `TorchSource.compute` then gets the others.
-        """
+        """Run a copy of the reference and its layers on all probes, or on those asked for."""
 
         def without_dropout(copy: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
             return self._rates.off(layers_by_path(copy))

@@ -110,7 +110,7 @@ def compared(
         if is_further and not reference.run.later:
             continue
         if exact:
-            rule = dataclasses.replace(rule, tolerance=NO_TOLERANCE)  # type: ignore[call-arg]
+            rule = dataclasses.replace(rule, tolerance=NO_TOLERANCE)
         if stage := rule.stage(sides):
             results.append(stage)
     return WayResult(way, results, sides.layers, notes=notes)

@@ -157,7 +157,7 @@ def test_without_a_setting_each_file_is_one_group():
 def test_settings_of_a_split_need_a_split(name, value, raises_line):
     with raises_line(f"{name}: ", "needs --validation-share"):
         Recipe(dataset="imagefolder", **{name: value})
-    with raises_line(f"{name}: ", "is for --dataset imagefolder"):
+    with raises_line(f"{name}: ", "needs --dataset imagefolder"):
         Recipe(**{name: value})
     recipe = Recipe(dataset="imagefolder", validation_share=0.2, **{name: value})
     assert getattr(recipe, name) == value

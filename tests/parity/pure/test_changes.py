@@ -8,14 +8,15 @@ import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.compare.comparing import compare_stages
+from resnet_fn.parity.compare.parameters import Gradients
 from resnet_fn.parity.compare.sides import sides_of
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.verdict import verdict
-from resnet_fn.parity.pair.name_map import NameMap, whole_array
+from resnet_fn.parity.pair.name_map import MadeOf, NameMap, Part, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Run, Trace
-from resnet_fn.parity.trace.stages import LAST
+from resnet_fn.parity.trace.stages import GRADIENTS, LAST
 from resnet_fn.parity.trace.tree import Arrays
 
 ARRAYS = ("net.w", "net.b", "teacher")
@@ -106,6 +107,23 @@ def test_a_gradient_that_is_none_must_be_tiny(part, agrees):
     assert bool(stage.hints) is not agrees
 
 
+@pytest.mark.parametrize(
+    ("in_none", "in_zeros", "agrees"), [(0.0, 1e-9, True), (1e-7, 0.0, True), (5e-5, 0.0, False)]
+)
+def test_a_none_joined_with_zeros_must_be_tiny(in_none, in_zeros, agrees):
+    """Of `net.b`, the first half has the gradient None, and the second half one of zeros."""
+    w, half = np.ones(64, np.float32), np.ones(32, np.float32)
+    of_reference = {"net.w": w, "first": 0 * half, "second": 0 * half}
+    of_port = {"net.w": w, "net.b": np.concatenate([in_none * half, in_zeros * half])}
+    made_of = {"net.w": whole_array("net.w"), "net.b": MadeOf((Part("first"), Part("second")))}
+    names = NameMap("names", made_of, {}, ())
+    reference = trace([], gradients=of_reference, clipped=of_reference, no_gradient=["first"])
+    port = trace([], gradients=of_port, clipped=of_port)
+    stage = Gradients().stage(sides_of(port, reference, names, {}, made_of))
+    assert [one.name for one in stage.differences] == ["net.b", "net.w"]
+    assert (stage.verdict == "ok") is agrees
+
+
 @pytest.mark.parametrize(("part", "agrees"), [(1e-7, True), (1e-5, False)])
 def test_a_clipped_none_must_be_tiny_beside_others(part, agrees):
     """Clipping leaves a thousandth of all gradients."""
@@ -140,6 +158,51 @@ def test_without_gradient_only_decay_may_move_weights(change, agrees):
         right = agrees and not (gradient and change)
         for title in ("change by update 1", "weights after update 3"):
             assert (found[title].verdict == "ok") is right, (title, gradient)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "expected"),
+    [
+        # zeros also in float64 and under noise: no rounding excuses any move
+        (0.0, ["ok", "ok", "DIFFERS", "DIFFERS", "DIFFERS"]),
+        # zeros by the rounding of float32 alone: a part of the stage
+        (1.0, ["ok", "ok", "ok", "ok", "DIFFERS"]),
+    ],
+)
+def test_no_smaller_move_is_judged_harder(rounding, expected):
+    """The reference keeps `net.b`, whose gradient is zeros, and SGD moves it in the port alone."""
+    w = np.ones(64, np.float32)
+    of_reference = {"net.w": w, "net.b": 0 * w}
+    still = three(1.0, **{"net.b": 0.0})
+    reference = trace(still, gradients=of_reference, clipped=of_reference)
+    measured = {GRADIENTS: {"net.w": 1e-7, "net.b": rounding}}
+    moves = (0.0, 1e-8, 1e-6, 3e-4, 1e-2)
+    for title in ("change by update 1", "weights after update 3"):
+        verdicts = []
+        for move in moves:
+            of_port = {"net.w": w, "net.b": move * w}
+            moving = three(1.0, **{"net.b": move})
+            port = trace(moving, gradients=of_port, clipped=of_port)
+            sides = sides_of(port, reference, NAMES, measured, ARRAYS)
+            by_title = {title_of_stage(stage): stage for stage in compare_stages(sides)}
+            verdicts.append(by_title[title].verdict)
+        assert verdicts == expected, title
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_a_move_beside_nothing_that_moves_differs(rate):
+    """Without any change of the reference's, there is no stage to be a part of."""
+    w = np.ones(64, np.float32)
+    gradients = {"net.w": w, "net.b": 0 * w}
+    of_run = {"gradients": gradients, "clipped": gradients}
+    reference = trace(three(0.0), **of_run)
+    reference.run.rates = [rate] * 3
+    port = trace(three(0.0, **{"net.b": 1e-5}), **of_run)
+    port.run.rates = [rate] * 3
+    measured = {GRADIENTS: {"net.b": 1.0}}
+    sides = sides_of(port, reference, NAMES, measured, ARRAYS)
+    by_title = {title_of_stage(stage): stage for stage in compare_stages(sides)}
+    assert by_title["change by update 1"].verdict == "DIFFERS"
 
 
 @pytest.mark.parametrize(("fault", "update", "expected"), [(0, 2, "ok"), (0.01, 3, "DIFFERS")])

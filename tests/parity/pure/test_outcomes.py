@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.compare.draws import OUTCOMES, RARE_OUTCOMES
-from resnet_fn.parity.compare.dropout import dropout_stage
+from resnet_fn.parity.compare.dropout import Dropout
 from resnet_fn.parity.record.outcomes import outcomes_of, repeat
 from resnet_fn.parity.record.repeated_runs import repeated
 from resnet_fn.parity.record.responses import response_of
@@ -39,7 +39,7 @@ def side_of(*drops, rounding=0.0, precision="fp32", random_train=""):
 
 def stage_of(port, reference, **options):
     sides = [side_of(drop_of(one), **options) for one in (port, reference)]
-    return dropout_stage(*sides, {"block": "block"})
+    return Dropout().compare(*sides, {"block": "block"})
 
 
 def are_apart(port, reference, **options):
@@ -146,9 +146,9 @@ def test_results_are_compared_between_equally_many_dropouts():
     names = {"block": "block"}
     wrong = drop_of(one, "block.c")
     for drops in ((drop_of(both),), (drop_of(both), drop_of(one, "block.b"))):
-        stage = dropout_stage(port, side_of(*drops), names)
+        stage = Dropout().compare(port, side_of(*drops), names)
         assert ("other numbers" in stage.failed) == (len(drops) == 2)
-    assert not dropout_stage(port, side_of(wrong, wrong), names).failed
+    assert not Dropout().compare(port, side_of(wrong, wrong), names).failed
 
 
 def test_means_are_compared_between_equally_many_dropouts():
@@ -156,10 +156,10 @@ def test_means_are_compared_between_equally_many_dropouts():
     one = drop_of((), "block.a", response=half)
     port = side_of(one, drop_of((), "block.b", response=half))
     both = drop_of((), response=all_of_it)
-    stage = dropout_stage(port, side_of(both, random_train="a function"), {"block": "block"})
+    stage = Dropout().compare(port, side_of(both, random_train="a function"), {"block": "block"})
     assert (stage.verdict, stage.failed) == (UNDECIDED, "")
     assert any("block.a" in line for line in stage.not_exercised)
-    assert dropout_stage(side_of(one), side_of(both), {"block": "block"}).verdict == DIFFERS
+    assert Dropout().compare(side_of(one), side_of(both), {"block": "block"}).verdict == DIFFERS
 
 
 def test_other_results_decide_no_undecided_stage():
@@ -168,7 +168,7 @@ def test_other_results_decide_no_undecided_stage():
     extra = Drop("head", 0.5, True, scale=2.0, shape=(4, 8))
     port = side_of(drop_of(one), extra)
     reference = side_of(drop_of(other), random_train="ops.dropout")
-    stage = dropout_stage(port, reference, {"block": "block"})
+    stage = Dropout().compare(port, reference, {"block": "block"})
     assert (stage.verdict, stage.failed) == (UNDECIDED, "")
 
 
@@ -204,7 +204,7 @@ def test_first_samples_need_the_same_first_axis(port, reference, apart):
 @pytest.mark.parametrize(("error", "lines"), [(0.001, 0), (0.02, 1)])
 def test_a_factor_no_run_shows_is_named(error, lines):
     drop = drop_of((), response=((1.0, 0.01), (0.1, error)))
-    stage = dropout_stage(side_of(drop), side_of(drop), {"block": "block"})
+    stage = Dropout().compare(side_of(drop), side_of(drop), {"block": "block"})
     assert [("block" in line) for line in stage.not_exercised] == [True] * lines
 
 
@@ -227,7 +227,7 @@ def test_outputs_that_are_no_floats_have_no_results():
     assert outcomes_of([y, ~y], y) == ()
 
 
-def test_errors_of_the_check_are_raised():
+def test_an_error_in_is_enough_is_raised():
     def is_enough(outputs):
         raise ZeroDivisionError
 

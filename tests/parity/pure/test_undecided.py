@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from resnet_fn.parity.compare.allowed import integer_difference
 from resnet_fn.parity.compare.layers import compare_layers
 from resnet_fn.parity.compare.notes import first_found
 from resnet_fn.parity.compare.other_runs import OtherRuns
+from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.compare.verdict import verdict
 from resnet_fn.parity.pair.name_map import MadeOf, Part
@@ -311,7 +313,12 @@ def test_an_undecided_batch_is_no_silent_ok(other_decides):
     array = np.float32([1, 2])
     same = Stage(EVAL_FORWARD, [difference("logits", array, array, 1e-5)])
     stages = {2: unclear, 3: same if other_decides else unclear}
-    rule = SimpleNamespace(compare=lambda sides: stages[sides.batch])
+
+    class OfBatch(RunRule):
+        def compare(self, sides: Any) -> Stage:
+            return stages[sides.batch]
+
+    rule = OfBatch(EVAL_FORWARD)
     batches = [SimpleNamespace(batch=batch, otherwise=None) for batch in stages]
     later = OtherRuns(dataclasses.replace(EVAL_FORWARD, batch=EVERY_LATER), rule=rule)
     stage = later.stage(SimpleNamespace(later=batches))

@@ -15,7 +15,15 @@ from resnet_fn.parity.compare.probes import compare_probes, judge_probes
 from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.rules import RULES
 from resnet_fn.parity.compare.sides import Sides, order_of, sides_of
-from resnet_fn.parity.compare.verdict import Evidence, Request, decide, verdict
+from resnet_fn.parity.compare.verdict import (
+    Answer,
+    AskProbes,
+    AskTies,
+    FlippedTies,
+    Request,
+    decide,
+    verdict,
+)
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.trace import reasons
@@ -31,6 +39,7 @@ from resnet_fn.parity.trace.stages import (
     CHANGE,
     EVAL_FORWARD,
     GRADIENTS,
+    INITIALISATION,
     UNTRAINED,
     WEIGHTS,
     ArrayId,
@@ -177,6 +186,18 @@ def test_an_array_ten_bounds_away_differs(optimizer, monkeypatch):
     assert moved >= 80
 
 
+def test_a_stages_tolerance_is_its_rules_field():
+    """Except in stages of layers and of initial values."""
+    one, least, compared = trace(7), 1e-9, set()
+    for rule in RULES:
+        stage = dataclasses.replace(rule, tolerance=least).stage(sides(one, one))
+        if stage is None or rule.id == INITIALISATION:
+            continue
+        compared.add(rule.id)
+        assert {item.tolerance for item in stage.differences} <= {least}, rule.id
+    assert len(compared) > 20
+
+
 def test_untrained_tables_may_differ_by_last_places_only():
     for units, verdict_of_stage in ((2, "ok"), (100, "DIFFERS")):
         port, reference = trace(7), trace(7)
@@ -186,6 +207,9 @@ def test_untrained_tables_may_differ_by_last_places_only():
         found = verdict(port, reference, NAMES)
         stage = next(one for one in found.stages if one.id == UNTRAINED)
         assert stage.verdict == verdict_of_stage
+        item = next(one for one in stage.differences if one.name == "norm.moving_mean")
+        if stage.verdict == "ok":
+            assert item.tolerance == pytest.approx(2 * item.relative)  # of 4 units
 
 
 @pytest.mark.parametrize(("dtype", "named"), [(np.float32, True), (np.int32, False)])
@@ -274,20 +298,20 @@ def other_gradients() -> Trace:
     return port
 
 
-def answered(deciding: Generator[Request, Evidence, Verdict], evidence: Evidence) -> Verdict:
+def answered(deciding: Generator[Request, Answer, Verdict], answer: Answer) -> Verdict:
     """The verdict after one request and its answer."""
     with pytest.raises(StopIteration) as end:
-        deciding.send(evidence)
+        deciding.send(answer)
     return end.value.value
 
 
 def test_gradients_that_differ_alone_request_flipped_ties():
     port, reference = other_gradients(), trace(7)
     wide = {stage: dict.fromkeys(errors, 1e-2) for stage, errors in reference.rounding.items()}
-    for flipped, ties, first in (((wide, 3), 3, None), (None, 0, "head.bias")):
+    for answer, ties, first in ((FlippedTies(wide, 3), 3, None), (None, 0, "head.bias")):
         deciding = decide(port, reference, NAMES, (2.0, 8.0))
-        assert next(deciding) == Request(tie_width=2.0)
-        final = answered(deciding, Evidence(flipped=flipped))
+        assert next(deciding) == AskTies(2.0)
+        final = answered(deciding, answer)
         assert (final.ties, final.first_gradient and final.first_gradient.name) == (ties, first)
     assert verdict(port, reference, NAMES).first_gradient.name == "head.bias"  # without widths
 
@@ -305,9 +329,9 @@ def test_a_probe_that_differs_requests_its_rounding(rounding, findings):
     port, reference = trace(7), trace(7)
     port.probes[""]["−x"].outputs["logits"] *= 1 + 2e-3
     deciding = decide(port, reference, NAMES)
-    assert next(deciding) == Request(probes={"": ["−x"]})
+    assert next(deciding) == AskProbes({"": ["−x"]})
     known = {"": {"−x": {"logits": rounding}}} if rounding else {}
-    final = answered(deciding, Evidence(probes=ProbeAnswer(known, "" if rounding else "no")))
+    final = answered(deciding, ProbeAnswer(known, "" if rounding else "no"))
     assert len(final.probed.findings) == findings
     assert ("the rounding of probes" in final.probed.left_out) == (rounding is None)
     assert final.agrees
