@@ -9,7 +9,18 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.trace.stages import DROPOUT, EVAL_FORWARD, TRAIN_FORWARD
-from small_nets import DropPath, Ours, Theirs, cell, ladder_of, module, ours, t, theirs, torch
+from small_nets import (
+    DropPath,
+    Ours,
+    Theirs,
+    cell,
+    ladder_of,
+    module,
+    ours,
+    t,
+    theirs,
+    torch,
+)
 
 RNG = np.random.default_rng(0)
 LABELS = (np.arange(8) % 3).astype(np.int32)
@@ -67,6 +78,57 @@ def with_drop_path():
 )
 def test_faults_at_real_dropout_rates_are_found(fault, stage):
     check(dropped(drop_path(fault)), with_drop_path(), stage)
+
+
+def _unchanged(cell, args):
+    return args
+
+
+def _doubled(cell, args):
+    return (args[0] * 2,)
+
+
+@pytest.mark.parametrize("hook", [_unchanged, _doubled])
+@pytest.mark.parametrize("fault", ["", "frozen"])
+def test_dropping_layers_with_hooks_are_compiled(fault, hook):
+    def halved(self, x):
+        return self.inner(x * 0.5)
+
+    path = drop_path(fault)
+    if hook is _doubled:
+        path = cell(halved, drop_prob=0.3, inner=path)
+    port = dropped(path)
+    path.register_forward_pre_hook(hook)
+    check(port, with_drop_path(), DROPOUT if fault else None)
+
+
+@pytest.mark.parametrize("fault", ["", "frozen"])
+def test_dropping_layers_given_keywords_are_compiled(fault):
+    """No mask is recognised, because the layer adds what it drops."""
+
+    def added(self, x, branch):
+        keep = 1 - self.drop_prob
+        if keep == 1 or not self.training:
+            return x + branch
+        if fault:
+            mask = Tensor((np.random.rand(8, 1) < keep).astype(np.float32))
+        else:
+            mask = ops.bernoulli(ops.ones((x.shape[0], 1), mindspore.float32), keep)
+        return x + branch * mask / keep
+
+    def construct(self, x):
+        return self.head(self.add(x, branch=ops.tanh(self.part(x))))
+
+    def forward(self, x):
+        return self.head(self.add(x, branch=torch.tanh(self.part(x))))
+
+    class Added(DropPath):
+        def forward(self, x, branch):
+            return x + super().forward(branch)
+
+    reference = theirs(forward, t.Linear(8, 8), add=Added(0.3))
+    port = ours(construct, nn.Dense(8, 8), add=cell(added, drop_prob=0.3))
+    check(port, reference, DROPOUT if fault else None)
 
 
 @pytest.mark.parametrize("fault", ["", "mode", "condition"])
@@ -310,3 +372,19 @@ def test_rates_in_code_count_in_all_outputs(rate, stage, order):
     port, reference = ours(construct, nn.Dense(8, 8)), theirs(forward, t.Linear(8, 8))
     port.dropout = reference.dropout = 0.1
     check(port, reference, stage, mode="pynative")
+
+
+def test_outputs_without_rows_beside_dropout_are_compared():
+    def construct(self, x):
+        hidden = ops.tanh(self.part(x))
+        logits = self.head(ops.dropout(hidden, self.dropout, True) if self.training else hidden)
+        return {"logits": logits, "boxes": x[x[:, 0] > 99]}
+
+    def forward(self, x):
+        hidden = torch.tanh(self.part(x))
+        logits = self.head(t.functional.dropout(hidden, self.dropout, self.training))
+        return {"logits": logits, "boxes": x[x[:, 0] > 99]}
+
+    port, reference = ours(construct, nn.Dense(8, 8)), theirs(forward, t.Linear(8, 8))
+    port.dropout = reference.dropout = 0.1
+    check(port, reference, None, mode="pynative")

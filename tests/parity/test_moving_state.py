@@ -3,6 +3,7 @@ same weights.
 """
 
 import copy
+import dataclasses
 from collections import Counter as Counted
 from collections import deque
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.compare.verdict import verdict
+from resnet_fn.parity.pair.map_file import read_map
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.numbers import Noted
@@ -231,6 +233,75 @@ def test_a_counter_that_changes_outputs_is_named(holder, base):
     assert [*trace.run.moved] == (["counts.count"] if base < 1 else [])
 
 
+class FixedDict(dict):
+    """A mapping that nobody writes, and that copies may share."""
+
+    def __setitem__(self, name, value):
+        raise TypeError("read-only")
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class FixedList(list):
+    """A list that nobody writes."""
+
+    def __setitem__(self, name, value):
+        raise TypeError("read-only")
+
+
+@pytest.mark.parametrize("fixed", [FixedDict(a=1.0, b=np.ones(1)), FixedList([1.0, 2])])
+def test_numbers_that_nobody_can_write_stay(fixed):
+    """A counter beside them is found, by trials that write numbers."""
+
+    def construct(self, x):
+        self.count += int(self.training)
+        return self.head(self.first(x)) / 0.999999**self.count
+
+    module = counting("schedule", 0)
+    module.fixed = fixed
+    port = ours(construct, first=nn.Dense(8, 8), count=0)
+    vars(port)["fixed"] = fixed
+    ladder = ladder_of(port, module, BATCHES)
+    words = "count: updates move it, and other values change outputs"
+    lines = ladder.coverage.not_exercised
+    assert [line[: len(words)] for line in lines if "count" in line] == [words], lines
+    assert not [line for line in lines if "fixed" in line]
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    """An object without a dict of attributes."""
+
+    count: int = 0
+    never: int = dataclasses.field(init=False)
+
+
+@pytest.mark.parametrize("path", ["count", "a.count", "a.b.count"])
+def test_counters_deep_in_objects_are_found(path):
+    *names, _ = path.split(".")
+    held = Slotted()
+    for name in reversed(names):
+        held = {name: held}
+
+    def counter(net):
+        found = net.held
+        for name in names:
+            found = found[name]
+        return found
+
+    def forward(self, x):
+        counter(self).count += int(self.training)
+        return self.head(self.first(x)) / 0.999999 ** counter(self).count
+
+    module = theirs(forward, first=t.Linear(8, 8), held=copy.deepcopy(held))
+    port = ours(forward, first=nn.Dense(8, 8), held=held)
+    lines = lines_of_counters(module, port)
+    words = f"held.{path}: updates move it, and other values change outputs"
+    assert [line[: len(words)] for line in lines] == [words]
+    assert counter(module).count == counter(port).count == 0
+
+
 HOLDERS = {
     "tensor": lambda: torch.tensor(0),
     "floats": lambda: torch.zeros(1),
@@ -311,6 +382,44 @@ def test_averages_in_attributes_are_no_counters(start):
     assert ladder.agrees, table(ladder)
     lines = [line for line in ladder.changes if line.startswith("scale: ")]
     assert bool(lines) is isinstance(start, float)
+
+
+@pytest.mark.parametrize("start", [1, torch.tensor(1), np.int64(1), "buffer"])
+def test_integers_that_move_by_fractions_are_named(start):
+    """Training moves it by fractions."""
+
+    def forward(self, x):
+        if self.training:
+            self.rate = self.rate * 0.999
+        return self.head(self.first(x)) * (0.9 if self.rate > 0.95 else 0.5)
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    if isinstance(start, str):
+        module.register_buffer("rate", torch.tensor(1), persistent=False)
+    else:
+        module.rate = start
+    port = ours(lambda self, x: self.head(self.first(x)) * 0.9, first=nn.Dense(8, 8))
+    ladder = ladder_of(port, module, BATCHES)
+    words = "rate: training moves it in the reference; it has no counterpart"
+    assert [line for line in ladder.changes if line.startswith(words)], ladder.changes
+
+
+def test_an_idle_number_that_moves_evenly_is_named():
+    """Only values near 0.45, which are not tried, change outputs."""
+
+    def forward(self, x):
+        if self.training:
+            self.tau *= 0.999
+            self.size = float(x.detach().abs().mean())
+        return self.head(self.first(x)) * (1 + max(0, 0.05 - abs(self.tau - 0.45)))
+
+    module = theirs(forward, first=t.Linear(8, 8), size=0.0)
+    for start in (1.0, torch.tensor(1.0)):
+        module.tau = start
+        port = ours(lambda self, x: self.head(self.first(x)), first=nn.Dense(8, 8))
+        lines = ladder_of(port, module, BATCHES).coverage.not_exercised
+        words = "tau: moves evenly, and no later value was seen to change an output"
+        assert [line for line in lines if line.startswith(("tau", "size"))] == [words], lines
 
 
 def test_numbers_are_noted_anew_after_a_restart():
@@ -543,6 +652,41 @@ def test_counts_that_custom_norms_read_are_named(every, mode):
     words = "first.num_batches_tracked: training moves it in the reference"
     assert [line.startswith(words) for line in lines] == ([True] if every else [])
     assert not [line for line in ladder.coverage.not_exercised if "num_batches" in line]
+
+
+class WarmNorm(t.BatchNorm1d):
+    """Outputs are halved from the third batch on."""
+
+    def forward(self, x):
+        x = super().forward(x)
+        return x * 0.5 if self.num_batches_tracked > 2 else x
+
+
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("corrected", [True, False])
+def test_counts_that_custom_norms_read_can_be_paired(step, corrected, tmp_path):
+    class Ported(nn.BatchNorm1d):
+        def __init__(self):
+            super().__init__(8, momentum=0.9)
+            self.count = Parameter(Tensor(0, mindspore.int64), requires_grad=False)
+
+        def construct(self, x):
+            if self.training:
+                ops.assign_add(self.count, Tensor(step, mindspore.int64))
+            x = super().construct(x)
+            return x * ops.where(self.count > 2 * step, Tensor(0.5), Tensor(1.0))
+
+    corrections = {}
+    if corrected:
+        file = tmp_path / "map.json"
+        file.write_text('{"first.count": "first.num_batches_tracked"}')
+        corrections["corrections"] = read_map(str(file))
+    module = theirs(lambda self, x: self.head(self.first(x)), first=WarmNorm(8))
+    port = ours(lambda self, x: self.head(self.first(x)), first=Ported())
+    ladder = ladder_of(port, module, BATCHES, **corrections)
+    assert ladder.agrees is (step == 1 or not corrected), table(ladder)
+    lines = [line for line in ladder.changes if "num_batches_tracked: training moves it" in line]
+    assert bool(lines) is not corrected, ladder.changes
 
 
 def test_counts_of_custom_norms_may_differ_in_kind():

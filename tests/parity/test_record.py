@@ -14,6 +14,7 @@ from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.passes import output_in_training
 from resnet_fn.parity.record.record import record
+from resnet_fn.parity.record.responses import measured_branch
 from resnet_fn.parity.record.side import Step
 from resnet_fn.parity.record.updates import Watch, record_updates
 from resnet_fn.parity.replay import names_of
@@ -233,7 +234,14 @@ def test_what_a_watch_drops_is_not_kept():
 
 @pytest.mark.parametrize(
     ("shapes", "wanted"),
-    [([], None), ([(3,)], (3,)), ([(3,), (3, 2)], (3, 3)), ([(3,), (1,)], None)],
+    [
+        ([], None),
+        ([(3,)], (3,)),
+        ([(3,), (3, 2)], (3, 3)),
+        ([(3,), (1,)], None),
+        ([(3, 2), (0, 8)], None),
+        ([(0, 2), (0, 4, 2)], (0, 10)),
+    ],
 )
 def test_outputs_of_as_many_samples_are_one_array(shapes, wanted):
     arrays = {f"logits {index}": np.ones(shape) for index, shape in enumerate(shapes)}
@@ -241,6 +249,12 @@ def test_outputs_of_as_many_samples_are_one_array(shapes, wanted):
     side = SimpleNamespace(plan=plan, forward=lambda *_: None, arrays=lambda _: arrays)
     whole = output_in_training(side)
     assert (whole if whole is None else whole.shape) == wanted
+
+
+def test_a_layer_without_samples_shows_no_branch():
+    """As an expert that gets no token of the batch."""
+    none = np.ones((0, 8))
+    assert measured_branch([none, none], none, none) is None
 
 
 def test_repeated_layers_are_freed_before_updates():

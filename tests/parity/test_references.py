@@ -346,6 +346,43 @@ def test_what_cannot_be_copied_is_shared():
     assert again[1].lock is net[1].lock
 
 
+@pytest.mark.parametrize("locked", ["before", "after"])
+def test_layers_around_what_cannot_be_copied_are_copied(locked):
+    """Only the lock is shared. The weight that two layers share, too, is one in the copy."""
+    from resnet_fn.parity.record.torch_copy import copied
+
+    class Locked(t.Linear):
+        def __init__(self, tied):
+            super().__init__(8, 8)
+            lock = threading.Lock()
+            if locked == "before":
+                self.lock = lock
+            self.weight = tied.weight
+            self.scales = [torch.ones(8)]
+            self.inner = t.Linear(8, 8)
+            self.lock = lock
+
+    class Teacher(t.Module):
+        def __init__(self):
+            super().__init__()
+            first = t.Linear(8, 8)
+            self.layers = t.Sequential(Locked(first), first)
+            self.scales = self.layers[0].scales
+
+        def __deepcopy__(self, memo):
+            return self
+
+    net = t.Sequential(Teacher())
+    (again,) = copied(net)
+    (teacher,) = net
+    for name, parameter in again.named_parameters():
+        assert parameter is not teacher.get_parameter(name), name
+    assert again.layers[0].weight is again.layers[1].weight
+    assert again.layers[0].scales is again.scales is not teacher.scales
+    assert again.layers[0].lock is teacher.layers[0].lock
+    assert list(again.state_dict()) == list(teacher.state_dict())
+
+
 def _three_tanh(layer, args):
     tanh = torch.tanh if isinstance(args[0], torch.Tensor) else ops.tanh
     return (3 * tanh(args[0]),)

@@ -156,7 +156,8 @@ could hide among those that are excused. docs/parity.md#integers
 KERNELS_TOLERANCE, UNSEEN_KERNELS_TOLERANCE = 1e-3, 5e-5
 """Up to these relative errors on changed inputs, MindSpore's kernels of tanh and elu may be the
 cause: in a layer with such a kernel, or where such a function may run outside of layers. The first
-is chosen; the second is just above 4e-5, by which such a kernel is off at most.
+is chosen; the second is just above 4e-5, by which such a kernel is off at most. Outputs of the whole
+net on scaled inputs may be apart by `KERNEL_FACTOR` times the second.
 docs/parity.md#what-the-batches-do-not-show
 """
 

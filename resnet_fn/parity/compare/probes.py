@@ -155,8 +155,7 @@ def compare_probes(
             # other sizes show differences of windows
             hints = of_layers if title in SIZES or title.startswith(WIDE) else ""
             sides = here[title], there[title]
-            kernels = KERNELS_TOLERANCE if known else _of_kernels(port, title)
-            of_net = ComparedProbe(NET, NET, title, *sides, kernels, hints)
+            of_net = ComparedProbe(NET, NET, title, *sides, _of_kernels(port, title), hints)
             pairs.append(of_net)
         else:
             left_out[title] = "one side has no record of it"
@@ -211,13 +210,14 @@ def _of_layer(
 
 
 def _of_kernels(port: Trace, title: str) -> float:
-    """Return up to which relative error kernels outside of layers may be the cause on a probe.
+    """Return up to which relative error of the net kernels may be the cause on a probe.
 
-    On scaled inputs they may be further off than on the batches. On others, what they change on
-    the batches, where as much passes, shows what they can change.
+    On scaled inputs they may be further off than on the batches, and the net's outputs further than
+    the kernels. On others, what they change on the batches, where as much passes, shows what they
+    can change.
     """
     if title in FACTORS:
-        return UNSEEN_KERNELS_TOLERANCE
+        return KERNEL_FACTOR * UNSEEN_KERNELS_TOLERANCE
     stage = TRAIN_FORWARD if title.endswith(IN_TRAINING) else EVAL_FORWARD
     measured = max(port.kernels.get(stage, {}).values(), default=0.0)
     return min(KERNEL_FACTOR * measured, UNSEEN_KERNELS_TOLERANCE)

@@ -278,7 +278,8 @@ class _Measurement:
         ones = np.ones(_ONES[: x.ndim], np.float32)
         kind = (layer.class_name, x.ndim)  # one of each kind shows whether it compiles
         runs = self._runs_on(ones, layer, kind not in self._compiled, shares[0])
-        self._compiled.add(kind)
+        if runs.outputs and not runs.error:
+            self._compiled.add(kind)
         if not runs.outputs:  # no kernel on this device
             share = shares[0]
             if layer.class_name in ("Dropout", "DropoutExt") and share < 1:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -54,16 +55,37 @@ def _is_container(layer: Any) -> bool:
     )
 
 
-def unused_count(layer: Any) -> str:
-    """Return the name of a count of batches in a layer of torch that uses it nowhere, or "".
+def count_of_batches(layer: Any) -> str:
+    """Return the name of the count of batches that a norm of torch, or a class derived from one,
+    uses for no average, or "".
 
-    A BatchNorm without `momentum` uses it, and so may custom layers that have one.
+    A BatchNorm without `momentum` uses it.
     """
-    names = [
-        base.__name__ for base in type(layer).__mro__ if base.__module__.startswith("torch.nn")
-    ]
+    names = [base.__name__ for base in type(layer).__mro__ if _is_of_torch(base)]
     averages = "_BatchNorm" in names and layer.momentum is None
     return "num_batches_tracked" if "_NormBase" in names and not averages else ""
+
+
+def unused_count(layer: Any) -> str:
+    """Return the name of a count of batches (`count_of_batches`) that no custom code reads, as far
+    as the code of the layer's class names it, or "".
+    """
+    name = count_of_batches(layer)
+    custom = [base for base in type(layer).__mro__ if name and not _is_of_torch(base)]
+    methods = [value for base in custom for value in vars(base).values()]
+    codes = [method.__code__ for method in methods if isinstance(method, FunctionType)]
+    return "" if any(_names(code, name) for code in codes) else name
+
+
+def _is_of_torch(kind: type) -> bool:
+    return kind.__module__.startswith("torch.")
+
+
+def _names(code: CodeType, name: str) -> bool:
+    """Return whether code, or a function inside it, contains a name, also as a text."""
+    inside = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    is_named = name in code.co_names or name in code.co_consts
+    return is_named or any(_names(inner, name) for inner in inside)
 
 
 def record_layers(net: Any, run: Callable[[], Any]) -> list[Layer]:
@@ -151,8 +173,8 @@ def _owned(layer: Any, inside: bool) -> Iterable[tuple[str, Any]]:
     if hasattr(layer, "parameters_and_names"):  # a MindSpore cell
         return layer.parameters_and_names(expand=inside)
     owned = (*layer.named_parameters(recurse=inside), *layer.named_buffers(recurse=inside))
-    unused = unused_count(layer)
-    return [(leaf, value) for leaf, value in owned if leaf != unused]
+    count = count_of_batches(layer)
+    return [(leaf, value) for leaf, value in owned if leaf != count]
 
 
 def _array(tensor: Any) -> np.ndarray:

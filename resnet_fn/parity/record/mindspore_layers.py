@@ -109,20 +109,43 @@ def running_layer(
     """
     args, kwargs = arguments
     construct = cell
-    # compiled code applies a layer's pre-hooks to inputs that are from after them
-    if (jit := compiler()) and compiled and not (kwargs or cell._forward_pre_hook):
-        construct = jit(_Alone(cell).construct)
+    keeping: Callable[..., AbstractContextManager[None]] = keeping_inputs
+    if (jit := compiler()) and compiled:
+        construct, keeping = jit(_Alone(cell).construct), _calling_pre_hooks
 
     def run() -> np.ndarray:
-        keeping: AbstractContextManager[None] = contextlib.nullcontext()
-        if construct is cell:
-            keeping = keeping_inputs(cell, lambda: arguments)
-        with off(), as_built(), as_before(cell), keeping, process.ending_mixed_precision():
+        with (
+            off(),
+            as_built(),
+            as_before(cell),
+            keeping(cell, lambda: arguments),
+            process.ending_mixed_precision(),
+        ):
             cell.set_train(True)
             outputs = outputs_of(construct(*args, **kwargs))
             return first_or_whole(outputs, is_net)
 
     return run
+
+
+@contextlib.contextmanager
+def _calling_pre_hooks(cell: nn.Cell, given: Callable[[], tuple[Any, Any]]) -> Iterator[None]:
+    """Call a cell's pre-hooks with arguments that `given` makes, and let the cell have none inside
+    a `with` block, because compiled code would apply them to inputs that are from after them.
+
+    The hooks may set what the cell reads.
+    """
+    hooks = cell._forward_pre_hook
+    own = dict(hooks)
+    with keeping_inputs(cell, given):
+        for key, hook in hooks.items():
+            has_kwargs = key in cell._forward_pre_hook_with_kwargs
+            hook(cell, *given()[: 1 + has_kwargs])
+    hooks.clear()
+    try:
+        yield
+    finally:
+        hooks.update(own)
 
 
 class _Alone(nn.Cell):
@@ -132,9 +155,9 @@ class _Alone(nn.Cell):
         super().__init__(auto_prefix=False)  # parameters keep their names
         self.layer = layer
 
-    def construct(self, *inputs: Any) -> Any:
+    def construct(self, *inputs: Any, **named: Any) -> Any:
         """Return the layer's outputs."""
-        return self.layer(*inputs)
+        return self.layer(*inputs, **named)
 
 
 def roles_of(net: nn.Cell) -> dict[str, Any]:

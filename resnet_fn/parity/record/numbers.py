@@ -4,13 +4,14 @@ import contextlib
 import math
 from collections import UserDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MemberDescriptorType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from resnet_fn.parity.trace.derived import moves_evenly
 
-_DEPTH = 2  # of objects, dicts and lists in attributes
+_DEPTH = 3  # of objects, dicts and lists in attributes
 _LONGEST = 100  # lists with more items are data
 _FRAMEWORKS = ("builtins", "collections", "numpy", "torch", "mindspore")
 # no subclasses, such as parameters
@@ -33,14 +34,25 @@ class Place(NamedTuple):
         return _number_in(self.holder[self.name] if self.array is None else self.array)
 
     def write(self, value: float) -> None:
-        """Set the number. An array is written in place, because others may hold it, too."""
+        """Set the number, if it is another one. An array is written in place, because others may
+        hold it, too. What rejects this, such as a read-only mapping, keeps its number.
+        """
         content = self.array
-        if content is None:
-            content = self.kind(value)
-        elif _number_in(content) != value:
-            content[...] = value
-        with contextlib.suppress(IndexError):  # a list may have become shorter
-            self.holder[self.name] = content
+        with contextlib.suppress(Exception):  # a list may have become shorter, too
+            if content is None:
+                content = self.kind(value)
+            elif _number_in(content) != value:
+                content[...] = value
+            if not self._holds(content):
+                self.holder[self.name] = content
+
+    def _holds(self, content: Any) -> bool:
+        with contextlib.suppress(LookupError, AttributeError):  # it was deleted
+            present = self.holder[self.name]
+            if self.array is not None:
+                return present is content
+            return type(present) is type(content) and present == content
+        return False
 
 
 class Noted:
@@ -142,5 +154,31 @@ def _inside(value: Any) -> Iterator[tuple[Any, Iterable[tuple[Any, Any]]]]:
         yield value, enumerate(value)
     of_user = type(value).__module__.partition(".")[0] not in _FRAMEWORKS
     is_layer = hasattr(value, "named_modules") or hasattr(value, "cells_and_names")
-    if of_user and hasattr(value, "__dict__") and not is_layer:
+    if not of_user or is_layer:
+        return
+    if hasattr(value, "__dict__"):
         yield vars(value), vars(value).items()
+    slots = _Slots(value)
+    yield slots, slots.items()
+
+
+class _Slots:
+    """The attributes in the `__slots__` of an object, by name."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self._owner, name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self._owner, name, value)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Yield the names of those that are set, and their values."""
+        for kind in type(self._owner).__mro__:
+            if "__slots__" not in vars(kind):  # it is in C code, or has a dict
+                continue
+            for name, member in vars(kind).items():
+                if isinstance(member, MemberDescriptorType) and hasattr(self._owner, name):
+                    yield name, self[name]

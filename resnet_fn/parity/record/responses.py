@@ -20,7 +20,7 @@ def measured_branch(
     """
     if x is None or x.ndim < 2:
         return None
-    if x.shape != y.shape:
+    if x.shape != y.shape or not x.size:
         return None
     rows = []
     for output in outputs:
@@ -80,7 +80,8 @@ def whole_output(outputs: Arrays) -> np.ndarray | None:
     for output in outputs.values():
         if output.ndim and output.dtype.kind == "f":
             samples = len(output)
-            row = output.reshape(samples, -1)
+            width = math.prod(output.shape[1:])
+            row = output.reshape(samples, width)
             rows.append(row)
     counts = {len(row) for row in rows}
     return np.concatenate(rows, axis=1) if len(counts) == 1 else None

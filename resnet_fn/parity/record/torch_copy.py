@@ -2,8 +2,8 @@
 
 import copy
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from random import Random
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -67,25 +67,52 @@ def _copied_with_layers(
     layers = [value for value in values if isinstance(value, torch.nn.Module)]
     shared = []
     for layer in layers:
-        is_new = id(layer) not in copies and hasattr(layer, "__deepcopy__")
-        if is_new and copy.deepcopy(layer, dict(copies)) is layer:
+        if id(layer) in copies or not hasattr(layer, "__deepcopy__"):
+            continue
+        trial = dict(copies)
+        if copy.deepcopy(layer, trial) is layer:
             shared.append(layer)
     if not shared:
         return result, copies
     again = memo | {id(layer): object.__new__(type(layer)) for layer in shared}
     for layer in shared:
         attributes = vars(again[id(layer)])
-        for name, value in vars(layer).items():
-            attributes[name] = _copy_or_shared(value, again)
+        _fill(attributes, vars(layer), again)
     return copy.deepcopy(module, again), again
 
 
 def _copy_or_shared(value: Any, memo: dict[int, Any]) -> Any:
-    """Return a copy. What cannot be copied, such as an open file or a lock, is shared."""
+    """Return a copy. What cannot be copied, such as an open file or a lock, is shared; layers, dicts
+    and lists around it are copied.
+    """
+    known = len(memo)
     try:
         return copy.deepcopy(value, memo)
     except Exception:
-        return value
+        while len(memo) > known:  # objects that are copied in part
+            memo.popitem()
+    kind = type(value)
+    key = id(value)
+    memo[key] = value
+    if isinstance(value, torch.nn.Module):
+        memo[key] = object.__new__(kind)
+        attributes = vars(memo[key])
+        _fill(attributes, vars(value), memo)
+    elif kind in (dict, OrderedDict):
+        memo[key] = kind()
+        _fill(memo[key], value, memo)
+    elif kind is list:
+        memo[key] = []
+        for item in value:
+            part = _copy_or_shared(item, memo)
+            memo[key].append(part)
+    return memo[key]
+
+
+def _fill(result: dict[Any, Any], items: Mapping[Any, Any], memo: dict[int, Any]) -> None:
+    for name, value in items.items():
+        part = _copy_or_shared(value, memo)
+        result[name] = part
 
 
 def _enclosed(module: torch.nn.Module) -> Iterator[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from resnet_fn.parity.record.common import place_of, what_failed
-from resnet_fn.parity.record.layers import unused_count
+from resnet_fn.parity.record.layers import count_of_batches, unused_count
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import title_of
@@ -100,10 +100,19 @@ def state(module: torch.nn.Module, views: bool = False) -> Arrays:
 
 def unused_counts(module: torch.nn.Module) -> set[str]:
     """Return the names of the counts of batches that no layer uses (`unused_count`)."""
+    return _counts(module, unused_count)
+
+
+def counts_of_batches(module: torch.nn.Module) -> set[str]:
+    """Return the names of the counts of batches (`count_of_batches`)."""
+    return _counts(module, count_of_batches)
+
+
+def _counts(module: torch.nn.Module, leaf_of: Callable[[torch.nn.Module], str]) -> set[str]:
     # a layer with several names has several counts in the state dict
     counts = set()
     for path, layer in module.named_modules(remove_duplicate=False):
-        if leaf := unused_count(layer):
+        if leaf := leaf_of(layer):
             counts.add(f"{path}.{leaf}" if path else leaf)
     return counts
 

@@ -12,8 +12,14 @@ import torch
 from resnet_fn.parity.record.numbers import Place, numbers_of
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.torch_copy import copied
-from resnet_fn.parity.record.torch_module import call, dtype_of, outputs_of, tensors, unused_counts
-from resnet_fn.parity.trace.data import STATISTICS_NAMES
+from resnet_fn.parity.record.torch_module import (
+    call,
+    counts_of_batches,
+    dtype_of,
+    outputs_of,
+    tensors,
+)
+from resnet_fn.parity.trace.data import IDLE_COUNTER, IDLE_NUMBER, STATISTICS_NAMES
 from resnet_fn.parity.trace.tree import Arrays, Tree
 
 # So many updates later, the value of a counter may still change an output: by a schedule, a warm-up
@@ -31,7 +37,7 @@ def moving_state(module: torch.nn.Module) -> dict[str, Value]:
     of its layers, by path.
     """
     values: dict[str, Value] = {**_numbers(module)}
-    left_out = unused_counts(module)
+    left_out = counts_of_batches(module)
     for names in _custom_counts(module).values():
         left_out -= names
     for name, buffer in module.named_buffers():
@@ -44,7 +50,7 @@ def moving_state(module: torch.nn.Module) -> dict[str, Value]:
 def _custom_counts(module: torch.nn.Module) -> dict[type, set[str]]:
     """Return the names of BatchNorm's counts in layers of each custom class, which may use them."""
     counts: dict[type, set[str]] = {}
-    for name in unused_counts(module):
+    for name in counts_of_batches(module):
         kind = type(module.get_submodule(name.rpartition(".")[0]))
         if not kind.__module__.startswith("torch."):
             counts.setdefault(kind, set()).add(name)
@@ -105,20 +111,26 @@ def moved(
     return changes
 
 
-def idle_counters(
-    module: torch.nn.Module, first: Mapping[str, Value], altering: Mapping[str, str]
+def idle_numbers(
+    module: torch.nn.Module,
+    first: Mapping[str, Value],
+    numbers: Mapping[str, bool],
+    altering: Mapping[str, str],
 ) -> list[str]:
-    """Return the numbers in attributes that training has changed by a whole number, and that are
-    not among those that alter an output: what `moved` returns.
+    """Return a line for each number in an attribute that training has changed by a whole number, or
+    evenly (`numbers`, as in `moved`), and that is not among those that alter an output: what
+    `moved` returns.
     """
-    names = []
+    lines = []
     for name, value in _numbers(module).items():
         before = first.get(name)
         if name in altering or before is None or _is_same(before, value):
             continue
         if _counts(before, value):
-            names.append(name)
-    return names
+            lines.append(f"{name}: {IDLE_COUNTER}")
+        elif numbers.get(name):
+            lines.append(f"{name}: {IDLE_NUMBER}")
+    return lines
 
 
 def _read(
@@ -210,10 +222,14 @@ def _numbers(module: torch.nn.Module) -> dict[str, float]:
 
 
 def _is_same(before: Value, value: Value) -> bool:
-    """Return whether a number is unchanged, or has another shape or type than before."""
+    """Return whether a number is unchanged, or has another shape than before. Its type may be
+    another one: an integer may move by fractions.
+    """
     if isinstance(before, torch.Tensor) and isinstance(value, torch.Tensor):
         return before.shape != value.shape or torch.equal(before, value)
-    return type(before) is not type(value) or before == value
+    if isinstance(before, torch.Tensor) or isinstance(value, torch.Tensor):  # no buffer any more
+        return True
+    return before == value
 
 
 def _is_number(value: Value) -> bool:

@@ -21,7 +21,7 @@ from resnet_fn.parity.record.torch_run import TorchRun, Training, load
 from resnet_fn.parity.record.torch_step import TorchStepper
 from resnet_fn.parity.record.updates import UNWATCHED, Watch, record_run, record_updates
 from resnet_fn.parity.trace.constants import draw_constants, hides_its_use, words_of_constants
-from resnet_fn.parity.trace.data import IDLE_COUNTER, Changing, Rounding, Run, Ties
+from resnet_fn.parity.trace.data import Changing, Rounding, Run, Ties
 from resnet_fn.parity.trace.difference import are_integers
 from resnet_fn.parity.trace.limits import ONLY_ROUNDING
 from resnet_fn.parity.trace.stages import GRADIENTS, marked
@@ -69,7 +69,7 @@ class ReferenceRuns:
         self._not_drawn = list[str]()  # a line for such numbers that the reference does not take
         self._rejects = dict[str, str]()  # why a run fails with them, by precision
         self._decisions = Decisions()  # of the updates, until `measured` forgets them
-        self._idle_counters = list[str]()  # attributes of layers that count and change no output
+        self._idle_numbers = list[str]()  # lines on attributes that move and change no output
         self._recorded = self._exact = Run({}, {}, [])  # the runs in float32 and in float64
         self._against_float64 = Rounding()  # how far they are apart
 
@@ -91,7 +91,7 @@ class ReferenceRuns:
             stepper = self._stepper("float32", finds_moved=True)
             run = self._run_of(stepper, "float32")
         run.moved = stepper.find_moved()
-        self._idle_counters = stepper.idle_counters
+        self._idle_numbers = stepper.idle_numbers
         return run
 
     def _in_float64(self, run: Run) -> tuple[Run, Rounding]:
@@ -334,7 +334,7 @@ class ReferenceRuns:
     @property
     def not_exercised(self) -> list[str]:
         """A line for each constant array that has no random numbers in any run, and for each
-        counter in an attribute that changes no output.
+        number in an attribute that moves evenly and changes no output.
         """
         saved, buffers = self._module.state_dict(), dict(self._module.named_buffers())
         unsaved = [
@@ -342,8 +342,7 @@ class ReferenceRuns:
             for name in buffers
             if name not in saved and hides_its_use(buffers[name].detach().numpy())
         ]
-        counters = [f"{name}: {IDLE_COUNTER}" for name in self._idle_counters]
-        return [*self._not_drawn, *unsaved, *counters]
+        return [*self._not_drawn, *unsaved, *self._idle_numbers]
 
     def changes(self) -> Rounding:
         """Return how far the updates are from the recorded ones if they are made again now."""

@@ -12,7 +12,7 @@ from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import state
 from resnet_fn.parity.record.torch_moved import (
     Value,
-    idle_counters,
+    idle_numbers,
     moved,
     moving_state,
     places_of,
@@ -71,7 +71,7 @@ class TorchStepper:
         self._noted = Noted({})
         self._numbers: Mapping[str, bool] = {}  # `Noted.moved`
         self._finds_moved = finds_moved
-        self.idle_counters = list[str]()  # of `find_moved`
+        self.idle_numbers = list[str]()  # of `find_moved`
         self._last: torch.nn.Module | None = None  # as after the last compared update
 
     def evaluate(self, inputs: Tree) -> Arrays:
@@ -151,7 +151,7 @@ class TorchStepper:
         """
         assert self._last is not None
         altering = moved(self._last, self._first, self._plan.first[0], self._numbers)
-        self.idle_counters = idle_counters(self._last, self._first, altering)
+        self.idle_numbers = idle_numbers(self._last, self._first, self._numbers, altering)
         return altering
 
     def average(self) -> Arrays:

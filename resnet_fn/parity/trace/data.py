@@ -30,8 +30,10 @@ ParameterSettings = dict[str, dict[str, float]]
 # the names of two such settings; record/optimizer_settings.py has the others
 RATE_SETTING, DECAY_SETTING = "learning rate", "weight decay"
 
-# the words of a line about a number that only counts: few values of it were tried
+# the words of a line about a number that only counts, or moves by one step or factor: few values of
+# it were tried
 IDLE_COUNTER = "counts, and no later value was seen to change an output"
+IDLE_NUMBER = "moves evenly, and no later value was seen to change an output"
 
 # how the names of BatchNorm's statistics end, in MindSpore and in PyTorch
 STATISTICS_NAMES = ("moving_mean", "moving_variance", "running_mean", "running_var")

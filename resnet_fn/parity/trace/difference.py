@@ -245,6 +245,14 @@ def _mask_levels(sizes: np.ndarray, largest: float) -> list[np.ndarray]:
     return levels[:known]
 
 
+def _most_are_levels(array: Any) -> bool:
+    """Return whether most numbers are a mask's constants plus usual ones."""
+    count = 0
+    for level in mask_levels(array):
+        count += np.count_nonzero(level)
+    return count > np.size(array) / 2
+
+
 def without_large(array: np.ndarray) -> np.ndarray:
     """Return the numbers of an array that are not compared apart."""
     parts = _large_parts(array)
@@ -315,7 +323,8 @@ def difference(
     `tolerance` is the relative error that always passes. `rounding` is the relative rounding of
     `reference`, of which a multiple passes. `why` names the rule that gives the larger bound.
     `large` has `rounding` and `why` of the large numbers, if these are others. The result has the
-    error, rounding and `why` of the part that is further beyond its bound.
+    error, rounding and `why` of the part that is further beyond its bound; where most numbers are a
+    mask's constants, and the rounding of the others is too large to compare, the error of all.
     """
     exact = are_integers(port, reference)
     a, b = in_range(port), in_range(reference)
@@ -339,6 +348,11 @@ def difference(
         limits = [max(tolerance, ROUNDING_FACTOR * error) for error in (rounding, other)]
         if _ratio(of_large, limits[1]) > _ratio(relative, limits[0]):
             relative, rounding, why = of_large, other, other_why
+        elif rounding > CEILING and relative <= limits[0] and _most_are_levels(reference):
+            # the usual numbers are rounding alone
+            relative = _error(a[finite], b[finite])
+            rounding = other
+            why = other_why
     return Difference(
         id=array,
         max_abs=float(apart.max(initial=0.0)),

@@ -133,6 +133,21 @@ def test_a_level_of_few_numbers_hides_no_error():
     assert relative_error(ours, theirs) == pytest.approx(0.04)
 
 
+@pytest.mark.parametrize(("large", "verdict"), [(18, "ok"), (7, "undecided")])
+@pytest.mark.parametrize("of_large", [(1e-7, ""), None])
+def test_pure_rounding_beside_large_numbers_decides_nothing(large, of_large, verdict):
+    """If most numbers are large, the norm of all decides."""
+    theirs = np.concatenate([2000 + np.linspace(-1, 1, large), np.full(8, 1e-8)])
+    ours = np.concatenate([theirs[:large], np.zeros(8)])
+    rounding = {"rounding": 1e9, "large": of_large}
+    assert difference("table", ours, theirs, 1e-5, **rounding).verdict == verdict
+    wrong = np.concatenate([theirs[:large] * 1.01, theirs[large:]])
+    if of_large:
+        assert difference("table", wrong, theirs, 1e-5, **rounding).verdict == "DIFFERS"
+    known = difference("table", ours, theirs, 1e-5, rounding=1e-3, large=of_large)
+    assert known.verdict == "DIFFERS"
+
+
 @pytest.mark.parametrize("usual", [7, 80])
 def test_one_large_number_is_no_level(usual):
     theirs = np.concatenate([[-3.4e38] * 20, [1200.0], np.linspace(-3, 3, usual)])

@@ -377,6 +377,25 @@ def test_kernels_excuse_probes_as_batches(kernels, error, findings):
     assert len(probed.kernels) == 1 - findings
 
 
+@pytest.mark.parametrize(
+    ("probe", "error", "findings"),
+    [(MORE, 1.5e-5, 0), (MORE, 3e-4, 1), ("10·x", 8e-5, 0), ("10·x", 3e-4, 1)],
+)
+def test_inexact_layers_excuse_little_in_the_net(probe, error, findings):
+    """Of a net with a layer of tanh: the error may be outside of this layer."""
+    port, reference = trace(7), trace(7)
+    for side, factor in ((port, 1 + error), (reference, 1.0)):
+        (layer,) = side.layers["eval"]
+        side.layers["eval"] = [dataclasses.replace(layer, kind="tanh")]
+        outputs = side.probes[""].pop("−x").outputs
+        changed = {name: factor * value for name, value in outputs.items()}
+        side.probes[""][probe] = Probe(changed, "")
+    port.kernels = {EVAL_FORWARD: {"logits": 8e-6}}
+    probed = judge_probes(compare_probes(port, reference, NAMES.layers, "ok"), ProbeAnswer({}))
+    assert [finding.probe for finding in probed.findings] == [probe] * findings
+    assert len(probed.kernels) == 1 - findings
+
+
 def test_an_error_costs_one_line_of_the_coverage():
     one = trace(7)
     one.run.after = one.run.after[:1]
