@@ -20,6 +20,8 @@ _DROPPING = ("dropout", "drop path", "attention", "lstm", "gru", "rnn")
 
 # shape of the ones on which a mask is measured, cut to the input's number of axes
 _ONES = (2048, 3, 2, 2, 2)
+# At most so many layers of a class are compiled, until one can be.
+_TRIES = 3
 
 
 # A layer runs so often if some of its results repeat, because whole paths are dropped …
@@ -102,7 +104,8 @@ class _Measurement:
         self._firsts = {
             layer.name: layer for layer in layers if layer.output is not None and not layer.call
         }
-        self._compiled: set[tuple[str, int]] = set()  # classes and numbers of axes
+        # How many layers of each class and number of axes have been compiled; -1: one could be.
+        self._compiled: dict[tuple[str, int], int] = {}
         # classes, and attributes or paths inside
         self._measured: set[tuple[str, str]] = set()
 
@@ -276,10 +279,12 @@ class _Measurement:
         if not np.array_equal(x, y):
             return None
         ones = np.ones(_ONES[: x.ndim], np.float32)
-        kind = (layer.class_name, x.ndim)  # one of each kind shows whether it compiles
-        runs = self._runs_on(ones, layer, kind not in self._compiled, shares[0])
-        if runs.outputs and not runs.error:
-            self._compiled.add(kind)
+        kind = (layer.class_name, x.ndim)
+        tries = self._compiled.get(kind, 0)
+        is_tried = 0 <= tries < _TRIES
+        runs = self._runs_on(ones, layer, is_tried, shares[0])
+        if is_tried:
+            self._compiled[kind] = -1 if runs.outputs and not runs.error else tries + 1
         if not runs.outputs:  # no kernel on this device
             share = shares[0]
             if layer.class_name in ("Dropout", "DropoutExt") and share < 1:

@@ -110,7 +110,7 @@ def running_layer(
     args, kwargs = arguments
     construct = cell
     keeping: Callable[..., AbstractContextManager[None]] = keeping_inputs
-    if (jit := compiler()) and compiled:
+    if (jit := compiler()) and compiled and _is_compilable(kwargs):
         construct, keeping = jit(_Alone(cell).construct), _calling_pre_hooks
 
     def run() -> np.ndarray:
@@ -118,14 +118,24 @@ def running_layer(
             off(),
             as_built(),
             as_before(cell),
-            keeping(cell, lambda: arguments),
             process.ending_mixed_precision(),
         ):
-            cell.set_train(True)
-            outputs = outputs_of(construct(*args, **kwargs))
+            cell.set_train(True)  # pre-hooks may read the mode
+            with keeping(cell, lambda: arguments):
+                outputs = outputs_of(construct(*args, **kwargs))
             return first_or_whole(outputs, is_net)
 
     return run
+
+
+def _is_compilable(kwargs: dict[str, Any]) -> bool:
+    """Return whether a compiled function takes these keyword arguments. In a compiled net, others
+    such as objects are constants.
+    """
+    return all(
+        value is None or isinstance(value, Tensor | bool | int | float | str)
+        for value in kwargs.values()
+    )
 
 
 @contextlib.contextmanager

@@ -307,6 +307,17 @@ def _ratio(error: float, limit: float) -> float:
     return math.inf if error else 0.0
 
 
+def _distance(error: float, tolerance: float, rounding: float) -> tuple[int, float]:
+    """Return how far an error is beyond its bound: what differs is further than what is undecided,
+    and this than what passes.
+    """
+    ratio = _ratio(error, max(tolerance, ROUNDING_FACTOR * rounding))
+    if ratio > 1:
+        return 2, ratio
+    is_undecided = error > tolerance and rounding > CEILING
+    return int(is_undecided), ratio
+
+
 def difference(
     array: ArrayId | str,
     port: Any,
@@ -324,7 +335,7 @@ def difference(
     `reference`, of which a multiple passes. `why` names the rule that gives the larger bound.
     `large` has `rounding` and `why` of the large numbers, if these are others. The result has the
     error, rounding and `why` of the part that is further beyond its bound; where most numbers are a
-    mask's constants, and the rounding of the others is too large to compare, the error of all.
+    mask's constants, and no digit of the others is correct, the error of all if it passes.
     """
     exact = are_integers(port, reference)
     a, b = in_range(port), in_range(reference)
@@ -345,14 +356,14 @@ def difference(
     relative, of_large = errors_of_parts(port, reference, reference)
     if of_large is not None:
         other, other_why = large or (rounding, why)
-        limits = [max(tolerance, ROUNDING_FACTOR * error) for error in (rounding, other)]
-        if _ratio(of_large, limits[1]) > _ratio(relative, limits[0]):
+        usual = _distance(relative, tolerance, rounding)
+        if _distance(of_large, tolerance, other) > usual:
             relative, rounding, why = of_large, other, other_why
-        elif rounding > CEILING and relative <= limits[0] and _most_are_levels(reference):
-            # the usual numbers are rounding alone
-            relative = _error(a[finite], b[finite])
-            rounding = other
-            why = other_why
+        elif usual[0] == 1 and rounding >= 1 and _most_are_levels(reference):
+            # no digit of the usual numbers is correct: the error of all decides if it passes
+            whole = _error(a[finite], b[finite])
+            if whole <= tolerance:
+                relative, rounding, why = whole, other, other_why
     return Difference(
         id=array,
         max_abs=float(apart.max(initial=0.0)),

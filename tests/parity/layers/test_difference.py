@@ -148,6 +148,23 @@ def test_pure_rounding_beside_large_numbers_decides_nothing(large, of_large, ver
     assert known.verdict == "DIFFERS"
 
 
+@pytest.mark.parametrize(("port", "rounding"), [(2.0, 1.0), (1.25, 0.07), (3.0, 0.6)])
+def test_usual_numbers_beside_a_mask_stay_undecided(port, rounding):
+    """Of logits, few are allowed."""
+    size = -1e4 if rounding == 1 else -1e9
+    theirs = np.concatenate([np.full(12, size), np.ones(4)])
+    ours = np.concatenate([np.full(12, size), np.full(4, port)])
+    found = difference("logits", ours, theirs, 1e-5, rounding=rounding, large=(1e-7, ""))
+    assert found.verdict == "undecided"
+
+
+def test_a_passing_part_hides_no_undecided_one():
+    theirs = np.concatenate([np.full(4, -1e4), np.ones(40)])
+    ours = np.concatenate([np.full(4, -1e4 * (1 + 5e-6)), np.full(40, 1.1)])
+    found = difference("logits", ours, theirs, 1e-5, rounding=0.5, large=(1e-7, ""))
+    assert found.verdict == "undecided"
+
+
 @pytest.mark.parametrize("usual", [7, 80])
 def test_one_large_number_is_no_level(usual):
     theirs = np.concatenate([[-3.4e38] * 20, [1200.0], np.linspace(-3, 3, usual)])
