@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections import Counter as Counted
 from collections import deque
+from fractions import Fraction
 from types import SimpleNamespace
 
 import mindspore
@@ -560,6 +561,110 @@ def test_counters_in_long_lists_are_not_sought():
     names = moving_state(module)
     assert "few.8" in names
     assert not [name for name in names if name.startswith("many")]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FrozenSlots:
+    """An object whose number only its own class writes."""
+
+    count: int = 0
+
+
+def test_a_counter_in_frozen_slots_is_named():
+    def forward(self, x):
+        self.held = FrozenSlots(self.held.count + int(self.training))
+        return self.head(self.first(x)) / 0.999999**self.held.count
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.held = FrozenSlots()
+    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    assert [*trace.run.moved] == ["held.count"]
+
+
+class Interned:
+    """A value of which there is one object, which copies share."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+INTERNED = [Interned(number) for number in range(9)]
+
+
+class ReadOnly(dict):
+    """A mapping that only its own class writes."""
+
+    def __setitem__(self, name, value):
+        raise TypeError("read-only")
+
+    def __deepcopy__(self, memo):
+        return ReadOnly(self)
+
+    def add(self, more):
+        super().__setitem__("count", self["count"] + more)
+
+
+def interned(self):
+    self.held = INTERNED[self.held.count + int(self.training)]
+
+
+def fraction(self):
+    self.held += Fraction(int(self.training), 1)
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "words"),
+    [
+        (INTERNED[0], interned, ["held.count: "]),
+        (ReadOnly(count=0), lambda self: self.held.add(int(self.training)), ["held.count: "]),
+        (Fraction(1, 2), fraction, []),
+    ],
+    ids=["interned", "read-only", "fraction"],
+)
+def test_what_nobody_can_write_is_not_tried(start, step, words):
+    def forward(self, x):
+        step(self)
+        return self.head(self.first(x))
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.held = start
+    lines = record_reference(module, plan_of(SGD, BATCHES), probes=False).limits
+    lines = [line for line in lines if line.startswith("held")]
+    assert lines == [
+        f"{word}updates move it, and other values could not be tried" for word in words
+    ]
+    assert [value.count for value in INTERNED] == list(range(9))
+    assert module.held == start
+
+
+def test_objects_in_a_circle_give_each_counter_once():
+    net, first, second = torch.nn.Module(), Counter(0), Counter(0)
+    net.first, net.second = first, second
+    first.next, second.previous = second, first
+    assert [*moving_state(net)] == ["first.count", "second.count"]
+
+
+@pytest.mark.parametrize("deep", [{"count": 0}, [0]])
+def test_the_shortest_path_names_a_counter(deep):
+    net, inner = torch.nn.Module(), SimpleNamespace(deep=deep)
+    net.far, net.near = [[inner]], inner
+    (name,) = moving_state(net)
+    assert name.startswith("near.deep.")
+
+
+def test_few_numbers_in_large_objects_are_sought():
+    """Each run looks at them."""
+    net = torch.nn.Module()
+    net.pieces = {f"word {number}": [number] for number in range(999)}
+    net.table = [[[number] * 50 for _ in range(50)] for number in range(50)]
+    net.count = 0
+    names = moving_state(net)
+    assert "count" in names
+    assert len(names) < 1001
+    assert not [name for name in names if name.startswith("pieces")]
 
 
 @pytest.mark.parametrize("kind", ["tensor", "list", "number"])

@@ -35,6 +35,9 @@ RATE_SETTING, DECAY_SETTING = "learning rate", "weight decay"
 IDLE_COUNTER = "counts, and no later value was seen to change an output"
 IDLE_NUMBER = "moves evenly, and no later value was seen to change an output"
 
+# the words of a line about a number that only the user's code can set
+UNTRIED_NUMBER = "updates move it, and other values could not be tried"
+
 # how the names of BatchNorm's statistics end, in MindSpore and in PyTorch
 STATISTICS_NAMES = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
