@@ -4,6 +4,7 @@ same weights.
 
 import copy
 import dataclasses
+import functools
 from collections import Counter as Counted
 from collections import deque
 from fractions import Fraction
@@ -792,6 +793,82 @@ def test_counts_that_custom_norms_read_can_be_paired(step, corrected, tmp_path):
     assert ladder.agrees is (step == 1 or not corrected), table(ladder)
     lines = [line for line in ladder.changes if "num_batches_tracked: training moves it" in line]
     assert bool(lines) is not corrected, ladder.changes
+
+
+class Doubling(t.BatchNorm1d):
+    """Each way to read the count is one of a method, in `WAYS`."""
+
+    def forward(self, x):
+        return super().forward(x) * self.later()
+
+
+def of_count(self):
+    return 1 + (self.num_batches_tracked > 500)
+
+
+def counting_calls(method):
+    calls = []
+
+    @functools.wraps(method)
+    def run(*arguments):
+        calls.append(1)
+        return method(*arguments)
+
+    return run
+
+
+WAYS = {
+    "plain": of_count,
+    "no_grad": torch.no_grad()(of_count),
+    "autocast": torch.autocast("cpu")(of_count),
+    "wrapped": counting_calls(counting_calls(of_count)),
+    "cached": functools.lru_cache(of_count),
+    "property": property(of_count),
+    "cached property": functools.cached_property(of_count),
+    "static": staticmethod(of_count),
+    "partial": functools.partialmethod(of_count),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_code_under_decorators_may_name_counts(way):
+    norm = type("Custom", (Doubling,), {"later": WAYS[way], "__module__": __name__})
+    assert "num_batches_tracked" in state(norm(8))
+
+
+class CountingNorm(t.BatchNorm1d):
+    """It counts in its own code, as norms do that were copied from torch."""
+
+    def forward(self, x):
+        if self.training:
+            self.num_batches_tracked.add_(1)
+        return torch.nn.functional.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, self.training
+        )
+
+
+@pytest.mark.parametrize("kind", [CountingNorm, WarmNorm])
+@pytest.mark.parametrize("mapped", [True, False])
+def test_counts_are_not_paired_by_name(kind, mapped, tmp_path):
+    """The port has a count of this name that never moves. A layer may be mapped."""
+
+    class Ported(nn.BatchNorm1d):
+        def __init__(self):
+            super().__init__(8, momentum=0.9)
+            count = Tensor(0, mindspore.int64)
+            self.num_batches_tracked = Parameter(count, requires_grad=False)
+
+    corrections = {}
+    if mapped:
+        file = tmp_path / "map.json"
+        file.write_text('{"first": "first"}')
+        corrections["corrections"] = read_map(str(file))
+    module = theirs(lambda self, x: self.head(self.first(x)), first=kind(8))
+    port = ours(lambda self, x: self.head(self.first(x)), first=Ported())
+    ladder = ladder_of(port, module, BATCHES[:1], **corrections)
+    assert ladder.agrees, table(ladder)
+    lines = [line for line in ladder.changes if "num_batches_tracked: training moves it" in line]
+    assert bool(lines) is (kind is WarmNorm), ladder.changes
 
 
 def test_counts_of_custom_norms_may_differ_in_kind():

@@ -221,6 +221,15 @@ class Trace:
         return self.file.partition(",")[0]
 
     @property
+    def counts(self) -> set[str]:
+        """The arrays of a reference that count batches in norms whose custom code names them.
+
+        The code may only count, and PyTorch's norms read none, so that --map alone pairs them.
+        """
+        listed = self.buffers  # without counts of batches; {} for a port
+        return {*self.constants} & self.run.start.keys() - listed.keys() if listed else set()
+
+    @property
     def dropping(self) -> Dropping:
         """A pair of the net's dropouts and its layers' executions in training mode with dropout
         switched off.
