@@ -83,8 +83,8 @@ def _copied_with_layers(
 
 
 def _copy_or_shared(value: Any, memo: dict[int, Any]) -> Any:
-    """Return a copy. What cannot be copied, such as an open file or a lock, is shared; layers, dicts
-    and lists around it are copied.
+    """Return a copy. What cannot be copied, such as an open file or a lock, is shared; layers, dicts,
+    lists, deques and tuples around it are copied, and other objects are not.
     """
     known = len(memo)
     try:
@@ -102,11 +102,13 @@ def _copy_or_shared(value: Any, memo: dict[int, Any]) -> Any:
     elif kind in (dict, OrderedDict):
         memo[key] = kind()
         _fill(memo[key], value, memo)
-    elif kind is list:
-        memo[key] = []
-        for item in value:
-            part = _copy_or_shared(item, memo)
-            memo[key].append(part)
+    elif kind in (list, deque):
+        memo[key] = copy.copy(value)
+        for index, item in enumerate(value):
+            memo[key][index] = _copy_or_shared(item, memo)
+    elif kind is tuple:
+        parts = [_copy_or_shared(item, memo) for item in value]
+        memo[key] = tuple(parts)
     return memo[key]
 
 
