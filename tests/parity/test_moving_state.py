@@ -641,6 +641,30 @@ def test_what_nobody_can_write_is_not_tried(start, step, words):
     assert module.held == start
 
 
+@pytest.mark.parametrize("count", [deque([0]), {"count": 0}, np.zeros(1)])
+def test_a_number_that_is_gone_is_no_error(count):
+    net = torch.nn.Module()
+    net.held = SimpleNamespace(count=count)
+    (place,) = torch_moved.places_of(net).values()
+    if isinstance(count, np.ndarray):
+        del net.held.count
+    else:
+        count.clear()
+    place.write(1)
+
+
+def test_a_loss_that_nobody_can_write_is_unnamed():
+    def forward(self, x):
+        x = self.head(self.first(x))
+        self.held.count = x.detach().mean()
+        return x
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.held = Interned(torch.tensor(0.5))
+    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    assert not [line for line in trace.limits if line.startswith("held")]
+
+
 def test_objects_in_a_circle_give_each_counter_once():
     net, first, second = torch.nn.Module(), Counter(0), Counter(0)
     net.first, net.second = first, second

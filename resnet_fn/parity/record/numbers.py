@@ -48,17 +48,16 @@ class Place(NamedTuple):
         is_array = self.array is not None and self.array is other.array
         return is_array or holders[0] is holders[1]
 
-    def write(self, value: float) -> bool:
-        """Set the number, if it is another one, and return whether it is there. An array is written
-        in place, because others may hold it, too. What rejects this, such as a read-only mapping,
-        keeps its number.
-        """
+    def accepts(self, value: float) -> bool:
+        """Set another number, and return whether the number that is there has changed."""
         before = self.value()
-        self._write(value)
-        after = self.value()
-        return after == value or after != before
+        self.write(value)
+        return self.value() != before
 
-    def _write(self, value: float) -> None:
+    def write(self, value: float) -> None:
+        """Set the number, if it is another one. An array is written in place, because others may
+        hold it, too. What rejects this, such as a read-only mapping, keeps its number.
+        """
         content = self.array
         with contextlib.suppress(Exception):  # a list may have become shorter, too
             if content is None:

@@ -129,7 +129,9 @@ def idle_numbers(
     idle: dict[str, float] = {}
     for name, value in _numbers(module).items():
         before = first.get(name)
-        if name not in altering and before is not None and not _is_same(before, value):
+        if name in altering or before is None or _is_same(before, value):
+            continue
+        if name in numbers or _counts(before, value):
             idle[name] = value
     if not idle:
         return []
@@ -140,7 +142,7 @@ def idle_numbers(
     lines = []
     for name, value in idle.items():
         before = first[name]
-        if name not in tried or not tried[name].write(before):
+        if name not in tried or not tried[name].accepts(before):
             lines.append(f"{name}: {UNTRIED_NUMBER}")
         elif _counts(before, value):
             lines.append(f"{name}: {IDLE_COUNTER}")
