@@ -4,8 +4,10 @@ same weights.
 
 import copy
 import dataclasses
+import functools
 from collections import Counter as Counted
 from collections import deque
+from fractions import Fraction
 from types import SimpleNamespace
 
 import mindspore
@@ -562,6 +564,134 @@ def test_counters_in_long_lists_are_not_sought():
     assert not [name for name in names if name.startswith("many")]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class FrozenSlots:
+    """An object whose number only its own class writes."""
+
+    count: int = 0
+
+
+def test_a_counter_in_frozen_slots_is_named():
+    def forward(self, x):
+        self.held = FrozenSlots(self.held.count + int(self.training))
+        return self.head(self.first(x)) / 0.999999**self.held.count
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.held = FrozenSlots()
+    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    assert [*trace.run.moved] == ["held.count"]
+
+
+class Interned:
+    """A value of which there is one object, which copies share."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+INTERNED = [Interned(number) for number in range(9)]
+
+
+class ReadOnly(dict):
+    """A mapping that only its own class writes."""
+
+    def __setitem__(self, name, value):
+        raise TypeError("read-only")
+
+    def __deepcopy__(self, memo):
+        return ReadOnly(self)
+
+    def add(self, more):
+        super().__setitem__("count", self["count"] + more)
+
+
+def interned(self):
+    self.held = INTERNED[self.held.count + int(self.training)]
+
+
+def fraction(self):
+    self.held += Fraction(int(self.training), 1)
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "words"),
+    [
+        (INTERNED[0], interned, ["held.count: "]),
+        (ReadOnly(count=0), lambda self: self.held.add(int(self.training)), ["held.count: "]),
+        (Fraction(1, 2), fraction, []),
+    ],
+    ids=["interned", "read-only", "fraction"],
+)
+def test_what_nobody_can_write_is_not_tried(start, step, words):
+    def forward(self, x):
+        step(self)
+        return self.head(self.first(x))
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.held = start
+    lines = record_reference(module, plan_of(SGD, BATCHES), probes=False).limits
+    lines = [line for line in lines if line.startswith("held")]
+    assert lines == [
+        f"{word}updates move it, and other values could not be tried" for word in words
+    ]
+    assert [value.count for value in INTERNED] == list(range(9))
+    assert module.held == start
+
+
+@pytest.mark.parametrize("count", [deque([0]), {"count": 0}, np.zeros(1)])
+def test_a_number_that_is_gone_is_no_error(count):
+    net = torch.nn.Module()
+    net.held = SimpleNamespace(count=count)
+    (place,) = torch_moved.places_of(net).values()
+    if isinstance(count, np.ndarray):
+        del net.held.count
+    else:
+        count.clear()
+    place.write(1)
+
+
+def test_a_loss_that_nobody_can_write_is_unnamed():
+    def forward(self, x):
+        x = self.head(self.first(x))
+        self.held.count = x.detach().mean()
+        return x
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.held = Interned(torch.tensor(0.5))
+    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    assert not [line for line in trace.limits if line.startswith("held")]
+
+
+def test_objects_in_a_circle_give_each_counter_once():
+    net, first, second = torch.nn.Module(), Counter(0), Counter(0)
+    net.first, net.second = first, second
+    first.next, second.previous = second, first
+    assert [*moving_state(net)] == ["first.count", "second.count"]
+
+
+@pytest.mark.parametrize("deep", [{"count": 0}, [0]])
+def test_the_shortest_path_names_a_counter(deep):
+    net, inner = torch.nn.Module(), SimpleNamespace(deep=deep)
+    net.far, net.near = [[inner]], inner
+    (name,) = moving_state(net)
+    assert name.startswith("near.deep.")
+
+
+def test_few_numbers_in_large_objects_are_sought():
+    """Each run looks at them."""
+    net = torch.nn.Module()
+    net.pieces = {f"word {number}": [number] for number in range(999)}
+    net.table = [[[number] * 50 for _ in range(50)] for number in range(50)]
+    net.count = 0
+    names = moving_state(net)
+    assert "count" in names
+    assert len(names) < 1001
+    assert not [name for name in names if name.startswith("pieces")]
+
+
 @pytest.mark.parametrize("kind", ["tensor", "list", "number"])
 @pytest.mark.parametrize("counts", [True, False])
 def test_a_number_that_both_nets_count_agrees(counts, kind):
@@ -687,6 +817,82 @@ def test_counts_that_custom_norms_read_can_be_paired(step, corrected, tmp_path):
     assert ladder.agrees is (step == 1 or not corrected), table(ladder)
     lines = [line for line in ladder.changes if "num_batches_tracked: training moves it" in line]
     assert bool(lines) is not corrected, ladder.changes
+
+
+class Doubling(t.BatchNorm1d):
+    """Each way to read the count is one of a method, in `WAYS`."""
+
+    def forward(self, x):
+        return super().forward(x) * self.later()
+
+
+def of_count(self):
+    return 1 + (self.num_batches_tracked > 500)
+
+
+def counting_calls(method):
+    calls = []
+
+    @functools.wraps(method)
+    def run(*arguments):
+        calls.append(1)
+        return method(*arguments)
+
+    return run
+
+
+WAYS = {
+    "plain": of_count,
+    "no_grad": torch.no_grad()(of_count),
+    "autocast": torch.autocast("cpu")(of_count),
+    "wrapped": counting_calls(counting_calls(of_count)),
+    "cached": functools.lru_cache(of_count),
+    "property": property(of_count),
+    "cached property": functools.cached_property(of_count),
+    "static": staticmethod(of_count),
+    "partial": functools.partialmethod(of_count),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_code_under_decorators_may_name_counts(way):
+    norm = type("Custom", (Doubling,), {"later": WAYS[way], "__module__": __name__})
+    assert "num_batches_tracked" in state(norm(8))
+
+
+class CountingNorm(t.BatchNorm1d):
+    """It counts in its own code, as norms do that were copied from torch."""
+
+    def forward(self, x):
+        if self.training:
+            self.num_batches_tracked.add_(1)
+        return torch.nn.functional.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, self.training
+        )
+
+
+@pytest.mark.parametrize("kind", [CountingNorm, WarmNorm])
+@pytest.mark.parametrize("mapped", [True, False])
+def test_counts_are_not_paired_by_name(kind, mapped, tmp_path):
+    """The port has a count of this name that never moves. A layer may be mapped."""
+
+    class Ported(nn.BatchNorm1d):
+        def __init__(self):
+            super().__init__(8, momentum=0.9)
+            count = Tensor(0, mindspore.int64)
+            self.num_batches_tracked = Parameter(count, requires_grad=False)
+
+    corrections = {}
+    if mapped:
+        file = tmp_path / "map.json"
+        file.write_text('{"first": "first"}')
+        corrections["corrections"] = read_map(str(file))
+    module = theirs(lambda self, x: self.head(self.first(x)), first=kind(8))
+    port = ours(lambda self, x: self.head(self.first(x)), first=Ported())
+    ladder = ladder_of(port, module, BATCHES[:1], **corrections)
+    assert ladder.agrees, table(ladder)
+    lines = [line for line in ladder.changes if "num_batches_tracked: training moves it" in line]
+    assert bool(lines) is (kind is WarmNorm), ladder.changes
 
 
 def test_counts_of_custom_norms_may_differ_in_kind():

@@ -2,7 +2,9 @@
 to train; and the errors of those that fail.
 """
 
+import collections
 import dataclasses
+import functools
 import threading
 from typing import Any
 
@@ -381,6 +383,26 @@ def test_layers_around_what_cannot_be_copied_are_copied(locked):
     assert again.layers[0].scales is again.scales is not teacher.scales
     assert again.layers[0].lock is teacher.layers[0].lock
     assert list(again.state_dict()) == list(teacher.state_dict())
+
+
+@pytest.mark.parametrize("kind", [list, tuple, functools.partial(collections.deque, maxlen=2)])
+def test_a_lock_beside_layers_leaves_them_copied(kind):
+    from resnet_fn.parity.record.torch_copy import copied
+
+    class Teacher(t.Module):
+        def __init__(self):
+            super().__init__()
+            self.held = kind([t.Linear(8, 8), threading.Lock()])
+
+        def __deepcopy__(self, memo):
+            return self
+
+    net = t.Sequential(Teacher())
+    ((layer, lock), (again, other)) = net[0].held, copied(net)[0].held
+    assert again is not layer
+    assert again.weight is not layer.weight
+    assert other is lock
+    assert getattr(copied(net)[0].held, "maxlen", 2) == 2
 
 
 def _three_tanh(layer, args):

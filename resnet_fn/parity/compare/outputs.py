@@ -307,7 +307,8 @@ def buffers_without_counterpart(sides: Sides) -> list[tuple[str, str]]:
     """Return (mode, text) for each buffer that training changes in the reference, but that the net
     lacks.
     """
-    known = {*sides.port.run.start, *sides.port.run.moved, *sides.names.paired}
+    of_port = {*sides.port.run.start, *sides.port.run.moved} - sides.reference.counts
+    known = of_port | sides.names.paired
     moved = "training moves it in the reference; it has no counterpart in the port, and it changes "
     where = {"": "no output", "training": "outputs in training mode, so later losses can differ"}
     return [

@@ -48,6 +48,7 @@ class Outline(NamedTuple):
     # constants that are paired only by name, and only with a parameter that the port trains:
     # PyTorch's buffers that are neither saved nor changed by training
     unsaved: Collection[str] = ()
+    counts: Collection[str] = ()  # constants of the reference that only corrections pair
     # tensors, NumPy arrays and numbers in attributes of the port's cells, which take no weights
     attributes: Mapping[str, Shape] = MappingProxyType({})
 
@@ -77,6 +78,8 @@ def match(
     weight with a transposed weight. If arrays remain, and `with_advice` is True, the result
     suggests corrections.
     """
+    named = {name for source in (corrections or {}).values() for name in source.names}
+    reference = reference.without({*reference.counts} - named)
     fixed, named_layers = resolve(corrections or {}, port.shapes, reference.shapes)
     used = {name for source in fixed.values() for name in source.names}
     reference = reference.without(_not_trained(port, reference) - used)
@@ -137,6 +140,7 @@ def outline_of(recording: Trace, mode: str) -> Outline:
             for name, saved in recording.buffers.items()
             if not saved and name not in recording.run.moved
         ],
+        recording.counts,
         shapes_of(recording.attributes),
     )
 

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -66,26 +65,8 @@ def count_of_batches(layer: Any) -> str:
     return "num_batches_tracked" if "_NormBase" in names and not averages else ""
 
 
-def unused_count(layer: Any) -> str:
-    """Return the name of a count of batches (`count_of_batches`) that no custom code reads, as far
-    as the code of the layer's class names it, or "".
-    """
-    name = count_of_batches(layer)
-    custom = [base for base in type(layer).__mro__ if name and not _is_of_torch(base)]
-    methods = [value for base in custom for value in vars(base).values()]
-    codes = [method.__code__ for method in methods if isinstance(method, FunctionType)]
-    return "" if any(_names(code, name) for code in codes) else name
-
-
 def _is_of_torch(kind: type) -> bool:
     return kind.__module__.startswith("torch.")
-
-
-def _names(code: CodeType, name: str) -> bool:
-    """Return whether code, or a function inside it, contains a name, also as a text."""
-    inside = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    is_named = name in code.co_names or name in code.co_consts
-    return is_named or any(_names(inner, name) for inner in inside)
 
 
 def record_layers(net: Any, run: Callable[[], Any]) -> list[Layer]:

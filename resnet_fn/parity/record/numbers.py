@@ -1,10 +1,13 @@
 """Numbers in the attributes of layers, such as a counter of updates."""
 
 import contextlib
+import itertools
 import math
+import sys
+from argparse import Namespace
 from collections import UserDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import MemberDescriptorType
+from types import MemberDescriptorType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +15,12 @@ import numpy as np
 from resnet_fn.parity.trace.derived import moves_evenly
 
 _DEPTH = 3  # of objects, dicts and lists in attributes
-_LONGEST = 100  # lists with more items are data
-_FRAMEWORKS = ("builtins", "collections", "numpy", "torch", "mindspore")
+_LONGEST = 100  # lists and dicts with more items are data
+_MOST = 1000  # items in the objects of one layer: each run looks at them
+# Objects of these packages, such as a `Fraction`, have no attributes of the user's. Those of the
+# classes `_OPEN` do.
+_FOREIGN = {*sys.stdlib_module_names, "numpy", "torch", "mindspore"}
+_OPEN = (SimpleNamespace, Namespace)
 # no subclasses, such as parameters
 _ARRAYS = {("numpy", "ndarray"), ("torch", "Tensor"), ("mindspore", "Tensor")}
 
@@ -32,6 +39,20 @@ class Place(NamedTuple):
     def value(self) -> float:
         """Return the number."""
         return _number_in(self.holder[self.name] if self.array is None else self.array)
+
+    def is_in(self, other: "Place") -> bool:
+        """Return whether two places are one: of objects that the copy of a net shares."""
+        holders = [place.holder for place in (self, other)]
+        if isinstance(self.holder, _Slots):
+            holders = [getattr(holder, "owner", None) for holder in holders]
+        is_array = self.array is not None and self.array is other.array
+        return is_array or holders[0] is holders[1]
+
+    def accepts(self, value: float) -> bool:
+        """Set another number, and return whether the number that is there has changed."""
+        before = self.value()
+        self.write(value)
+        return self.value() != before
 
     def write(self, value: float) -> None:
         """Set the number, if it is another one. An array is written in place, because others may
@@ -98,27 +119,34 @@ def numbers_of(
 
     `of_framework` names the attributes that every layer has.
     """
-    return {
-        title: place
-        for path, layer in layers
-        for title, place in _places(vars(layer).items(), vars(layer), path, of_framework, _DEPTH)
-    }
+    places: dict[str, Place] = {}
+    for path, layer in layers:
+        items = [item for item in vars(layer).items() if item[0] not in of_framework]
+        places.update(_places(items, vars(layer), path))
+    return places
 
 
 def _places(
-    items: Iterable[tuple[Any, Any]], holder: Any, path: str, left_out: Collection[str], depth: int
+    items: Iterable[tuple[Any, Any]], holder: Any, path: str
 ) -> Iterator[tuple[str, Place]]:
-    for name, value in items:
-        title = f"{path}.{name}" if path else str(name)
-        if name in left_out:
-            continue
-        if type(value) in (int, float) or isinstance(value, np.integer | np.floating):
-            yield title, Place(holder, name, type(value))
-        elif _is_number(value):
-            yield title, Place(holder, name, float, value)
-        elif depth:
-            for inner, inner_items in _inside(value):
-                yield from _places(inner_items, inner, title, (), depth - 1)
+    """Yield what is near first: an object with several paths has the shortest one."""
+    waiting = deque([(path, holder, items, _DEPTH)])
+    seen: dict[int, Any] = {}  # objects that are kept alive, so that no other gets the id
+    left = _MOST
+    while waiting:
+        path, holder, items, depth = waiting.popleft()
+        for name, value in items:
+            title = f"{path}.{name}" if path else str(name)
+            if type(value) in (int, float) or isinstance(value, np.integer | np.floating):
+                yield title, Place(holder, name, type(value))
+            elif _is_number(value):
+                yield title, Place(holder, name, float, value)
+            elif depth and id(value) not in seen:
+                seen[id(value)] = value
+                for inner, inner_items in _inside(value):
+                    near = [*itertools.islice(inner_items, left)]
+                    left -= len(near)
+                    waiting.append((title, inner, near, depth - 1))
 
 
 def _is_number(value: Any) -> bool:
@@ -148,11 +176,11 @@ def _inside(value: Any) -> Iterator[tuple[Any, Iterable[tuple[Any, Any]]]]:
     """Yield (holder, its items by name) for a dict or list, and for the attributes of an object of
     the user's class that is no layer.
     """
-    if isinstance(value, dict | UserDict):
+    if isinstance(value, dict | UserDict) and len(value) <= _LONGEST:
         yield value, value.items()
     elif isinstance(value, list | deque) and len(value) <= _LONGEST:
         yield value, enumerate(value)
-    of_user = type(value).__module__.partition(".")[0] not in _FRAMEWORKS
+    of_user = type(value).__module__.partition(".")[0] not in _FOREIGN or isinstance(value, _OPEN)
     is_layer = hasattr(value, "named_modules") or hasattr(value, "cells_and_names")
     if not of_user or is_layer:
         return
@@ -166,19 +194,19 @@ class _Slots:
     """The attributes in the `__slots__` of an object, by name."""
 
     def __init__(self, owner: Any) -> None:
-        self._owner = owner
+        self.owner = owner
 
     def __getitem__(self, name: str) -> Any:
-        return getattr(self._owner, name)
+        return getattr(self.owner, name)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        setattr(self._owner, name, value)
+        object.__setattr__(self.owner, name, value)  # also of a frozen dataclass
 
     def items(self) -> Iterator[tuple[str, Any]]:
         """Yield the names of those that are set, and their values."""
-        for kind in type(self._owner).__mro__:
+        for kind in type(self.owner).__mro__:
             if "__slots__" not in vars(kind):  # it is in C code, or has a dict
                 continue
             for name, member in vars(kind).items():
-                if isinstance(member, MemberDescriptorType) and hasattr(self._owner, name):
+                if isinstance(member, MemberDescriptorType) and hasattr(self.owner, name):
                     yield name, self[name]

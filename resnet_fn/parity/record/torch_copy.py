@@ -1,10 +1,11 @@
 """Copy a torch module together with the functions that it calls, such as hooks."""
 
 import copy
+import inspect
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial, partialmethod
 from random import Random
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -23,7 +24,7 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     a layer or a dict of the module, as a hook does that stores an output, refers to the copy's. What
     a method encloses, too, is shared, as its class is.
     """
-    values = list(_values(module))
+    values = list(held_values(module))
     by_functions = {id(held) for function in values for held in _held_by(function)}
     shared = {}
     if by_functions:  # most modules have none, and are copied often
@@ -82,8 +83,8 @@ def _copied_with_layers(
 
 
 def _copy_or_shared(value: Any, memo: dict[int, Any]) -> Any:
-    """Return a copy. What cannot be copied, such as an open file or a lock, is shared; layers, dicts
-    and lists around it are copied.
+    """Return a copy. What cannot be copied, such as an open file or a lock, is shared; layers, dicts,
+    lists, deques and tuples around it are copied, and other objects are not.
     """
     known = len(memo)
     try:
@@ -101,11 +102,13 @@ def _copy_or_shared(value: Any, memo: dict[int, Any]) -> Any:
     elif kind in (dict, OrderedDict):
         memo[key] = kind()
         _fill(memo[key], value, memo)
-    elif kind is list:
-        memo[key] = []
-        for item in value:
-            part = _copy_or_shared(item, memo)
-            memo[key].append(part)
+    elif kind in (list, deque):
+        memo[key] = copy.copy(value)
+        for index, item in enumerate(value):
+            memo[key][index] = _copy_or_shared(item, memo)
+    elif kind is tuple:
+        parts = [_copy_or_shared(item, memo) for item in value]
+        memo[key] = tuple(parts)
     return memo[key]
 
 
@@ -121,10 +124,10 @@ def _enclosed(module: torch.nn.Module) -> Iterator[Any]:
     """
     owned = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
     kinds = {kind for layer in module.modules() for kind in type(layer).__mro__}
-    methods = [method for kind in kinds for method in _methods(kind)]
+    methods = [method for kind in kinds for method in methods_of(kind)]
     for method in methods:
         for value in _held(method):
-            inside = list(_values(value))
+            inside = list(held_values(value))
             if not any(isinstance(item, torch.nn.Module) or id(item) in owned for item in inside):
                 yield from inside
 
@@ -133,10 +136,10 @@ def _held_by(value: Any) -> Iterator[Any]:
     """Yield what a function of the user's refers to, at any depth. Other values hold nothing."""
     if isinstance(value, FunctionType):
         for held in _held(value):
-            yield from _values(held)
+            yield from held_values(held)
 
 
-def _methods(kind: type) -> Iterator[FunctionType]:
+def methods_of(kind: type) -> Iterator[FunctionType]:
     """Yield the functions of a user's class that run after a layer was built."""
     if kind.__module__.partition(".")[0] in _FOREIGN:
         return
@@ -147,11 +150,15 @@ def _methods(kind: type) -> Iterator[FunctionType]:
             value = value.fget
         elif isinstance(value, classmethod | staticmethod):
             value = value.__func__
+        elif isinstance(value, cached_property | partialmethod):
+            value = value.func
+        if not isinstance(value, FunctionType):  # of `functools.cache`, for example
+            value = inspect.getattr_static(value, "__wrapped__", None)
         if isinstance(value, FunctionType):
             yield value
 
 
-def _values(root: Any) -> Iterator[Any]:
+def held_values(root: Any) -> Iterator[Any]:
     """Yield a value and what its attributes hold, at any depth, as of a module and its layers."""
     seen: dict[int, Any] = {}  # keeps what is made on the way, such as a method, alive
     waiting: list[Any] = [root]

@@ -19,7 +19,12 @@ from resnet_fn.parity.record.torch_module import (
     outputs_of,
     tensors,
 )
-from resnet_fn.parity.trace.data import IDLE_COUNTER, IDLE_NUMBER, STATISTICS_NAMES
+from resnet_fn.parity.trace.data import (
+    IDLE_COUNTER,
+    IDLE_NUMBER,
+    STATISTICS_NAMES,
+    UNTRIED_NUMBER,
+)
 from resnet_fn.parity.trace.tree import Arrays, Tree
 
 # So many updates later, the value of a counter may still change an output: by a schedule, a warm-up
@@ -119,14 +124,27 @@ def idle_numbers(
 ) -> list[str]:
     """Return a line for each number in an attribute that training has changed by a whole number, or
     evenly (`numbers`, as in `moved`), and that is not among those that alter an output: what
-    `moved` returns.
+    `moved` returns. There is a line, too, for each of which no other value could be tried.
     """
-    lines = []
+    idle: dict[str, float] = {}
     for name, value in _numbers(module).items():
         before = first.get(name)
         if name in altering or before is None or _is_same(before, value):
             continue
-        if _counts(before, value):
+        if name in numbers or _counts(before, value):
+            idle[name] = value
+    if not idle:
+        return []
+    copy = copied(module)
+    tried = places_of(copy)
+    for name in _shared(module, copy):
+        del tried[name]
+    lines = []
+    for name, value in idle.items():
+        before = first[name]
+        if name not in tried or not tried[name].accepts(before):
+            lines.append(f"{name}: {UNTRIED_NUMBER}")
+        elif _counts(before, value):
             lines.append(f"{name}: {IDLE_COUNTER}")
         elif numbers.get(name):
             lines.append(f"{name}: {IDLE_NUMBER}")
@@ -164,6 +182,7 @@ class _Outputs:
     def __init__(self, module: torch.nn.Module, inputs: Tree, train: bool) -> None:
         self._module, self._inputs, self._train = module, inputs, train
         self._copy: torch.nn.Module | None = None
+        self._shared: set[str] = set()  # numbers of the copy that are those of the module
         self._repeats = True
         self._usual = self._with({})
         self._repeats = not any(self.alter({}) for _ in range(2))
@@ -180,10 +199,11 @@ class _Outputs:
         copy, self._copy = self._copy, None  # none is kept if the run fails
         if copy is None:
             copy = copied(self._module).train(self._train)
+            self._shared = _shared(self._module, copy)
         else:
-            _write(copy, _numbers(self._module))
-            _write(copy, dict(self._module.named_buffers()))
-        _write(copy, changes)
+            self._write(copy, _numbers(self._module))
+            self._write(copy, dict(self._module.named_buffers()))
+        self._write(copy, changes)
         with torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
             inputs = tensors(self._inputs, dtype_of(self._module))
@@ -191,15 +211,23 @@ class _Outputs:
         self._copy = copy
         return outputs
 
+    def _write(self, copy: torch.nn.Module, values: Mapping[str, Value]) -> None:
+        places = places_of(copy)
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor):
+                layer, _, leaf = name.rpartition(".")
+                setattr(copy.get_submodule(layer), leaf, value.clone())
+            elif name in places and name not in self._shared:
+                places[name].write(value)
 
-def _write(module: torch.nn.Module, values: Mapping[str, Value]) -> None:
-    places = places_of(module)
-    for name, value in values.items():
-        if isinstance(value, torch.Tensor):
-            layer, _, leaf = name.rpartition(".")
-            setattr(module.get_submodule(layer), leaf, value.clone())
-        elif name in places:
-            places[name].write(value)
+
+def _shared(module: torch.nn.Module, copy: torch.nn.Module) -> set[str]:
+    """Return the paths of numbers in objects that a new copy of a module shares with it, such as
+    the members of an Enum.
+    """
+    own = places_of(module)
+    places = places_of(copy).items()
+    return {name for name, place in places if name in own and place.is_in(own[name])}
 
 
 def places_of(module: torch.nn.Module) -> dict[str, Place]:

@@ -35,6 +35,9 @@ RATE_SETTING, DECAY_SETTING = "learning rate", "weight decay"
 IDLE_COUNTER = "counts, and no later value was seen to change an output"
 IDLE_NUMBER = "moves evenly, and no later value was seen to change an output"
 
+# the words of a line about a number that only the user's code can set
+UNTRIED_NUMBER = "updates move it, and other values could not be tried"
+
 # how the names of BatchNorm's statistics end, in MindSpore and in PyTorch
 STATISTICS_NAMES = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
@@ -216,6 +219,15 @@ class Trace:
     def file_name(self) -> str:
         """The name of the user's file, without its hash."""
         return self.file.partition(",")[0]
+
+    @property
+    def counts(self) -> set[str]:
+        """The arrays of a reference that count batches in norms whose custom code names them.
+
+        The code may only count, and PyTorch's norms read none, so that --map alone pairs them.
+        """
+        listed = self.buffers  # without counts of batches; {} for a port
+        return {*self.constants} & self.run.start.keys() - listed.keys() if listed else set()
 
     @property
     def dropping(self) -> Dropping:
