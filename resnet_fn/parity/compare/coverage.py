@@ -15,7 +15,7 @@ import numpy as np
 from resnet_fn.config.wording import first_few, words_of
 from resnet_fn.parity.compare import constants
 from resnet_fn.parity.compare.labels import lines_of_labels
-from resnet_fn.parity.compare.outputs import buffers_without_counterpart
+from resnet_fn.parity.compare.outputs import without_counterpart
 from resnet_fn.parity.compare.probes import Probed
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage
@@ -208,16 +208,14 @@ def _counters(reference: Trace) -> Iterator[str]:
 
 def _moved(sides: Sides) -> Iterator[str]:
     """Yield a line for each counter of the reference that changes outputs, unless the port lacks it
-    (`buffers_without_counterpart`): later values may do other things in the port.
+    (`without_counterpart`): later values may do other things in the port.
     """
     run = sides.reference.run
     updates = len(run.after)
-    lacking = dict(buffers_without_counterpart(sides)).values()
+    lacking = without_counterpart(sides)
     for name, mode in run.moved.items():
-        if not mode or (name in run.start and not _counts(run, name)):
+        if not mode or name in lacking or (name in run.start and not _counts(run, name)):
             continue  # a number in an attribute has no array
-        if any(line.startswith(f"{name}: ") for line in lacking):
-            continue
         yield (
             f"{name}: updates move it, and other values change outputs; only those of {updates} "
             "updates were compared"

@@ -303,16 +303,29 @@ class ChangedBuffers(Outputs):
         return dataclasses.replace(stage, differences=(), absent=Absent.NOT_IN_TASK)
 
 
-def buffers_without_counterpart(sides: Sides) -> list[tuple[str, str]]:
-    """Return (mode, text) for each buffer that training changes in the reference, but that the net
-    lacks.
+def without_counterpart(sides: Sides) -> dict[str, str]:
+    """Return the buffers and numbers that training changes in the reference, but that the port
+    lacks, with the mode in which they change outputs.
     """
-    of_port = {*sides.port.run.start, *sides.port.run.moved} - sides.reference.counts
-    known = of_port | sides.names.paired
+    counts = sides.reference.counts  # which no array of the same name replaces
+    known = {*sides.port.run.moved, *sides.names.paired, *(sides.port.run.start.keys() - counts)}
+    return {name: mode for name, mode in sides.reference.run.moved.items() if name not in known}
+
+
+def buffers_without_counterpart(sides: Sides) -> list[tuple[str, str]]:
+    """Return (mode, text) for each of `without_counterpart`; for all counts of custom norms in the
+    same mode, one.
+    """
+    counts = sides.reference.counts
+    lacking = without_counterpart(sides)
     moved = "training moves it in the reference; it has no counterpart in the port, and it changes "
     where = {"": "no output", "training": "outputs in training mode, so later losses can differ"}
-    return [
-        (mode, f"{name}: {moved}{where.get(mode, 'outputs in evaluation mode')}")
-        for name, mode in sides.reference.run.moved.items()
-        if name not in known
-    ]
+    lines = []
+    for name, mode in lacking.items():
+        alike = [other for other in counts if lacking.get(other) == mode] if name in counts else []
+        if alike and name != min(alike):
+            continue  # one line for all layers
+        more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
+        text = f"{name}{more}: {moved}{where.get(mode, 'outputs in evaluation mode')}"
+        lines.append((mode, text))
+    return lines

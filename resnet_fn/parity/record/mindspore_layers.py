@@ -132,9 +132,11 @@ def _is_compilable(kwargs: dict[str, Any]) -> bool:
     """Return whether a compiled function takes these keyword arguments. In a compiled net, others
     such as objects are constants.
     """
+    plain = (bool, int, float, str, Tensor, type(None))
     return all(
-        value is None or isinstance(value, Tensor | bool | int | float | str)
+        isinstance(item, plain)
         for value in kwargs.values()
+        for item in (value if isinstance(value, tuple | list) else [value])
     )
 
 

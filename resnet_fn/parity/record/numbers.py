@@ -4,10 +4,9 @@ import contextlib
 import itertools
 import math
 import sys
-from argparse import Namespace
 from collections import UserDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import MemberDescriptorType, SimpleNamespace
+from types import MemberDescriptorType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +16,9 @@ from resnet_fn.parity.trace.derived import moves_evenly
 _DEPTH = 3  # of objects, dicts and lists in attributes
 _LONGEST = 100  # lists and dicts with more items are data
 _MOST = 1000  # items in the objects of one layer: each run looks at them
-# Objects of these packages, such as a `Fraction`, have no attributes of the user's. Those of the
-# classes `_OPEN` do.
-_FOREIGN = {*sys.stdlib_module_names, "numpy", "torch", "mindspore"}
-_OPEN = (SimpleNamespace, Namespace)
+# Objects of these packages, such as a `Fraction`, have no attributes of the user's. Those of
+# `SimpleNamespace`, `argparse.Namespace` and `make_dataclass` (in `types`) do.
+_FOREIGN = {*sys.stdlib_module_names, "numpy", "torch", "mindspore"} - {"types", "argparse"}
 # no subclasses, such as parameters
 _ARRAYS = {("numpy", "ndarray"), ("torch", "Tensor"), ("mindspore", "Tensor")}
 
@@ -40,13 +38,15 @@ class Place(NamedTuple):
         """Return the number."""
         return _number_in(self.holder[self.name] if self.array is None else self.array)
 
+    @property
+    def owner(self) -> Any:
+        """The object that has the number."""
+        return self.holder.owner if isinstance(self.holder, _Slots) else self.holder
+
     def is_in(self, other: "Place") -> bool:
         """Return whether two places are one: of objects that the copy of a net shares."""
-        holders = [place.holder for place in (self, other)]
-        if isinstance(self.holder, _Slots):
-            holders = [getattr(holder, "owner", None) for holder in holders]
         is_array = self.array is not None and self.array is other.array
-        return is_array or holders[0] is holders[1]
+        return is_array or self.owner is other.owner
 
     def accepts(self, value: float) -> bool:
         """Set another number, and return whether the number that is there has changed."""
@@ -100,8 +100,9 @@ class Noted:
         of an array must have: what a pass computes and stores, such as a loss, is no counter.
         """
         moved = {}
+        aliases = aliases_of(places)
         for path, values in self._values.items():
-            if path not in places or not values:
+            if path not in places or path in aliases or not values:
                 continue
             first, last = values[0], values[-1]
             if np.array_equal(first, last, equal_nan=True):  # a constant may be infinite
@@ -122,31 +123,47 @@ def numbers_of(
     places: dict[str, Place] = {}
     for path, layer in layers:
         items = [item for item in vars(layer).items() if item[0] not in of_framework]
-        places.update(_places(items, vars(layer), path))
+        of_layer = _places(items, vars(layer), path)
+        places.update(of_layer)
     return places
+
+
+def aliases_of(places: Mapping[str, Place]) -> set[str]:
+    """Return the paths of numbers that have an earlier path, too."""
+    known = set()
+    aliases = set()
+    for path, place in places.items():
+        key = (id(place.owner), place.name)
+        if place.array is not None:
+            key = (id(place.array), None)
+        if key in known:
+            aliases.add(path)
+        known.add(key)
+    return aliases
 
 
 def _places(
     items: Iterable[tuple[Any, Any]], holder: Any, path: str
 ) -> Iterator[tuple[str, Place]]:
-    """Yield what is near first: an object with several paths has the shortest one."""
-    waiting = deque([(path, holder, items, _DEPTH)])
-    seen: dict[int, Any] = {}  # objects that are kept alive, so that no other gets the id
+    """Yield what is near first. An object has all its paths, because another may take its place in
+    one of them, but none through itself.
+    """
+    around: tuple[Any, ...] = ()  # the objects that the items are in
+    waiting = deque([(path, holder, items, around)])
     left = _MOST
     while waiting:
-        path, holder, items, depth = waiting.popleft()
+        path, holder, items, around = waiting.popleft()
         for name, value in items:
             title = f"{path}.{name}" if path else str(name)
             if type(value) in (int, float) or isinstance(value, np.integer | np.floating):
                 yield title, Place(holder, name, type(value))
             elif _is_number(value):
                 yield title, Place(holder, name, float, value)
-            elif depth and id(value) not in seen:
-                seen[id(value)] = value
+            elif len(around) < _DEPTH and not any(value is outer for outer in around):
                 for inner, inner_items in _inside(value):
                     near = [*itertools.islice(inner_items, left)]
                     left -= len(near)
-                    waiting.append((title, inner, near, depth - 1))
+                    waiting.append((title, inner, near, (*around, value)))
 
 
 def _is_number(value: Any) -> bool:
@@ -180,7 +197,7 @@ def _inside(value: Any) -> Iterator[tuple[Any, Iterable[tuple[Any, Any]]]]:
         yield value, value.items()
     elif isinstance(value, list | deque) and len(value) <= _LONGEST:
         yield value, enumerate(value)
-    of_user = type(value).__module__.partition(".")[0] not in _FOREIGN or isinstance(value, _OPEN)
+    of_user = type(value).__module__.partition(".")[0] not in _FOREIGN
     is_layer = hasattr(value, "named_modules") or hasattr(value, "cells_and_names")
     if not of_user or is_layer:
         return

@@ -24,7 +24,7 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     a layer or a dict of the module, as a hook does that stores an output, refers to the copy's. What
     a method encloses, too, is shared, as its class is.
     """
-    values = list(held_values(module))
+    values = list(_values(module))
     by_functions = {id(held) for function in values for held in _held_by(function)}
     shared = {}
     if by_functions:  # most modules have none, and are copied often
@@ -124,10 +124,10 @@ def _enclosed(module: torch.nn.Module) -> Iterator[Any]:
     """
     owned = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
     kinds = {kind for layer in module.modules() for kind in type(layer).__mro__}
-    methods = [method for kind in kinds for method in methods_of(kind)]
+    methods = [method for kind in kinds for method in _methods(kind)]
     for method in methods:
         for value in _held(method):
-            inside = list(held_values(value))
+            inside = list(_values(value))
             if not any(isinstance(item, torch.nn.Module) or id(item) in owned for item in inside):
                 yield from inside
 
@@ -136,10 +136,10 @@ def _held_by(value: Any) -> Iterator[Any]:
     """Yield what a function of the user's refers to, at any depth. Other values hold nothing."""
     if isinstance(value, FunctionType):
         for held in _held(value):
-            yield from held_values(held)
+            yield from _values(held)
 
 
-def methods_of(kind: type) -> Iterator[FunctionType]:
+def _methods(kind: type) -> Iterator[FunctionType]:
     """Yield the functions of a user's class that run after a layer was built."""
     if kind.__module__.partition(".")[0] in _FOREIGN:
         return
@@ -158,7 +158,7 @@ def methods_of(kind: type) -> Iterator[FunctionType]:
             yield value
 
 
-def held_values(root: Any) -> Iterator[Any]:
+def _values(root: Any) -> Iterator[Any]:
     """Yield a value and what its attributes hold, at any depth, as of a module and its layers."""
     seen: dict[int, Any] = {}  # keeps what is made on the way, such as a method, alive
     waiting: list[Any] = [root]

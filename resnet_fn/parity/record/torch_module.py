@@ -4,7 +4,6 @@ import contextlib
 import inspect
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 
 from resnet_fn.parity.record.common import place_of, what_failed
 from resnet_fn.parity.record.layers import count_of_batches
-from resnet_fn.parity.record.torch_copy import copied, held_values, methods_of
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import title_of
 from resnet_fn.parity.trace.returned import as_real, named_outputs
@@ -100,26 +99,14 @@ def state(module: torch.nn.Module, views: bool = False) -> Arrays:
 
 
 def unused_counts(module: torch.nn.Module) -> set[str]:
-    """Return the names of the counts of batches (`counts_of_batches`) that no custom code reads, as
-    far as the code of the layers' classes names them.
+    """Return the names of the counts of batches (`counts_of_batches`) in PyTorch's own norms, which
+    read none. The code of custom norms may read theirs.
     """
     return _counts(module, _unused_count)
 
 
 def _unused_count(layer: torch.nn.Module) -> str:
-    name = count_of_batches(layer)
-    methods = [method for base in type(layer).__mro__ if name for method in methods_of(base)]
-    # a decorator may enclose what it decorates
-    held = itertools.chain(*map(held_values, methods))
-    codes = [value.__code__ for value in held if isinstance(value, FunctionType)]
-    return "" if any(_names(code, name) for code in codes) else name
-
-
-def _names(code: CodeType, name: str) -> bool:
-    """Return whether code, or a function inside it, contains a name, also as a text."""
-    inside = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    is_named = name in code.co_names or name in code.co_consts
-    return is_named or any(_names(inner, name) for inner in inside)
+    return count_of_batches(layer) if type(layer).__module__.startswith("torch.") else ""
 
 
 def counts_of_batches(module: torch.nn.Module) -> set[str]:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import torch
 
-from resnet_fn.parity.record.numbers import Place, numbers_of
+from resnet_fn.parity.record.numbers import Place, aliases_of, numbers_of
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_module import (
@@ -69,8 +69,8 @@ def moved(
     numbers: Mapping[str, bool],
 ) -> dict[str, str]:
     """For each buffer that training changed, return the mode in which its change alters an output,
-    or "" if none. Counters and attributes are left out if they alter no output. Of the counts of a
-    custom BatchNorm, the first one of each class is for all.
+    or "" if none. Counters and attributes are left out if they alter no output. The counts of a
+    custom BatchNorm are tried together with those of all layers of its class.
 
     `first` is the `moving_state` from before the updates, and `numbers` are those in attributes that
     the updates have moved (`Noted.moved`). Call this outside of the modes of a run, which would note
@@ -78,9 +78,10 @@ def moved(
     """
     trials: dict[str, list[Trial]] = {}  # with the first value, and with later ones of a counter
     kept = []  # named even if no output reads them: not counters and attributes
+    aliases = aliases_of(places_of(module))
     for name, value in moving_state(module).items():
         before = first.get(name)
-        if before is None or _is_same(before, value):
+        if before is None or name in aliases or _is_same(before, value):
             continue
         is_buffer = isinstance(value, torch.Tensor)
         if not is_buffer and name not in numbers and not _counts(before, value):
@@ -91,16 +92,18 @@ def moved(
         trials[name] = [{name: number} for number in (before, *later)]
         if is_buffer and not _counts(before, value):
             kept.append(name)
+    of_class: dict[str, list[str]] = {}  # counts of the same class as the first
     for names in _custom_counts(module).values():
-        alike = [trials.pop(name) for name in sorted(names) if name in trials]
-        if not alike:
+        counting = [name for name in sorted(names) if name in trials]
+        if not counting:
             continue
+        of_class[counting[0]] = counting
+        alike = [trials.pop(name) for name in counting]
         together = []
         for of_layers in zip(*alike, strict=False):  # a layer may have fewer later values
             trial = _merged(of_layers)
             together.append(trial)
-        first_name = next(iter(together[0]))
-        trials[first_name] = together
+        trials[counting[0]] = together
     modes: dict[str, str] = {}
     for mode in ("evaluation", "training"):
         left = dict(trials)
@@ -112,7 +115,8 @@ def moved(
     changes = {}
     for name in trials:
         if name in modes or name in kept:
-            changes[name] = modes.get(name, "")
+            named = of_class.get(name, [name])
+            changes.update(dict.fromkeys(named, modes.get(name, "")))
     return changes
 
 
@@ -127,9 +131,10 @@ def idle_numbers(
     `moved` returns. There is a line, too, for each of which no other value could be tried.
     """
     idle: dict[str, float] = {}
+    left_out = {*altering, *aliases_of(places_of(module))}
     for name, value in _numbers(module).items():
         before = first.get(name)
-        if name in altering or before is None or _is_same(before, value):
+        if name in left_out or before is None or _is_same(before, value):
             continue
         if name in numbers or _counts(before, value):
             idle[name] = value
@@ -183,6 +188,7 @@ class _Outputs:
         self._module, self._inputs, self._train = module, inputs, train
         self._copy: torch.nn.Module | None = None
         self._shared: set[str] = set()  # numbers of the copy that are those of the module
+        self._own: list[object] = []  # what has the numbers of a new copy
         self._repeats = True
         self._usual = self._with({})
         self._repeats = not any(self.alter({}) for _ in range(2))
@@ -197,9 +203,10 @@ class _Outputs:
 
     def _with(self, changes: Mapping[str, Value]) -> Arrays:
         copy, self._copy = self._copy, None  # none is kept if the run fails
-        if copy is None:
+        if copy is None or not self._has_its_own(copy):
             copy = copied(self._module).train(self._train)
             self._shared = _shared(self._module, copy)
+            self._own = [place.owner for place in places_of(copy).values()]
         else:
             self._write(copy, _numbers(self._module))
             self._write(copy, dict(self._module.named_buffers()))
@@ -210,6 +217,11 @@ class _Outputs:
             outputs = outputs_of(call(copy, inputs))
         self._copy = copy
         return outputs
+
+    def _has_its_own(self, copy: torch.nn.Module) -> bool:
+        """Return whether no run has put other objects, which may be the user's, into a copy."""
+        own = {id(owner) for owner in self._own}
+        return all(id(place.owner) in own for place in places_of(copy).values())
 
     def _write(self, copy: torch.nn.Module, values: Mapping[str, Value]) -> None:
         places = places_of(copy)

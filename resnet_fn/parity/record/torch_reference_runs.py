@@ -334,7 +334,7 @@ class ReferenceRuns:
     @property
     def not_exercised(self) -> list[str]:
         """A line for each constant array that has no random numbers in any run, and for each
-        number in an attribute that moves evenly and changes no output.
+        number in an attribute that moves evenly and changes no output, or that could not be tried.
         """
         saved, buffers = self._module.state_dict(), dict(self._module.named_buffers())
         unsaved = [
