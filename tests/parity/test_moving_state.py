@@ -669,7 +669,7 @@ def test_objects_in_a_circle_give_each_counter_once():
     net.first, net.second = first, second
     first.next, second.previous = second, first
     places = torch_moved.places_of(net)
-    assert {*places} - aliases_of(places) == {"first.count", "second.count"}
+    assert {*places} - aliases_of(places, places) == {"first.count", "second.count"}
 
 
 @pytest.mark.parametrize("deep", [{"count": 0}, [0]])
@@ -677,7 +677,7 @@ def test_the_shortest_path_names_a_counter(deep):
     net, inner = torch.nn.Module(), SimpleNamespace(deep=deep)
     net.far, net.near = [[inner]], inner
     places = torch_moved.places_of(net)
-    (name,) = {*places} - aliases_of(places)
+    (name,) = {*places} - aliases_of(places, places)
     assert name.startswith("near.deep.")
 
 
@@ -699,6 +699,44 @@ def test_a_counter_may_leave_what_it_began_in(start):
     module.initial = module.now = start
     trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
     assert [*trace.run.moved] == ["now.count"]
+
+
+def test_a_counters_object_may_be_held_twice_later():
+    """The name that training adds is nearer."""
+
+    def forward(self, x):
+        if self.training:
+            self.inner.state.count += 1
+            self.last = self.inner.state
+        return self.head(self.first(x)) * (0.5 if self.inner.state.count > 500 else 1)
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.inner = SimpleNamespace(state=SimpleNamespace(count=0))
+    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    assert [*trace.run.moved] == ["inner.state.count"]
+
+
+def test_shared_settings_hide_no_counter():
+    net, shared = torch.nn.Module(), SimpleNamespace(**{f"k{i}": i for i in range(30)})
+    net.blocks = [SimpleNamespace(shared=shared) for _ in range(50)]
+    net.schedule = SimpleNamespace(a=SimpleNamespace(b=SimpleNamespace(step=0)))
+    assert "schedule.a.b.step" in torch_moved.places_of(net)
+
+
+RING = [torch.tensor(float(number)) for number in range(4)]
+
+
+def test_tensors_that_a_run_takes_stay_unchanged():
+    def forward(self, x):
+        if self.training:
+            self.count = RING[(int(self.count) + 1) % 4]
+            x = x * 0.999999 ** int(self.count)
+        return self.head(self.first(x))
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.count = torch.tensor(0.0)
+    record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    assert [float(number) for number in RING] == [0.0, 1.0, 2.0, 3.0]
 
 
 STAGES = [FrozenSlots(number) for number in range(999)]
@@ -889,6 +927,39 @@ def test_another_layers_count_stays_named(tmp_path):
     ladder = ladder_of(port, module, BATCHES[:1], corrections=read_map(str(file)))
     words = "second.num_batches_tracked: training moves it in the reference"
     assert [line for line in ladder.changes if line.startswith(words)], ladder.changes
+
+
+def test_the_ports_count_is_named_beside_unread_ones():
+    class Ported(nn.BatchNorm1d):
+        def __init__(self):
+            super().__init__(8, momentum=0.9)
+            self.num_batches_tracked = 0
+
+        def construct(self, x):
+            if self.training:
+                self.num_batches_tracked += 1
+            x = super().construct(x)
+            return x * 0.5 if self.num_batches_tracked > 500 else x
+
+    class Unread(t.BatchNorm1d):
+        def forward(self, x):
+            return super().forward(x)
+
+    def forward(self, x):
+        return self.head(self.first(x))
+
+    module, port = theirs(forward, first=Unread(8)), ours(forward, first=Ported())
+    ladder = ladder_of(port, module, BATCHES, mode="pynative")
+    words = "first.num_batches_tracked: updates move it in the port"
+    lines = ladder.coverage.not_exercised
+    assert [line for line in lines if line.startswith(words)], lines
+
+
+def test_counts_of_parametrized_custom_norms_are_state():
+    layer = torch.nn.utils.parametrizations.weight_norm(WarmNorm(8), dim=None)
+    assert "num_batches_tracked" in state(layer)
+    plain = torch.nn.utils.parametrizations.weight_norm(t.BatchNorm1d(8), dim=None)
+    assert "num_batches_tracked" not in state(plain)
 
 
 def test_a_count_in_the_ports_attribute_is_known():

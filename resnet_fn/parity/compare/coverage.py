@@ -240,7 +240,8 @@ def _state_of_port(sides: Sides) -> Iterator[str]:
     """
     run = sides.port.run
     reference = sides.reference.run
-    known = {*sides.names.parameters, *reference.start, *reference.moved, *sides.port.trainable}
+    start = reference.start.keys() - sides.reference.counts
+    known = {*sides.names.parameters, *start, *reference.moved, *sides.port.trainable}
     last = run.after[-1] if run.after else {}
     moved = {*run.moved} - known
     for name in last.keys() & run.start.keys() - known:

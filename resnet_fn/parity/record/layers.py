@@ -65,6 +65,11 @@ def count_of_batches(layer: Any) -> str:
     return "num_batches_tracked" if "_NormBase" in names and not averages else ""
 
 
+def is_custom(layer: Any) -> bool:
+    """Return whether a module of torch has a class, or a base, that is not torch's."""
+    return not all(kind is object or _is_of_torch(kind) for kind in type(layer).__mro__)
+
+
 def _is_of_torch(kind: type) -> bool:
     return kind.__module__.startswith("torch.")
 

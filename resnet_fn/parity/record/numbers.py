@@ -1,7 +1,6 @@
 """Numbers in the attributes of layers, such as a counter of updates."""
 
 import contextlib
-import itertools
 import math
 import sys
 from collections import UserDict, deque
@@ -100,7 +99,7 @@ class Noted:
         of an array must have: what a pass computes and stores, such as a loss, is no counter.
         """
         moved = {}
-        aliases = aliases_of(places)
+        aliases = aliases_of(places, self._values)
         for path, values in self._values.items():
             if path not in places or path in aliases or not values:
                 continue
@@ -128,11 +127,13 @@ def numbers_of(
     return places
 
 
-def aliases_of(places: Mapping[str, Place]) -> set[str]:
-    """Return the paths of numbers that have an earlier path, too."""
+def aliases_of(places: Mapping[str, Place], noted: Collection[str]) -> set[str]:
+    """Return the paths of numbers that have an earlier path among `noted`, too."""
     known = set()
     aliases = set()
     for path, place in places.items():
+        if path not in noted:
+            continue
         key = (id(place.owner), place.name)
         if place.array is not None:
             key = (id(place.array), None)
@@ -145,25 +146,30 @@ def aliases_of(places: Mapping[str, Place]) -> set[str]:
 def _places(
     items: Iterable[tuple[Any, Any]], holder: Any, path: str
 ) -> Iterator[tuple[str, Place]]:
-    """Yield what is near first. An object has all its paths, because another may take its place in
-    one of them, but none through itself.
+    """Yield what is near first, and an object's further paths last. An object has all its paths,
+    because another may take its place in one of them, but none through itself.
     """
     around: tuple[Any, ...] = ()  # the objects that the items are in
-    waiting = deque([(path, holder, items, around)])
+    waiting, again = deque([(path, holder, items, around)]), deque[Any]()
+    seen: dict[int, Any] = {}  # objects that are kept alive, so that no other gets the id
     left = _MOST
-    while waiting:
-        path, holder, items, around = waiting.popleft()
-        for name, value in items:
+    while waiting or again:
+        path, holder, items, around = (waiting or again).popleft()
+        near = list(items)
+        if around:
+            near = near[:left]
+            left -= len(near)
+        for name, value in near:
             title = f"{path}.{name}" if path else str(name)
             if type(value) in (int, float) or isinstance(value, np.integer | np.floating):
                 yield title, Place(holder, name, type(value))
             elif _is_number(value):
                 yield title, Place(holder, name, float, value)
             elif len(around) < _DEPTH and not any(value is outer for outer in around):
+                queue = again if id(value) in seen else waiting
+                seen[id(value)] = value
                 for inner, inner_items in _inside(value):
-                    near = [*itertools.islice(inner_items, left)]
-                    left -= len(near)
-                    waiting.append((title, inner, near, (*around, value)))
+                    queue.append((title, inner, inner_items, (*around, value)))
 
 
 def _is_number(value: Any) -> bool:

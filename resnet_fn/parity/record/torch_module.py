@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from resnet_fn.parity.record.common import place_of, what_failed
-from resnet_fn.parity.record.layers import count_of_batches
+from resnet_fn.parity.record.layers import count_of_batches, is_custom
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import title_of
@@ -106,7 +106,7 @@ def unused_counts(module: torch.nn.Module) -> set[str]:
 
 
 def _unused_count(layer: torch.nn.Module) -> str:
-    return count_of_batches(layer) if type(layer).__module__.startswith("torch.") else ""
+    return "" if is_custom(layer) else count_of_batches(layer)
 
 
 def counts_of_batches(module: torch.nn.Module) -> set[str]:

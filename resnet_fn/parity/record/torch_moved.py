@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import torch
 
+from resnet_fn.parity.record.layers import is_custom
 from resnet_fn.parity.record.numbers import Place, aliases_of, numbers_of
 from resnet_fn.parity.record.randomness import is_apart
 from resnet_fn.parity.record.torch_copy import copied
@@ -56,9 +57,9 @@ def _custom_counts(module: torch.nn.Module) -> dict[type, set[str]]:
     """Return the names of BatchNorm's counts in layers of each custom class, which may use them."""
     counts: dict[type, set[str]] = {}
     for name in counts_of_batches(module):
-        kind = type(module.get_submodule(name.rpartition(".")[0]))
-        if not kind.__module__.startswith("torch."):
-            counts.setdefault(kind, set()).add(name)
+        layer = module.get_submodule(name.rpartition(".")[0])
+        if is_custom(layer):
+            counts.setdefault(type(layer), set()).add(name)
     return counts
 
 
@@ -78,7 +79,7 @@ def moved(
     """
     trials: dict[str, list[Trial]] = {}  # with the first value, and with later ones of a counter
     kept = []  # named even if no output reads them: not counters and attributes
-    aliases = aliases_of(places_of(module))
+    aliases = aliases_of(places_of(module), first)
     for name, value in moving_state(module).items():
         before = first.get(name)
         if before is None or name in aliases or _is_same(before, value):
@@ -131,7 +132,7 @@ def idle_numbers(
     `moved` returns. There is a line, too, for each of which no other value could be tried.
     """
     idle: dict[str, float] = {}
-    left_out = {*altering, *aliases_of(places_of(module))}
+    left_out = {*altering, *aliases_of(places_of(module), first)}
     for name, value in _numbers(module).items():
         before = first.get(name)
         if name in left_out or before is None or _is_same(before, value):
@@ -206,7 +207,8 @@ class _Outputs:
         if copy is None or not self._has_its_own(copy):
             copy = copied(self._module).train(self._train)
             self._shared = _shared(self._module, copy)
-            self._own = [place.owner for place in places_of(copy).values()]
+            places = places_of(copy).values()
+            self._own = [*(place.owner for place in places), *(place.array for place in places)]
         else:
             self._write(copy, _numbers(self._module))
             self._write(copy, dict(self._module.named_buffers()))
@@ -220,8 +222,9 @@ class _Outputs:
 
     def _has_its_own(self, copy: torch.nn.Module) -> bool:
         """Return whether no run has put other objects, which may be the user's, into a copy."""
-        own = {id(owner) for owner in self._own}
-        return all(id(place.owner) in own for place in places_of(copy).values())
+        own = {id(value) for value in self._own}
+        places = places_of(copy).values()
+        return all({id(place.owner), id(place.array)} <= own for place in places)
 
     def _write(self, copy: torch.nn.Module, values: Mapping[str, Value]) -> None:
         places = places_of(copy)
