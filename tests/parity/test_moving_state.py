@@ -739,6 +739,25 @@ def test_tensors_that_a_run_takes_stay_unchanged():
     assert [float(number) for number in RING] == [0.0, 1.0, 2.0, 3.0]
 
 
+def test_a_counter_that_gives_way_is_found():
+    """From update 4 on, `current` is another of the net's own objects."""
+
+    def forward(self, x):
+        y = self.head(self.first(x)) * (self.current.rate if self.training else 1)
+        if self.training:
+            self.warm.rate += 1
+            self.steps += 1
+            if self.steps > 3:
+                self.current = self.cold
+        return y
+
+    module = theirs(forward, first=t.Linear(8, 8))
+    module.warm = module.current = SimpleNamespace(rate=3.0)
+    module.cold, module.steps = SimpleNamespace(rate=7.0), 0
+    trace = record_reference(module, plan_of(SGD, BATCHES[:1] * 3), probes=False)
+    assert trace.run.moved["warm.rate"] == "training"
+
+
 STAGES = [FrozenSlots(number) for number in range(999)]
 
 

@@ -245,7 +245,7 @@ def _state_of_port(sides: Sides) -> Iterator[str]:
     last = run.after[-1] if run.after else {}
     moved = {*run.moved} - known
     for name in last.keys() & run.start.keys() - known:
-        if name.endswith(".num_batches_tracked"):  # of MindSpore's mint.nn, as of torch
+        if name.rpartition(".")[2] == "num_batches_tracked":  # of MindSpore's mint.nn, as of torch
             continue
         if not np.array_equal(last[name], run.start[name]):
             moved.add(name)

@@ -189,7 +189,7 @@ class _Outputs:
         self._module, self._inputs, self._train = module, inputs, train
         self._copy: torch.nn.Module | None = None
         self._shared: set[str] = set()  # numbers of the copy that are those of the module
-        self._own: list[object] = []  # what has the numbers of a new copy
+        self._places: Mapping[str, Place] = {}  # numbers of a new copy
         self._repeats = True
         self._usual = self._with({})
         self._repeats = not any(self.alter({}) for _ in range(2))
@@ -207,8 +207,7 @@ class _Outputs:
         if copy is None or not self._has_its_own(copy):
             copy = copied(self._module).train(self._train)
             self._shared = _shared(self._module, copy)
-            places = places_of(copy).values()
-            self._own = [*(place.owner for place in places), *(place.array for place in places)]
+            self._places = places_of(copy)
         else:
             self._write(copy, _numbers(self._module))
             self._write(copy, dict(self._module.named_buffers()))
@@ -222,9 +221,11 @@ class _Outputs:
 
     def _has_its_own(self, copy: torch.nn.Module) -> bool:
         """Return whether no run has put other objects, which may be the user's, into a copy."""
-        own = {id(value) for value in self._own}
-        places = places_of(copy).values()
-        return all({id(place.owner), id(place.array)} <= own for place in places)
+        first = self._places
+        return all(
+            name in first and place.owner is first[name].owner and place.array is first[name].array
+            for name, place in places_of(copy).items()
+        )
 
     def _write(self, copy: torch.nn.Module, values: Mapping[str, Value]) -> None:
         places = places_of(copy)
