@@ -27,6 +27,9 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
         ("train --flip=true", "'true'|give --flip or --no-flip alone"),
         ("train --milestones 30 60", "'60'|with commas, as in --milestones 30,60"),
         ("train finetune", "'finetune'|give --recipe finetune"),
+        ("train other/my-run.toml", "'other/my-run.toml'|give --recipe other/my-run.toml"),
+        ("train epochs", "'epochs'|write --epochs"),
+        ("train --dynamic-batch", "'--dynamic-batch'|did you mean"),
         ("train --flip yes", "'yes'|no value to a yes/no flag"),
         (
             "train --dataset .",

@@ -35,7 +35,7 @@ def _nearest_flags(word: str, flags: Collection[str]) -> str:
 
 def hint_for_word(word: str, flags: Collection[str]) -> str:
     """Return a hint about an unknown argument that is no flag: name=value, a folder, a number after
-    --milestones 30, or a recipe's name.
+    --milestones 30, a flag's name, or a recipe.
     """
     name, equals, value = word.partition("=")
     flag = f"--{name.replace('_', '-')}"
@@ -43,11 +43,13 @@ def hint_for_word(word: str, flags: Collection[str]) -> str:
         if flag in flags:
             return f"write {flag} {value}"
         return hint_for_flag(flag, flags)
+    if flag in flags:
+        return f"write {flag}"
     if "--data-dir" in flags and os.path.isdir(word):
         return f"if it is the folder of the data set, give --data-dir {word}"
     if "--milestones" in flags and re.fullmatch(r"[\d.]+", word):
         return "write several numbers with commas, as in --milestones 30,60"
-    is_name = re.fullmatch(r"\w+(\.toml)?", word) and word.lower() not in _YES_NO
-    if "--recipe" in flags and is_name:
+    is_name = re.fullmatch(r"\w+", word) and word.lower() not in _YES_NO
+    if "--recipe" in flags and (is_name or word.endswith(".toml")):
         return f"if it is a recipe, give --recipe {word}; start a flag with --"
     return "start a flag with --, and give no value to a yes/no flag"

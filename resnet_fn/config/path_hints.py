@@ -1,5 +1,6 @@
 """These functions return hints about a path that is missing, or that is not a run."""
 
+import os
 import re
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,17 +21,19 @@ def near_path(path: str | Path, otherwise: str) -> str:
     # In runs/frist/checkpoints, if there is no runs/frist: runs exists, runs/frist is missing, and
     # checkpoints is below it. The nearest folders that have it, too, are complete.
     existing = missing = Path(path)
-    while not existing.exists() and existing != existing.parent:
+    # unlike those of `Path`, this function raises no error below an unreadable folder
+    while not os.path.exists(existing) and existing != existing.parent:
         missing = existing
         existing = missing.parent
-    if not existing.is_dir():
+    try:
+        names = os.listdir(existing)
+    except OSError:  # it is a file, or a folder that may not be read
         return otherwise
-    names = [entry.name for entry in existing.iterdir()]
     nearest = [existing / name for name in get_close_matches(missing.name, names)]
     if not nearest:
         return otherwise
     below = Path(path).relative_to(missing)
-    complete = [folder / below for folder in nearest if (folder / below).exists()]
+    complete = [folder / below for folder in nearest if os.path.exists(folder / below)]
     return did_you_mean(complete or nearest)
 
 

@@ -20,7 +20,7 @@ from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.reading import read_regular
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.values import to_dict
+from resnet_fn.config.values import expand_home, to_dict
 
 ENDING = ".toml"
 FORMAT = 1  # the file's format, in the line `format`
@@ -90,7 +90,7 @@ def _read_extended(
         if extends not in named:
             raise ValueError(f"{extends!r} is unknown; {suggest_name(extends, named)}")
         return draft_of(named[extends], RunOptions())
-    file = path.parent / extends
+    file = path.parent / expand_home(extends)
     if file.resolve() in extended_by:
         raise ValueError(f"{extends} extends itself; name another recipe")
     # the extended file must be valid by itself

@@ -58,6 +58,13 @@ def test_a_file_overrides_what_it_extends():
     assert options == RunOptions(data_dir="set/ü", log_every=5)
 
 
+def test_a_file_may_extend_one_at_home(monkeypatch):
+    monkeypatch.setenv("HOME", str(Path("home").resolve()))
+    write('extends = "digits"; epochs = 7', "home/base.toml")
+    write('extends = "~/base.toml"')
+    assert load_recipe("mine.toml").complete().make(Recipe).epochs == 7
+
+
 def test_flags_override_the_file():
     write(MINE)
     write('extends = "../mine.toml"; epochs = 35; name = "ours"', "further/yours.toml")
