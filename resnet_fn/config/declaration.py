@@ -173,13 +173,15 @@ class Declaration:
         return text
 
 
-def setting(*arguments: Any, aliases: str = "", choices: str = "", **more: Any) -> Any:
+def setting(
+    *arguments: Any, aliases: str = "", choices: str | Iterable[str] = (), **more: Any
+) -> Any:
     """Declare a setting in a class: `epochs: int = setting(...)`.
 
     `Settings` keeps the declaration, and puts the default in its place. `Any` lets type checkers
-    accept the line. `aliases` are separated by spaces, and `choices` by "|".
+    accept the line. `aliases` are separated by spaces, and `choices`, if they are one text, by "|".
     """
-    listed = tuple(choices.split("|")) if choices else ()
+    listed = tuple(choices.split("|") if isinstance(choices, str) else choices)
     return Declaration(*arguments, aliases=tuple(aliases.split()), choices=listed, **more)
 
 

@@ -86,8 +86,8 @@ class BaseSettings:
     # `chosen` is a slot, so that `vars` has the settings and nothing else.
     __slots__ = ("chosen",)
     # The settings that the user chose, and where they come from: flags, lines of the user's recipe
-    # file, and keywords of the constructor. Declared here, because in `Settings`
-    # dataclass would make it a field.
+    # file, and keywords of the constructor. Declared here, because in `Settings` dataclass would
+    # make it a field.
     chosen: dict[str, Source]
     declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
 

@@ -45,7 +45,7 @@ class RunOptions(Settings):
     check_files: str = _run(
         "auto",
         "decode all images before training; auto: if at most 20,000",
-        choices="|".join(YES_NO_AUTO),
+        choices=YES_NO_AUTO,
     )
     allow_other_data: bool = _run(False, "resume even if the training set has changed")
 

@@ -224,7 +224,7 @@ class Recipe(Settings):
         compared=False,
     )
 
-    optimizer: str = _optimizer("sgd", "optimizer", choices="|".join(OPTIMIZERS), aliases="opt")
+    optimizer: str = _optimizer("sgd", "optimizer", choices=OPTIMIZERS, aliases="opt")
     momentum: float = _optimizer(
         0.9,
         f"momentum, or beta1 of {optimizers_reading('beta2')}",
@@ -278,7 +278,7 @@ class Recipe(Settings):
     interpolation: str = _evaluation(
         "",
         "filter that resizes image files; empty: the weights' or bilinear",
-        choices="|".join(FILTERS),
+        choices=FILTERS,
     )
     monitor: str = _evaluation(
         "top1", "metric that selects the best checkpoint", choices="top1|loss|macro_f1|map"

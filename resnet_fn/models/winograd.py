@@ -129,11 +129,10 @@ def _matrices(
     height: int,
     width: int,
     stride: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return (
         *_axis(height, stride, True),
         *_axis(width, stride, False),
-        _filters(stride),
     )
 
 
@@ -178,7 +177,7 @@ def convolve(
     # Below, a and b count products along width and height, and s and t count tiles. Products with a
     # transposed right side move the last axis to the front without a copy.
     n, c, height, width = x.shape
-    into_height, out_height, into_width, out_width, _ = _matrices(height, width, stride)
+    into_height, out_height, into_width, out_width = _matrices(height, width, stride)
     products, rows, new_height = out_height.shape
     x = x.reshape(n * c * height, width)
     v = _times_transposed(into_width, x)  # a s, N C H
@@ -201,10 +200,10 @@ def gradient_of_input(given: Tensor, weight: Tensor, shape: tuple[int, ...], str
     # These are the steps of `convolve`, each transposed, in reverse order.
     n, o, new_height, new_width = given.shape
     height, width = shape[2:]
-    into_height, out_height, into_width, out_width, filters = _matrices(height, width, stride)
+    into_height, out_height, into_width, out_width = _matrices(height, width, stride)
     products, rows, _ = out_height.shape
     # Without `depend`, MindSpore would keep the forward pass's factors, which are large.
-    u = _filtered(ops.depend(weight, given), filters)
+    u = _filtered(ops.depend(weight, given), _filters_of(stride))
     y = given.reshape(n * o * new_height, new_width)
     y = _times_transposed(out_width, y)
     y = y.reshape(products, -1, new_height)

@@ -885,27 +885,45 @@ class WarmNorm(t.BatchNorm1d):
         return x * 0.5 if self.num_batches_tracked > 2 else x
 
 
+class PortedWarmNorm(nn.BatchNorm1d):
+    """It counts in a `Parameter`, by `step`."""
+
+    def __init__(self, step):
+        super().__init__(8, momentum=0.9)
+        self.step = step
+        self.count = Parameter(Tensor(0, mindspore.int64), requires_grad=False)
+
+    def construct(self, x):
+        if self.training:
+            ops.assign_add(self.count, Tensor(self.step, mindspore.int64))
+        x = super().construct(x)
+        return x * ops.where(self.count > 2 * self.step, Tensor(0.5), Tensor(1.0))
+
+
+class CountingInAttribute(nn.BatchNorm1d):
+    """It counts in an attribute, and halves outputs after `last` batches."""
+
+    def __init__(self, last):
+        super().__init__(8, momentum=0.9)
+        self.last, self.num_batches_tracked = last, 0
+
+    def construct(self, x):
+        if self.training:
+            self.num_batches_tracked += 1
+        x = super().construct(x)
+        return x * 0.5 if self.num_batches_tracked > self.last else x
+
+
 @pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize("corrected", [True, False])
 def test_counts_that_custom_norms_read_can_be_paired(step, corrected, tmp_path):
-    class Ported(nn.BatchNorm1d):
-        def __init__(self):
-            super().__init__(8, momentum=0.9)
-            self.count = Parameter(Tensor(0, mindspore.int64), requires_grad=False)
-
-        def construct(self, x):
-            if self.training:
-                ops.assign_add(self.count, Tensor(step, mindspore.int64))
-            x = super().construct(x)
-            return x * ops.where(self.count > 2 * step, Tensor(0.5), Tensor(1.0))
-
     corrections = {}
     if corrected:
         file = tmp_path / "map.json"
         file.write_text('{"first.count": "first.num_batches_tracked"}')
         corrections["corrections"] = read_map(str(file))
     module = theirs(lambda self, x: self.head(self.first(x)), first=WarmNorm(8))
-    port = ours(lambda self, x: self.head(self.first(x)), first=Ported())
+    port = ours(lambda self, x: self.head(self.first(x)), first=PortedWarmNorm(step))
     ladder = ladder_of(port, module, BATCHES, **corrections)
     assert ladder.agrees is (step == 1 or not corrected), table(ladder)
     lines = [line for line in ladder.changes if "num_batches_tracked: training moves it" in line]
@@ -926,40 +944,19 @@ class CountingNorm(t.BatchNorm1d):
 def test_another_layers_count_stays_named(tmp_path):
     """Only the first of two layers has a counterpart, by `--map`."""
 
-    class Ported(nn.BatchNorm1d):
-        def __init__(self):
-            super().__init__(8, momentum=0.9)
-            self.count = Parameter(Tensor(0, mindspore.int64), requires_grad=False)
-
-        def construct(self, x):
-            if self.training:
-                ops.assign_add(self.count, Tensor(1, mindspore.int64))
-            return super().construct(x) * ops.where(self.count > 2, Tensor(0.5), Tensor(1.0))
-
     def forward(self, x):
         return self.head(self.second(self.first(x)))
 
     file = tmp_path / "map.json"
     file.write_text('{"first.count": "first.num_batches_tracked"}')
     module = theirs(forward, first=WarmNorm(8), second=WarmNorm(8))
-    port = ours(forward, first=Ported(), second=nn.BatchNorm1d(8, momentum=0.9))
+    port = ours(forward, first=PortedWarmNorm(1), second=nn.BatchNorm1d(8, momentum=0.9))
     ladder = ladder_of(port, module, BATCHES[:1], corrections=read_map(str(file)))
     words = "second.num_batches_tracked: training moves it in the reference"
     assert [line for line in ladder.changes if line.startswith(words)], ladder.changes
 
 
 def test_the_ports_count_is_named_beside_unread_ones():
-    class Ported(nn.BatchNorm1d):
-        def __init__(self):
-            super().__init__(8, momentum=0.9)
-            self.num_batches_tracked = 0
-
-        def construct(self, x):
-            if self.training:
-                self.num_batches_tracked += 1
-            x = super().construct(x)
-            return x * 0.5 if self.num_batches_tracked > 500 else x
-
     class Unread(t.BatchNorm1d):
         def forward(self, x):
             return super().forward(x)
@@ -967,7 +964,7 @@ def test_the_ports_count_is_named_beside_unread_ones():
     def forward(self, x):
         return self.head(self.first(x))
 
-    module, port = theirs(forward, first=Unread(8)), ours(forward, first=Ported())
+    module, port = theirs(forward, first=Unread(8)), ours(forward, first=CountingInAttribute(500))
     ladder = ladder_of(port, module, BATCHES, mode="pynative")
     words = "first.num_batches_tracked: updates move it in the port"
     lines = ladder.coverage.not_exercised
@@ -982,22 +979,11 @@ def test_counts_of_parametrized_custom_norms_are_state():
 
 
 def test_a_count_in_the_ports_attribute_is_known():
-    class Ported(nn.BatchNorm1d):
-        def __init__(self):
-            super().__init__(8, momentum=0.9)
-            self.num_batches_tracked = 0
-
-        def construct(self, x):
-            if self.training:
-                self.num_batches_tracked += 1
-            x = super().construct(x)
-            return x * 0.5 if self.num_batches_tracked > 2 else x
-
     def forward(self, x):
         return self.head(self.first(x))
 
     module = theirs(forward, first=WarmNorm(8))
-    port = ours(forward, first=Ported())
+    port = ours(forward, first=CountingInAttribute(2))
     ladder = ladder_of(port, module, BATCHES, mode="pynative")
     assert ladder.agrees, table(ladder)
     assert not [line for line in ladder.changes if "training moves it" in line], ladder.changes

@@ -57,9 +57,9 @@ class Changes(Parameters):
     """
 
     tolerance: float = CHANGES_TOLERANCE
-    # The tolerance relative to the array's value. It also limits that of an untrained array. A change
-    # that rounding makes undecided is compared by it instead. None: the value allows and limits
-    # nothing, and such a change stays undecided.
+    # The tolerance relative to the array's value. It also limits that of an untrained array. A
+    # change that rounding makes undecided is compared by it instead. None: the value allows and
+    # limits nothing, and such a change stays undecided.
     value_tolerance: float | None = None
 
     def updates(self, sides: Sides) -> int:

@@ -190,7 +190,9 @@ class Parameters(RunRule):
     def _measured(
         self, sides: Sides, by_reference_names: Arrays, reference: Arrays
     ) -> dict[str, float]:
-        """Return the measured rounding of each array of `reference`, built from `by_reference_names`."""
+        """Return the measured rounding of each array of `reference`, built from
+        `by_reference_names`.
+        """
         errors = sides.rounding_of_stage(self.id)
         roundings = {}
         for name, array in reference.items():

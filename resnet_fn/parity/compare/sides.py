@@ -129,7 +129,7 @@ class Sides:
         }
 
     def _rounding_of_gradient(self, name: str) -> float:
-        """Return the measured rounding of a gradient, which is absolute if the gradient is zeros."""
+        """Return the measured rounding of a gradient; the absolute one if the gradient is zeros."""
         errors, built = self.rounding_of_stage(GRADIENTS), self.gradients[name]
         gradients = self.reference.run.gradients
         return allowed.rounding_of_built(self.names, errors, name, gradients, built)

@@ -83,8 +83,8 @@ def _copied_with_layers(
 
 
 def _copy_or_shared(value: Any, memo: dict[int, Any]) -> Any:
-    """Return a copy. What cannot be copied, such as an open file or a lock, is shared; layers, dicts,
-    lists, deques and tuples around it are copied, and other objects are not.
+    """Return a copy. What cannot be copied, such as an open file or a lock, is shared; layers,
+    dicts, lists, deques and tuples around it are copied, and other objects are not.
     """
     known = len(memo)
     try:

@@ -132,18 +132,18 @@ def idle_numbers(
     `moved` returns. There is a line, too, for each of which no other value could be tried.
     """
     idle: dict[str, float] = {}
-    left_out = {*altering, *aliases_of(places_of(module), first)}
-    for name, value in _numbers(module).items():
-        before = first.get(name)
+    places = places_of(module)
+    left_out = {*altering, *aliases_of(places, first)}
+    for name, place in places.items():
+        value, before = place.value(), first.get(name)
         if name in left_out or before is None or _is_same(before, value):
             continue
         if name in numbers or _counts(before, value):
             idle[name] = value
     if not idle:
         return []
-    copy = copied(module)
-    tried = places_of(copy)
-    for name in _shared(module, copy):
+    tried = places_of(copied(module))
+    for name in _shared(module, tried):
         del tried[name]
     lines = []
     for name, value in idle.items():
@@ -204,14 +204,15 @@ class _Outputs:
 
     def _with(self, changes: Mapping[str, Value]) -> Arrays:
         copy, self._copy = self._copy, None  # none is kept if the run fails
-        if copy is None or not self._has_its_own(copy):
+        places = {} if copy is None else places_of(copy)
+        if copy is None or not self._has_its_own(places):
             copy = copied(self._module).train(self._train)
-            self._shared = _shared(self._module, copy)
-            self._places = places_of(copy)
+            places = self._places = places_of(copy)
+            self._shared = _shared(self._module, places)
         else:
-            self._write(copy, _numbers(self._module))
-            self._write(copy, dict(self._module.named_buffers()))
-        self._write(copy, changes)
+            self._write(copy, places, _numbers(self._module))
+            self._write(copy, places, dict(self._module.named_buffers()))
+        self._write(copy, places, changes)
         with torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
             inputs = tensors(self._inputs, dtype_of(self._module))
@@ -219,16 +220,19 @@ class _Outputs:
         self._copy = copy
         return outputs
 
-    def _has_its_own(self, copy: torch.nn.Module) -> bool:
-        """Return whether no run has put other objects, which may be the user's, into a copy."""
+    def _has_its_own(self, places: Mapping[str, Place]) -> bool:
+        """Return whether no run has put other objects, which may be the user's, into a copy with
+        these numbers.
+        """
         first = self._places
         return all(
             name in first and place.owner is first[name].owner and place.array is first[name].array
-            for name, place in places_of(copy).items()
+            for name, place in places.items()
         )
 
-    def _write(self, copy: torch.nn.Module, values: Mapping[str, Value]) -> None:
-        places = places_of(copy)
+    def _write(
+        self, copy: torch.nn.Module, places: Mapping[str, Place], values: Mapping[str, Value]
+    ) -> None:
         for name, value in values.items():
             if isinstance(value, torch.Tensor):
                 layer, _, leaf = name.rpartition(".")
@@ -237,13 +241,12 @@ class _Outputs:
                 places[name].write(value)
 
 
-def _shared(module: torch.nn.Module, copy: torch.nn.Module) -> set[str]:
-    """Return the paths of numbers in objects that a new copy of a module shares with it, such as
-    the members of an Enum.
+def _shared(module: torch.nn.Module, places: Mapping[str, Place]) -> set[str]:
+    """Return the paths of numbers in objects that a new copy of a module, which has the numbers in
+    `places`, shares with it, such as the members of an Enum.
     """
     own = places_of(module)
-    places = places_of(copy).items()
-    return {name for name, place in places if name in own and place.is_in(own[name])}
+    return {name for name, place in places.items() if name in own and place.is_in(own[name])}
 
 
 def places_of(module: torch.nn.Module) -> dict[str, Place]:

@@ -222,9 +222,9 @@ class Trace:
 
     @property
     def counts(self) -> set[str]:
-        """The arrays of a reference that count batches in norms whose custom code names them.
+        """The arrays of a reference that count batches in custom norms.
 
-        The code may only count, and PyTorch's norms read none, so that --map alone pairs them.
+        A custom norm may only count, and PyTorch's norms read none, so that --map alone pairs them.
         """
         listed = self.buffers  # without counts of batches; {} for a port
         return {*self.constants} & self.run.start.keys() - listed.keys() if listed else set()

@@ -107,19 +107,26 @@ def test_a_gradient_that_is_none_must_be_tiny(part, agrees):
     assert bool(stage.hints) is not agrees
 
 
+def gradients_beside_none(in_none, in_other, of_other):
+    """Compare gradients, of which the first half of `net.b` is None in the reference, and the other
+    `of_other`.
+    """
+    w, half = np.ones(64, np.float32), np.ones(32, np.float32)
+    of_reference = {"net.w": w, "first": 0 * half, "second": of_other * half}
+    of_port = {"net.w": w, "net.b": np.concatenate([in_none * half, in_other * half])}
+    made_of = {"net.w": whole_array("net.w"), "net.b": MadeOf((Part("first"), Part("second")))}
+    names = NameMap("names", made_of, {}, ())
+    reference = trace([], gradients=of_reference, clipped=of_reference, no_gradient=["first"])
+    port = trace([], gradients=of_port, clipped=of_port)
+    return Gradients().stage(sides_of(port, reference, names, {}, made_of))
+
+
 @pytest.mark.parametrize(
     ("in_none", "in_zeros", "agrees"), [(0.0, 1e-9, True), (1e-7, 0.0, True), (5e-5, 0.0, False)]
 )
 def test_a_none_joined_with_zeros_must_be_tiny(in_none, in_zeros, agrees):
     """Of `net.b`, the first half has the gradient None, and the second half one of zeros."""
-    w, half = np.ones(64, np.float32), np.ones(32, np.float32)
-    of_reference = {"net.w": w, "first": 0 * half, "second": 0 * half}
-    of_port = {"net.w": w, "net.b": np.concatenate([in_none * half, in_zeros * half])}
-    made_of = {"net.w": whole_array("net.w"), "net.b": MadeOf((Part("first"), Part("second")))}
-    names = NameMap("names", made_of, {}, ())
-    reference = trace([], gradients=of_reference, clipped=of_reference, no_gradient=["first"])
-    port = trace([], gradients=of_port, clipped=of_port)
-    stage = Gradients().stage(sides_of(port, reference, names, {}, made_of))
+    stage = gradients_beside_none(in_none, in_zeros, 0)
     assert [one.name for one in stage.differences] == ["net.b", "net.w"]
     assert (stage.verdict == "ok") is agrees
 
@@ -127,14 +134,7 @@ def test_a_none_joined_with_zeros_must_be_tiny(in_none, in_zeros, agrees):
 @pytest.mark.parametrize(("in_none", "in_other", "hinted"), [(0.5, 1.0, True), (0.0, 1.5, False)])
 def test_only_a_part_that_is_none_is_hinted(in_none, in_other, hinted):
     """Of `net.b`, the first half has the gradient None, and the second half one of ones."""
-    w, half = np.ones(64, np.float32), np.ones(32, np.float32)
-    of_reference = {"net.w": w, "first": 0 * half, "second": half}
-    of_port = {"net.w": w, "net.b": np.concatenate([in_none * half, in_other * half])}
-    made_of = {"net.w": whole_array("net.w"), "net.b": MadeOf((Part("first"), Part("second")))}
-    names = NameMap("names", made_of, {}, ())
-    reference = trace([], gradients=of_reference, clipped=of_reference, no_gradient=["first"])
-    port = trace([], gradients=of_port, clipped=of_port)
-    stage = Gradients().stage(sides_of(port, reference, names, {}, made_of))
+    stage = gradients_beside_none(in_none, in_other, 1)
     assert stage.verdict == "DIFFERS"
     assert bool(stage.hints) is hinted
 
