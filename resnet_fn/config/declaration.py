@@ -18,7 +18,7 @@ from resnet_fn.config.foreign_flags import advice_on_setting
 from resnet_fn.config.hints import hint_for_square_size, hint_for_value, list_names, suggest_name
 from resnet_fn.config.values import show_value
 
-# choices of a setting whose flags are --setting and --no-setting
+# choices of a setting: see `Declaration.is_yes_no_auto`
 YES_NO_AUTO = ("auto", "yes", "no")
 BALANCED = "balanced"  # value of `class_weights` and `sampling`
 # Value for a caller's net, data set or loss in `resnet_fn.fit`. No flag accepts it. Checkpoints and
@@ -64,6 +64,13 @@ class Declaration:
         if self.if_not_stored is None:
             self.if_not_stored = self.default
 
+    @property
+    def is_yes_no_auto(self) -> bool:
+        """Return whether the flags are --setting and --no-setting, and files may have true or
+        false.
+        """
+        return self.choices == YES_NO_AUTO
+
     def parse(self, text: str) -> Any:
         """Return the value of a flag's text.
 
@@ -88,7 +95,7 @@ class Declaration:
             return _as_float(value)
         if wanted is tuple and isinstance(value, list | tuple):
             return tuple(_as_float(number) if type(number) is int else number for number in value)
-        if self.choices == YES_NO_AUTO and isinstance(value, bool):
+        if self.is_yes_no_auto and isinstance(value, bool):
             return "yes" if value else "no"
         return value
 
@@ -161,7 +168,7 @@ class Declaration:
         """
         shown = show_value(value)
         text = self.meaning
-        if self.choices and self.choices != YES_NO_AUTO:
+        if self.choices and not self.is_yes_no_auto:
             text += f" ({', '.join(self._shown_choices())})"
         if self.unit:
             text += f" [{self.unit}]"
@@ -174,15 +181,25 @@ class Declaration:
 
 
 def setting(
-    *arguments: Any, aliases: str = "", choices: str | Iterable[str] = (), **more: Any
+    group: str,
+    default: Any,
+    meaning: str,
+    unit: str = "",
+    *,
+    aliases: str = "",
+    choices: str | Iterable[str] = (),
+    **more: Any,
 ) -> Any:
     """Declare a setting in a class: `epochs: int = setting(...)`.
 
     `Settings` keeps the declaration, and puts the default in its place. `Any` lets type checkers
     accept the line. `aliases` are separated by spaces, and `choices`, if they are one text, by "|".
+    All parameters are fields of `Declaration`.
     """
     listed = tuple(choices.split("|") if isinstance(choices, str) else choices)
-    return Declaration(*arguments, aliases=tuple(aliases.split()), choices=listed, **more)
+    return Declaration(
+        group, default, meaning, unit, aliases=tuple(aliases.split()), choices=listed, **more
+    )
 
 
 def _as_float(number: float) -> float:
@@ -221,22 +238,24 @@ def check_names(
     caller: str = "",
     useless: Collection[str] = (),
 ) -> None:
-    """Raise a ValueError if one of `names` is not a setting of `settings_classes`.
+    """Raise a ValueError that lists those of `names` which are no settings of `settings_classes`.
 
-    The error starts with `caller`, by default the first class. The hint names none of the settings
+    The error starts with `caller`, by default the first class. Its hints name none of the settings
     in `useless`.
     """
     known = all_names(*settings_classes)
+    useful = {word: name for word, name in known.items() if name not in useless}
+    caller = caller or settings_classes[0].__name__.lower()
+    faults = []
     for name in names:
         if known.get(name) == name:
             continue
+        hint = hint_for_setting(name, useful)
         if name in known:  # an alias, which only flags and recipe files may use
             hint = f"did you mean {known[name]}?"
-        else:
-            useful = {word: target for word, target in known.items() if target not in useless}
-            hint = hint_for_setting(name, useful)
-        caller = caller or settings_classes[0].__name__.lower()
-        raise ValueError(f"{caller}: unknown setting {name!r}; {hint}")
+        faults.append(f"{caller}: unknown setting {name!r}; {hint}")
+    if faults:
+        raise ValueError("; ".join(faults))
 
 
 def hint_for_setting(word: str, known: Mapping[str, str]) -> str:

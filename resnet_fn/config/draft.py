@@ -13,26 +13,14 @@ by one of `RULES`, the weaker one is usually dropped, and the run prints a note:
     draft.complete(epochs=30).make(Recipe)  # `complete` raises an error for faults
 """
 
-import enum
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+from resnet_fn.config.base_settings import AnySettings, BaseSettings, Source, unchecked
 from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.rules import RULES, Replace, Rule
 from resnet_fn.config.values import expand_home, show_value
-
-
-class Source(enum.IntEnum):
-    """Where a setting's value comes from, weakest first.
-
-    The user chose those of FILE and FLAG, unless a rule has changed them.
-    """
-
-    # a named recipe, a file that the user's file extends, a run that resumes, or a default
-    RECIPE = 0
-    FILE = 1  # the user's own recipe file
-    FLAG = 2  # a flag, or a keyword in Python
 
 
 class SourcedValue(NamedTuple):
@@ -78,23 +66,6 @@ class SourcedValue(NamedTuple):
         return self._replace(value=value)
 
 
-class BaseSettings:
-    """The base of `Settings`: what a draft reads and sets. It is here because `settings` imports
-    this module.
-    """
-
-    # `chosen` is a slot, so that `vars` has the settings and nothing else.
-    __slots__ = ("chosen",)
-    # The settings that the user chose, and where they come from: flags, lines of the user's recipe
-    # file, and keywords of the constructor. Declared here, because in `Settings` dataclass would
-    # make it a field.
-    chosen: dict[str, Source]
-    declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
-
-
-AnySettings = TypeVar("AnySettings", bound=BaseSettings)
-
-
 class Draft(NamedTuple):
     """Settings with their sources, which need not be valid yet."""
 
@@ -128,7 +99,9 @@ class Draft(NamedTuple):
         }
         merged = {**self.values, **flags}
         values = {name: sourced.converted() for name, sourced in merged.items()}
-        return values if self.resumes else values | _defaults_of_optimizer(values)
+        if self.resumes:  # the stored run has the optimizer's
+            return values
+        return values | _defaults_of_optimizer(values)
 
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
         """Return whether a rule counts here.
@@ -140,8 +113,8 @@ class Draft(NamedTuple):
             return True
         if self.resumes:
             return False
-        involved = values.keys() & {*rule.settings.split(), *rule.reads}
-        return any(values[name].is_chosen for name in involved)
+        involved = {*rule.settings.split(), *rule.reads}
+        return any(values[name].is_chosen for name in involved if name in values)
 
     def complete(self, **given: Any) -> "Draft":
         """Return `resolve(given)`, or raise a ValueError that lists all faults."""
@@ -235,20 +208,10 @@ class _Resolution:
         """Return the faults. If a file gives the value, the text starts with the line there."""
         located = []
         for name, text in self.faults:
-            line = self.values[name].line
-            located.append((name, f"{line}: {text}" if line else text))
+            if line := self.values[name].line:
+                text = f"{line}: {text}"
+            located.append((name, text))
         return tuple(located)
-
-
-def unchecked(settings_class: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
-    """Make a `Recipe` or `RunOptions` without checks.
-
-    Missing settings get their defaults, and unknown names are ignored.
-    """
-    new = settings_class.__new__(settings_class)
-    for name, declared in settings_class.declarations.items():
-        vars(new)[name] = values.get(name, declared.default)
-    return new
 
 
 def draft_of(*configs: BaseSettings) -> Draft:

@@ -34,8 +34,8 @@ def _nearest_flags(word: str, flags: Collection[str]) -> str:
 
 
 def hint_for_word(word: str, flags: Collection[str]) -> str:
-    """Return a hint about an unknown argument that is no flag: name=value, a folder, a number after
-    --milestones 30, a flag's name, or a recipe.
+    """Return a hint about an unknown argument that is no flag: name=value, a flag's name, a folder, a
+    number as in --milestones 30 60, or a recipe.
     """
     name, equals, value = word.partition("=")
     flag = f"--{name.replace('_', '-')}"
@@ -48,7 +48,7 @@ def hint_for_word(word: str, flags: Collection[str]) -> str:
     if "--data-dir" in flags and os.path.isdir(word):
         return f"if it is the folder of the data set, give --data-dir {word}"
     if "--milestones" in flags and re.fullmatch(r"[\d.]+", word):
-        return "write several numbers with commas, as in --milestones 30,60"
+        return "a flag has one value; several numbers have commas, as in --milestones 30,60"
     is_name = re.fullmatch(r"\w+", word) and word.lower() not in _YES_NO
     if "--recipe" in flags and (is_name or word.endswith(".toml")):
         return f"if it is a recipe, give --recipe {word}; start a flag with --"

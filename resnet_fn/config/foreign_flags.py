@@ -14,7 +14,7 @@ _TABLE = Path(__file__).with_name("foreign_flags.txt")
 _FOR_ALL = "* "  # begins advice that also fits commands which compute without training
 
 # Setting → advice → patterns of other projects' values, in lower case, separated by spaces. "16*":
-# any that begins with 16.
+# any that begins with 16. A value gets the first advice with a pattern that it matches.
 _VALUES = {
     "device": {
         "MindSpore computes on CPUs and Ascend cards; use one of CPU, Ascend": "cuda* gpu* mps 0* auto xpu",

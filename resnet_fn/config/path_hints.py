@@ -41,8 +41,9 @@ def near_run(path: Path, otherwise: str) -> str:
     """Suggest runs or existing paths near `path`, which lacks what the caller needs, or return
     `otherwise`.
     """
-    folder = path if path.is_dir() else path.parent
+    is_folder = path.is_dir()
+    folder = path if is_folder else path.parent
     runs = sorted(str(log.parent) for log in folder.glob("*/metrics.jsonl"))
     if runs:
         otherwise = f"give one of the runs in {folder}: {first_few(runs)}"
-    return otherwise if path.is_dir() else near_path(path, otherwise)
+    return otherwise if is_folder else near_path(path, otherwise)

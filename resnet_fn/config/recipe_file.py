@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from resnet_fn.config.base_settings import Source
 from resnet_fn.config.declaration import all_names, hint_for_setting
-from resnet_fn.config.draft import Draft, Source, SourcedValue, draft_of
+from resnet_fn.config.draft import Draft, SourcedValue, draft_of
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.path_hints import near_path
@@ -48,18 +49,22 @@ def read_recipe_file(
     base = _base_of(path, entries.pop("extends", None), named, extended_by)
     values = {**base.values, "name": SourcedValue(_DECLARED["name"], path.stem, Source.FILE)}
     written_as: dict[str, str] = {}  # setting → its name in this file, for example an alias
+    faults = []
     for written, (value, line) in entries.items():
         name = _NAMES.get(written.replace("-", "_"))
         if name is None:
             hint = hint_for_setting(written.replace("-", "_"), _NAMES)
-            raise ValueError(f"{line}: unknown setting {written!r}; {hint}")
-        if name in written_as:
-            raise ValueError(
+            faults.append(f"{line}: unknown setting {written!r}; {hint}")
+        elif name in written_as:
+            faults.append(
                 f"{line}: {written}: {values[name].line} has this setting as {written_as[name]}; "
                 "keep one line"
             )
-        written_as[name] = written
-        values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line)
+        else:
+            written_as[name] = written
+            values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line)
+    if faults:
+        raise ValueError("; ".join(faults))
     return Draft(values, base.drop_notes)
 
 

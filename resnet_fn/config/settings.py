@@ -6,7 +6,7 @@ The constructor checks keywords as `train` checks flags, and leaves out what has
     recipe = Recipe(optimizer="adamw", seed=1)
     recipe.nesterov                # False: it is for SGD
     recipe.chosen                  # {"optimizer": Source.FLAG, "seed": Source.FLAG}
-    chosen_or_not_default(recipe)  # {"nesterov": False, "optimizer": "adamw", "seed": 1}
+    chosen_or_not_default(recipe)  # {"seed": 1, "optimizer": "adamw", "nesterov": False}
     changed(recipe, seed=2)        # a copy, which is checked, too
 
 The constructor works in three steps:
@@ -26,8 +26,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from resnet_fn.config.base_settings import AnySettings, BaseSettings, Source, unchecked
 from resnet_fn.config.declaration import Declaration, check_names
-from resnet_fn.config.draft import AnySettings, BaseSettings, Source, draft_of, unchecked
+from resnet_fn.config.draft import draft_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,8 @@ class Settings(BaseSettings):
         vars(self).update(vars(checked.make(type(self))))
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self)  # without `chosen`, so that no setting of a copy counts as chosen
+        """Return what `copy` and `pickle` take: all but `chosen`, so that a copy chooses nothing."""
+        return vars(self)
 
 
 def chosen_or_not_default(config: Settings) -> dict[str, Any]:

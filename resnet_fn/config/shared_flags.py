@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from resnet_fn.config.cli import Parser, UsageError
-from resnet_fn.config.declaration import YES_NO_AUTO, Declaration, flag_name
+from resnet_fn.config.declaration import Declaration, flag_name
 from resnet_fn.config.hints import hint_for_square_size
 from resnet_fn.config.options import RunOptions
 
@@ -119,7 +119,7 @@ def add_setting_flags(
 def _arguments_of(declared: Declaration) -> dict[str, Any]:
     """Return the arguments of `add_argument` that follow from a setting's type."""
     arguments = {"default": argparse.SUPPRESS, "dest": declared.name}
-    if isinstance(declared.default, bool) or declared.choices == YES_NO_AUTO:
+    if isinstance(declared.default, bool) or declared.is_yes_no_auto:
         return {**arguments, "action": argparse.BooleanOptionalAction}
     metavar = {int: "N", float: "X", tuple: "X,X"}.get(type(declared.default), "NAME")
     return {**arguments, "type": declared.parse, "metavar": metavar}

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from resnet_fn.config.base_settings import AnySettings, unchecked
 from resnet_fn.config.declaration import check_names
-from resnet_fn.config.draft import AnySettings, Draft, draft_of, unchecked
+from resnet_fn.config.draft import Draft, draft_of
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed

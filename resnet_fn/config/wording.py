@@ -25,11 +25,15 @@ def kind_of(value: object) -> str:
     """Return what a value is and which package it is from, for example "a DataLoader of torch"."""
     if value is None:
         return "None"
-    name = getattr(value, "__name__", type(value).__name__)
-    if callable(value) and hasattr(value, "__name__"):
-        kind = f"the function {name}"
-        makers: Sequence[object] = [value]
+    makers: Sequence[object]
+    if isinstance(value, type):
+        kind = f"the class {value.__name__}"
+        makers = value.__mro__
+    elif callable(value) and hasattr(value, "__name__"):
+        kind = f"the function {value.__name__}"
+        makers = [value]
     else:
+        name = type(value).__name__
         article = "an" if name[0] in "AEIOUaeiou" else "a"
         kind = f"{article} {name}"
         # A class of the caller that inherits from a package's class counts as the package's.

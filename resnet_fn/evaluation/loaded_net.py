@@ -12,7 +12,7 @@ from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import earlier_run, find_checkpoint
-from resnet_fn.config.draft import unchecked
+from resnet_fn.config.base_settings import unchecked
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe, check_buildable

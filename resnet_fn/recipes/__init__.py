@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.draft import Draft, Source, draft_of
+from resnet_fn.config.base_settings import Source
+from resnet_fn.config.draft import Draft, draft_of
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe

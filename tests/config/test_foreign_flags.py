@@ -183,6 +183,18 @@ def test_python_and_recipe_files_get_the_same_advice(raises_line, write_recipe):
         load_recipe(write_recipe({"reprob": 0.2}))
 
 
+def test_one_error_names_all_unknown_settings(raises_line, write_recipe):
+    with raises_line("recipe: unknown setting 'epoch'; give epochs N; recipe: ", "'model_ema'"):
+        Recipe(epoch=1, model_ema=True)
+    lines = {"epoch": 1, "lr": 0.1, "learning_rate": 0.2, "reprob": 0.2}
+    with raises_line(
+        "mine.toml line 1: unknown setting 'epoch'",
+        "line 3: learning_rate: ",
+        "line 4: unknown setting 'reprob'; give erasing P",
+    ):
+        load_recipe(write_recipe(lines))
+
+
 def test_every_advised_value_is_valid_for_its_setting():
     declarations = Recipe.declarations | RunOptions.declarations
     for setting, value in {

@@ -9,8 +9,8 @@ import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import rules
+from resnet_fn.config.base_settings import unchecked
 from resnet_fn.config.cli import UsageError
-from resnet_fn.config.draft import unchecked
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.settings import changed

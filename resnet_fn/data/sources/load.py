@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from resnet_fn.config.draft import unchecked
+from resnet_fn.config.base_settings import unchecked
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.recipe import Recipe, check_buildable

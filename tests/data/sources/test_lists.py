@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.config.draft import unchecked
+from resnet_fn.config.base_settings import unchecked
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import make_feed
