@@ -11,6 +11,7 @@ from resnet_fn.parity.compare.allowed import (
     CHANGES_TOLERANCE,
     OUTPUTS_TOLERANCE,
     cancellation_bound,
+    kernel_rounding,
     random_walk_bound,
 )
 from resnet_fn.parity.compare.rule import Rule
@@ -90,7 +91,7 @@ def _without_kernels(stage: Stage, kernels: Mapping[ArrayId, float]) -> Stage:
     moved = [
         item
         for item in stage.differences
-        if item.verdict == UNDECIDED and kernels.get(item.id, 0.0) > CEILING
+        if item.verdict == UNDECIDED and kernel_rounding(kernels.get(item.id, 0.0)) > CEILING
     ]
     left = [item for item in stage.differences if item not in moved]
     if not (moved and left):

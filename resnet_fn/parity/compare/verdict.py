@@ -10,7 +10,7 @@ verdict is in `result`.
 
 import dataclasses
 from collections.abc import Generator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from resnet_fn.config.wording import words_of
 from resnet_fn.parity.compare.comparing import beyond_rounding, verdict_by_recorded_rounding
@@ -80,10 +80,13 @@ def verdict(
 
 
 def _answer(request: Request, source: Source) -> Answer:
-    if isinstance(request, AskTies):
-        flipped = source.flipped_ties(request.width)
-        return None if flipped is None else FlippedTies(*flipped)
-    return source.probe_rounding(request.probes)
+    match request:
+        case AskTies(width):
+            flipped = source.flipped_ties(width)
+            return None if flipped is None else FlippedTies(*flipped)
+        case AskProbes(probes):
+            return source.probe_rounding(probes)
+    assert_never(request)
 
 
 def decide(
