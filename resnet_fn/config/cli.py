@@ -153,7 +153,11 @@ class Parser(argparse.ArgumentParser):
         # so that an error of a flag with `type=int` or `type=float` is in our words
         for kind, expected in ((int, "a whole number"), (float, "a number")):
             self.register("type", kind, partial(_number, kind, expected))
-        self.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        self.add_argument(
+            "--debug",
+            action="store_true",
+            help="show the traceback of an error, but not of a wrong flag",
+        )
         self.add_argument("--version", action=_Versions, help="show the versions, and exit")
 
     def error(self, message: str) -> NoReturn:
@@ -166,9 +170,11 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Parse `arguments`, or `sys.argv` if `arguments` is None."""
-        # flags may stand between RUN and its images
-        parsed, unknown = self.parse_known_intermixed_args(arguments)
+        """Parse `arguments`, or `sys.argv[1:]` if `arguments` is None."""
+        words = sys.argv[1:] if arguments is None else arguments
+        # Flags may stand between RUN and its images. In newer versions of Python 3.12, this does not
+        # call `parse_known_args`, which would replace ~.
+        parsed, unknown = self.parse_known_intermixed_args(map(_expand_home_in, words))
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
         # not -1 or -.5, which are numbers
         unknown_flags = [word.partition("=")[0] for word in unknown if re.match("-[^0-9.]", word)]

@@ -135,19 +135,21 @@ class Declaration:
         if self.choices and value not in (*self.choices, self.default):
             return f"is unknown; {hint_for_value(self.name, value, self._shown_choices())}"
         # bytes that are not UTF-8 arrive as surrogates, which `ignore` drops
-        is_utf8 = value == value.encode(errors="ignore").decode()
-        return "" if is_utf8 else "has bytes that are not UTF-8; rename the file or folder"
+        if value == value.encode(errors="ignore").decode():
+            return ""
+        fix = "rename the file or folder" if self.unit == PATH else "write it in UTF-8"
+        return f"has bytes that are not UTF-8; {fix}"
 
     def _wrong_number(self, value: Any) -> str:
         """Return what is wrong with a number, or with the first wrong number of a tuple."""
         several = isinstance(value, tuple)
         for number in value if several else (value,):
             which = f"has {number}, which " if several else ""
-            if not math.isfinite(_as_float(number)):
-                if not isinstance(number, int):
-                    return f"{which}is not finite; give a number"
-                if number > 0:  # beyond what a float can hold
-                    return f"{which}is too large; give a smaller number"
+            size = _as_float(number)
+            if isinstance(number, int) and size == math.inf:
+                return f"{which}is too large; give a smaller number"
+            if isinstance(number, float) and not math.isfinite(size):
+                return f"{which}is not finite; give a number"
             if number < self.at_least:
                 return f"{which}is too small; give {self.at_least} or more"
             if number <= self.above:
@@ -248,11 +250,12 @@ def check_names(
     caller = caller or settings_classes[0].__name__.lower()
     faults = []
     for name in names:
-        if known.get(name) == name:
+        target = known.get(name)
+        if target == name:
             continue
-        hint = hint_for_setting(name, useful)
-        if name in known:  # an alias, which only flags and recipe files may use
-            hint = f"did you mean {known[name]}?"
+        hint = f"did you mean {target}?"  # an alias, which only flags and recipe files may use
+        if target is None or target in useless:
+            hint = hint_for_setting(name, useful)
         faults.append(f"{caller}: unknown setting {name!r}; {hint}")
     if faults:
         raise ValueError("; ".join(faults))

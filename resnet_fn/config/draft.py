@@ -60,7 +60,7 @@ class SourcedValue(NamedTuple):
     def converted(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
         value = self.declared.convert(self.value)
-        # any text may be a path, as that of `class_weights`; only `name`, the recipe's, is none
+        # any text may be a path, as that of `class_weights`; `name` is that of a file, not its path
         if self.is_chosen and isinstance(value, str) and self.name != "name":
             value = expand_home(value)
         return self._replace(value=value)
@@ -75,11 +75,16 @@ class Draft(NamedTuple):
     faults: tuple[tuple[str, str], ...] = ()
     resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
 
+    def with_lines(self, names: Iterable[str]) -> "Draft":
+        """Return this draft with these settings as if they were lines of the user's file."""
+        lines = {name: self.values[name]._replace(source=Source.FILE) for name in names}
+        return self._replace(values={**self.values, **lines})
+
     def resolve(self, given: Mapping[str, Any]) -> "Draft":
         """Return this draft with the flags `given`, after all checks.
 
-        A broken rule drops or replaces the weaker setting, with a note, unless nobody asked for
-        the value. If neither may change, the broken rule is a fault.
+        A broken rule drops or replaces the weaker setting, with a note, except for a dropped value
+        that nobody asked for. If neither may change, the broken rule is a fault.
         """
         resolution = _Resolution(self._with_flags(given), self.drop_notes)
         for rule in RULES:  # in order, because a rule may change what a later one reads
@@ -99,7 +104,7 @@ class Draft(NamedTuple):
         }
         merged = {**self.values, **flags}
         values = {name: sourced.converted() for name, sourced in merged.items()}
-        if self.resumes:  # the stored run has the optimizer's
+        if self.resumes:  # a stored run already has its optimizer's defaults
             return values
         return values | _defaults_of_optimizer(values)
 
@@ -113,7 +118,7 @@ class Draft(NamedTuple):
             return True
         if self.resumes:
             return False
-        involved = {*rule.settings.split(), *rule.reads}
+        involved = {*rule.names, *rule.reads}
         return any(values[name].is_chosen for name in involved if name in values)
 
     def complete(self, **given: Any) -> "Draft":
@@ -170,39 +175,53 @@ class _Resolution:
         text = rule.broken_by(read)
         if not text:
             return
-        for name in rule.settings.split():
-            if self._is_valid(name) and self.values[name].would_be_lost:
-                self._change_weaker(rule, name, text)
+        for name in rule.names:
+            if not self._is_valid(name) or not self.values[name].would_be_lost:
+                continue
+            if isinstance(rule.on_break, Replace):
+                self._replace_if_weaker(rule, name, text)
+            else:
+                self._drop_if_weaker(rule, name, text)
 
     def _is_valid(self, name: str) -> bool:
         return name in self.values and name not in self._invalid
 
-    def _change_weaker(self, rule: Rule, name: str, text: str) -> None:
-        """Change the weaker of two settings that break a rule, or add a fault if neither may change.
-
-        One of the two is `name`, the other is the strongest of those that the condition reads.
+    def _drop_if_weaker(self, rule: Rule, name: str, text: str) -> None:
+        """Drop a setting that breaks a rule if it is weaker than the strongest of those that the
+        condition reads, or if the user did not choose it. Otherwise, add a fault.
         """
         sourced = self.values[name]
-        others = [self.values[read] for read in rule.reads if read != name]
-        strongest = max(others, key=lambda other: other.source)
-        reason = text.partition(";")[0]  # without the fix
-        # a value that the user did not choose may always be dropped, however weak the other is
-        may_be_dropped = sourced.source < strongest.source or not sourced.is_chosen
-        # the condition of a Replace reads one setting, so `strongest` is that one
-        if isinstance(rule.on_break, Replace) and strongest.source < sourced.source:
-            self._set(strongest, rule.on_break.value, sourced.source, f"{name} {reason}")
-        elif rule.on_break == "drop" and may_be_dropped:
-            note = f"it {reason}" if sourced.needs_note else ""
-            # as strong as the setting that left it without effect, because later rules read it, too
-            self._set(sourced, sourced.declared.dropped_to, strongest.source, note)
-        else:
-            self.faults.append((name, f"{name}: {sourced.value!r} {text}"))
+        strength = max(self.values[read].source for read in rule.reads if read != name)
+        is_weaker = sourced.source < strength or not sourced.is_chosen
+        if rule.on_break == "error" or not is_weaker:
+            self._add_fault(name, text)
+            return
+        # as strong as the setting that left it without effect, because later rules read it, too
+        self._set(name, sourced.declared.dropped_to, strength)
+        if sourced.needs_note:
+            self.notes.append(f"{name} {show_value(sourced.value)} is left out: it {_reason(text)}")
 
-    def _set(self, old: SourcedValue, value: Any, source: Source, note: str) -> None:
-        """Give a setting another value. An empty `note` is not printed."""
-        self.values[old.name] = SourcedValue(old.declared, value, source, by_rule=True)
-        if note:
-            self.notes.append(f"{old.name} {show_value(old.value)} is left out: {note}")
+    def _replace_if_weaker(self, rule: Rule, name: str, text: str) -> None:
+        """Replace the setting that the condition reads if it is weaker than `name`, which breaks the
+        rule. Otherwise, add a fault.
+        """
+        assert isinstance(rule.on_break, Replace)
+        (read,) = rule.reads
+        old, strength = self.values[read], self.values[name].source
+        if old.source >= strength:
+            self._add_fault(name, text)
+            return
+        self._set(read, rule.on_break.value, strength)
+        shown, new = show_value(old.value), show_value(rule.on_break.value)
+        change = f"{shown} becomes {new}" if new else f"{shown} is left out"
+        self.notes.append(f"{read} {change}: {name} {_reason(text)}")
+
+    def _set(self, name: str, value: Any, source: Source) -> None:
+        declared = self.values[name].declared
+        self.values[name] = SourcedValue(declared, value, source, by_rule=True)
+
+    def _add_fault(self, name: str, text: str) -> None:
+        self.faults.append((name, f"{name}: {self.values[name].value!r} {text}"))
 
     def located_faults(self) -> tuple[tuple[str, str], ...]:
         """Return the faults. If a file gives the value, the text starts with the line there."""
@@ -212,6 +231,11 @@ class _Resolution:
                 text = f"{line}: {text}"
             located.append((name, text))
         return tuple(located)
+
+
+def _reason(text: str) -> str:
+    """Return a rule's text without the fix."""
+    return text.partition(";")[0]
 
 
 def draft_of(*configs: BaseSettings) -> Draft:

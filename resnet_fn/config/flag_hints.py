@@ -21,8 +21,9 @@ def _nearest_flags(word: str, flags: Collection[str]) -> str:
     """Return a hint with the flags that are written like `word`, as --no-NAME if `word` is and if
     there is such a flag.
     """
-    prefix = "--no-" if word.startswith("--no-") else "--"
-    name = word.removeprefix(prefix).lstrip("-").replace("_", "-")
+    written = word.replace("_", "-")
+    prefix = "--no-" if written.startswith("--no-") else "--"
+    name = written.removeprefix(prefix).lstrip("-")
     bare = {flag.removeprefix("--").removeprefix("no-") for flag in flags}
     # a set's order does not matter: equally near names are sorted
     nearest = get_close_matches(name, bare)

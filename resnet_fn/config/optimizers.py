@@ -20,12 +20,12 @@ class Traits(NamedTuple):
     # whether an update's size may be independent of the gradient's size, so that a gradient that is
     # only rounding moves a weight
     adaptive: bool
-    # If other optimizers read one of these settings, too, this one can have a default of its own:
-    # in `value_if_zero` if the recipe's default is 0, otherwise in `own_defaults`. A setting of
-    # this optimizer alone needs neither. `own_defaults` may also have momentum, if the function's
-    # parameter is called momentum.
-    value_if_zero: Mapping[str, float] = {}  # a recipe's 0 stays, and the optimizer gets this value
-    own_defaults: Mapping[str, float] = {}  # the recipe gets this value, if the user chose no other
+    # Two ways to a default of its own, for settings that other optimizers read, too:
+    # what the optimizer gets for 0, the recipe's default (an epsilon of 0 means 1e-8 for Adam)
+    value_if_zero: Mapping[str, float] = {}
+    # what the recipe gets, unless the user chose a value (beta2 becomes 0.99 for Lion); also of
+    # momentum, if the function's parameter is called momentum
+    own_defaults: Mapping[str, float] = {}
     # the usual learning rate of one that moves each weight by about the learning rate; else 0
     usual_rate: float = 0.0
     name_without_decay: str = ""  # what it is in layers without weight decay, if that differs

@@ -67,7 +67,10 @@ class RunOptions(Settings):
     device: str = _compute("CPU", "device that computes", choices="CPU|Ascend")
     fast_math: bool = _compute(False, "allow HF32 and kernels that are not deterministic (Ascend)")
     threads: int = _compute_per_worker(
-        0, "CPU kernel threads per worker, at least 2; 0: worker's CPU share", "threads", at_least=0
+        0,
+        "CPU kernel threads per worker; 1 counts as 2; 0: worker's CPU share",
+        "threads",
+        at_least=0,
     )
     eval_batch_size: int = _compute(
         256,

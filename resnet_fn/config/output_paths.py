@@ -27,7 +27,7 @@ def file_to_write(text: str) -> str:
     is_writable = os.access(path, os.W_OK) if os.path.exists(path) else _takes_files(path.parent)
     if os.path.isdir(path) or not is_writable:
         raise argparse.ArgumentTypeError(
-            f"{text!r} cannot be written; give a file in a folder that exists"
+            f"{text!r} cannot be written; give a file in a folder that exists and is writable"
         )
     return text
 
@@ -44,12 +44,12 @@ def folder_to_write(text: str) -> str:
 
 
 def _takes_files(folder: Path) -> bool:
-    """Return whether a file can be made in a folder. For root, `os.access` allows it in any, such
-    as /proc.
+    """Return whether a file can be made in a folder. For root, `os.access` would allow it in any,
+    such as /proc.
     """
     try:
         with tempfile.TemporaryFile(dir=folder):
-            return os.access(folder, os.W_OK)
+            return True
     except OSError as error:
         return error.errno in (errno.ENOSPC, errno.EDQUOT)  # there may be room later
 

@@ -7,7 +7,7 @@ from importlib import metadata
 import resnet_fn
 
 NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
-# The packages of setup.cfg's extras, with the extra's name.
+# The packages of setup.cfg's extras for commands, with the extra's name.
 EXTRAS = {"torch": "torch", "matplotlib": "plots", "onnx": "export", "onnxruntime": "export"}
 
 

@@ -41,7 +41,7 @@ def near_run(path: Path, otherwise: str) -> str:
     """Suggest runs or existing paths near `path`, which lacks what the caller needs, or return
     `otherwise`.
     """
-    is_folder = path.is_dir()
+    is_folder = os.path.isdir(path)
     folder = path if is_folder else path.parent
     runs = sorted(str(log.parent) for log in folder.glob("*/metrics.jsonl"))
     if runs:

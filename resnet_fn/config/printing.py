@@ -11,19 +11,21 @@ from typing import TextIO
 _CONTROLS = "\x00-\x1f\x7f-\x9f"
 _LINE_SEPARATORS = "\u2028\u2029"
 _DIRECTION_MARKS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # of writing
-_HALF_CHARACTERS = "\ud800-\udfff"  # which no stream can write
-_UNSAFE = re.compile(f"[{_CONTROLS}{_LINE_SEPARATORS}{_DIRECTION_MARKS}{_HALF_CHARACTERS}]")
+_UNSAFE = re.compile(f"[{_CONTROLS}{_LINE_SEPARATORS}{_DIRECTION_MARKS}]")
 
 
 def in_utf8(name: str) -> str:
     """Return a file's name in which bytes that are not UTF-8 are written as escapes, such as
     "\\xff".
     """
+    return _as_bytes(name).decode("utf-8", "backslashreplace")
+
+
+def _as_bytes(name: str) -> bytes:
     try:
-        data = name.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # half a character, as JSON can have it
-        data = name.encode("utf-8", "backslashreplace")
-    return data.decode("utf-8", "backslashreplace")
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a character, as JSON can have it, which no stream can write
+        return name.encode("utf-8", "backslashreplace")
 
 
 def printable(text: str) -> str:
@@ -47,8 +49,7 @@ def shell_words(*arguments: object) -> str:
 def _shell_word(argument: str) -> str:
     if printable(argument) == argument:
         return shlex.quote(argument)
-    data = argument.encode("utf-8", "surrogateescape")
-    escaped = _ESCAPED.sub(lambda match: b"\\x%02x" % match[0][0], data)
+    escaped = _ESCAPED.sub(lambda match: b"\\x%02x" % match[0][0], _as_bytes(argument))
     return f"$'{escaped.decode()}'"
 
 

@@ -69,7 +69,7 @@ def read_recipe_file(
 
 
 def _check_format(entry: Entry | None) -> None:
-    if entry and entry.value != FORMAT:
+    if entry and (entry.value != FORMAT or type(entry.value) is not int):
         raise ValueError(
             f"{entry.line}: format: {entry.value!r} is not supported; this version reads format "
             f"{FORMAT}"
@@ -131,8 +131,8 @@ def read_toml(path: Path) -> dict[str, Entry]:
         line = f"{path} line {_line_number(word, text)}"
         if isinstance(value, dict):
             raise ValueError(
-                f"{line}: [{word}]: a recipe file has no sections; write name = value for each "
-                "setting"
+                f"{line}: {word}: a recipe file has no sections or tables; write name = value for "
+                "each setting"
             )
         entries[word] = Entry(value, line)
     return entries
@@ -152,11 +152,11 @@ def _line_number(word: str, text: str) -> int:
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
-    """Return a recipe file's text: the recipe's settings that have an effect, and the options that
+    """Return a recipe file's text: the recipe's settings that a file may have, and the options that
     are not defaults.
     """
-    useless = _settings_without_effect(recipe)
-    values = {name: value for name, value in to_dict(recipe).items() if name not in useless}
+    rejected = _rejected_settings(recipe)
+    values = {name: value for name, value in to_dict(recipe).items() if name not in rejected}
     usual = to_dict(RunOptions())
     values |= {
         name: value
@@ -172,6 +172,8 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     return f"format = {FORMAT}\n{''.join(parts)}".replace("\x7f", "\\u007f")
 
 
-def _settings_without_effect(recipe: Recipe) -> set[str]:
-    """Return a recipe's settings that no file may set: as flags, they would be faults."""
+def _rejected_settings(recipe: Recipe) -> set[str]:
+    """Return a recipe's settings that no file may have, because they have no effect: as flags, they
+    would be faults. Those that are 0, false or empty would not.
+    """
     return {name for name, _ in draft_of(recipe).resolve(vars(recipe)).faults}

@@ -18,12 +18,14 @@ needs --ema".
     )
 
 If the user gives `--multi-label`, a recipe's `label_smoothing` becomes 0.0, with the note
-"label_smoothing 0.1 is left out: multi_label needs --label-smoothing 0". If the user gives both,
+"label_smoothing 0.1 becomes 0.0: multi_label needs --label-smoothing 0". If the user gives both,
 that is an error of `multi_label`. `Draft.resolve` applies the rules.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from resnet_fn.config.declaration import BALANCED, CUSTOM
@@ -41,14 +43,13 @@ class Rule(NamedTuple):
 
     settings: str  # names of the settings that need the condition, separated by spaces
     # The condition. The names of its parameters are the settings that it reads: at least one besides
-    # the setting that needs the condition. A plain function or lambda, without keyword-only or
-    # starred parameters.
+    # the setting that needs the condition.
     holds: Callable[..., Any]
     # What follows the setting in the note or error: a reason, and after ";" a fix. "{epochs}" is
     # replaced by the value of epochs.
     text: str
-    # what happens if the rule is broken, and the setting would be lost (draft.py: what is lost, and
-    # which setting is weaker)
+    # What happens if the rule is broken and dropping the setting would take something from the user
+    # (`SourcedValue.would_be_lost`):
     #   "drop": the setting is dropped if it is the weaker one, or a recipe's; else it is an error
     #   "error": it is always an error
     #   Replace: the setting that the condition reads changes if it is weaker; else it is an error
@@ -58,10 +59,14 @@ class Rule(NamedTuple):
     only_new_runs: bool = False
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the settings that need the condition."""
+        return tuple(self.settings.split())
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """Return the names of the settings that the condition reads."""
-        code = self.holds.__code__  # `inspect.signature` takes 3 ms for all rules
-        return code.co_varnames[: code.co_argcount]
+        return _parameters_of(self.holds)
 
     def broken_by(self, settings: Mapping[str, Any]) -> str:
         """Return the text of this rule if `settings` break it, else "".
@@ -72,6 +77,11 @@ class Rule(NamedTuple):
         if len(read) < len(self.reads) or self.holds(**read):
             return ""
         return self.text.format(**read)
+
+
+@cache
+def _parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
 
 
 # data sets whose images are decoded from files or records during training
@@ -107,19 +117,6 @@ def _rule_of_optimizers(setting: str, text: str = "") -> Rule:
         lambda optimizer: setting in OPTIMIZERS[optimizer].settings,
         text or f"needs --optimizer {optimizers_reading(setting, 'or').lower()}",
     )
-
-
-def dropped_in_new_runs(settings: Mapping[str, Any]) -> set[str]:
-    """Return the names in `settings` that a new run drops, by a rule that stored runs need not
-    obey.
-    """
-    return {
-        name
-        for rule in RULES
-        if rule.only_new_runs and rule.on_break != "error" and rule.broken_by(settings)
-        for name in rule.settings.split()
-        if name in settings
-    }
 
 
 # Settings that `fit` rejects, because the net and the data are the caller's.
@@ -295,7 +292,7 @@ RULES = (
     Rule(
         "head_lr_factor",
         _trains_head,
-        "needs a last layer that is trained; leave it out, or leave out --freeze",
+        "needs a last layer that is trained; leave it out, or train fc (--freeze, --train-only)",
     ),
     # updates
     Rule(
@@ -384,3 +381,16 @@ RULES = (
         only_new_runs=True,
     ),
 )
+
+
+def dropped_in_new_runs(settings: Mapping[str, Any]) -> set[str]:
+    """Return the names in `settings` that a new run drops, by a rule that stored runs need not
+    obey.
+    """
+    return {
+        name
+        for rule in RULES
+        if rule.only_new_runs and rule.on_break != "error" and rule.broken_by(settings)
+        for name in rule.names
+        if name in settings
+    }

@@ -11,8 +11,9 @@ The constructor checks keywords as `train` checks flags, and leaves out what has
 
 The constructor works in three steps:
 
-    1  `__new__` sets `chosen`
-    2  dataclass's `__init__` sets all attributes, and calls `__post_init__`
+    1  `__new__` sets `chosen`. Later steps cannot distinguish keywords from defaults
+    2  dataclass's `__init__` sets all attributes, and calls `__post_init__`. Dataclass writes it, so
+       that type checkers, editors and `help` have the settings
     3  `__post_init__` makes a draft of the defaults. `Draft.complete` lays
        `chosen_or_not_default` over them, as flags, and checks all; the values that stay replace
        those of step 2
@@ -23,7 +24,6 @@ except for settings that a rule has changed.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from resnet_fn.config.base_settings import AnySettings, BaseSettings, Source, unchecked
@@ -64,18 +64,11 @@ class Settings(BaseSettings):
         """
         check_names(given, cls)
         new = super().__new__(cls)
-        # dataclass writes `__init__`, so that type checkers, editors and `help` have the settings.
-        # It does not see whether a value is a keyword's or a default, so `chosen` is set here; not
-        # by the attribute, because the class is frozen.
-        object.__setattr__(new, "chosen", dict.fromkeys(cls._chosen_among(given), Source.FLAG))
+        # `dataclasses.replace` passes all settings, which chooses none
+        are_all = given.keys() == cls.declarations.keys()
+        chosen = {} if are_all else dict.fromkeys(given, Source.FLAG)
+        object.__setattr__(new, "chosen", chosen)  # the class is frozen
         return new
-
-    @classmethod
-    def _chosen_among(cls, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the keywords that the caller chose: none if all are there, as `replace` passes
-        them.
-        """
-        return () if given.keys() == cls.declarations.keys() else tuple(given)
 
     def __post_init__(self) -> None:
         """Check the values as flags over the defaults, and take the values that result."""
@@ -105,13 +98,12 @@ def changed(config: AnySettings, **given: Any) -> AnySettings:
     Other settings can change, too: see `Draft.resolve`.
     """
     check_names(given, type(config))
-    # In this draft all values of `config` come from a recipe, so that those of `given` are stronger.
-    draft = draft_of(config).complete(**given)
+    # What the user chose earlier counts as a file's lines: it is stronger than an optimizer's own
+    # defaults, and weaker than `given`.
+    draft = draft_of(config).with_lines(config.chosen).complete(**given)
     new = draft.make(type(config))
-    # What the user chose earlier stays chosen, unless a rule has set it.
-    for name, source in config.chosen.items():
-        if not draft.values[name].by_rule:
-            new.chosen.setdefault(name, source)
+    for name in new.chosen.keys() - given.keys():
+        new.chosen[name] = config.chosen[name]
     return new
 
 

@@ -39,7 +39,8 @@ def kind_of(value: object) -> str:
         # A class of the caller that inherits from a package's class counts as the package's.
         makers = type(value).__mro__
     for maker in makers:
-        package = getattr(maker, "__module__", "").partition(".")[0]
+        module = getattr(maker, "__module__", None) or ""  # None: of a list's method
+        package = module.partition(".")[0]
         if package in _PACKAGES:
             return f"{kind} of {package}"
     return kind

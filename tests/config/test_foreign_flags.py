@@ -212,6 +212,13 @@ def test_a_folder_may_have_a_data_sets_name(tmp_path):
     assert parse(["--dataset", "digits"])[0].dataset == "digits"
 
 
+def test_a_flag_with_underscores_keeps_its_no(raises_line):
+    with raises_line("unknown argument '--no_progress'; did you mean --no-progress?"):
+        parse(["--no_progress"])
+    with raises_line("unknown argument '--data_dir'; did you mean --data-dir"):
+        parse(["--data_dir", "x"])
+
+
 def test_a_negative_number_is_no_flag():
     with pytest.raises(cli.UsageError) as caught:
         parse(["--lr-noise", "-1.5"])

@@ -109,3 +109,8 @@ def test_a_shell_reads_the_words_that_are_shown(word):
     assert printable(line) == line
     done = subprocess.run(["bash", "-c", line], capture_output=True, check=True)
     assert done.stdout == os.fsencode(f"{word}|é")
+
+
+def test_half_a_character_is_shown_as_an_escape():
+    assert printable("\ud800") == r"\ud800"
+    assert shell_words("\ud800") == r"$'\x5cud800'"

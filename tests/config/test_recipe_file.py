@@ -128,6 +128,8 @@ def test_what_a_flag_drops_is_not_chosen():
             "mine.toml line 2: nesterov: True|for SGD|--no-nesterov",
         ),
         ("seed = 1; format = 2", "mine.toml line 2: format: 2|1"),
+        ("format = true", "mine.toml line 1: format: True|1"),
+        ("policy = {a = 1}", "mine.toml line 1: policy: |sections or tables|name = value"),
         ('extends = "digit"', "mine.toml line 1: extends: 'digit'|did you mean digits"),
         ("extends = 3", "mine.toml line 1: extends: '3' is unknown"),
         ('extends = "none.toml"', "mine.toml line 1: extends: none.toml|did you mean mine.toml"),
@@ -135,7 +137,7 @@ def test_what_a_flag_drops_is_not_chosen():
             'extends = "mine.toml"',
             "mine.toml line 1: extends: mine.toml|itself; name another recipe",
         ),
-        ("[data]; flip = true", "mine.toml line 1: |[data]|no sections|name = value"),
+        ("[data]; flip = true", "mine.toml line 1: |data: |no sections|name = value"),
         ("seed = 1; model = resnet50", "mine.toml: |Invalid value|line 2, column 9|quotes"),
         ("flip = True", "mine.toml: |Invalid value|line 1, column 8|true and false"),
         ("seed = 1; seed = 2", "mine.toml: |Cannot overwrite|line 2"),
@@ -154,6 +156,15 @@ def test_what_a_flag_drops_is_not_chosen():
 def test_mistakes_have_their_line(text, parts, raises_line):
     write(text)
     with raises_line(*parts.split("|"), kind=UsageError):
+        parse(["--recipe", "mine.toml"])
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"), [("group_by", "write it in UTF-8"), ("weights", "rename the file")]
+)
+def test_bytes_that_are_not_text_have_a_fix(name, fix, raises_line):
+    Path("mine.toml").write_bytes(f'{name} = "größe"\n'.encode("latin-1"))
+    with raises_line(f"mine.toml line 1: {name}: ", f"not UTF-8; {fix}", kind=UsageError):
         parse(["--recipe", "mine.toml"])
 
 
@@ -250,7 +261,7 @@ def test_a_multi_label_flag_replaces_a_files_settings():
     write('extends = "finetune"; loss = "cross_entropy"; sampling = "balanced"')
     recipe, _, left_out = parse(["--recipe", "mine.toml", "--multi-label"])
     assert (recipe.loss, recipe.sampling) == ("bce", "shuffle")
-    assert "sampling balanced is left out: multi_label needs --sampling shuffle" in left_out
+    assert "sampling balanced becomes shuffle: multi_label needs --sampling shuffle" in left_out
 
 
 def test_a_files_multi_label_rejects_contradicting_flags(raises_line):

@@ -9,7 +9,7 @@ import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import rules
-from resnet_fn.config.base_settings import unchecked
+from resnet_fn.config.base_settings import Source, unchecked
 from resnet_fn.config.cli import UsageError
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -27,7 +27,7 @@ def test_no_rule_reads_what_a_later_rule_changes():
     below = set()
     for rule in reversed(rules.RULES):
         reads = {*inspect.signature(rule.holds).parameters}
-        settings = {*rule.settings.split()}
+        settings = {*rule.names}
         assert names >= reads | settings, rule
         # else no other setting could be weaker or stronger
         assert all(reads - {name} for name in settings), rule
@@ -40,7 +40,7 @@ def test_a_rule_that_replaces_reads_one_setting():
     replacing = [rule for rule in rules.RULES if isinstance(rule.on_break, rules.Replace)]
     assert replacing
     assert all(len(rule.reads) == 1 for rule in replacing)
-    assert not any({*rule.reads} & {*rule.settings.split()} for rule in replacing)
+    assert not any({*rule.reads} & {*rule.names} for rule in replacing)
 
 
 WITHOUT_EFFECT = (
@@ -182,7 +182,7 @@ def test_multi_label_sets_its_loss_and_monitor():
         recipe, _, left_out = parse(["--recipe", "finetune", "--multi-label", *words.split()])
         assert (recipe.loss, recipe.label_smoothing, recipe.monitor) == (loss, 0.0, "map")
         assert len(left_out) == count
-        assert "label_smoothing 0.1 is left out: multi_label needs --label-smoothing 0" in left_out
+        assert "label_smoothing 0.1 becomes 0.0: multi_label needs --label-smoothing 0" in left_out
     files = Recipe(dataset="imagefolder", multi_label=True)
     assert files == dataclasses.replace(Recipe(dataset="imagefolder"), multi_label=True)
     for given in ({"sampling": "balanced"}, {"class_weights": "balanced"}):
@@ -219,6 +219,17 @@ def test_useless_settings_of_recipes_are_dropped_and_named(flags, off):
     # which is a default, not the recipe's
     assert named >= {name for name in off if name != "nesterov"}
     assert all(" is left out: it " in line for line in left_out)
+
+
+def test_a_chosen_value_outlives_another_optimizers_default():
+    recipe = changed(Recipe(optimizer="adamw", beta2=0.95), optimizer="lion")
+    assert recipe.beta2 == 0.95
+    assert recipe.chosen == {"optimizer": Source.FLAG, "beta2": Source.FLAG}
+    usual = changed(Recipe(optimizer="adamw"), optimizer="lion")
+    assert usual.beta2 == 0.99
+    assert "beta2" not in usual.chosen
+    # ema_warmup is on by default, and without effect after this
+    assert changed(Recipe(ema=0.9, ema_warmup=True), ema=0.0).chosen == {"ema": Source.FLAG}
 
 
 def test_keywords_and_changed_values_count_as_chosen():

@@ -366,6 +366,7 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
         ),
         ({"net": nn.Dense(4, 2)}, ["net: the call fails with inputs float32 [2, 3]"]),
         ({"net": nn.Dense}, ["net: Dense is a class", "Dense(…)"]),
+        ({"loss": [].append}, ["loss: ", "fails"]),
         ({"net": abs}, ["net: the function abs is not an nn.Cell", "docs/migrating.md"]),
         ({"net": np.sin}, ["net: the function sin is not an nn.Cell", "docs/migrating.md"]),
         (
