@@ -5,7 +5,7 @@ To read the settings, follow one:
     declaration       declares a setting, and checks a value of it
     optimizers        which settings each optimizer reads
     rules             which settings need which others
-    base_settings     the attributes of recipe and options, and the sources of values
+    base_settings     where a value comes from, and what recipe and options keep besides their values
     draft             where a value comes from, and how the rules are applied
     settings          the base class of recipe and options, whose constructor checks the settings
     recipe, options   all settings

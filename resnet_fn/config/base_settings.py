@@ -1,5 +1,6 @@
 """This module defines what `draft.Draft` and `settings.Settings` share, because `settings` imports
-`draft`: the attributes of settings, and where a value comes from.
+`draft`: where a value comes from (`Source`), what recipe and options keep besides their values
+(`BaseSettings`), and how they are made without checks.
 """
 
 import enum
@@ -41,7 +42,7 @@ def unchecked(settings_class: type[AnySettings], values: Mapping[str, Any]) -> A
 
     Missing settings get their defaults, and unknown names are ignored.
     """
-    new = settings_class.__new__(settings_class)
+    new = settings_class.__new__(settings_class)  # which chooses nothing
     for name, declared in settings_class.declarations.items():
-        vars(new)[name] = values.get(name, declared.default)
+        vars(new)[name] = values.get(name, declared.default)  # the class is frozen
     return new

@@ -98,7 +98,7 @@ def run(
         code = 1
         message = one_line(error)
     say(f"{command}: error: {with_typed_command(message)}", stream=sys.stderr)
-    # failed_worker.py reads it, as after an uncaught exception
+    # As after an uncaught exception: failed_worker.py reads the exit code of this worker from it.
     sys.last_value = SystemExit(code)
     sys.exit(code)
 
@@ -172,9 +172,9 @@ class Parser(argparse.ArgumentParser):
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """Parse `arguments`, or `sys.argv[1:]` if `arguments` is None."""
         words = sys.argv[1:] if arguments is None else arguments
-        # Flags may stand between RUN and its images. In newer versions of Python 3.12, this does not
-        # call `parse_known_args`, which would replace ~.
-        parsed, unknown = self.parse_known_intermixed_args(map(_expand_home_in, words))
+        # In newer versions of Python 3.12, intermixed parsing does not call `parse_known_args` below.
+        expanded = [_expand_home_in(word) for word in words]
+        parsed, unknown = self.parse_known_intermixed_args(expanded)  # flags between RUN and images
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
         # not -1 or -.5, which are numbers
         unknown_flags = [word.partition("=")[0] for word in unknown if re.match("-[^0-9.]", word)]

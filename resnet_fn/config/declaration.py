@@ -135,10 +135,8 @@ class Declaration:
         if self.choices and value not in (*self.choices, self.default):
             return f"is unknown; {hint_for_value(self.name, value, self._shown_choices())}"
         # bytes that are not UTF-8 arrive as surrogates, which `ignore` drops
-        if value == value.encode(errors="ignore").decode():
-            return ""
-        fix = "rename the file or folder" if self.unit == PATH else "write it in UTF-8"
-        return f"has bytes that are not UTF-8; {fix}"
+        is_utf8 = value == value.encode(errors="ignore").decode()
+        return "" if is_utf8 else "has bytes that are not UTF-8; rename the file, or write UTF-8"
 
     def _wrong_number(self, value: Any) -> str:
         """Return what is wrong with a number, or with the first wrong number of a tuple."""
@@ -146,6 +144,7 @@ class Declaration:
         for number in value if several else (value,):
             which = f"has {number}, which " if several else ""
             size = _as_float(number)
+            # an int with 400 digits; a negative one is too small
             if isinstance(number, int) and size == math.inf:
                 return f"{which}is too large; give a smaller number"
             if isinstance(number, float) and not math.isfinite(size):
@@ -248,17 +247,19 @@ def check_names(
     known = all_names(*settings_classes)
     useful = {word: name for word, name in known.items() if name not in useless}
     caller = caller or settings_classes[0].__name__.lower()
-    faults = []
-    for name in names:
-        target = known.get(name)
-        if target == name:
-            continue
-        hint = f"did you mean {target}?"  # an alias, which only flags and recipe files may use
-        if target is None or target in useless:
-            hint = hint_for_setting(name, useful)
-        faults.append(f"{caller}: unknown setting {name!r}; {hint}")
+    faults = [
+        f"{caller}: unknown setting {name!r}; {_hint_for_name(name, useful)}"
+        for name in names
+        if known.get(name) != name
+    ]
     if faults:
         raise ValueError("; ".join(faults))
+
+
+def _hint_for_name(name: str, known: Mapping[str, str]) -> str:
+    if name in known:  # an alias, which only flags and recipe files may use
+        return f"did you mean {known[name]}?"
+    return hint_for_setting(name, known)
 
 
 def hint_for_setting(word: str, known: Mapping[str, str]) -> str:

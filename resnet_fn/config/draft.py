@@ -60,7 +60,7 @@ class SourcedValue(NamedTuple):
     def converted(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
         value = self.declared.convert(self.value)
-        # any text may be a path, as that of `class_weights`; `name` is that of a file, not its path
+        # any text may be a path, as that of `class_weights`; but `name` never is
         if self.is_chosen and isinstance(value, str) and self.name != "name":
             value = expand_home(value)
         return self._replace(value=value)
@@ -74,11 +74,9 @@ class Draft(NamedTuple):
     # Pairs (setting, error text) for invalid settings, and for broken rules that changed nothing.
     faults: tuple[tuple[str, str], ...] = ()
     resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
-
-    def with_lines(self, names: Iterable[str]) -> "Draft":
-        """Return this draft with these settings as if they were lines of the user's file."""
-        lines = {name: self.values[name]._replace(source=Source.FILE) for name in names}
-        return self._replace(values={**self.values, **lines})
+    # Settings of a recipe that the user chose when it was made. An optimizer's own defaults do not
+    # replace them.
+    chosen_earlier: tuple[str, ...] = ()
 
     def resolve(self, given: Mapping[str, Any]) -> "Draft":
         """Return this draft with the flags `given`, after all checks.
@@ -106,7 +104,9 @@ class Draft(NamedTuple):
         values = {name: sourced.converted() for name, sourced in merged.items()}
         if self.resumes:  # a stored run already has its optimizer's defaults
             return values
-        return values | _defaults_of_optimizer(values)
+        defaults = _defaults_of_optimizer(values)
+        new = {name: value for name, value in defaults.items() if name not in self.chosen_earlier}
+        return values | new
 
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
         """Return whether a rule counts here.
@@ -179,9 +179,11 @@ class _Resolution:
             if not self._is_valid(name) or not self.values[name].would_be_lost:
                 continue
             if isinstance(rule.on_break, Replace):
-                self._replace_if_weaker(rule, name, text)
-            else:
+                self._replace_if_weaker(rule, rule.on_break.value, name, text)
+            elif rule.on_break == "drop":
                 self._drop_if_weaker(rule, name, text)
+            else:
+                self._add_fault(name, text)
 
     def _is_valid(self, name: str) -> bool:
         return name in self.values and name not in self._invalid
@@ -192,8 +194,7 @@ class _Resolution:
         """
         sourced = self.values[name]
         strength = max(self.values[read].source for read in rule.reads if read != name)
-        is_weaker = sourced.source < strength or not sourced.is_chosen
-        if rule.on_break == "error" or not is_weaker:
+        if sourced.source >= strength and sourced.is_chosen:
             self._add_fault(name, text)
             return
         # as strong as the setting that left it without effect, because later rules read it, too
@@ -201,18 +202,17 @@ class _Resolution:
         if sourced.needs_note:
             self.notes.append(f"{name} {show_value(sourced.value)} is left out: it {_reason(text)}")
 
-    def _replace_if_weaker(self, rule: Rule, name: str, text: str) -> None:
-        """Replace the setting that the condition reads if it is weaker than `name`, which breaks the
-        rule. Otherwise, add a fault.
+    def _replace_if_weaker(self, rule: Rule, value: Any, name: str, text: str) -> None:
+        """Give the setting that the condition reads another value if it is weaker than `name`, which
+        breaks the rule. Otherwise, add a fault.
         """
-        assert isinstance(rule.on_break, Replace)
         (read,) = rule.reads
         old, strength = self.values[read], self.values[name].source
         if old.source >= strength:
             self._add_fault(name, text)
             return
-        self._set(read, rule.on_break.value, strength)
-        shown, new = show_value(old.value), show_value(rule.on_break.value)
+        self._set(read, value, strength)
+        shown, new = show_value(old.value), show_value(value)
         change = f"{shown} becomes {new}" if new else f"{shown} is left out"
         self.notes.append(f"{read} {change}: {name} {_reason(text)}")
 

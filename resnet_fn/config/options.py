@@ -68,7 +68,7 @@ class RunOptions(Settings):
     fast_math: bool = _compute(False, "allow HF32 and kernels that are not deterministic (Ascend)")
     threads: int = _compute_per_worker(
         0,
-        "CPU kernel threads per worker; 1 counts as 2; 0: worker's CPU share",
+        "CPU kernel threads per worker, at least 2; 0: worker's CPU share",
         "threads",
         at_least=0,
     )

@@ -24,6 +24,7 @@ except for settings that a rule has changed.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from resnet_fn.config.base_settings import AnySettings, BaseSettings, Source, unchecked
@@ -64,11 +65,16 @@ class Settings(BaseSettings):
         """
         check_names(given, cls)
         new = super().__new__(cls)
-        # `dataclasses.replace` passes all settings, which chooses none
-        are_all = given.keys() == cls.declarations.keys()
-        chosen = {} if are_all else dict.fromkeys(given, Source.FLAG)
+        chosen = {} if cls._has_all(given) else dict.fromkeys(given, Source.FLAG)
         object.__setattr__(new, "chosen", chosen)  # the class is frozen
         return new
+
+    @classmethod
+    def _has_all(cls, given: Mapping[str, Any]) -> bool:
+        """Return whether these are all settings, as `dataclasses.replace` passes them. Which of them
+        its caller chose is not known, so none counts as chosen.
+        """
+        return given.keys() == cls.declarations.keys()
 
     def __post_init__(self) -> None:
         """Check the values as flags over the defaults, and take the values that result."""
@@ -98,12 +104,13 @@ def changed(config: AnySettings, **given: Any) -> AnySettings:
     Other settings can change, too: see `Draft.resolve`.
     """
     check_names(given, type(config))
-    # What the user chose earlier counts as a file's lines: it is stronger than an optimizer's own
-    # defaults, and weaker than `given`.
-    draft = draft_of(config).with_lines(config.chosen).complete(**given)
+    # In this draft all values of `config` come from a recipe, so that those of `given` are stronger.
+    draft = draft_of(config)._replace(chosen_earlier=tuple(config.chosen)).complete(**given)
     new = draft.make(type(config))
-    for name in new.chosen.keys() - given.keys():
-        new.chosen[name] = config.chosen[name]
+    # What the user chose earlier stays chosen, unless a rule has set it.
+    for name, source in config.chosen.items():
+        if not draft.values[name].by_rule:
+            new.chosen.setdefault(name, source)
     return new
 
 

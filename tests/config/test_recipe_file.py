@@ -159,12 +159,9 @@ def test_mistakes_have_their_line(text, parts, raises_line):
         parse(["--recipe", "mine.toml"])
 
 
-@pytest.mark.parametrize(
-    ("name", "fix"), [("group_by", "write it in UTF-8"), ("weights", "rename the file")]
-)
-def test_bytes_that_are_not_text_have_a_fix(name, fix, raises_line):
-    Path("mine.toml").write_bytes(f'{name} = "größe"\n'.encode("latin-1"))
-    with raises_line(f"mine.toml line 1: {name}: ", f"not UTF-8; {fix}", kind=UsageError):
+def test_bytes_that_are_not_text_have_a_fix(raises_line):
+    Path("mine.toml").write_bytes('group_by = "größe"\n'.encode("latin-1"))
+    with raises_line("mine.toml line 1: group_by: ", "rename the file, or write", kind=UsageError):
         parse(["--recipe", "mine.toml"])
 
 

@@ -228,8 +228,6 @@ def test_a_chosen_value_outlives_another_optimizers_default():
     usual = changed(Recipe(optimizer="adamw"), optimizer="lion")
     assert usual.beta2 == 0.99
     assert "beta2" not in usual.chosen
-    # ema_warmup is on by default, and without effect after this
-    assert changed(Recipe(ema=0.9, ema_warmup=True), ema=0.0).chosen == {"ema": Source.FLAG}
 
 
 def test_keywords_and_changed_values_count_as_chosen():
