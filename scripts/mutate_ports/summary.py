@@ -8,8 +8,18 @@ from typing import Any
 
 Result = dict[str, Any]
 
-_COLUMNS = ("mutants", "differ", "found", "finding", "named", "undecided", "accepted", "accused")
-_FOUND = ("differs", "error")
+_COLUMNS = (
+    "mutants",
+    "differ",
+    "found",
+    "error",
+    "finding",
+    "named",
+    "undecided",
+    "accepted",
+    "accused",
+)
+_REJECTED = ("differs", "error")
 
 
 def results_in(files: Iterable[Path]) -> list[Result]:
@@ -37,7 +47,7 @@ def summary(results: Sequence[Result]) -> str:
             lines.append(" | ".join([f"{group:24}", *(f"{counts[one]:9}" for one in _COLUMNS)]))
     alive = survivors(results)
     lines += ["", f"survivors: {len(alive)}", *_described(alive)]
-    accused = [one for one in results if one["truth"] == "same" and one.get("answer") in _FOUND]
+    accused = [one for one in results if one["truth"] == "same" and one.get("answer") in _REJECTED]
     lines += ["", f"compute the same and are not accepted: {len(accused)}"]
     lines += [f"  {one['net']} {one['name']}\n      {one['where']}" for one in accused]
     return "\n".join(lines)
@@ -51,7 +61,7 @@ def comparison(before: Sequence[Result], after: Sequence[Result]) -> str:
         for one in after
         if (one["net"], one["name"]) in answers and one["truth"] == "differs"
     ]
-    words = ("found", "finding", "named", "undecided", "accepted")
+    words = ("found", "error", "finding", "named", "undecided", "accepted")
     lines = [" | ".join([f"{'kind':24}", f"{'differ':>7}", *(f"{one:>15}" for one in words)])]
     for kind in [*sorted({one["kind"] for _, one in both}), "all"]:
         pairs = [pair for pair in both if kind in (pair[1]["kind"], "all")]
@@ -84,6 +94,6 @@ def _counts(results: Sequence[Result]) -> Counter[str]:
         counts["mutants"] += truth != "fails"
         if truth == "differs":
             counts["differ"] += 1
-            counts["found" if answer in _FOUND else answer] += 1
-        counts["accused"] += truth == "same" and answer in _FOUND
+            counts["found" if answer == "differs" else answer] += 1
+        counts["accused"] += truth == "same" and answer in _REJECTED
     return counts

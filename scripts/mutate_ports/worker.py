@@ -1,5 +1,6 @@
 """Try mutants of one net in this process; one JSON line for each goes to stdout."""
 
+import gc
 import importlib.util
 import json
 import sys
@@ -65,6 +66,8 @@ def work(net: str, chosen: Sequence[dict[str, str]]) -> None:
         facts = {"kind": mutant.kind, "truth": truth, "why": why}
         if truth != "fails":
             facts |= _answered(answer_of(recorded, changed), original, mutant, port)
+        # Without this, MindSpore rejects `tensor[0]` after about 15 ladders in a process.
+        gc.collect()
         seconds = [round(decided - began, 1), round(time.perf_counter() - decided, 1)]
         _tell(net, mutant.name, **facts, seconds=seconds)
 
