@@ -12,9 +12,9 @@ title once, and every time the same ones. A family for `torch.roll` would be:
         title = f"rolled by {-own} for {own}"
         yield title, lambda: call.again(shifts=-own)
 
-Its row of `_FAMILIES` is `("roll", _roll)`. `torch.roll` has no Python signature, so the names of
-its arguments need a row in `_ARGUMENTS` of calls.py, too: `"roll": "input shifts dims"`; a function
-of (input, dim) needs none. The docstring of a family has an example of its titles. `Call.kind` is
+Its row of `_FAMILIES` is `("roll", _roll)`. `torch.roll` is not of `torch.nn.functional`, so the
+names of its arguments need a row in `_ARGUMENTS` of calls.py, too: `"roll": "input shifts dims"`; a
+function of (input, dim) needs none. The docstring of a family has an example of its titles. `Call.kind` is
 the name after `_RENAMED` of calls.py, without the number of dimensions: `view` is `reshape`, and
 `conv2d` is `conv`. Calls in `_NOT_COUNTED` of calls.py are never changed.
 
