@@ -8,7 +8,7 @@ from resnet_fn.parity.compare.estimated import estimate, recorded_outputs, with_
 from resnet_fn.parity.compare.notes import first_found
 from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.verdict import verdict
-from resnet_fn.parity.explain.causes import StageCase, explain
+from resnet_fn.parity.explain.causes import StageCase, explain, why_not_searched
 from resnet_fn.parity.explain.kernel_causes import compiler_causes, possible_faults
 from resnet_fn.parity.explain.rank_causes import worker_causes
 from resnet_fn.parity.pair.name_map import NameMap
@@ -101,6 +101,8 @@ def _with_causes(
     if port_source:
         searches.insert(0, partial(compiler_causes, result, port_source, again))
         searches.append(partial(possible_faults, result, port_source))
+    if search:
+        searches.append(partial(why_not_searched, case))
     return result.with_causes(first_found(*searches))
 
 

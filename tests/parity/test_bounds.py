@@ -178,6 +178,29 @@ def test_gradients_by_inaccurate_kernels_are_excused(factor, verdict):
     assert (whys == {"MindSpore's kernels"}) == (factor == 1), table(ladder)
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_layers_behind_dropout_have_the_kernels_errors(factor):
+    """With dropout masks, a layer without an error of its own is as far off as its input."""
+
+    def forward(n, x):
+        return n.head(n.drop(torch.tanh(n.part(x))))
+
+    def construct(self, x):
+        dropped = self.drop(ops.tanh(self.part(x)))
+        return self.head(dropped * (factor if self.training else 1.0))
+
+    module = theirs(forward, t.Linear(8, 8), drop=t.Dropout(0.5))
+    with torch.no_grad():
+        module.part.weight.mul_(0.01)
+        module.part.bias.fill_(4.85)
+        module.head.weight.abs_()
+    net = ours(construct, nn.Dense(8, 8), drop=nn.Dropout(p=0.5))
+    ladder = ladder_of(net, module, [(draw(16, 8), labels(16)) for _ in range(2)])
+    stage = stage_of(ladder, "train layers, with dropout")
+    assert stage.verdict == ("rounding" if factor == 1 else "DIFFERS"), table(ladder)
+    assert ladder.agrees == (factor == 1), table(ladder)
+
+
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize("factor", [1, 1.01])
 def test_errors_of_bce_kernels_accuse_no_port(classes, factor):

@@ -1,5 +1,6 @@
 """Right ports that differ because of MindSpore's compiler and kernels: the cause is named."""
 
+import dataclasses
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -9,10 +10,23 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.parity.explain.kernel_causes import compiler_causes
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record import kernel_faults as module_of_faults
 from resnet_fn.parity.record.kernel_faults import FAULTS, kernel_faults
+from resnet_fn.parity.replay import replay
 from resnet_fn.parity.show.titles import title_of_stage
-from small_nets import Ours, Theirs, ladder_of, module, own_step, t, vector
+from resnet_fn.parity.trace.source import Recorded, StoredSource
+from small_nets import (
+    SGD,
+    Ours,
+    Theirs,
+    ladder_of,
+    module,
+    own_step,
+    record_reference,
+    t,
+    vector,
+)
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -68,6 +82,17 @@ def test_a_kernel_with_a_wrong_gradient_is_named():
         r"MindSpore [0-9.]+: the gradient of ops.selu at −1 is 0.76 off, and this net may use it",
         ladder.first_stage.hints[0],
     )
+
+
+def test_a_kernel_is_named_before_the_missing_reference():
+    """A recorded reference cannot be searched, but the port's kernels can be looked at."""
+    module = Theirs(t.Linear(8, 8), t.SELU())
+    plan = plan_of(SGD, [vector()])
+    trace = dataclasses.replace(record_reference(module, plan), file="theirs.py, SHA-256 0")
+    recorded = Recorded(trace, StoredSource(trace))
+    ladder = replay(recorded, Ours(nn.Dense(8, 8), Selu()), mode="pynative", initialisation=False)
+    (line,) = ladder.first_stage.hints
+    assert "the gradient of ops.selu" in line
 
 
 @pytest.mark.parametrize("known", FAULTS, ids=lambda one: one.what)

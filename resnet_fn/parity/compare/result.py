@@ -47,7 +47,7 @@ class Verdict:
     environment: Sequence[str] = ()
     precision: str = "float32"  # the precision in which the reference's rounding was measured
     compiled: bool = True  # whether MindSpore's side was compiled
-    # whether the reference's rounding was measured; without it, tolerances decide
+    # whether the rounding of the reference was measured (docs/parity.md#units: what counts without it)
     measured: bool = True
     # mode → number of the port's layers that ran, compared or not
     ran: Mapping[str, int] = dataclasses.field(default_factory=dict)

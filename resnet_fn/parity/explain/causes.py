@@ -48,14 +48,16 @@ class StageCase:
 
 
 def explain(case: StageCase, search: bool = True) -> list[str]:
-    """Return one line for each cause.
-
-    Without causes, return any reason why a wanted search was not made, else [].
-    """
+    """Return one line for each cause."""
     computed = STAGE_CAUSES.get(case.stage.id)
     causes = attempt(_searched, case) if search else []
     causes += attempt(computed, case) if computed else []
-    return causes or (search and _not_searched(case)) or []
+    return causes
+
+
+def why_not_searched(case: StageCase) -> list[str]:
+    """Return one line with the reason why no cause was searched for, or [] if there is none."""
+    return _not_searched(case) or []
 
 
 _NEAR = 0.05  # relative error up to which the factors of two whole updates are equal

@@ -43,20 +43,37 @@ class KernelErrors:
     layers: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
+def by_exact_kernels(side: Side, mode: str) -> list[Layer]:
+    """Return the executions of a port's layers by exact kernels, or [] with a note if they fail."""
+    try:
+        with side.exact_kernels():
+            return side.layers(mode)
+    except Exception as error:  # the bounds are only closer without it
+        side.notes.append(f"the error of kernels is not measured in layers ({words_of(error)})")
+        return []
+
+
 def kernel_errors(
-    side: Side, run: Run, like: Like | None, layers: Mapping[str, Sequence[Layer]]
+    side: Side,
+    run: Run,
+    like: Like | None,
+    layers: Mapping[str, Sequence[Layer]],
+    exact_with_masks: Sequence[Layer],
 ) -> KernelErrors:
     """Return the relative errors of a port's outputs, losses, updates and layers by its kernels.
 
-    The runs are not compiled, have no dropout, and do not move the net. There are no errors of a
-    reference, if the port calls no such kernel, if results change from run to run, or if a run
-    fails, with a note.
+    The runs are not compiled, have no dropout, and do not move the net. There are no errors if the
+    port calls no such kernel, if results change from run to run, or if a run fails, with a note.
+    `exact_with_masks` has the layers with dropout masks by exact kernels, or none.
     """
-    if side.is_reference:
-        return KernelErrors()
     try:
         with side.masked({}):  # after the updates, the port would drop again
-            return _measured(side, run, like, layers)
+            errors = _measured(side, run, like, layers)
+        if not (errors.layers and exact_with_masks):
+            return errors
+        made = layers["dropout"]
+        of_dropout = _errors_of_layers(made, made, exact_with_masks)
+        return dataclasses.replace(errors, layers={**errors.layers, "dropout": of_dropout})
     except Exception as error:  # the bounds are only closer without it
         side.notes.append(f"the error of kernels is not measured ({words_of(error)})")
         return KernelErrors()
@@ -105,11 +122,17 @@ def _of_first_batch(side: Side, run: Run, like: Like | None) -> Rounding | None:
 
 
 def _of_layers(side: Side, mode: str, layers: Sequence[Layer]) -> list[float]:
-    """Return the error of the output of each of `layers`, as before where there is no output."""
     with side.exact_kernels():
         exact = side.layers(mode)
+    return _errors_of_layers(layers, side.layers(mode), exact)
+
+
+def _errors_of_layers(
+    layers: Sequence[Layer], computed_layers: Sequence[Layer], exact: Sequence[Layer]
+) -> list[float]:
+    """Return the error of the output of each of `layers`, as before where there is no output."""
     errors = []
-    for layer, computed, right in zip(layers, side.layers(mode), exact, strict=True):
+    for layer, computed, right in zip(layers, computed_layers, exact, strict=True):
         error = layer.output_rounding
         if computed.output is not None and right.output is not None:
             error = relative_error(computed.output, right.output)

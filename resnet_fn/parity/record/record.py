@@ -11,7 +11,11 @@ from resnet_fn.config.wording import words_of
 from resnet_fn.parity.record.alone import LossesAlone, losses_alone
 from resnet_fn.parity.record.common import dropout_notes, words_with_place
 from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
-from resnet_fn.parity.record.kernel_errors import KernelErrors, kernel_errors
+from resnet_fn.parity.record.kernel_errors import (
+    KernelErrors,
+    by_exact_kernels,
+    kernel_errors,
+)
 from resnet_fn.parity.record.passes import evaluated, output_in_training, trained
 from resnet_fn.parity.record.randomness import before_random, is_random
 from resnet_fn.parity.record.side import Dropped, Side
@@ -89,7 +93,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         settings = side.optimizer_settings()
         alone = side.optimizer_alone(like) if of_port else {}
         # 6. The updates
-        run, losses, layers_with_masks = _updates_with_masks(side, masks, like)
+        run, losses, layers_with_masks, exact_with_masks = _updates_with_masks(side, masks, like)
         initial = shared(initial, run.start)  # both stay in memory: equal arrays are kept once
         layers |= layers_with_masks
         # 7. Of the reference: rounding first, for which the updates' decisions are in memory
@@ -101,7 +105,9 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
                 probed = _probes_or_note(side, layers["eval"])
         # 8. Of the port, which the updates have compiled: kernels, in runs that are not compiled
         draws = training_draws or evaluation_draws
-        kernels = KernelErrors() if draws else kernel_errors(side, run, like, layers)
+        kernels = KernelErrors()
+        if of_port and not draws:
+            kernels = kernel_errors(side, run, like, layers, exact_with_masks)
         for mode, errors in kernels.layers.items():
             layers[mode] = _with_errors(layers[mode], errors)
         # 9. The Trace
@@ -217,12 +223,14 @@ def _masks(
 
 def _updates_with_masks(
     side: Side, masks: Mapping[str, Sequence[np.ndarray]], like: Like | None
-) -> tuple[Run, LossesAlone, dict[str, list[Layer]]]:
+) -> tuple[Run, LossesAlone, dict[str, list[Layer]], list[Layer]]:
     """Make the updates, and run the loss alone.
 
     The third result is the executions of layers with masks, under their mode; {}: without masks.
+    The fourth is those of a port by exact kernels (`kernel_errors`).
     """
     layers = {}
+    exact = []
     with side.masked(masks):
         if masks and side.is_reference:
             layers["dropout"] = side.layers("dropout")
@@ -230,7 +238,8 @@ def _updates_with_masks(
         losses = losses_alone(side, run, like)
         if masks and not side.is_reference:  # a port's masks are ones until all updates are made
             layers["dropout"] = side.layers("dropout")
-    return run, losses, layers
+            exact = by_exact_kernels(side, "dropout")
+    return run, losses, layers, exact
 
 
 def _with_errors(layers: Sequence[Layer], errors: Sequence[float]) -> list[Layer]:

@@ -106,7 +106,7 @@ def _same(ladder: Verdict) -> list[str]:
             f"{worst.beyond:.2g} × its limit"
         )
     if not ladder.measured:
-        within = " by tolerances alone (no side's rounding was measured)"
+        within = " without measured rounding of the reference"
     undecided, every = ladder.counts
     if undecided:
         within += f"; {undecided} of {every} arrays undecided"
