@@ -189,16 +189,62 @@ def test_layers_behind_dropout_have_the_kernels_errors(factor):
         dropped = self.drop(ops.tanh(self.part(x)))
         return self.head(dropped * (factor if self.training else 1.0))
 
-    module = theirs(forward, t.Linear(8, 8), drop=t.Dropout(0.5))
-    with torch.no_grad():
-        module.part.weight.mul_(0.01)
-        module.part.bias.fill_(4.85)
-        module.head.weight.abs_()
+    module = near(4.0, theirs(forward, t.Linear(8, 8), drop=t.Dropout(0.5)))
     net = ours(construct, nn.Dense(8, 8), drop=nn.Dropout(p=0.5))
     ladder = ladder_of(net, module, [(draw(16, 8), labels(16)) for _ in range(2)])
     stage = stage_of(ladder, "train layers, with dropout")
     assert stage.verdict == ("rounding" if factor == 1 else "DIFFERS"), table(ladder)
     assert ladder.agrees == (factor == 1), table(ladder)
+
+
+def near(bias: float, module: Theirs) -> Theirs:
+    """The module, whose layer `part` returns numbers near `bias`."""
+    with torch.no_grad():
+        module.part.weight.mul_(0.01)
+        module.part.bias.copy_(bias + 0.05 * torch.randn_like(module.part.bias))
+        module.head.weight.abs_()
+    return module
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_dropout_may_lead_to_inaccurate_kernels(factor):
+    """tanh is 3e-7 off near 2.4, and 8e-5 near 4.8, as which dropout keeps half of the numbers."""
+
+    def forward(n, x):
+        return n.head(torch.tanh(n.drop(n.part(x))))
+
+    def construct(self, x):
+        y = ops.tanh(self.drop(self.part(x)))
+        return self.head(y * (factor if self.training else 1.0))
+
+    module = near(2.4, theirs(forward, t.Linear(8, 8), drop=t.Dropout(0.5)))
+    net = ours(construct, nn.Dense(8, 8), drop=nn.Dropout(p=0.5))
+    ladder = ladder_of(net, module, [(draw(16, 8), labels(16)) for _ in range(2)])
+    assert ladder.agrees == (factor == 1), table(ladder)
+    outputs = stage_of(ladder, "train forward, with dropout")
+    assert [item.why for item in outputs.differences] == ["MindSpore's kernels"]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_random_constants_may_lead_to_inaccurate_kernels(factor):
+    """tanh is 2e-6 off near 3.2, and 3e-5 near 4.2."""
+
+    def forward(n, x):
+        return n.head(torch.tanh(n.part(x) * n.size))
+
+    module = theirs(forward, t.Linear(8, 64), head=t.Linear(64, 3))
+    module.register_buffer("size", torch.ones(64))
+
+    def construct(self, x):
+        y = self.part(x) * self.size
+        return self.head(ops.tanh(y) * ops.where(self.size == 1, 1.0, factor))
+
+    net = ours(construct, nn.Dense(8, 64), head=nn.Dense(64, 3))
+    net.size = mindspore.Parameter(ops.ones(64), requires_grad=False)
+    ladder = ladder_of(net, near(3.3, module), [(draw(16, 8), labels(16)) for _ in range(2)])
+    assert ladder.agrees == (factor == 1), table(ladder)
+    outputs = stage_of(ladder, "eval forward, constants drawn")
+    assert outputs.verdict == ("rounding" if factor == 1 else "DIFFERS"), table(ladder)
 
 
 @pytest.mark.parametrize("classes", [1, 3])

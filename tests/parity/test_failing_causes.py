@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from resnet_fn.parity.compare.notes import settings_notes
+from resnet_fn.parity.compare.notes import NoCause, first_found, settings_notes
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.explain import causes
 from resnet_fn.parity.show.titles import title_of_stage
@@ -32,6 +32,13 @@ def test_each_search_at_a_stage_may_fail(stage):
     hints = causes.explain(case)
     assert len(hints) == 2  # of the search, and of what is computed
     assert all("Error" in hint for hint in hints)
+
+
+def test_a_search_that_stops_hides_no_later_one():
+    stopped = NoCause("the search for a cause stopped after 10 s")
+    assert first_found(lambda: [stopped], lambda: ["a kernel"]) == ["a kernel", stopped]
+    assert first_found(lambda: [stopped], list) == [stopped]
+    assert first_found(lambda: ["a cause", stopped], lambda: ["a kernel"]) == ["a cause", stopped]
 
 
 def test_the_search_keeps_layers_left_in_evaluation_mode():

@@ -51,21 +51,25 @@ def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
     return first_found(lambda: search(*arguments))
 
 
-def first_found(*searches: Callable[[], list[str]]) -> list[str]:
-    """Return the lines of the first search that finds a cause, and one line about the error of each
-    search that failed before.
+class NoCause(str):
+    """A line of a search that names no cause, but why none was found."""
+
+
+def first_found(*searches: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the lines of the first search that finds a cause, and those of searches before it that
+    failed or stopped (`NoCause`).
     """
-    failed = []
+    others: list[str] = []
     for search in searches:
         try:
-            causes = search()
+            lines = [*search()]
         except Exception as error:
             failure = f"the search for a cause failed ({words_of(error)})"
-            failed.append(f"{failure}; the verdict does not depend on it")
-            continue
-        if causes:
-            return [*causes, *failed]
-    return failed
+            lines = [NoCause(f"{failure}; the verdict does not depend on it")]
+        if any(not isinstance(line, NoCause) for line in lines):
+            return [*lines, *others]
+        others += lines
+    return others
 
 
 def settings_notes(

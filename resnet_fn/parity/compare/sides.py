@@ -67,9 +67,13 @@ class Sides:
         return self.rounding_of_stage(dataclasses.replace(stage, large=True))
 
     def kernels(self, stage: StageId) -> Mapping[Any, float]:
-        """Return how far the port's inaccurate kernels move its arrays of a stage."""
+        """Return how far the port's inaccurate kernels move its arrays of a stage, in the runs of
+        these sides or, if that was not measured, without masks and with the constants.
+        """
         of_batch = dataclasses.replace(stage.of_first_batch, batch=self.batch)
-        return self.port.kernels.get(of_batch, {})
+        of_run = dataclasses.replace(of_batch, masked=self.masked, drawn=self.drawn)
+        kernels = self.port.kernels
+        return kernels[of_run] if of_run in kernels else kernels.get(of_batch, {})
 
     def flipped(self, stage: StageId) -> Mapping[Any, np.ndarray]:
         """Return the reference's arrays of a stage, with ties decided otherwise."""

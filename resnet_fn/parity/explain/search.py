@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from resnet_fn.config.wording import first_line
+from resnet_fn.parity.compare.notes import NoCause
 from resnet_fn.parity.explain.axis_changes import PERMUTED
 from resnet_fn.parity.explain.call_changes import (
     AS_ARGUMENT,
@@ -140,7 +141,7 @@ class Searcher:
                     ended = [f"{_NOT_ALL} {name or _results(wanted)}"]
                 break
         if time.perf_counter() > self.until:
-            ended = [f"the search for a cause stopped after {self.seconds:g} s"]
+            ended = [NoCause(f"the search for a cause stopped after {self.seconds:g} s")]
         return [*map(_line, causes), *ended]
 
     def _constants_of_port(self, chosen: Chosen, name: str, before: float) -> list[str]:

@@ -1,5 +1,6 @@
 """Measure how far MindSpore's inaccurate kernels move a port's outputs, losses and updates."""
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -32,6 +33,7 @@ from resnet_fn.parity.trace.stages import (
 _SAME = 1e-6
 
 Results = Mapping[StageId, Mapping[Any, np.ndarray]]
+Masks = Mapping[str, Sequence[np.ndarray]]  # of dropout: one for each call, by the layer's path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,42 +60,55 @@ def kernel_errors(
     run: Run,
     like: Like | None,
     layers: Mapping[str, Sequence[Layer]],
+    masks: Masks,
     exact_with_masks: Sequence[Layer],
 ) -> KernelErrors:
     """Return the relative errors of a port's outputs, losses, updates and layers by its kernels.
 
-    The runs are not compiled, have no dropout, and do not move the net. There are no errors if the
-    port calls no such kernel, if results change from run to run, or if a run fails, with a note.
-    `exact_with_masks` has the layers with dropout masks by exact kernels, or none.
+    The runs are not compiled, and do not move the net. There are no errors if the port calls no
+    such kernel, if results change from run to run, or if a run fails, with a note.
+    `exact_with_masks` has the layers with dropout `masks` by exact kernels, or none.
     """
     try:
         with side.masked({}):  # after the updates, the port would drop again
-            errors = _measured(side, run, like, layers)
-        if not (errors.layers and exact_with_masks):
-            return errors
-        made = layers["dropout"]
-        of_dropout = _errors_of_layers(made, made, exact_with_masks)
-        return dataclasses.replace(errors, layers={**errors.layers, "dropout": of_dropout})
+            errors = _of_passes(side, run, like)
+            if errors is None:
+                return KernelErrors()
+            of_dropout = []
+            if exact_with_masks:
+                made = layers["dropout"]
+                of_dropout = _errors_of_layers(made, made, exact_with_masks)
+            if max(_largest(errors), *of_dropout, 0.0) <= _SAME:
+                return KernelErrors(errors)
+            of_layers = {mode: _of_layers(side, mode, layers[mode]) for mode in ("eval", "train")}
+        if of_dropout:
+            of_layers["dropout"] = of_dropout
+        return KernelErrors({**_of_updates(side, like, masks), **errors}, of_layers)
     except Exception as error:  # the bounds are only closer without it
         side.notes.append(f"the error of kernels is not measured ({words_of(error)})")
         return KernelErrors()
 
 
-def _measured(
-    side: Side, run: Run, like: Like | None, layers: Mapping[str, Sequence[Layer]]
-) -> KernelErrors:
-    """Return `kernel_errors` of a port whose dropout is off."""
+def _of_passes(side: Side, run: Run, like: Like | None) -> Rounding | None:
+    """Return the errors of outputs and losses on all batches and with random numbers for constant
+    arrays, of a port whose dropout is off, or None as `_of_first_batch` does.
+    """
     errors = _of_first_batch(side, run, like)
     if errors is None:
-        return KernelErrors()
+        return None
     for batch in range(FIRST + 1, FIRST + len(side.plan.batches)):
-        with side.exact_kernels():
-            exact = _results(side, batch)
-        errors |= _errors(_results(side, batch), exact)
-    if _largest(errors) <= _SAME:
-        return KernelErrors(errors)
-    of_layers = {mode: _of_layers(side, mode, layers[mode]) for mode in ("eval", "train")}
-    return KernelErrors({**_of_updates(side, like), **errors}, of_layers)
+        errors |= _of_batch(side, batch)
+    if like and like.drawn:
+        # where the port fails with these numbers, the stage has the error
+        with contextlib.suppress(Exception), side.holding(like.drawn):
+            errors |= marked(_of_batch(side, FIRST), drawn=True)
+    return errors
+
+
+def _of_batch(side: Side, batch: int) -> Rounding:
+    with side.exact_kernels():
+        exact = _results(side, batch)
+    return _errors(_results(side, batch), exact)
 
 
 def _of_first_batch(side: Side, run: Run, like: Like | None) -> Rounding | None:
@@ -140,12 +155,12 @@ def _errors_of_layers(
     return errors
 
 
-def _of_updates(side: Side, like: Like | None) -> Rounding:
+def _of_updates(side: Side, like: Like | None, masks: Masks) -> Rounding:
     """Return the errors of gradients, and of what updates with them compute."""
     if side.worker_count > 1:  # all workers would have to make these updates
         return {}
     try:
-        runs = side.updates_by_kernels(like)
+        runs = side.updates_by_kernels(like, masks)
         return _errors_of_runs(*runs) if runs else {}
     except Exception as error:  # the bounds are only closer without it
         side.notes.append(f"the error of kernels in updates is not measured ({words_of(error)})")
@@ -156,9 +171,14 @@ def _errors_of_runs(computed: Run, exact: Run) -> Rounding:
     errors: Rounding = {}
     batches = zip([computed, *computed.later], [exact, *exact.later], strict=True)
     for batch, runs in enumerate(batches, FIRST):
-        of_runs = [{key: of(run) for key, of in MEASURED_ARRAYS.items()} for run in runs]
-        errors |= _errors(*(marked(arrays, batch=batch) for arrays in of_runs))
+        errors |= marked(_errors(*map(_arrays_of, runs)), batch=batch)
+    for runs in zip(computed.dropped, exact.dropped, strict=True):
+        errors |= marked(_errors(*map(_arrays_of, runs)), masked=True)
     return errors
+
+
+def _arrays_of(run: Run) -> Results:
+    return {stage: of_run(run) for stage, of_run in MEASURED_ARRAYS.items()}
 
 
 def _results(side: Side, batch: int = FIRST) -> Results:

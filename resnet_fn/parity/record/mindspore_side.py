@@ -26,7 +26,7 @@ from resnet_fn.parity.record.mindspore_cell import (
     state,
     trained_integers,
 )
-from resnet_fn.parity.record.mindspore_kernels import exact_kernels
+from resnet_fn.parity.record.mindspore_kernels import exact_gradients, exact_kernels
 from resnet_fn.parity.record.mindspore_layers import (
     inputs_of_layer,
     layers_of,
@@ -315,12 +315,27 @@ class MindSporeSide:
         """Return a context in which exp, log, tanh, … compute in float64, uncompiled."""
         return exact_kernels(limits)
 
-    def updates_by_kernels(self, like: Like | None) -> tuple[Run, Run]:
+    @contextlib.contextmanager
+    def holding(self, arrays: Arrays) -> Iterator[None]:
+        """Let the net have these arrays inside a `with` block."""
+        before = self.state()
+        assign(self._net, arrays)
+        try:
+            yield
+        finally:
+            assign(self._net, {name: before[name] for name in arrays})
+
+    def updates_by_kernels(
+        self, like: Like | None, masks: Mapping[str, Sequence[np.ndarray]]
+    ) -> tuple[Run, Run]:
         """Return the updates, uncompiled, as MindSpore's kernels compute them and as exact ones
-        do. Needs `prepare_updates`; call this without masks.
+        do. Needs `prepare_updates`; call this outside of `masked`.
         """
-        with self._rates.off(self._cells):
-            return self._runs.by_kernels(like)
+        # each run in a context of its own, because it leaves its masks in the cells
+        with self.masked(masks):
+            computed = self._runs.by_kernels(like)
+        with self.masked(masks), exact_gradients():
+            return computed, self._runs.by_kernels(like)
 
     def tensor(self, array: Any) -> Tensor:
         """Return an array as a tensor."""

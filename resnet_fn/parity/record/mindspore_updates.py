@@ -13,7 +13,6 @@ from resnet_fn.parity.record.mindspore_cell import (
     outputs_of,
     run_in,
 )
-from resnet_fn.parity.record.mindspore_kernels import exact_gradients
 from resnet_fn.parity.record.mindspore_optimizer import (
     CustomOptimizer,
     as_functions,
@@ -77,13 +76,11 @@ class PortRuns:
         """Make the updates again, not compiled and without notes."""
         return self._uncompiled(like, self._drawn(like))
 
-    def by_kernels(self, like: Like | None) -> tuple[Run, Run]:
-        """Return the updates, uncompiled, as MindSpore's kernels compute them and as exact ones do,
-        without passes with random numbers for constant arrays.
+    def by_kernels(self, like: Like | None) -> Run:
+        """Make the updates again, not compiled, without notes, and without passes with random
+        numbers for constant arrays.
         """
-        computed = self._uncompiled(like, {})
-        with exact_gradients():
-            return computed, self._uncompiled(like, {})
+        return self._uncompiled(like, {})
 
     def _drawn(self, like: Like | None) -> Arrays:
         """Return the reference's random numbers for constant arrays or, of a net that is a

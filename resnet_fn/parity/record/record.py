@@ -107,7 +107,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         draws = training_draws or evaluation_draws
         kernels = KernelErrors()
         if of_port and not draws:
-            kernels = kernel_errors(side, run, like, layers, exact_with_masks)
+            kernels = kernel_errors(side, run, like, layers, masks, exact_with_masks)
         for mode, errors in kernels.layers.items():
             layers[mode] = _with_errors(layers[mode], errors)
         # 9. The Trace

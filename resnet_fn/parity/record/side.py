@@ -251,10 +251,15 @@ class Side(Protocol):
         counts the calls.
         """
 
-    def updates_by_kernels(self, like: Like | None) -> tuple[Run, Run] | None:
+    def holding(self, arrays: Arrays) -> AbstractContextManager[Any]:
+        """Return a context in which the net has these arrays, for runs by exact kernels."""
+
+    def updates_by_kernels(
+        self, like: Like | None, masks: Mapping[str, Sequence[np.ndarray]]
+    ) -> tuple[Run, Run] | None:
         """Return the updates, uncompiled, as the framework's kernels compute them and as exact ones
-        do; None if the kernels are accurate. They have no passes with dropout masks or with random
-        numbers for constant arrays. Needs `prepare_updates`; call this without masks.
+        do; None if the kernels are accurate. They have a pass with dropout masks, but none with
+        random numbers for constant arrays. Needs `prepare_updates`; call this outside of `masked`.
         """
 
     def tensor(self, array: Any) -> Any:

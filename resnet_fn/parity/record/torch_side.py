@@ -280,7 +280,13 @@ class TorchSide:
         """Return a context without effect: PyTorch's kernels are accurate."""
         return contextlib.nullcontext(lambda: 0)
 
-    def updates_by_kernels(self, like: Like | None) -> None:
+    def holding(self, arrays: Arrays) -> contextlib.AbstractContextManager[Any]:
+        """Return a context without effect: PyTorch's kernels are accurate."""
+        return contextlib.nullcontext()
+
+    def updates_by_kernels(
+        self, like: Like | None, masks: Mapping[str, Sequence[np.ndarray]]
+    ) -> None:
         """Return None: PyTorch's kernels are accurate."""
 
     def tensor(self, array: Any) -> torch.Tensor:
