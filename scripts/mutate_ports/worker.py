@@ -66,7 +66,7 @@ def work(net: str, chosen: Sequence[dict[str, str]]) -> None:
         facts = {"kind": mutant.kind, "truth": truth, "why": why}
         if truth != "fails":
             facts |= _answered(answer_of(recorded, changed), original, mutant, port)
-        # Without this, MindSpore rejects `tensor[0]` after about 15 ladders in a process.
+        # only here, since a collection in the middle of a ladder can make MindSpore reject `tensor[0]`
         gc.collect()
         seconds = [round(decided - began, 1), round(time.perf_counter() - decided, 1)]
         _tell(net, mutant.name, **facts, seconds=seconds)

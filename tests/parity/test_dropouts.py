@@ -152,6 +152,28 @@ def test_evaluation_has_real_rates_uncompiled(fault, stage):
     assert net.drop.drop_prob == 0.3
 
 
+@pytest.mark.parametrize("factor", [1.0, np.inf])
+def test_infinity_where_the_port_drops_is_found(factor):
+    """Its dropout does not run at a rate of 0, so that no mask is recognised."""
+
+    def kept(self, x):
+        if self.drop_prob == 0.0 or not self.training:
+            return x
+        mask = self.dropout(ops.ones((x.shape[0], 1), x.dtype))
+        return ops.where(mask == 0, (factor - 1) * (1 + ops.abs(x)), x * mask)
+
+    def forward(n, x):
+        return n.head(x + n.path(n.part(x)))
+
+    path = cell(kept, drop_prob=0.4, dropout=nn.Dropout(p=0.4))
+    port = ours(forward, nn.Dense(8, 8), path=path)
+    reference = theirs(forward, t.Linear(8, 8), path=DropPath(0.4))
+    ladder = check(port, reference, None if factor == 1 else DROPOUT, mode="pynative")
+    if factor != 1:
+        hint = "path.dropout: where it drops, the port alone returns infinity or NaN"
+        assert hint in ladder.first_stage.hints
+
+
 @pytest.mark.parametrize(
     ("train", "evaluation", "stage"),
     [(False, True, None), (True, True, DROPOUT), (False, False, EVAL_FORWARD)],

@@ -77,10 +77,11 @@ class Dropout(TraceRule):
                 paths.append(f"{title}: {_difference_of_outcomes(x)}")
             elif not x.scale or not y.scale:
                 by_share.append(title)
-                if own and other and not _is_seen(own, other, alike, outcomes):
+                if not (own and other and _is_seen(own, other, alike, outcomes)):
                     unseen.append(title)
             elif fault := _difference_of_masks(x, y, self.factor_tolerance):
                 masks.append(f"{title}: {fault}")
+        masks += _infinite(port.drops, reference.drops)
         note = ""
         if by_share:
             note = f"without a mask, only the probability is compared: {first_few(by_share)}"
@@ -94,6 +95,21 @@ class Dropout(TraceRule):
         stage = Stage(self.id, differences, note, hints, failed, undecided)
         line = [f"dropout of {first_few(unseen)}: what it multiplies by"] if unseen else []
         return dataclasses.replace(stage, absent=Absent.NOT_IN_TASK, not_exercised=line)
+
+
+def _infinite(port: Sequence[Drop], reference: Sequence[Drop]) -> list[str]:
+    """Return a line for each dropout that makes one side alone infinite or NaN."""
+    sides = {"the port": port, "the reference": reference}
+    infinite = {
+        side: [drop.title for drop in drops if not drop.finite] for side, drops in sides.items()
+    }
+    if all(infinite.values()):
+        return []
+    return [
+        f"{title}: where it drops, {side} alone returns infinity or NaN"
+        for side, titles in infinite.items()
+        for title in titles
+    ]
 
 
 def _idle_probabilities(drops: Sequence[Drop]) -> Counter[float]:

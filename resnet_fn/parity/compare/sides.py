@@ -68,12 +68,13 @@ class Sides:
 
     def kernels(self, stage: StageId) -> Mapping[Any, float]:
         """Return how far the port's inaccurate kernels move its arrays of a stage, in the runs of
-        these sides or, if that was not measured, without masks and with the constants.
+        these sides, or without masks and with the constants as they are, if that is more.
         """
-        of_batch = dataclasses.replace(stage.of_first_batch, batch=self.batch)
-        of_run = dataclasses.replace(of_batch, masked=self.masked, drawn=self.drawn)
-        kernels = self.port.kernels
-        return kernels[of_run] if of_run in kernels else kernels.get(of_batch, {})
+        batch_id = dataclasses.replace(stage.of_first_batch, batch=self.batch)
+        run_id = dataclasses.replace(batch_id, masked=self.masked, drawn=self.drawn)
+        of_batch, of_run = (self.port.kernels.get(key, {}) for key in (batch_id, run_id))
+        names = {**of_batch, **of_run}
+        return {name: max(of_batch.get(name, 0.0), of_run.get(name, 0.0)) for name in names}
 
     def flipped(self, stage: StageId) -> Mapping[Any, np.ndarray]:
         """Return the reference's arrays of a stage, with ties decided otherwise."""

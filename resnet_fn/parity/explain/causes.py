@@ -11,7 +11,7 @@ import numpy as np
 
 from resnet_fn.parity.compare.allowed import rounding_of_built
 from resnet_fn.parity.compare.layers import LayerDifference
-from resnet_fn.parity.compare.notes import attempt, attribute_names, sharing_notes
+from resnet_fn.parity.compare.notes import NoCause, attempt, attribute_names, sharing_notes
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.explain.factors import words_of_factor
 from resnet_fn.parity.explain.optimizer_causes import optimizer_causes
@@ -48,7 +48,7 @@ class StageCase:
 
 
 def explain(case: StageCase, search: bool = True) -> list[str]:
-    """Return one line for each cause."""
+    """Return one line for each cause, and for what failed or stopped (`NoCause`)."""
     computed = STAGE_CAUSES.get(case.stage.id)
     causes = attempt(_searched, case) if search else []
     causes += attempt(computed, case) if computed else []
@@ -57,7 +57,7 @@ def explain(case: StageCase, search: bool = True) -> list[str]:
 
 def why_not_searched(case: StageCase) -> list[str]:
     """Return one line with the reason why no cause was searched for, or [] if there is none."""
-    return _not_searched(case) or []
+    return [NoCause(line) for line in _not_searched(case) or []]
 
 
 _NEAR = 0.05  # relative error up to which the factors of two whole updates are equal

@@ -72,9 +72,18 @@ def _with_runs(drop: Drop, runs: Runs) -> Drop:
 
 def _with_results(drop: Drop, runs: Runs, y: np.ndarray, name: str) -> Drop:
     """Add what the runs of the layer `name` show, whose output without dropout is `y`."""
+    if not _are_finite(runs.outputs, y):
+        return dataclasses.replace(drop, finite=False, of=name)
     response = response_of(runs.outputs, y)
     outcomes = outcomes_of(runs.outputs, y)
     return dataclasses.replace(drop, response=response, outcomes=outcomes, of=name)
+
+
+def _are_finite(outputs: Sequence[np.ndarray], y: np.ndarray | None) -> bool:
+    """Return whether outputs are finite, or the output without dropout `y` is not, either."""
+    if y is None or not np.isfinite(y).all():
+        return True
+    return all(np.isfinite(output).all() for output in outputs)
 
 
 def _has_paths(outputs: Sequence[np.ndarray], x: np.ndarray | None, y: np.ndarray) -> bool:
@@ -133,22 +142,23 @@ class _Measurement:
         ran = {execution.name for execution in self._layers}
         ran.add("")
         for name, attribute, share in self._dropped:
-            if attribute != "p" or name in ran:
-                continue
-            if self._has_effect(name, share):
-                drops.append(Drop(name, share, None))
+            if attribute == "p" and name not in ran:
+                drops += self._of_idle(name, share)
         return drops
 
-    def _has_effect(self, name: str, share: float) -> bool:
-        """Return whether the layer around a dropout that did not run drops because of it, as far as
-        runs show it.
+    def _of_idle(self, name: str, share: float) -> list[Drop]:
+        """Return [a dropout that did not run], or [] if runs show that the layer around it does not
+        drop because of it.
         """
         outer = _outer(name)
         around = next((path for path in outer if path in self._firsts), "")
         gates = self._gates(outer, share)
         only = {(name, ""), *gates}
         runs = self._runs_with(around, only, False, share)
-        return runs.varies != 0  # None: it does not run alone
+        if runs.varies == 0:  # None: it does not run alone
+            return []
+        y = self._firsts[around].output if around else self._output
+        return [Drop(name, share, None, finite=_are_finite(runs.outputs, y))]
 
     def _runs_with(
         self,

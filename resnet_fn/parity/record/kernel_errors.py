@@ -1,6 +1,5 @@
 """Measure how far MindSpore's inaccurate kernels move a port's outputs, losses and updates."""
 
-import contextlib
 import dataclasses
 import itertools
 import math
@@ -45,14 +44,23 @@ class KernelErrors:
     layers: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
-def by_exact_kernels(side: Side, mode: str) -> list[Layer]:
-    """Return the executions of a port's layers by exact kernels, or [] with a note if they fail."""
+def errors_with_masks(side: Side, layers: Sequence[Layer]) -> list[float]:
+    """Return the error of the output of each of `layers`, a port's executions with dropout masks,
+    by its kernels. Call this inside `Side.masked`.
+
+    Returns [] if the port calls no inaccurate kernel, or with a note if it fails.
+    """
     try:
-        with side.exact_kernels():
-            return side.layers(mode)
+        with side.exact_kernels() as calls:
+            exact = side.layers("dropout")
+        return _errors_of_layers(layers, layers, exact) if calls() else []
     except Exception as error:  # the bounds are only closer without it
-        side.notes.append(f"the error of kernels is not measured in layers ({words_of(error)})")
+        _add_note(side, "with dropout", error)
         return []
+
+
+def _add_note(side: Side, where: str, error: Exception) -> None:
+    side.notes.append(f"the error of kernels is not measured {where} ({words_of(error)})")
 
 
 def kernel_errors(
@@ -61,28 +69,24 @@ def kernel_errors(
     like: Like | None,
     layers: Mapping[str, Sequence[Layer]],
     masks: Masks,
-    exact_with_masks: Sequence[Layer],
+    of_masked_layers: Sequence[float],
 ) -> KernelErrors:
     """Return the relative errors of a port's outputs, losses, updates and layers by its kernels.
 
-    The runs are not compiled, and do not move the net. There are no errors if the port calls no
-    such kernel, if results change from run to run, or if a run fails, with a note.
-    `exact_with_masks` has the layers with dropout `masks` by exact kernels, or none.
+    The runs do not move the net. There are no errors if the port calls no such kernel, or if results
+    change from run to run; what fails is left out, with a note. `of_masked_layers` are the errors of
+    layers with dropout `masks`, or [].
     """
     try:
         with side.masked({}):  # after the updates, the port would drop again
             errors = _of_passes(side, run, like)
             if errors is None:
                 return KernelErrors()
-            of_dropout = []
-            if exact_with_masks:
-                made = layers["dropout"]
-                of_dropout = _errors_of_layers(made, made, exact_with_masks)
-            if max(_largest(errors), *of_dropout, 0.0) <= _SAME:
+            if max(_largest(errors), *of_masked_layers, 0.0) <= _SAME:
                 return KernelErrors(errors)
             of_layers = {mode: _of_layers(side, mode, layers[mode]) for mode in ("eval", "train")}
-        if of_dropout:
-            of_layers["dropout"] = of_dropout
+        if of_masked_layers:
+            of_layers["dropout"] = [*of_masked_layers]
         return KernelErrors({**_of_updates(side, like, masks), **errors}, of_layers)
     except Exception as error:  # the bounds are only closer without it
         side.notes.append(f"the error of kernels is not measured ({words_of(error)})")
@@ -99,9 +103,11 @@ def _of_passes(side: Side, run: Run, like: Like | None) -> Rounding | None:
     for batch in range(FIRST + 1, FIRST + len(side.plan.batches)):
         errors |= _of_batch(side, batch)
     if like and like.drawn:
-        # where the port fails with these numbers, the stage has the error
-        with contextlib.suppress(Exception), side.holding(like.drawn):
-            errors |= marked(_of_batch(side, FIRST), drawn=True)
+        try:
+            with side.holding(like.drawn):
+                errors |= marked(_of_batch(side, FIRST), drawn=True)
+        except Exception as error:
+            _add_note(side, "with random numbers for constants", error)
     return errors
 
 
@@ -159,12 +165,14 @@ def _of_updates(side: Side, like: Like | None, masks: Masks) -> Rounding:
     """Return the errors of gradients, and of what updates with them compute."""
     if side.worker_count > 1:  # all workers would have to make these updates
         return {}
-    try:
-        runs = side.updates_by_kernels(like, masks)
-        return _errors_of_runs(*runs) if runs else {}
-    except Exception as error:  # the bounds are only closer without it
-        side.notes.append(f"the error of kernels in updates is not measured ({words_of(error)})")
-        return {}
+    for used in (masks, {}) if masks else ({},):
+        where = "in updates with dropout" if used else "in updates"
+        try:
+            runs = side.updates_by_kernels(like, used)
+            return _errors_of_runs(*runs) if runs else {}
+        except Exception as error:  # the bounds are only closer without it
+            _add_note(side, where, error)
+    return {}
 
 
 def _errors_of_runs(computed: Run, exact: Run) -> Rounding:

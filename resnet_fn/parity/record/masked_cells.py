@@ -47,6 +47,7 @@ class Masks:
         """Set the masks."""
         for (layer, _), value in zip(self._layers, self._values, strict=True):
             write(layer.mask_values, value)
+            write(layer.mask_call, np.zeros((), np.int32))  # a pass may have failed between calls
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:

@@ -318,12 +318,12 @@ class MindSporeSide:
     @contextlib.contextmanager
     def holding(self, arrays: Arrays) -> Iterator[None]:
         """Let the net have these arrays inside a `with` block."""
-        before = self.state()
-        assign(self._net, arrays)
+        before = {name: array for name, array in self.state().items() if name in arrays}
         try:
+            assign(self._net, arrays)
             yield
         finally:
-            assign(self._net, {name: before[name] for name in arrays})
+            assign(self._net, before)
 
     def updates_by_kernels(
         self, like: Like | None, masks: Mapping[str, Sequence[np.ndarray]]

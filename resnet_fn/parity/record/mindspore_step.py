@@ -339,7 +339,8 @@ class MindSporeStepper:
         self._masks.set()
         run = self.on_batch(0, start)
         after = self._on_batch(0, start, self._clipped) if self._unclipped else run
-        run.clipped, run.after = after.gradients, [state(self._net)] if self._updates else []
+        run.clipped = after.gradients
+        run.after = [shared(state(self._net), start)] if self._updates else []
         return [run]
 
 

@@ -13,7 +13,7 @@ from resnet_fn.parity.record.common import dropout_notes, words_with_place
 from resnet_fn.parity.record.dropouts import drops_of, in_evaluation
 from resnet_fn.parity.record.kernel_errors import (
     KernelErrors,
-    by_exact_kernels,
+    errors_with_masks,
     kernel_errors,
 )
 from resnet_fn.parity.record.passes import evaluated, output_in_training, trained
@@ -59,9 +59,9 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
        port, probes.
     4. Dropout: where the net applies it, and the masks that both sides get.
     5. The optimizer: its settings; what makes the updates; of the port, its changes alone.
-    6. The updates, the loss alone, and the layers with masks.
+    6. The updates, the loss alone, and the layers with masks; of the port, by exact kernels, too.
     7. Of the reference: how far rounding moves the updates; what the port did in 3 and 5.
-    8. Of the port: how far inaccurate kernels move what it computes.
+    8. Of the port: how far inaccurate kernels move what else it computes.
     9. The Trace, with limits that nothing reached and the initial values of further builds.
 
     Each step may draw random numbers, so their order is part of the result.
@@ -93,7 +93,8 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
         settings = side.optimizer_settings()
         alone = side.optimizer_alone(like) if of_port else {}
         # 6. The updates
-        run, losses, layers_with_masks, exact_with_masks = _updates_with_masks(side, masks, like)
+        draws = bool(training_draws or evaluation_draws)
+        run, losses, layers_with_masks, of_masked = _updates_with_masks(side, masks, like, draws)
         initial = shared(initial, run.start)  # both stay in memory: equal arrays are kept once
         layers |= layers_with_masks
         # 7. Of the reference: rounding first, for which the updates' decisions are in memory
@@ -104,10 +105,9 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
             if with_probes:
                 probed = _probes_or_note(side, layers["eval"])
         # 8. Of the port, which the updates have compiled: kernels, in runs that are not compiled
-        draws = training_draws or evaluation_draws
         kernels = KernelErrors()
         if of_port and not draws:
-            kernels = kernel_errors(side, run, like, layers, masks, exact_with_masks)
+            kernels = kernel_errors(side, run, like, layers, masks, of_masked)
         for mode, errors in kernels.layers.items():
             layers[mode] = _with_errors(layers[mode], errors)
         # 9. The Trace
@@ -222,15 +222,15 @@ def _masks(
 
 
 def _updates_with_masks(
-    side: Side, masks: Mapping[str, Sequence[np.ndarray]], like: Like | None
-) -> tuple[Run, LossesAlone, dict[str, list[Layer]], list[Layer]]:
+    side: Side, masks: Mapping[str, Sequence[np.ndarray]], like: Like | None, draws: bool
+) -> tuple[Run, LossesAlone, dict[str, list[Layer]], list[float]]:
     """Make the updates, and run the loss alone.
 
     The third result is the executions of layers with masks, under their mode; {}: without masks.
-    The fourth is those of a port by exact kernels (`kernel_errors`).
+    The fourth is their errors by a port's inaccurate kernels, unless it `draws` random numbers.
     """
     layers = {}
-    exact = []
+    errors: list[float] = []
     with side.masked(masks):
         if masks and side.is_reference:
             layers["dropout"] = side.layers("dropout")
@@ -238,8 +238,8 @@ def _updates_with_masks(
         losses = losses_alone(side, run, like)
         if masks and not side.is_reference:  # a port's masks are ones until all updates are made
             layers["dropout"] = side.layers("dropout")
-            exact = by_exact_kernels(side, "dropout")
-    return run, losses, layers, exact
+            errors = [] if draws else errors_with_masks(side, layers["dropout"])
+    return run, losses, layers, errors
 
 
 def _with_errors(layers: Sequence[Layer], errors: Sequence[float]) -> list[Layer]:

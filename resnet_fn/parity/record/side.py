@@ -252,7 +252,9 @@ class Side(Protocol):
         """
 
     def holding(self, arrays: Arrays) -> AbstractContextManager[Any]:
-        """Return a context in which the net has these arrays, for runs by exact kernels."""
+        """Return a context in which a port has these arrays, for runs by exact kernels; of a
+        reference, whose kernels are accurate, one without effect.
+        """
 
     def updates_by_kernels(
         self, like: Like | None, masks: Mapping[str, Sequence[np.ndarray]]

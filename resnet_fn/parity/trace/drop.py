@@ -40,6 +40,8 @@ class Drop:
     error: str = ""  # why the layer does not run compiled; empty if it does
     # whether it drops in evaluation mode, too; None: not measured
     in_evaluation: bool | None = None
+    # whether all runs with this dropout alone are finite, or the run without it is not
+    finite: bool = True
 
 
 # a net's dropouts; its executions in training mode without dropout
