@@ -31,7 +31,10 @@ Only = Collection[tuple[str, str]]
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What one update computed. The fields after `made` are of update 1 only."""
+    """What one update computed. Of the fields after `made`, those of update 1 are kept (`updates.py`).
+
+    A new field goes last, with a default, because both steppers give these by position.
+    """
 
     loss: float  # the mean over micro-batches, before the update
     norm: float  # the global norm of the gradients before clipping
