@@ -38,7 +38,8 @@ def _one(rule: Rule, sides: Sides, others: Sequence[Sides], workers: PortWorkers
     if stage is None:
         return None
     if sides.port.workers and rule.each_worker:
-        stage = rule.with_workers(merged(stage, map(rule.stage, others)), workers)
+        of_others = [by_either_decision(rule.stage, other) for other in others]
+        stage = rule.with_workers(merged(stage, of_others), workers)
     if rule.trains:
         stage = undecided_if_random(stage, sides.port, sides.reference)
     return stage

@@ -11,6 +11,7 @@ import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.compare.allowed import Allowed, larger_bound
+from resnet_fn.parity.compare.comparing import compare_stages
 from resnet_fn.parity.compare.probes import compare_probes, judge_probes
 from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.rules import RULES
@@ -29,7 +30,7 @@ from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.data import Probe, Run, Trace
 from resnet_fn.parity.trace.derived import MEASURED_ARRAYS
-from resnet_fn.parity.trace.difference import DIFFERS, Difference, difference
+from resnet_fn.parity.trace.difference import AGREES, DIFFERS, Difference, difference
 from resnet_fn.parity.trace.drop import Drop
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.limits import ROUNDING_FACTOR
@@ -40,6 +41,7 @@ from resnet_fn.parity.trace.stages import (
     EVAL_FORWARD,
     GRADIENTS,
     INITIALISATION,
+    LOSS,
     UNTRAINED,
     WEIGHTS,
     ArrayId,
@@ -424,3 +426,14 @@ def test_a_stored_source_answers_from_what_was_stored():
     source = StoredSource(one)
     assert source.probe_rounding({"": ["−x"]}).rounding == {"": {"−x": {"logits": 1e-3}}}
     assert (source.tie_widths, source.flipped_ties(1e-5), source.can_run) == ((), None, False)
+
+
+def test_each_worker_may_decide_ties_otherwise():
+    """The port's loss, on both workers, is that of the reference with its ties decided otherwise."""
+    reference = trace(0)
+    run_of_port = dataclasses.replace(reference.run, losses=[9.0, *reference.run.losses[1:]])
+    port = dataclasses.replace(trace(0), run=run_of_port)
+    port = dataclasses.replace(port, workers=[port, port])
+    tied = dataclasses.replace(sides(port, reference), otherwise=run_of_port)
+    (loss,) = [stage for stage in compare_stages(tied) if stage.id == LOSS]
+    assert loss.verdict in AGREES
