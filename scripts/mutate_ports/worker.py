@@ -1,6 +1,5 @@
 """Try mutants of one net in this process; one JSON line for each goes to stdout."""
 
-import gc
 import importlib.util
 import json
 import sys
@@ -37,9 +36,6 @@ def work(net: str, chosen: Sequence[dict[str, str]]) -> None:
     from truth import Trial
 
     process.start("CPU", 1)
-    # Memory is freed between mutants alone. A collection during the 15th ladder of a process, or a
-    # later one, made MindSpore reject each `tensor[0]` from then on.
-    gc.disable()
     task, reference, port = (
         load(NETS / net / f"{name}.py", f"{net}_{name}") for name in ("task", "reference", "port")
     )
@@ -69,7 +65,6 @@ def work(net: str, chosen: Sequence[dict[str, str]]) -> None:
         facts = {"kind": mutant.kind, "truth": truth, "why": why}
         if truth != "fails":
             facts |= _answered(answer_of(recorded, changed), original, mutant, port)
-        gc.collect()
         seconds = [round(decided - began, 1), round(time.perf_counter() - decided, 1)]
         _tell(net, mutant.name, **facts, seconds=seconds)
 
