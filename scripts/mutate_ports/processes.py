@@ -18,7 +18,7 @@ from summary import Result
 from worker import ORIGINAL, source_of
 
 _WORKER = Path(__file__).parent / "worker.py"
-# Mutants of one process: compiled graphs stay in memory, and after about 13 ladders MindSpore may
+# Mutants of one process: compiled graphs stay in memory, and after 13 nets or more MindSpore may
 # reject each `tensor[0]` (docs/mindspore.md).
 _AT_ONCE = 8
 _LONGEST = 400  # seconds for one mutant, or for the original and its draws
