@@ -189,9 +189,7 @@ def test_layers_behind_dropout_have_the_kernels_errors(factor):
         dropped = self.drop(ops.tanh(self.part(x)))
         return self.head(dropped * (factor if self.training else 1.0))
 
-    module = near(4.0, theirs(forward, t.Linear(8, 8), drop=t.Dropout(0.5)))
-    net = ours(construct, nn.Dense(8, 8), drop=nn.Dropout(p=0.5))
-    ladder = ladder_of(net, module, [(draw(16, 8), labels(16)) for _ in range(2)])
+    ladder = with_dropout_near(4.0, forward, construct)
     stage = stage_of(ladder, "train layers, with dropout")
     assert stage.verdict == ("rounding" if factor == 1 else "DIFFERS"), table(ladder)
     assert ladder.agrees == (factor == 1), table(ladder)
@@ -206,6 +204,15 @@ def near(bias: float, module: Theirs) -> Theirs:
     return module
 
 
+def with_dropout_near(
+    bias: float, forward: Callable[..., Any], construct: Callable[..., Any]
+) -> Ladder:
+    """Nets with a dropout, whose layer `part` returns numbers near `bias`."""
+    module = near(bias, theirs(forward, t.Linear(8, 8), drop=t.Dropout(0.5)))
+    net = ours(construct, nn.Dense(8, 8), drop=nn.Dropout(p=0.5))
+    return ladder_of(net, module, [(draw(16, 8), labels(16)) for _ in range(2)])
+
+
 @pytest.mark.parametrize("factor", [1.0, 1.001])
 def test_dropout_may_lead_to_inaccurate_kernels(factor):
     """tanh is 3e-7 off near 2.4, and 8e-5 near 4.8, as which dropout keeps half of the numbers."""
@@ -217,9 +224,7 @@ def test_dropout_may_lead_to_inaccurate_kernels(factor):
         y = ops.tanh(self.drop(self.part(x)))
         return self.head(y * (factor if self.training else 1.0))
 
-    module = near(2.4, theirs(forward, t.Linear(8, 8), drop=t.Dropout(0.5)))
-    net = ours(construct, nn.Dense(8, 8), drop=nn.Dropout(p=0.5))
-    ladder = ladder_of(net, module, [(draw(16, 8), labels(16)) for _ in range(2)])
+    ladder = with_dropout_near(2.4, forward, construct)
     assert ladder.agrees == (factor == 1), table(ladder)
     outputs = stage_of(ladder, "train forward, with dropout")
     assert [item.why for item in outputs.differences] == ["MindSpore's kernels"]

@@ -32,7 +32,6 @@ from resnet_fn.parity.trace.stages import (
 _SAME = 1e-6
 
 Results = Mapping[StageId, Mapping[Any, np.ndarray]]
-Masks = Mapping[str, Sequence[np.ndarray]]  # of dropout: one for each call, by the layer's path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,12 +54,12 @@ def errors_with_masks(side: Side, layers: Sequence[Layer]) -> list[float]:
             exact = side.layers("dropout")
         return _errors_of_layers(layers, layers, exact) if calls() else []
     except Exception as error:  # the bounds are only closer without it
-        _add_note(side, "with dropout", error)
+        _add_note(side, error, " with dropout")
         return []
 
 
-def _add_note(side: Side, where: str, error: Exception) -> None:
-    side.notes.append(f"the error of kernels is not measured {where} ({words_of(error)})")
+def _add_note(side: Side, error: Exception, where: str = "") -> None:
+    side.notes.append(f"the error of kernels is not measured{where} ({words_of(error)})")
 
 
 def kernel_errors(
@@ -68,7 +67,7 @@ def kernel_errors(
     run: Run,
     like: Like | None,
     layers: Mapping[str, Sequence[Layer]],
-    masks: Masks,
+    masks: Mapping[str, Sequence[np.ndarray]],
     of_masked_layers: Sequence[float],
 ) -> KernelErrors:
     """Return the relative errors of a port's outputs, losses, updates and layers by its kernels.
@@ -89,7 +88,7 @@ def kernel_errors(
             of_layers["dropout"] = [*of_masked_layers]
         return KernelErrors({**_of_updates(side, like, masks), **errors}, of_layers)
     except Exception as error:  # the bounds are only closer without it
-        side.notes.append(f"the error of kernels is not measured ({words_of(error)})")
+        _add_note(side, error)
         return KernelErrors()
 
 
@@ -107,7 +106,7 @@ def _of_passes(side: Side, run: Run, like: Like | None) -> Rounding | None:
             with side.holding(like.drawn):
                 errors |= marked(_of_batch(side, FIRST), drawn=True)
         except Exception as error:
-            _add_note(side, "with random numbers for constants", error)
+            _add_note(side, error, " with random numbers for constants")
     return errors
 
 
@@ -161,17 +160,19 @@ def _errors_of_layers(
     return errors
 
 
-def _of_updates(side: Side, like: Like | None, masks: Masks) -> Rounding:
+def _of_updates(
+    side: Side, like: Like | None, masks: Mapping[str, Sequence[np.ndarray]]
+) -> Rounding:
     """Return the errors of gradients, and of what updates with them compute."""
     if side.worker_count > 1:  # all workers would have to make these updates
         return {}
     for used in (masks, {}) if masks else ({},):
-        where = "in updates with dropout" if used else "in updates"
+        where = " in updates with dropout" if used else " in updates"
         try:
             runs = side.updates_by_kernels(like, used)
             return _errors_of_runs(*runs) if runs else {}
         except Exception as error:  # the bounds are only closer without it
-            _add_note(side, where, error)
+            _add_note(side, error, where)
     return {}
 
 
