@@ -127,34 +127,35 @@ def compare_probes(
     """Compare both sides' outputs on the recorded probes (runs on changed inputs).
 
     `layers` maps the net's layers to the reference's. `forward` is the verdict on the nets'
-    outputs on the batches: if these do not agree, the whole nets are not compared on probes.
+    outputs on the batches: if these do not agree, the whole nets are not compared on probes. If
+    these are undecided, `left_out` names each such probe; if these differ, no line names it.
     """
-    a = _first_calls(port)
-    b = _first_calls(reference)
-    known = [name for name, layer in a.items() if layer.kind in _KERNELS]
+    port_layers = _first_calls(port)
+    reference_layers = _first_calls(reference)
+    known = [name for name, layer in port_layers.items() if layer.kind in _KERNELS]
     pairs: list[ComparedProbe] = []
     left_out: dict[str, str] = {}
     for name in port.probes:
-        mine = a.get(name)
-        other = b.get(layers.get(name, ""))
-        if mine is not None and other is not None and _agree(mine, other):
-            pairs += _of_layer(port, reference, mine, other, known)
-    here = port.probes.get(NET, {})
-    there = reference.probes.get(NET, {})
+        layer = port_layers.get(name)
+        counterpart = reference_layers.get(layers.get(name, ""))
+        if layer is not None and counterpart is not None and _agree(layer, counterpart):
+            pairs += _of_layer(port, reference, layer, counterpart, known)
+    of_port = port.probes.get(NET, {})
+    of_reference = reference.probes.get(NET, {})
     with_hints = [pair for pair in pairs if pair.hints]
-    windows = [pair for pair in with_hints if a[pair.name].kind in _WITH_WINDOWS]
+    windows = [pair for pair in with_hints if port_layers[pair.name].kind in _WITH_WINDOWS]
     lines = dict.fromkeys(f"{pair.name}: {pair.hints}" for pair in windows)
     of_layers = first_few(list(lines))
-    titles = dict.fromkeys([*here, *there])
+    titles = dict.fromkeys([*of_port, *of_reference])
     for title in titles if forward != DIFFERS else ():
         if forward not in AGREES:
             left_out[title] = "the outputs on the batches are undecided"
         elif title.endswith(IN_TRAINING) and (port.random_train or reference.random_train):
             left_out[title] = "a net draws random numbers in training mode"
-        elif title in here and title in there:
+        elif title in of_port and title in of_reference:
             # other sizes show differences of windows
             hints = of_layers if title in SIZES or title.startswith(WIDE) else ""
-            sides = here[title], there[title]
+            sides = of_port[title], of_reference[title]
             of_net = ComparedProbe(NET, NET, title, *sides, _of_kernels(port, title), hints)
             pairs.append(of_net)
         else:

@@ -255,7 +255,7 @@ class MindSporeStepper:
             result, self._updates = _call(self._clipped[0], self._net, share, rate), False
         self._noted.add(places_of(self._net))
         loss, norm = float(result.loss.numpy()), float(result.grad_norm.numpy())
-        step = Step(loss, norm, outputs or self._kept(), self._updates)
+        step = Step(loss=loss, norm=norm, outputs=outputs or self._kept(), made=self._updates)
         if index > 0:
             return step
         clipped = self._gradients()

@@ -33,7 +33,7 @@ Only = Collection[tuple[str, str]]
 class Step:
     """What one update computed. Of the fields after `made`, those of update 1 are kept (`updates.py`).
 
-    A new field goes last, with a default, because both steppers give these by position.
+    A new field needs a default: a stepper leaves out what its updates do not have.
     """
 
     loss: float  # the mean over micro-batches, before the update

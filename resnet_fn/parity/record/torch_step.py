@@ -111,7 +111,15 @@ class TorchStepper:
             self._noted.add(places_of(module))
         if self._average is not None:
             self._average.update(module)
-        return Step(value, norm, outputs, True, gradients, clipped, none, parts)
+        return Step(
+            loss=value,
+            norm=norm,
+            outputs=outputs,
+            gradients=gradients,
+            clipped=clipped,
+            no_gradient=none,
+            parts=parts,
+        )
 
     def _clip(self) -> float:
         """Clip the gradients, and return their global norm before."""
