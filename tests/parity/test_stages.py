@@ -20,7 +20,7 @@ from resnet_fn.parity.show.titles import title_of, title_of_stage
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.difference import difference, relative_error
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.stages import GRADIENTS
+from resnet_fn.parity.trace.stages import CLIPPED, GRADIENTS
 from resnet_fn.recipes import recipe
 
 TASK = plan_of(recipe("digits"), make_batches(2, 4, 1, 2, 3))
@@ -139,19 +139,21 @@ def test_a_zero_gradient_must_be_small():
     assert (stage.verdict, stage.first.name) == ("DIFFERS", "mean")
 
 
-def test_gradients_changed_by_noise_count_as_rounding():
+@pytest.mark.parametrize("stage", [GRADIENTS, CLIPPED], ids=str)
+def test_gradients_changed_by_noise_count_as_rounding(stage):
     ours, theirs, exact = traces()
     for trace, tiny in ((ours, -1.5e-8), (theirs, -2.2e-8), (exact, -2.19e-8)):
-        trace.gradients = {"w": np.ones(4), "mean": np.full(4, tiny)}
+        trace.gradients = trace.clipped = {"w": np.ones(4), "mean": np.full(4, tiny)}
     measured, sides = (
         measured_rounding(theirs, exact),
         [Trace("", TASK, {}, {}, one) for one in (ours, theirs)],
     )
     # of the gradient, in a run with noise
     for spread, verdict in ((0.15, "ok"), (0.01, "DIFFERS")):
-        known = with_noise(measured, [{GRADIENTS: {"mean": spread}}])
-        found = compare_stages(sides_of(*sides, NAMES, known, ("w", "mean")))
-        assert by_title(found)["gradients"].verdict == verdict
+        known = with_noise(measured, [{GRADIENTS: {"mean": spread}, CLIPPED: {"mean": spread}}])
+        stages = compare_stages(sides_of(*sides, NAMES, known, ("w", "mean")))
+        assert by_title(stages)[stage.name].verdict == verdict
+        assert known[stage]["mean"] == known[GRADIENTS]["mean"]
 
 
 def test_a_parts_rounding_stays_below_its_tolerance():

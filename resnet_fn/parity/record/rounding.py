@@ -23,6 +23,7 @@ from resnet_fn.parity.trace.stages import (
     AVERAGE,
     CHANGE,
     CHANGED_BUFFERS,
+    CLIPPED,
     GRADIENTS,
     LAST,
     TRAJECTORY,
@@ -187,7 +188,7 @@ def with_noise(
         least = {
             name: min(spread, MOST_BY_NOISE / ROUNDING_FACTOR) for name, spread in spreads.items()
         }
-        if first.name == GRADIENTS.name:  # such a gradient is only rounding
+        if first.name in (GRADIENTS.name, CLIPPED.name):  # such a gradient is only rounding
             least |= {name: spread for name, spread in spreads.items() if spread >= ONLY_ROUNDING}
         of_chaos = [moved.get(stage, {}) for moved in chaotic]
         grown[stage] = {
