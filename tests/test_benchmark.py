@@ -74,10 +74,15 @@ def test_benchmarks_of_workers_choose_instructions_like_trainings(monkeypatch):
     ("part", "flags", "others"),
     [
         ("step", "--net resnet8-digits --rounds 1 --processes 1 --threads 1", "step_seconds"),
-        ("startup", "--net resnet8-digits --rounds 1 --threads 1", "seconds"),
-        ("data", "--rounds 1 --images 64", ""),
-        # 30 % of ten classes: no chance result, and reached after the first epochs of all.
-        ("time-to-accuracy", "--rounds 1 --target 0.3", "seconds"),
+        *(
+            pytest.param(*part, marks=pytest.mark.release)
+            for part in (
+                ("startup", "--net resnet8-digits --rounds 1 --threads 1", "seconds"),
+                ("data", "--rounds 1 --images 64", ""),
+                # 30 % of ten classes: no chance result, and reached after the first epochs of all
+                ("time-to-accuracy", "--rounds 1 --target 0.3", "seconds"),
+            )
+        ),
     ],
 )
 def test_each_part_measures_both_sides(part, flags, others, python):

@@ -135,6 +135,7 @@ def test_a_convolution_on_the_reference_kernel_is_named(tmp_path, python):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_two_workers_pass_the_check_of_all_reduce(msrun):
     log = msrun(2, "-m", "resnet_fn.doctor")
     assert "ok      all-reduce   the sum is 3 and should be 3, infinity arrives as inf\n" in log

@@ -29,6 +29,8 @@ ALL_CPUS = (
 class Launcher:
     """Starts jobs and looks at what becomes of them, with the fixtures of those names."""
 
+    all_cpus = (sys.executable, "-c", ALL_CPUS)
+
     def __init__(self, msrun, processes, wait_until):
         self.msrun, self.processes, self.wait_until = msrun, processes, wait_until
 
@@ -130,7 +132,7 @@ class Launcher:
 
 @pytest.fixture(scope="session")
 def all_cpus():
-    return [sys.executable, "-c", ALL_CPUS]
+    return Launcher.all_cpus
 
 
 @pytest.fixture(scope="session")

@@ -83,6 +83,10 @@ def stop_by_signal(launcher, run, number, inside=()):
     assert f"to go on:\n{shlex.join(process.args[len(inside) :])}\n" in output
 
 
+def stop_by_ctrl_c(launcher, run):
+    stop_by_signal(launcher, run, signal.SIGINT, inside=launcher.all_cpus)
+
+
 def die_in_save(launcher, run):
     """Rank 0 dies half-way through the save of update 7."""
     output = launcher.finish(run, "python", FAULTY, "die-in-save", "0", code=128 + signal.SIGKILL)
@@ -134,29 +138,45 @@ def kill_the_launcher(launcher, run):
     assert "SIGTERM: stopping after update" in Path("logs/worker_0.log").read_text()
 
 
+FREQUENT = (
+    partial(stop_by_signal, number=signal.SIGHUP),
+    die_in_save,
+    nan_on_one_rank,
+    die_in_all_reduce,
+    kill_the_launcher,
+)
+ALL = (
+    stop_before_the_first_update,
+    partial(stop_by_signal, number=signal.SIGHUP),  # its terminal is closed
+    die_in_save,
+    nan_on_one_rank,
+    fail_in_batch,
+    die_in_all_reduce,
+    partial(fail_in_evaluation, rank="0"),
+    partial(fail_in_evaluation, rank="1"),
+    stop_in_evaluation,
+    kill_the_launcher,
+    stop_by_ctrl_c,  # of which a thread of NumPy's may get it
+)
+
+
 @pytest.mark.slow
 @pytest.mark.alone
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param(FREQUENT, id="frequent"),
+        pytest.param(ALL, id="all", marks=pytest.mark.release),
+    ],
+)
 def test_two_workers_resume_after_every_fault(
-    launcher, unbroken_pair, events, all_cpus, tmp_path, last_state
+    launcher, unbroken_pair, events, tmp_path, last_state, faults
 ):
-    """One run of two workers, ended in eleven ways, nobody left behind after any; then it ends as
-    if unbroken.
+    """One run of two workers, ended in each way, nobody left behind after any; then it ends as if
+    unbroken.
     """
     run = tmp_path / "run"
-    for fault in (
-        stop_before_the_first_update,
-        partial(stop_by_signal, number=signal.SIGHUP),  # its terminal is closed
-        die_in_save,
-        nan_on_one_rank,
-        fail_in_batch,
-        die_in_all_reduce,
-        partial(fail_in_evaluation, rank="0"),
-        partial(fail_in_evaluation, rank="1"),
-        stop_in_evaluation,
-        kill_the_launcher,
-        # of which a thread of NumPy's may get it
-        partial(stop_by_signal, number=signal.SIGINT, inside=all_cpus),
-    ):
+    for fault in faults:
         fault(launcher, run)
         assert not launcher.processes(run), fault
     launcher.finish(run)

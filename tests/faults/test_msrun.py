@@ -64,6 +64,7 @@ def test_no_process_survives_msruns_death_before_joining(launcher, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_taken_port_is_shown_on_the_screen(launcher, tmp_path):
     """Not after the ten minutes that MindSpore's workers wait for a scheduler."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -96,6 +97,7 @@ def test_no_scheduler_stays_if_msrun_cannot_start(launcher, start_msrun, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_failed_worker_ends_a_background_job(launcher, tmp_path):
     """Without --join True, msrun does not end the other worker."""
     run = tmp_path / "run"

@@ -11,7 +11,8 @@ INSIDE = ["unshare", "--mount", "sh", "-c"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [pytest.param(FULL, marks=pytest.mark.release), READ_ONLY])
+@pytest.mark.release
+@pytest.mark.parametrize("fault", [FULL, READ_ONLY])
 def test_a_training_needs_no_shared_memory(fault, launcher):
     """Two workers, each of which does what one alone does."""
     if subprocess.run([*INSIDE, fault], stderr=subprocess.DEVNULL).returncode:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("device")
         *((name, False) for name in RECIPES if name != "digits"),
         # Each net with each stem once; others have the same ones.
         *(
-            pytest.param(name, True, marks=pytest.mark.slow)
+            pytest.param(name, True, marks=[pytest.mark.slow, pytest.mark.release])
             for name in ("cifar10_resnet18", "imagenet_resnet50_v2", "imagenet_genet50_plus")
         ),
     ],

@@ -118,6 +118,7 @@ def test_differences_are_named_on_all_workers(folder, msrun, write_recipe):
     assert not Path("none").exists()
 
 
+@pytest.mark.release
 def test_different_code_versions_or_kernels_end_both_workers(python):
     """One changed comment; what pip has recorded of NumPy; a variable that chooses CPU kernels."""
     shutil.copytree(

@@ -84,7 +84,7 @@ def train(python):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", ["yes", "no"])
+@pytest.mark.parametrize("table", ["yes", pytest.param("no", marks=pytest.mark.release)])
 def test_a_resume_keeps_its_checkpoints_choice(table, train):
     train(table, "--out-dir", "run", "--checkpoint-every", "1")
     kept = conditions("run")
@@ -99,6 +99,7 @@ def test_a_resume_keeps_its_checkpoints_choice(table, train):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_notes_name_another_choice_after_a_resume(train):
     """A typed limit wins, and what is not compiled cannot be products."""
     train("yes", "--out-dir", "run", "--checkpoint-every", "1")
