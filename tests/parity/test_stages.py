@@ -14,13 +14,13 @@ from resnet_fn.parity.compare.sides import sides_of
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import MadeOf, NameMap, Part, whole_array
 from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.record.rounding import changing, with_noise
 from resnet_fn.parity.record.rounding import rounding as measured_rounding
-from resnet_fn.parity.record.rounding import with_noise
 from resnet_fn.parity.show.titles import title_of, title_of_stage
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.difference import difference, relative_error
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.stages import CLIPPED, GRADIENTS
+from resnet_fn.parity.trace.stages import CLIPPED, EVAL_FORWARD, GRADIENTS
 from resnet_fn.recipes import recipe
 
 TASK = plan_of(recipe("digits"), make_batches(2, 4, 1, 2, 3))
@@ -154,6 +154,17 @@ def test_gradients_changed_by_noise_count_as_rounding(stage):
         stages = compare_stages(sides_of(*sides, NAMES, known, ("w", "mean")))
         assert by_title(stages)[stage.name].verdict == verdict
         assert known[stage]["mean"] == known[GRADIENTS]["mean"]
+
+
+def test_integers_of_drawn_constants_change_in_their_own_run():
+    def run(ids: list[int], drawn: list[int]) -> Run:
+        of_constants = Run({"ids": np.array(drawn)}, {}, [])
+        return Run({"ids": np.array(ids)}, {}, [], drawn=[of_constants])
+
+    masks = changing(run([1, 2], [3, 4]), [run([1, 0], [0, 4])])
+    assert masks[EVAL_FORWARD]["ids"].tolist() == [False, True]
+    with_constants = dataclasses.replace(EVAL_FORWARD, drawn=True)
+    assert masks[with_constants]["ids"].tolist() == [True, False]
 
 
 def test_a_parts_rounding_stays_below_its_tolerance():

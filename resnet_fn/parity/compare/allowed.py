@@ -56,9 +56,9 @@ from resnet_fn.parity.trace.difference import (
     DIFFERS,
     Difference,
     difference,
+    large_numbers,
     norm,
     same_numbers,
-    without_large,
 )
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
 from resnet_fn.parity.trace.stages import ArrayId, Key
@@ -384,11 +384,11 @@ def without_step_ties(
 
 
 class Sizes(NamedTuple):
-    """Norms that decide how a change is compared."""
+    """Norms that decide how a change is compared: those of the numbers that are compared together."""
 
-    change: float  # of the reference's change, without the numbers that are compared apart
-    value: float  # of the array after the change
-    unit: float  # of what rounding to the array's last place adds up to
+    change: float  # of the reference's change
+    value: float  # of the numbers after the change
+    unit: float  # of what rounding to their last places adds up to
 
 
 def random_walk_norm(updates: int, size: float) -> float:
@@ -405,9 +405,8 @@ def change_bound(
     tolerance: float,
     value_tolerance: float | None,
     roundings: Mapping[str, float],
-    large: float | None,
 ) -> Allowed:
-    """Return the bound of a change: at least the last place of the array.
+    """Return the bound of a change: at least the last places of its numbers.
 
     This is not capped as other estimates are (`_capped_estimate`), because
     `Changes._by_another_measure` compares what the last place leaves undecided.
@@ -419,7 +418,7 @@ def change_bound(
     if value_tolerance is not None:
         tolerance = min(tolerance, value_tolerance * sizes.value / size)
     unit = sizes.unit / size
-    return larger_bound(tolerance, {**roundings, reasons.UNIT: unit}, large=large)
+    return larger_bound(tolerance, {**roundings, reasons.UNIT: unit})
 
 
 def as_fraction(item: Difference, fraction: float, tolerance: float, why: str) -> Difference:
@@ -449,9 +448,19 @@ def as_zero_in_reference(item: Difference) -> Difference:
 def random_walk_bound(
     tolerance: float, updates: int, weights: np.ndarray, change: np.ndarray
 ) -> Allowed:
-    """Return the bound of a change by the optimizer alone."""
-    error = random_walk_norm(updates, norm(weights)) / _or_one(norm(without_large(change)))
-    return larger_bound(tolerance, {reasons.RANDOM_WALK: _capped_estimate(error)})
+    """Return the bound of a change by the optimizer alone, of which large numbers have their own."""
+
+    def walk(numbers: np.ndarray) -> float:
+        error = random_walk_norm(updates, norm(weights[numbers])) / _or_one(norm(change[numbers]))
+        return _capped_estimate(error)
+
+    are_large = large_numbers(change)
+    bound = larger_bound(tolerance, {reasons.RANDOM_WALK: walk(~are_large)})
+    if not are_large.any():
+        return bound
+    return bound._replace(
+        large=larger_bound(tolerance, {reasons.RANDOM_WALK: walk(are_large)})[1:3]
+    )
 
 
 # Numbers without a correct digit.

@@ -30,11 +30,18 @@ from resnet_fn.parity.compare.parameters import (
     TOO_SMALL,
     ByChance,
     ComparedArray,
+    Numbers,
     Parameters,
     TooSmall,
 )
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
+from resnet_fn.parity.compare.stage import (
+    Absent,
+    Stage,
+    with_note,
+    without_undecided,
+    worst,
+)
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import (
@@ -42,7 +49,6 @@ from resnet_fn.parity.trace.difference import (
     UNDECIDED,
     Difference,
     norm,
-    without_large,
 )
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
 from resnet_fn.parity.trace.stages import AVERAGE, CHANGE, LAST, STATISTICS, ArrayId, StageId
@@ -100,7 +106,16 @@ class Changes(Parameters):
         return sides.chance_on_any_batch
 
     def difference(self, sides: Sides, array: ComparedArray) -> Difference | TooSmall:
-        """Return the difference, for which the array's last place counts as rounding.
+        """Return the difference of the usual or the large numbers, whichever is further beyond its
+        bound.
+        """
+        results = [self._of_part(sides, *part) for part in array.parts()]
+        return worst([item for item in results if item is not TOO_SMALL]) or TOO_SMALL
+
+    def _of_part(
+        self, sides: Sides, array: ComparedArray, numbers: Numbers
+    ) -> Difference | TooSmall:
+        """Return the difference, for which the last places of `numbers` count as rounding.
 
         A change that the port alone makes is compared by `_of_port_alone`. Another one that does
         not pass and whose gradient is only rounding is compared as a part of the stage. All others
@@ -109,12 +124,12 @@ class Changes(Parameters):
         No smaller error is judged harder than a larger one: what passes by another measure passes
         with any smaller error, too.
         """
-        sizes = self._sizes(sides, array)
+        sizes = self._sizes(sides, array, numbers)
         # what the reference keeps may move by rounding in the port: this counts as no change
         if not array.reference.any() and norm(array.port) <= ROUNDING_FACTOR * sizes.unit:
             array = array._replace(port=array.reference)
         value_tolerance = self._tolerance_of_value(sides, array)
-        bound = change_bound(sizes, self.tolerance, value_tolerance, array.roundings, array.large)
+        bound = change_bound(sizes, self.tolerance, value_tolerance, array.roundings)
         item = array.compare(bound)
         if array.port.any() and not array.reference.any():
             return self._of_port_alone(sides, array, item)
@@ -133,13 +148,14 @@ class Changes(Parameters):
             return array.as_part_of_stage(item)
         return as_zero_in_reference(item)
 
-    def _sizes(self, sides: Sides, array: ComparedArray) -> Sizes:
-        """Return the norms that decide how a change is compared."""
+    def _sizes(self, sides: Sides, array: ComparedArray, numbers: Numbers) -> Sizes:
+        """Return the norms of `numbers` that decide how their change is compared."""
         # the port has the reference's weights, so its start is taken
-        start = sides.port.run.start[array.id.name]
-        value = norm(start + array.reference)
+        start = sides.port.run.start[array.id.name][numbers]
+        change = array.reference[numbers]
+        value = norm(start + change)
         unit = random_walk_norm(self.updates(sides), max(norm(start), value))
-        return Sizes(norm(without_large(array.reference)), value, unit)
+        return Sizes(norm(change), value, unit)
 
     def _tolerance_of_value(self, sides: Sides, array: ComparedArray) -> float | None:
         """Return `value_tolerance`, or None if the array is trained: only its change counts in the

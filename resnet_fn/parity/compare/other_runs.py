@@ -16,6 +16,9 @@ from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace.stages import EVERY_LATER, StageId
 
+# Of several runs without numbers, the first reason here counts: one is undecided, so all are.
+_ABSENT = (Absent.NOT_READ, Absent.CHAOTIC, Absent.TOO_SHORT, Absent.NOT_IN_TASK)
+
 
 @dataclasses.dataclass(frozen=True)
 class OtherRuns(Rule):
@@ -39,7 +42,8 @@ class OtherRuns(Rule):
                 failed=combined.failed or stage.failed,
                 undecided=combined.undecided or stage.undecided,
                 note=combined.note or stage.note,
-                absent=stage.absent,
+                absent=min(combined.absent, stage.absent, key=_ABSENT.index),
+                too_small=[*combined.too_small, *stage.too_small],
             )
         if combined.verdict == SKIPPED:
             return None

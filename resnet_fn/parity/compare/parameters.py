@@ -12,6 +12,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import EllipsisType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ from resnet_fn.parity.trace.difference import (
     UNDECIDED,
     Difference,
     are_integers,
+    large_numbers,
     norm,
 )
 from resnet_fn.parity.trace.stages import CLIPPED, GRADIENTS, WEIGHTS, ArrayId, StageId
@@ -83,6 +85,10 @@ def _layer_of(name: str) -> str:
     return name.rpartition(".")[0]
 
 
+Numbers = np.ndarray | EllipsisType
+"""An index of the numbers of an array that are compared together: a mask, or all."""
+
+
 class ComparedArray(NamedTuple):
     """One array of both sides, in the port's layout, while a rule compares it."""
 
@@ -93,6 +99,27 @@ class ComparedArray(NamedTuple):
     large: float | None  # the rounding of the array's large numbers, if it has such
     only_rounding: bool  # whether the array's gradient is only rounding
     of_stage: OfStage
+
+    def parts(self) -> list[tuple["ComparedArray", Numbers]]:
+        """Return the usual and the large numbers apart, if there are large ones: for each, the array
+        with all other numbers equal on both sides, and the mask of its numbers.
+        """
+        are_large = large_numbers(self.reference)
+        if not are_large.any():
+            return [(self, ...)]
+        parts: list[tuple[ComparedArray, Numbers]] = []
+        of_large = self.roundings[reasons.MEASURED] if self.large is None else self.large
+        for numbers, measured in (
+            (~are_large, self.roundings[reasons.MEASURED]),
+            (are_large, of_large),
+        ):
+            part = self._replace(
+                port=np.where(numbers, self.port, self.reference),
+                roundings={**self.roundings, reasons.MEASURED: measured},
+                large=None,
+            )
+            parts.append((part, numbers))
+        return parts
 
     def within_bound(self, tolerance: float) -> Difference:
         """Return the difference with the larger one of a tolerance and the bound by the array's

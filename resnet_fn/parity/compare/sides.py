@@ -82,7 +82,7 @@ class Sides:
 
     def changing(self, stage: StageId) -> Mapping[Any, np.ndarray]:
         """Return the masks of integers that the reference's rounding changes (`Trace.changing`)."""
-        key = dataclasses.replace(stage, batch=self.batch, masked=self.masked)
+        key = dataclasses.replace(stage, batch=self.batch, masked=self.masked, drawn=self.drawn)
         return self.reference.changing.get(key, {})
 
     @functools.cached_property

@@ -88,14 +88,8 @@ class Stage:
 
     @property
     def worst(self) -> Difference | None:
-        """The difference with the worst verdict and the largest `excess`, or None if there is
-        none.
-        """
-        return max(
-            self.differences,
-            key=lambda item: (VERDICTS.index(item.verdict), item.excess),
-            default=None,
-        )
+        """The worst of the differences, or None if there is none."""
+        return worst(self.differences)
 
     @property
     def first(self) -> Difference | None:
@@ -104,6 +98,13 @@ class Stage:
         """
         differing = (item for item in self.differences if item.verdict == DIFFERS)
         return next(differing, None) if self.verdict == DIFFERS else None
+
+
+def worst(items: Sequence[Difference]) -> Difference | None:
+    """Return the difference with the worst verdict and the largest `excess`, or None if there is
+    none.
+    """
+    return max(items, key=lambda item: (VERDICTS.index(item.verdict), item.excess), default=None)
 
 
 def with_note(stage: Stage, note: str) -> Stage:

@@ -66,11 +66,14 @@ class PortWorkers:
         return Stage(SUM, _combined(np.sum, sent, received, [*sent[0]], tolerance))
 
 
-def merged(stage: Stage, others: Iterable[Stage | None]) -> Stage:
+def merged(stage: Stage, others: Sequence[Stage | None]) -> Stage:
     """Return the stage of rank 0 with what ranks 1, 2, … have different."""
     differences = [*stage.differences]
     left_out, hints = [*stage.left_out], [*stage.hints]
     failed, undecided = [stage.failed], [stage.undecided]
+    others_have_numbers = any(other.differences for other in others if other)
+    if stage.verdict == UNDECIDED and not stage.differences and others_have_numbers:
+        undecided = [stage.reason]  # else the numbers of other ranks would decide
     for rank, other in enumerate(others, 1):
         if other is None:
             continue

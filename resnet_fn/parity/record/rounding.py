@@ -115,6 +115,9 @@ def changing(run: Run, others: Sequence[Run]) -> Changing:
     for index, dropped in enumerate(run.dropped):
         with_masks = [other_run.dropped[index] for other_run in others if other_run.dropped]
         masks |= marked(changing(dropped, with_masks), masked=True)
+    for index, with_constants in enumerate(run.drawn):
+        with_drawn = [other_run.drawn[index] for other_run in others if other_run.drawn]
+        masks |= marked(changing(with_constants, with_drawn), drawn=True)
     return masks
 
 

@@ -329,7 +329,8 @@ class ReferenceRuns:
         last = copy()
         load(last.module, run.after[-1])
         first.last_outputs = last.evaluate(self._plan.batches[0][0])
-        return dataclasses.replace(first, later=later)
+        drawn = [copy().with_constants(run.start, self._drawn)] if run.drawn else []
+        return dataclasses.replace(first, later=later, drawn=drawn)
 
     @property
     def not_exercised(self) -> list[str]:

@@ -253,10 +253,10 @@ def _most_are_levels(array: Any) -> bool:
     return count > np.size(array) / 2
 
 
-def without_large(array: np.ndarray) -> np.ndarray:
-    """Return the numbers of an array that are not compared apart."""
+def large_numbers(array: np.ndarray) -> np.ndarray:
+    """Return a mask of the numbers that are compared apart."""
     parts = _large_parts(array)
-    return array[~np.logical_or.reduce(parts)] if parts else array
+    return np.logical_or.reduce(parts) if parts else np.zeros(array.shape, bool)
 
 
 def _error(a: np.ndarray, b: np.ndarray) -> float:

@@ -32,7 +32,7 @@ BATCHES = [(np.zeros((2, 3), np.float32), np.zeros(2, np.int32))] * 3
 def moved(change: float, after: int, **others: Any) -> Arrays:
     """The arrays after some updates, each of which subtracts `change` from all but the teacher."""
     given = {"net.w": change, "net.b": change, "teacher": 0.0, **others}
-    return {name: START[name] - np.float32(given[name] * after) for name in ARRAYS}
+    return {name: START[name] - np.asarray(given[name] * after, np.float32) for name in ARRAYS}
 
 
 def run(after: list[Arrays], **fields: Any) -> Run:
@@ -88,6 +88,20 @@ def test_a_change_below_float32_is_not_exercised():
     by_title = {title_of_stage(stage): stage for stage in result.stages}
     assert by_title["weights after update 3"].too_small == ["net.w", "net.b"]
     assert "rate too small to see the change of net.w, net.b" in result.coverage.not_exercised
+
+
+@pytest.mark.parametrize("array", ["net.w", "teacher"])
+@pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (1.15, False)])
+def test_large_changes_have_bounds_of_their_own(array, factor, agrees):
+    """The last place of all weights, as a part of the usual changes alone, would be 22 % of the
+    few large ones.
+    """
+    usual = np.full(64, 4e-7)
+    of_reference, of_port = usual.copy(), usual.copy()
+    of_reference[:2], of_port[:2] = 1e-3, 1e-3 * factor
+    port, reference = (trace(three(1e-3, **{array: change})) for change in (of_port, of_reference))
+    result = stages(port, reference)
+    assert (result["weights after update 3"].verdict != "DIFFERS") is agrees
 
 
 @pytest.mark.parametrize(("part", "agrees"), [(0, True), (1e-7, True), (1e-5, False)])

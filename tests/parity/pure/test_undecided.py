@@ -306,21 +306,39 @@ def test_replaced_leaves_keep_their_containers():
     assert (found.logits.tolist(), like.logits.tolist()) == ([0, 0], [1, 1])
 
 
+def of_batches(*stages: Stage) -> Stage:
+    """The stage of further batches, of which each gives one of these."""
+
+    class OfBatch(RunRule):
+        def compare(self, sides: Any) -> Stage:
+            return stages[sides.batch - 2]
+
+    batches = [SimpleNamespace(batch=2 + index, otherwise=None) for index in range(len(stages))]
+    later = dataclasses.replace(EVAL_FORWARD, batch=EVERY_LATER)
+    stage = OtherRuns(later, rule=OfBatch(EVAL_FORWARD)).stage(SimpleNamespace(later=batches))
+    assert stage is not None
+    return stage
+
+
 @pytest.mark.parametrize("other_decides", [False, True])
 def test_an_undecided_batch_is_no_silent_ok(other_decides):
     """Another batch may decide the stage; the note has the reason."""
     unclear = Stage(EVAL_FORWARD, undecided="sizes that rounding changes")
     array = np.float32([1, 2])
     same = Stage(EVAL_FORWARD, [difference("logits", array, array, 1e-5)])
-    stages = {2: unclear, 3: same if other_decides else unclear}
-
-    class OfBatch(RunRule):
-        def compare(self, sides: Any) -> Stage:
-            return stages[sides.batch]
-
-    rule = OfBatch(EVAL_FORWARD)
-    batches = [SimpleNamespace(batch=batch, otherwise=None) for batch in stages]
-    later = OtherRuns(dataclasses.replace(EVAL_FORWARD, batch=EVERY_LATER), rule=rule)
-    stage = later.stage(SimpleNamespace(later=batches))
+    stage = of_batches(unclear, same if other_decides else unclear)
     assert stage.verdict == ("ok" if other_decides else UNDECIDED)
     assert "sizes" in (stage.note if other_decides else stage.undecided)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_unread_batch_is_undecided_in_any_order(order):
+    stages = [Stage(EVAL_FORWARD, note="no tensors"), not_in_task(EVAL_FORWARD, "nothing changes")]
+    assert of_batches(*stages[::order]).verdict == UNDECIDED
+
+
+def test_arrays_too_small_in_another_run_are_named():
+    small = dataclasses.replace(not_in_task(EVAL_FORWARD, "too small"), too_small=["w"])
+    array = np.float32([1, 2])
+    same = Stage(EVAL_FORWARD, [difference("logits", array, array, 1e-5)])
+    assert of_batches(small, same).too_small == ["w"]

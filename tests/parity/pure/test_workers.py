@@ -23,6 +23,11 @@ def test_an_undecided_stage_of_another_worker_is_undecided():
     assert stage.undecided == "worker 1: no tensors"
 
 
+def test_without_numbers_on_rank_0_a_stage_is_undecided():
+    stage = merged(Stage(TRAIN_FORWARD, note="no tensors"), [SAME])
+    assert (stage.verdict, stage.undecided) == (UNDECIDED, "no tensors")
+
+
 def test_what_all_workers_share_is_shown_once():
     failed = Stage(TRAIN_FORWARD, failed="other shapes")
     assert merged(failed, [failed, failed]).failed == "other shapes"
