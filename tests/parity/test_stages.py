@@ -156,7 +156,7 @@ def test_gradients_changed_by_noise_count_as_rounding(stage):
         assert known[stage]["mean"] == known[GRADIENTS]["mean"]
 
 
-def test_integers_of_drawn_constants_change_in_their_own_run():
+def test_integers_change_by_drawn_constants_too():
     def run(ids: list[int], drawn: list[int]) -> Run:
         of_constants = Run({"ids": np.array(drawn)}, {}, [])
         return Run({"ids": np.array(ids)}, {}, [], drawn=[of_constants])

@@ -12,10 +12,11 @@ say what they return:
 - …_rounding, rounding_…, `median_of_stage`: the rounding of an array, by one reason. Measured
   rounding is put together in record/torch_reference_runs.py, and is in `Trace.rounding`. Ties are
   added here
-- `tie_width`, `random_walk_norm`, `chance_elements`: what roundings and rules are made from, which
-  is no relative error: a width, a norm, masks
+- `tie_width`, `random_walk_norm`: what roundings are made from, which is no relative error: a
+  width, a norm
 - …_bound, `within`: an `Allowed`, which is a tolerance and the largest rounding (`larger_bound`),
-  with the reason that decided (trace/reasons.py)
+  with the reason that decided (trace/reasons.py). A rounding above 1/16 makes undecided what would
+  have passed, so an estimate goes through `_capped_estimate` first
 - …_difference: a `Difference` of arrays that have no rounding of their own
 - as_…, `relative_to_stage`, `without_step_ties`: a `Difference` by another measure; docs/parity.md
   has when each applies
@@ -27,6 +28,7 @@ layers and probes, both parts have the larger rounding of the two.
 docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are:
 
 - how far sums over workers may be apart: EXACT in trace/limits.py
+- which elements of a weight Adam moves by chance, and how far: compare/chance.py
 - how far two draws of random numbers may be apart: compare/draws.py
 - from which error on results are random: `_DRAWN` in record/randomness.py
 - from which error on kernels are measured: `_SAME` in record/kernel_errors.py; from which on a
@@ -36,7 +38,8 @@ docs/parity.md, "How a bound comes about", has the formulas and the measurements
 - the error up to which a cause explains a difference: FITS in trace/difference.py
 - what a search accepts: explain/search.py
 - how often the reference runs under noise, and the noise that finds ties: `_NOISY_RUNS` and
-  `_NOISE_OF_TIES` in record/torch_reference_runs.py
+  `_NOISE_OF_TIES` in record/torch_reference_runs.py; on probes: `_NOISY_PROBES` in
+  record/torch_source.py
 - the widths of ReLU ties: `LEVELS` in record/torch_ties.py, times SIGMAS
 - the factor of a small trace's rounding: `_TWICE` in compare/estimated.py
 """
@@ -114,17 +117,6 @@ UNDERFLOW = 2.0**-103
 """A gradient whose numbers are all smaller has no correct digit: its factors may be smaller than
 2^-126, which some of MindSpore's kernels take for 0. Of a number above 2^-103 = 2^23 · 2^-126, so
 small a summand is below the last place. docs/parity.md#only-rounding
-"""
-
-CHANCE_SHARE, CHANCE_SIZE = 0.01, 1e-6
-"""A gradient's element is only rounding if both sides differ by more than the first fraction of the
-element, or if the element is at most the second fraction of the largest: rounding is 6e-8 of the
-numbers that were added up, so it leaves no digit there. docs/parity.md#adam
-"""
-
-CHANCE_MOVES = 2.0
-"""Where a gradient's element is only rounding, the weight's may be apart by so many times the
-stage's largest change: the two sides may move it in opposite directions. docs/parity.md#adam
 """
 
 KERNEL_FACTOR = 2.0
@@ -461,22 +453,6 @@ def random_walk_bound(
     return bound._replace(
         large=larger_bound(tolerance, {reasons.RANDOM_WALK: walk(are_large)})[1:3]
     )
-
-
-# Numbers without a correct digit.
-
-
-def chance_elements(port: np.ndarray, reference: np.ndarray, only_rounding: bool) -> np.ndarray:
-    """Return a mask of a gradient's elements that are only rounding.
-
-    Adam changes a weight by up to the learning rate even if the gradient is only rounding.
-    `only_rounding` is whether the whole gradient is: then all its elements are marked.
-    """
-    size = np.abs(reference)
-    # An element that is 0 in the reference, as in a row that no sample uses, is not small by
-    # rounding. But by the second condition, any other number of the port's there counts as chance.
-    small = (size > 0) & (size <= CHANCE_SIZE * size.max(initial=0))
-    return small | (np.abs(port - reference) > CHANCE_SHARE * size) | only_rounding
 
 
 def relative_to_stage(item: Difference, error: float, whole: float, rounding: float) -> Difference:

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from resnet_fn.parity.compare.allowed import (
-    CHANCE_MOVES,
     CHANGES_TOLERANCE,
     OUTPUTS_TOLERANCE,
     VALUE_TOLERANCE,
@@ -26,9 +25,9 @@ from resnet_fn.parity.compare.allowed import (
     change_bound,
     random_walk_norm,
 )
+from resnet_fn.parity.compare.chance import CHANCE_MOVES, ByChance
 from resnet_fn.parity.compare.parameters import (
     TOO_SMALL,
-    ByChance,
     ComparedArray,
     Numbers,
     Parameters,
@@ -115,14 +114,19 @@ class Changes(Parameters):
     def _of_part(
         self, sides: Sides, array: ComparedArray, numbers: Numbers
     ) -> Difference | TooSmall:
-        """Return the difference, for which the last places of `numbers` count as rounding.
+        """Return the difference by the first of these measures that applies:
 
-        A change that the port alone makes is compared by `_of_port_alone`. Another one that does
-        not pass and whose gradient is only rounding is compared as a part of the stage. All others
-        go through `_by_another_measure`, also those that pass: float32 may hide the change.
+        1. The port alone moves the array: `_of_port_alone`.
+        2. The array does not pass, and its gradient is only rounding: as a part of the stage.
+        3. float32 hides the change, even as a part of all changes: left out, though it may pass.
+        4. float32 hides the change beside the array alone, which is undecided: as a part of all
+           changes.
+        5. The array is undecided for another reason: as a part of its value, if the stage has a
+           tolerance for that.
+        6. Any other: the change itself, for which the last places of `numbers` count as rounding.
 
-        No smaller error is judged harder than a larger one: what passes by another measure passes
-        with any smaller error, too.
+        3 to 5 are in `_by_another_measure`. No smaller error is judged harder than a larger one:
+        what passes by another measure passes with any smaller error, too.
         """
         sizes = self._sizes(sides, array, numbers)
         # what the reference keeps may move by rounding in the port: this counts as no change
@@ -176,20 +180,18 @@ class Changes(Parameters):
         change, value, _ = sizes
         # An array that differs in spite of its last place is not hidden; one that passes may be.
         own_is_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
-        # 1. The array's last place hides even a part of all changes: the array is left out.
+        # 3. The array's last place hides even a part of all changes.
         if own_is_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
             return TOO_SMALL
         if item.verdict != UNDECIDED:
             return item
-        # 2. The array's last place hides the change, but not a part of all changes: it is compared
-        # as such a part, without a tolerance. Nothing but rounding excuses what is seen so
-        # coarsely.
+        # 4. The array's last place hides the change, but not a part of all changes. That has no
+        # tolerance: nothing but rounding excuses what is seen so coarsely.
         if own_is_hidden:
-            # `whole` > 0: after 1, the array is trained and the reference changes it, so that its
+            # `whole` > 0: after 3, the array is trained and the reference changes it, so that its
             # change is one of all changes
             return as_fraction(item, change / array.of_stage.whole, 0.0, reasons.UNIT_OF_STAGE)
-        # 3. The measured rounding is large beside the change, but may be small beside the value: if
-        # the stage has a tolerance for it, the change is compared as a part of the value,
+        # 5. The measured rounding is large beside the change, but may be small beside the value,
         # also of a trained array.
         tolerance = self.value_tolerance
         if value and tolerance is not None:

@@ -30,6 +30,7 @@ from resnet_fn.parity.compare.allowed import (
     relative_to_stage,
     rounding_of_built,
 )
+from resnet_fn.parity.compare.chance import ByChance, without_chance
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import NOT_RUN, Stage, not_in_task
@@ -45,13 +46,6 @@ from resnet_fn.parity.trace.difference import (
 )
 from resnet_fn.parity.trace.stages import CLIPPED, GRADIENTS, WEIGHTS, ArrayId, StageId
 from resnet_fn.parity.trace.tree import Arrays
-
-
-class ByChance(NamedTuple):
-    """What the optimizer changes by chance, because a gradient is only rounding."""
-
-    largest: float  # how far both sides may be apart in such an element
-    masks: Arrays  # the elements that it may change so, by the array's name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,7 +271,7 @@ class Parameters(RunRule):
         port, reference = of_stage.port[name], of_stage.reference[name]
         largest, masks = of_stage.by_chance
         if name in masks:
-            port = _without_chance(port, reference, masks[name], largest)
+            port = without_chance(port, reference, masks[name], largest)
         sources = sides.names.sources(name)
         large = [of_stage.large[source] for source in sources if source in of_stage.large]
         return ComparedArray(
@@ -317,18 +311,6 @@ def _changing(sides: Sides, stage_id: StageId, by_reference_names: Arrays) -> Ar
             if name and name not in masks:
                 masks[name] = np.zeros(by_reference_names[name].shape, bool)
     return sides.names.rename(masks, name_map.MASK_KIND)
-
-
-def _without_chance(
-    port: np.ndarray, reference: np.ndarray, by_chance: np.ndarray, largest: float
-) -> np.ndarray:
-    """Return the port's array with the reference's numbers where chance moves the two apart.
-
-    Adam moves a weight by up to the learning rate even if its gradient is only rounding, and then
-    rounding decides in which direction. So such elements (the mask `by_chance`) count as equal if
-    they are at most `largest` apart.
-    """
-    return np.where(by_chance & (np.abs(port - reference) <= largest), reference, port)
 
 
 @dataclasses.dataclass(frozen=True)

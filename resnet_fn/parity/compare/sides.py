@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resnet_fn.parity.compare import allowed
+from resnet_fn.parity.compare.chance import chance_elements
 from resnet_fn.parity.compare.layers import LayerDifference, compare_layers
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.pair.name_map import NameMap
@@ -188,7 +189,7 @@ class Sides:
     def _chance_elements(self, port: Arrays, of_reference: Arrays) -> Arrays:
         reference = self.names.rename(of_reference, name_map.GRADIENT_KIND)
         return {
-            name: allowed.chance_elements(port[name], b, name in self.only_rounding)
+            name: chance_elements(port[name], b, name in self.only_rounding)
             & ~self.no_gradient.get(name, np.False_)
             for name, b in reference.items()
             if name in port

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.parity.compare import allowed, draws
+from resnet_fn.parity.compare import allowed, chance, draws
 from resnet_fn.parity.trace import limits, reasons
 
 DOCS = Path(__file__).parents[3]
@@ -27,7 +27,9 @@ def constants(module: object) -> list[tuple[str, str]]:
 
 
 CONSTANTS = [
-    pytest.param(text, id=name) for one in (allowed, draws, limits) for name, text in constants(one)
+    pytest.param(text, id=name)
+    for one in (allowed, chance, draws, limits)
+    for name, text in constants(one)
 ]
 
 

@@ -23,7 +23,7 @@ def test_an_undecided_stage_of_another_worker_is_undecided():
     assert stage.undecided == "worker 1: no tensors"
 
 
-def test_without_numbers_on_rank_0_a_stage_is_undecided():
+def test_without_numbers_on_rank_0_nothing_is_decided():
     stage = merged(Stage(TRAIN_FORWARD, note="no tensors"), [SAME])
     assert (stage.verdict, stage.undecided) == (UNDECIDED, "no tensors")
 
