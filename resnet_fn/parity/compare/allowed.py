@@ -504,7 +504,7 @@ def integer_difference(
         return dataclasses.replace(equal, unsure=unsure)
     excused = int((changing & (port != reference)).sum())
     item = within(NO_TOLERANCE).compare(array, np.where(changing, reference, port), reference)
-    why = f"{excused} of {changing.size} integers excused, which change by rounding"
+    why = f"{excused} of {changing.size} {reasons.EXCUSED}"
     return dataclasses.replace(item, why=why)
 
 

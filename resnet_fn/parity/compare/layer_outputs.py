@@ -8,6 +8,7 @@ from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.rule import Rule, TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
+from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference
 
@@ -23,12 +24,12 @@ class LayerOutputs(TraceRule):
     def stage(self, sides: Sides) -> Stage | None:
         """Return the comparison, or None if no layers or outputs of the net are compared."""
         layers = [layer for layer in sides.layers if layer.mode == self.mode]
-        net = self.of_net.stage(sides) if layers else None
+        net = by_either_decision(self.of_net.stage, sides) if layers else None
         if net is None:
             return None
         outputs, others = [], []
         for layer in layers:
-            # If the net's outputs agree, such a layer is no fault.
+            # Unless the net's outputs differ, such a layer is no fault.
             if net.verdict != DIFFERS and _has_other_shape(layer):
                 others.append(layer.name)
             else:
@@ -37,7 +38,7 @@ class LayerOutputs(TraceRule):
         if others:
             names = first_few(list(dict.fromkeys(others)))
             stage = with_note(stage, f"undecided, since shapes differ: {names}")
-        tied = any(item.why == reasons.TIES for item in net.differences)
+        tied = any(item.why.endswith((reasons.TIES, reasons.EXCUSED)) for item in net.differences)
         return _without_tied(stage) if tied else stage
 
     def _decided(self, outputs: list[Difference]) -> Stage:

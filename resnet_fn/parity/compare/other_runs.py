@@ -73,4 +73,6 @@ def with_masks(rule: RunRule) -> OtherRuns:
 
 
 def _on_other_runs(stage: StageId, rule: RunRule) -> OtherRuns:
+    # `trains` stays True, also of outputs in evaluation mode: what a net draws there is looked at
+    # by `NetOutputs.stage` alone, which other runs do not call
     return OtherRuns(stage, rule.tolerance, names_beyond=rule.names_beyond, rule=rule)

@@ -12,7 +12,8 @@ def undecided_if_random(stage: Stage, port: Trace, reference: Trace) -> Stage:
         if not trace.random_train or stage.verdict == SKIPPED:
             continue
         where = f"in {side} {trace.random_train}"
-        # random numbers may be why only one side has some outputs, or why a loss fails
+        # random numbers may be why outputs of another batch or worker do not pair, or why a loss
+        # fails
         failed = "" if stage.differences and not stage.hints else stage.failed
         message = f"{where} draws random numbers in training; switch it off to compare"
         stage = dataclasses.replace(stage, failed=failed, undecided=message)

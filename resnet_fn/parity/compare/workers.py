@@ -42,7 +42,9 @@ class PortWorkers:
             return stage
         left = [item for item in stage.differences if item.id.name not in self.moved]
         note = stage.note or "without BatchNorm's statistics, which move with each micro-batch"
-        absent = stage.absent if stage.verdict == UNDECIDED else Absent.NOT_IN_TASK
+        absent = stage.absent
+        if absent is Absent.NOT_READ and stage.verdict != UNDECIDED:  # it had these numbers alone
+            absent = Absent.NOT_IN_TASK
         return replace(stage, differences=left, note=note, absent=absent)
 
     def with_mean_of_statistics(self, stage: Stage) -> Stage:

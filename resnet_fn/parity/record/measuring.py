@@ -26,14 +26,15 @@ from resnet_fn.parity.trace.stages import (
 )
 from resnet_fn.parity.trace.tree import Arrays
 
-# the stages that are complete before update 1 has changed the weights, without the gradients, and
-# those that are complete after it
+# When the stages are complete: the gradients as soon as they are there, because they are dropped,
+# others before update 1 has changed the weights, and after it
+_GRADIENTS = (GRADIENTS,)
 _FIRST = (EVAL_FORWARD, TRAIN_FORWARD, LOSS, NORM, CLIPPED)
 _CHANGE = (CHANGE, STATISTICS)
 
-# the stages that all updates together complete: the others
+# all others: what all updates together complete
 _WHOLE = tuple(
-    stage for stage in MEASURED_ARRAYS if stage not in (*_FIRST, GRADIENTS, *_CHANGE, LAST)
+    stage for stage in MEASURED_ARRAYS if stage not in (*_GRADIENTS, *_FIRST, *_CHANGE, LAST)
 )
 
 
@@ -56,7 +57,7 @@ class Measuring(Watch):
 
     def gradients(self, gradients: Arrays) -> None:
         """Measure the gradients of update 1, before they are clipped."""
-        self._measure(Run({}, {}, [], gradients=gradients), (GRADIENTS,))
+        self._measure(Run({}, {}, [], gradients=gradients), _GRADIENTS)
 
     def first(self, run: Run) -> None:
         """Measure update 1 until its clipped gradients."""

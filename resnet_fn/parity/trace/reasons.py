@@ -1,7 +1,6 @@
 """The reasons by which arrays pass or differ: the words of `Difference.why`.
 
-docs/parity.md, "How a bound comes about", has where each applies. Apart from these, `why` counts the
-integers that are excused.
+docs/parity.md, "How a bound comes about", has where each applies.
 """
 
 # A tolerance decides; without one, both arrays must be equal.
@@ -28,6 +27,9 @@ PART_OF_VALUE = "measured rounding, as a part of the value"
 TIES = "ties"  # the array differs only where a tie is decided otherwise
 UNITS = "units in the last place"  # of a table's numbers
 STANDARD_ERRORS, CONSTANTS = "standard errors", "constants"  # of initial values
+
+# Integers, after the number of those that are excused:
+EXCUSED = "integers excused, which change by rounding"
 
 # Nothing is allowed:
 ZERO = "zero in the reference"

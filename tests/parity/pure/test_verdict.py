@@ -12,6 +12,7 @@ import pytest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.compare.allowed import Allowed, larger_bound
 from resnet_fn.parity.compare.comparing import compare_stages
+from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.probes import compare_probes, judge_probes
 from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.rules import RULES
@@ -39,6 +40,7 @@ from resnet_fn.parity.trace.source import ProbeAnswer, StoredSource
 from resnet_fn.parity.trace.stages import (
     CHANGE,
     EVAL_FORWARD,
+    EVAL_LAYERS,
     GRADIENTS,
     INITIALISATION,
     LOSS,
@@ -437,3 +439,22 @@ def test_each_worker_may_decide_ties_otherwise():
     tied = dataclasses.replace(sides(port, reference), otherwise=run_of_port)
     (loss,) = [stage for stage in compare_stages(tied) if stage.id == LOSS]
     assert loss.verdict in AGREES
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_layers_that_ties_change_do_not_differ(integers):
+    """The net's outputs are those of the reference with its ties decided otherwise."""
+    reference, port = trace(0), trace(0)
+    numbers = reference.run.eval_outputs["logits"]
+    otherwise = np.roll(numbers, 1)
+    if integers:
+        otherwise = otherwise.argsort()
+        reference.run.eval_outputs["logits"] = np.argsort(numbers)
+    run_of_port = dataclasses.replace(port.run, eval_outputs={"logits": otherwise})
+    port = dataclasses.replace(port, run=run_of_port)
+    apart = difference("conv", np.float32([1, 2]), np.float32([1, 3]), 1e-5)
+    layer = LayerDifference("eval", "conv", "conv", apart, None, ())
+    tied = dataclasses.replace(sides(port, reference), otherwise=run_of_port, layers=[layer])
+    by_id = {stage.id: stage for stage in compare_stages(tied)}
+    assert by_id[EVAL_FORWARD].verdict in AGREES
+    assert by_id[EVAL_LAYERS].verdict != DIFFERS

@@ -1,11 +1,15 @@
 """What a stage shows of workers: rank 0's comparison, and all that other ranks have different."""
 
-import numpy as np
+from types import SimpleNamespace
 
-from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.compare.workers import merged
+import numpy as np
+import pytest
+
+from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage
+from resnet_fn.parity.compare.workers import PortWorkers, merged
+from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, difference
-from resnet_fn.parity.trace.stages import TRAIN_FORWARD, ArrayId
+from resnet_fn.parity.trace.stages import LAST, TRAIN_FORWARD, ArrayId
 
 HERE, THERE = np.float32([1, 2]), np.float32([1, 3])
 SAME = Stage(TRAIN_FORWARD, [difference(ArrayId("logits"), HERE, HERE, 1e-5)])
@@ -26,6 +30,15 @@ def test_an_undecided_stage_of_another_worker_is_undecided():
 def test_without_numbers_on_rank_0_nothing_is_decided():
     stage = merged(Stage(TRAIN_FORWARD, note="no tensors"), [SAME])
     assert (stage.verdict, stage.undecided) == (UNDECIDED, "no tensors")
+
+
+@pytest.mark.parametrize("absent", [Absent.TOO_SHORT, Absent.CHAOTIC])
+def test_without_statistics_of_workers_reasons_stay(absent):
+    still, moved = ({"mean": np.float32([number])} for number in (0, 1))
+    run = Run({}, still, [], own_statistics=moved)
+    port = SimpleNamespace(run=run, workers=[SimpleNamespace(run=run)])
+    stage = PortWorkers(port).without_moved(Stage(LAST, note="why", absent=absent))
+    assert (stage.verdict, stage.absent, stage.note) == (SKIPPED, absent, "why")
 
 
 def test_what_all_workers_share_is_shown_once():
