@@ -59,13 +59,13 @@ def compare_labels(
             f"{which} samples have labels" + ", so none is compared",
         )
     arrays = {
-        name: (port_array, reference_array)
-        for name, reference_array in reference.items()
-        if reference_array is not None and (port_array := port.get(name)) is not None
+        name: (of_port, of_reference)
+        for name, of_reference in reference.items()
+        if of_reference is not None and (of_port := port.get(name)) is not None
     }
     pairs = {
-        name: (_label_of(port_array), _label_of(reference_array))
-        for name, (port_array, reference_array) in arrays.items()
+        name: (_label_of(of_port), _label_of(of_reference))
+        for name, (of_port, of_reference) in arrays.items()
     }
     if not pairs:
         return LabelResult(
@@ -73,9 +73,7 @@ def compare_labels(
             UNDECIDED,
             "no picture has a label on both sides",
         )
-    kinds = {
-        (port_array.dtype, reference_array.dtype) for port_array, reference_array in arrays.values()
-    }
+    kinds = {(of_port.dtype, of_reference.dtype) for of_port, of_reference in arrays.values()}
     notes = [
         f"labels: {port_dtype} in the port, {reference_dtype} in the reference"
         for port_dtype, reference_dtype in kinds
@@ -87,13 +85,8 @@ def compare_labels(
         differences.append(
             f"{port_label.form} in the port, {reference_label.form} in the reference"
         )
-    if any(
-        None in (port_label.index, reference_label.index)
-        for port_label, reference_label in pairs.values()
-    ):
-        same = all(
-            _equal(port_array, reference_array) for port_array, reference_array in arrays.values()
-        )
+    if any(None in (of_port.index, of_reference.index) for of_port, of_reference in pairs.values()):
+        same = all(_equal(of_port, of_reference) for of_port, of_reference in arrays.values())
         unequal = "vectors that are not of one class differ"
         differences += [] if same else [unequal]
         return LabelResult(
@@ -104,14 +97,10 @@ def compare_labels(
             notes,
         )
     indices = {
-        name: (port_label.index or 0, reference_label.index or 0)
-        for name, (port_label, reference_label) in pairs.items()
+        name: (of_port.index or 0, of_reference.index or 0)
+        for name, (of_port, of_reference) in pairs.items()
     }
-    wrong = [
-        name
-        for name, (port_index, reference_index) in indices.items()
-        if port_index != reference_index
-    ]
+    wrong = [name for name, (of_port, of_reference) in indices.items() if of_port != of_reference]
     if wrong:
         differences.append(_mistake(indices))
     verdict = DIFFERS if differences else OK
