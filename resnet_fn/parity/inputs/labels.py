@@ -68,11 +68,7 @@ def compare_labels(
         for name, (of_port, of_reference) in arrays.items()
     }
     if not pairs:
-        return LabelResult(
-            0,
-            UNDECIDED,
-            "no picture has a label on both sides",
-        )
+        return LabelResult(0, UNDECIDED, "no picture has a label on both sides")
     kinds = {(of_port.dtype, of_reference.dtype) for of_port, of_reference in arrays.values()}
     notes = [
         f"labels: {port_dtype} in the port, {reference_dtype} in the reference"
