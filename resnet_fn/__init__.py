@@ -25,15 +25,15 @@ import sys
 
 
 def _obstacle() -> str:
-    here = os.path.dirname(os.path.realpath(__file__))
+    folder = os.path.dirname(os.path.realpath(__file__))
     version = sys.version_info[:2]
     if not (3, 11) <= version <= (3, 12):  # setup.cfg's python_requires
         return (
             f"Python {version[0]}.{version[1]} is too {'old' if version < (3, 11) else 'new'}; "
             "use 3.11 or 3.12"
         )
-    if sys.path and os.path.realpath(sys.path[0] or ".") == here:
-        return f"{here}: its module inspect hides Python's own; run cd {os.path.dirname(here)}"
+    if sys.path and os.path.realpath(sys.path[0] or ".") == folder:
+        return f"{folder}: its module inspect hides Python's own; run cd {os.path.dirname(folder)}"
     if importlib.util.find_spec("numpy") is None:
         return "numpy is not installed; run pip install . in the folder of the clone"
     return ""

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = {"found", "told", "meant", "said", "forms", "judge", "settle", "one"}
+NAMES = {
+    *("found", "told", "meant", "said", "forms", "judge", "settle", "one"),
+    *("here", "there", "mine"),  # of two sides: port and reference
+}
 PHRASES = re.compile(
     r"\b(hangs? on|mend(s|ed)?|knows|tells?(?!\()|told|says|but for|ha(s|ve|d) "
     r"gone|follower's|goes on from there)\b"

@@ -43,10 +43,10 @@ def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None
     text = json.dumps({name: show_value(value) for name, value in values.items()})
     first, *others = map(json.loads, gather_texts(text, workers))
     differences = [
-        f"rank {rank}: {name} {mine.get(name) or 'none'}, rank 0: {first.get(name) or 'none'}"
-        for rank, mine in enumerate(others, 1)
-        for name in {**first, **mine}
-        if mine.get(name) != first.get(name)
+        f"rank {rank}: {name} {entries.get(name) or 'none'}, rank 0: {first.get(name) or 'none'}"
+        for rank, entries in enumerate(others, 1)
+        for name in {**first, **entries}
+        if entries.get(name) != first.get(name)
     ]
     if differences:
         raise ValueError(f"{first_few(differences, 5, '; ')}; {fix}")

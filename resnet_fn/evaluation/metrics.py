@@ -51,12 +51,13 @@ def averages(
     by support.
     """
     # macro: without classes that never occur
-    there = (scores["support"] + scores["predicted"] > 0) | every_class
+    occurring = (scores["support"] + scores["predicted"] > 0) | every_class
     weights = scores["support"] / max(scores["support"].sum(), 1)
     names = ("precision", "recall", "f1")
     return {
         "macro": {
-            name: float(scores[name][there].mean()) if there.any() else 0.0 for name in names
+            name: float(scores[name][occurring].mean()) if occurring.any() else 0.0
+            for name in names
         },
         "weighted": {name: float((scores[name] * weights).sum()) for name in names},
     }
@@ -174,9 +175,9 @@ def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[
     have the largest. The samples of a class are sorted by increasing doubt, where NaN counts as the
     largest doubt.
     """
-    there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
+    occurring = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
     doubt = np.broadcast_to(doubt, (len(labels), len(f1)))
-    weakest = there[np.argsort(np.array(f1)[there], kind="stable")][:_GALLERY_UP_TO]
+    weakest = occurring[np.argsort(np.array(f1)[occurring], kind="stable")][:_GALLERY_UP_TO]
     shown = {}
     for index in sorted(weakest.tolist()):
         samples = np.flatnonzero(labels == index if labels.ndim == 1 else labels[:, index] > 0)

@@ -179,9 +179,11 @@ class _AnyClasses(Task):
         return {"map": metrics.mean_average_precision(scores.areas)}
 
     def by_class(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
-        there = labels > 0
+        positive = labels > 0
         predicted = scores.every >= metrics.SAID_FROM
-        return metrics.class_scores((there & predicted).sum(0), there.sum(0), predicted.sum(0))
+        return metrics.class_scores(
+            (positive & predicted).sum(0), positive.sum(0), predicted.sum(0)
+        )
 
     def predicted(self, scores: Scores, index: int) -> np.ndarray:
         return np.flatnonzero(scores.every[index] >= metrics.SAID_FROM)
@@ -199,10 +201,10 @@ class _AnyClasses(Task):
         # The loss, a mean over classes, is not finite if one logit is not; the confidence is then
         # 0.
         finite = np.isfinite(scores.loss)[:, None]
-        there = labels > 0
-        confidence = np.where(there, 1 - scores.every, scores.every).astype(np.float64) * finite
+        positive = labels > 0
+        confidence = np.where(positive, 1 - scores.every, scores.every).astype(np.float64) * finite
         indices = metrics.confident_mistakes(
-            confidence, there == (scores.every >= metrics.SAID_FROM), limit
+            confidence, positive == (scores.every >= metrics.SAID_FROM), limit
         ).tolist()
         return [
             (*divmod(index, labels.shape[1]), float(confidence.flat[index])) for index in indices

@@ -301,8 +301,10 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
     if report["gallery"] and not pictures.gallery:  # no images
         return []
     shown = report["gallery"]
-    there = sum(row["support"] > 0 for row in report["classes"])
-    which = "each class" if len(shown) == there else f"the {len(shown)} classes with the lowest F1"
+    occurring = sum(row["support"] > 0 for row in report["classes"])
+    which = (
+        "each class" if len(shown) == occurring else f"the {len(shown)} classes with the lowest F1"
+    )
     parts = [
         "<h2>Class by class</h2>",
         f"<p>For {which}, the first images have the highest probability of the class, and the last "

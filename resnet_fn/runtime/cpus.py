@@ -53,17 +53,17 @@ def cpu_share() -> int:
 
     Call this when all workers have started (`workers.join`).
     """
-    mine = os.sched_getaffinity(0)
-    masks = list(local_workers().values()) or [mine]  # the running workers of this machine
-    return min(shared(mine, masks), max(1, cpu_quota() // len(masks)))
+    affinity = os.sched_getaffinity(0)
+    masks = list(local_workers().values()) or [affinity]  # the running workers of this machine
+    return min(shared(affinity, masks), max(1, cpu_quota() // len(masks)))
 
 
-def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
-    """Return how many CPUs a worker with affinity mask `mine` gets.
+def shared(affinity: Collection[int], masks: Collection[Collection[int]]) -> int:
+    """Return how many CPUs a worker with this affinity mask gets.
 
     A CPU that is in n of the `masks` counts 1/n.
     """
-    return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
+    return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in affinity) + 1e-9))
 
 
 def keep_to_one_cpu() -> None:

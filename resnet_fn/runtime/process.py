@@ -58,9 +58,9 @@ def _private_folder() -> str:
     path = os.path.join(tempfile.gettempdir(), f"resnet_fn-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
-    there = os.lstat(path)
+    status = os.lstat(path)
     # Another user may have made a folder or a link of this name.
-    if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.getuid() or there.st_mode & 0o022:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         path = tempfile.mkdtemp(prefix="resnet_fn-")
     return path
 

@@ -46,7 +46,7 @@ def wait_for_workers_then_exit() -> None:
     """
     if not in_main_thread():
         return
-    here, asked = os.getpid(), list[int]()
+    parent, asked = os.getpid(), list[int]()
     # if SIGCHLD were ignored, the child's exit code would be lost
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in heeded():
@@ -57,7 +57,7 @@ def wait_for_workers_then_exit() -> None:
     if not child:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        die_with_parent(here, signal.SIGKILL)
+        die_with_parent(parent, signal.SIGKILL)
         return
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     needed = time.monotonic()

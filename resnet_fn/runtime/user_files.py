@@ -52,11 +52,11 @@ def imports_beside(*locations: str | None) -> Iterator[None]:
             tops = {
                 name for name in new if "." not in name and _place(sys.modules.get(name)) in inside
             }
-            here = [name for name in new if name.partition(".")[0] in tops]
+            of_folder = [name for name in new if name.partition(".")[0] in tops]
             # a later block puts them back
-            _imported[folder] |= {name: sys.modules.pop(name) for name in here}
-            sys.modules.update((name, known[name]) for name in here if name in known)
-            new = [name for name in new if name not in here]
+            _imported[folder] |= {name: sys.modules.pop(name) for name in of_folder}
+            sys.modules.update((name, known[name]) for name in of_folder if name in known)
+            new = [name for name in new if name not in of_folder]
         sys.path[:] = before
 
 

@@ -141,8 +141,8 @@ def test_only_a_constant_factor_of_rates_is_named():
 
 def test_one_flipped_element_hides_no_cause():
     start, update = np.zeros(10**6), np.ones(10**6)
-    here = 2 * update
-    here[0] *= -1
+    port_update = 2 * update
+    port_update[0] *= -1
     sides = [
         {
             "start": {"w": start},
@@ -150,7 +150,7 @@ def test_one_flipped_element_hides_no_cause():
             "after": [{"w": change}, {"w": change + second * update}],
             "gradients": {"w": update},
         }
-        for change, second in ((here, 3), (update, 2))
+        for change, second in ((port_update, 3), (update, 2))
     ]
     (hint,) = causes.explain(recorded("w", CHANGE, *sides), search=False)
     assert "off by one update" in hint
@@ -285,11 +285,11 @@ class NeverTrainsHere(nn.BatchNorm2d):
         lambda: NeverTrainsHere(8, 1e-5),
     ],
 )
-@pytest.mark.parametrize("there", [FrozenThere, lambda: frozen_norm(NeverTrains(8))])
-def test_a_frozen_norm_has_no_setting_that_differs(make, there):
+@pytest.mark.parametrize("reference", [FrozenThere, lambda: frozen_norm(NeverTrains(8))])
+def test_a_frozen_norm_has_no_setting_that_differs(make, reference):
     sides = (
         Ours(nn.Conv2d(3, 8, 3, has_bias=True), frozen_norm(make()), nn.ReLU()),
-        Theirs(t.Conv2d(3, 8, 3, padding=1), there(), t.ReLU()),
+        Theirs(t.Conv2d(3, 8, 3, padding=1), reference(), t.ReLU()),
     )
     ladder = ladder_of(*sides, [images() for _ in range(2)])
     assert ladder.agrees

@@ -84,9 +84,9 @@ OTHERS = {
 
 def test_causes_name_each_groups_own_numbers():
     assert hints(two_groups((0.99, 0.9), (0.95, 0.8)), two_groups((0.9, 0.99), (0.8, 0.95))) == [
-        f"betas swapped: β1, β2: {here} in the port, {there} in the reference (2 parameters, first "
+        f"betas swapped: β1, β2: {port} in the port, {reference} in the reference (2 parameters, first "
         f"{first}.weight)"
-        for here, there, first in (("0.99, 0.9", "0.9, 0.99", 0), ("0.95, 0.8", "0.8, 0.95", 1))
+        for port, reference, first in (("0.99, 0.9", "0.9, 0.99", 0), ("0.95, 0.8", "0.8, 0.95", 1))
     ]
 
 

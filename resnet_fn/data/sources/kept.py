@@ -53,21 +53,21 @@ def find_kept(files: FileSplit, contents: Contents, only_validation: bool) -> Ke
     """
     names = relative_names(files)
     sides = np.array([1 if name in contents.validation else -1 for name in names], np.int8)
-    there = {name for name in names if name in contents.validation}
+    listed = {name for name in names if name in contents.validation}
     if not contents.are_known:
-        missing = [name for name in contents.validation if name not in there]
-        return Kept(sides, missing, 0, len(there))
+        missing = [name for name in contents.validation if name not in listed]
+        return Kept(sides, missing, 0, len(listed))
     texts: dict[int, str] = {}
     changed = _compare(files, names, contents, np.flatnonzero(sides > 0), sides, texts)
-    if changed or len(there) < len(contents.validation) or not only_validation:
+    if changed or len(listed) < len(contents.validation) or not only_validation:
         _compare(files, names, contents, np.flatnonzero(sides <= 0), sides, texts)
     validating = np.flatnonzero(sides > 0).tolist()
-    here = {names[index] for index in validating}
+    validated = {names[index] for index in validating}
     seen = {texts[index] for index in validating} - {""}
-    lost = [name for name in contents.validation if name not in here]
+    lost = [name for name in contents.validation if name not in validated]
     missing = [name for name in lost if contents.validation[name] not in seen]
     recognised = len(seen.intersection(contents.validation.values()))
-    return Kept(sides, missing, len(here - contents.validation.keys()), recognised)
+    return Kept(sides, missing, len(validated - contents.validation.keys()), recognised)
 
 
 def _compare(

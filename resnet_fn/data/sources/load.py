@@ -119,13 +119,13 @@ def open_dataset(
     ):
         if name in splits:
             check_labels(split, len(dataset.classes), title)
-            there = set(
+            present = set(
                 np.unique(
                     np.nonzero(split.labels)[1] if split.labels.ndim == 2 else split.labels
                 ).tolist()
             )
-            missing = [known for label, known in enumerate(dataset.classes) if label not in there]
-            if not there:
+            missing = [known for label, known in enumerate(dataset.classes) if label not in present]
+            if not present:
                 raise ValueError(f"{title}: no image has a class; add classes to the list")
             if missing:
                 notes.append(

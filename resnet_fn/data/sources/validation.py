@@ -100,9 +100,9 @@ def _keep(
     count = len(contents.validation)
     kept = find_kept(files, contents, rule.exact)
     by_contents = rule.exact and not rule.same_folder
-    there = kept.recognised if by_contents else count - len(kept.missing)
-    if not there or (not rule.same_folder and 2 * there < count):
-        lost = f"{count - there} of the {count} images that {path} lists"
+    present = kept.recognised if by_contents else count - len(kept.missing)
+    if not present or (not rule.same_folder and 2 * present < count):
+        lost = f"{count - present} of the {count} images that {path} lists"
         absent = f"{lost} are not in {files.root}"
         if rule.exact:
             raise ValueError(f"validation_share: {absent}; put them back, or start another run")

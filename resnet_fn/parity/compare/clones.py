@@ -24,15 +24,19 @@ def compare_clones(
     differences: list[Difference] = []
     apart: dict[tuple[str, str], list[str]] = {}
     for name in reference:
-        here, there = of_port.get(name), of_reference.get(name)
-        first = here or there
+        port_original, reference_original = of_port.get(name), of_reference.get(name)
+        first = port_original or reference_original
         if first is None or any({name, first} <= group for group in groups):
             continue
         array = ArrayId(name, moment="clone")
-        item = within(NO_TOLERANCE).compare(array, here is not None, there is not None)
+        item = within(NO_TOLERANCE).compare(
+            array, port_original is not None, reference_original is not None
+        )
         differences.append(item)
         if item.verdict == DIFFERS:
-            side = "in the port and not in the reference" if here else "in the reference only"
+            side = (
+                "in the port and not in the reference" if port_original else "in the reference only"
+            )
             apart.setdefault((first, side), []).append(name)
     hints = [
         f"{first_few(names)}: starts with the same random numbers as {first} {side}"

@@ -303,8 +303,8 @@ def _of_layers(reference: Trace, names: NameMap, shown: Mapping[str, set[str]]) 
     `shown` has the names of probes by the port's layers' names.
     """
     by_reference = {}
-    for name, other in names.layers.items():
-        by_reference[other] = shown.get(name, set())
+    for name, reference_name in names.layers.items():
+        by_reference[reference_name] = shown.get(name, set())
     runs: dict[str, list[Layer]] = {}
     for layer in itertools.chain(*reference.layers.values()):
         runs.setdefault(layer.name, []).append(layer)

@@ -52,9 +52,9 @@ class Dropout(TraceRule):
         masks: list[str] = []
         paths: list[str] = []
         none = Drop("", 0.0, True)
-        for own, other in pair_drops(port.dropping, reference.dropping, names):
-            x = own or none
-            y = other or none
+        for port_drop, reference_drop in pair_drops(port.dropping, reference.dropping, names):
+            x = port_drop or none
+            y = reference_drop or none
             a = x.share
             b = y.share
             title = x.title or y.title
@@ -71,13 +71,17 @@ class Dropout(TraceRule):
             differences.append(item)
             if item.verdict == DIFFERS:
                 shares.append(f"{title}: {_difference_of_shares(a, b)}")
-            elif fault := own and other and _fault(own, other, alike):
+            elif fault := port_drop and reference_drop and _fault(port_drop, reference_drop, alike):
                 masks.append(f"{title}: {fault}")
             elif outcomes_are_apart(outcomes):
                 paths.append(f"{title}: {_difference_of_outcomes(x)}")
             elif not x.scale or not y.scale:
                 by_share.append(title)
-                if not (own and other and _is_seen(own, other, alike, outcomes)):
+                if not (
+                    port_drop
+                    and reference_drop
+                    and _is_seen(port_drop, reference_drop, alike, outcomes)
+                ):
                     unseen.append(title)
             elif fault := _difference_of_masks(x, y, self.factor_tolerance):
                 masks.append(f"{title}: {fault}")
@@ -153,18 +157,20 @@ def _fault(port: Drop, reference: Drop, alike: bool) -> str:
 
 
 def _are_alike(
-    own: Drop, other: Drop, port: Trace, reference: Trace, names: Mapping[str, str]
+    port_drop: Drop, reference_drop: Drop, port: Trace, reference: Trace, names: Mapping[str, str]
 ) -> bool:
     """Return whether both dropouts were measured in the same layer, or in the net, and change the
     same there.
 
     What one side drops by one rate, the other may drop by two, each of which was measured alone.
     """
-    if own.of or other.of:
-        have_same_layer = names.get(own.of) == other.of
+    if port_drop.of or reference_drop.of:
+        have_same_layer = names.get(port_drop.of) == reference_drop.of
     else:
         have_same_layer = _sizes_of_outputs(port) == _sizes_of_outputs(reference)
-    return have_same_layer and _count_alike(own, port) == _count_alike(other, reference)
+    return have_same_layer and _count_alike(port_drop, port) == _count_alike(
+        reference_drop, reference
+    )
 
 
 def _sizes_of_outputs(side: Trace) -> list[int]:
@@ -173,14 +179,16 @@ def _sizes_of_outputs(side: Trace) -> list[int]:
     return sorted(array.size for arrays in outputs for array in floats(arrays).values())
 
 
-def _outcomes(own: Drop, other: Drop, port: Trace, reference: Trace) -> list[Comparable]:
+def _outcomes(
+    port_drop: Drop, reference_drop: Drop, port: Trace, reference: Trace
+) -> list[Comparable]:
     """Return the results of two dropouts that are alike, as far as right ones must be the same."""
-    if takes_mask(own) and takes_mask(other):  # stages with dropout show more
+    if takes_mask(port_drop) and takes_mask(reference_drop):  # stages with dropout show more
         return []
     if "fp16" in (port.plan.precision, reference.plan.precision):
         return []
-    rounding = max(_rounding(own.of, port), _rounding(other.of, reference))
-    return comparable(own.outcomes, other.outcomes, rounding)
+    rounding = max(_rounding(port_drop.of, port), _rounding(reference_drop.of, reference))
+    return comparable(port_drop.outcomes, reference_drop.outcomes, rounding)
 
 
 def _count_alike(drop: Drop, side: Trace) -> int:

@@ -28,14 +28,14 @@ class Inputs(TraceRule):
         pairs = zip(port, reference, strict=True)
         for update, (port_batch, reference_batch) in enumerate(pairs, 1):
             for which, single in enumerate(("inputs", "labels")):
-                here = named_leaves(port_batch[which], single)
-                there = named_leaves(reference_batch[which], single)
-                if _shapes(here) != _shapes(there):
+                port_arrays = named_leaves(port_batch[which], single)
+                reference_arrays = named_leaves(reference_batch[which], single)
+                if _shapes(port_arrays) != _shapes(reference_arrays):
                     message = f"update {update}: the {single} have other names or shapes"
                     return Stage(self.id, failed=message)
-                for name, array in there.items():
+                for name, array in reference_arrays.items():
                     array_id = ArrayId(name, update=update)
-                    differences.append(bound.compare(array_id, here[name], array))
+                    differences.append(bound.compare(array_id, port_arrays[name], array))
         return Stage(self.id, differences, absent=Absent.NOT_IN_TASK)
 
 

@@ -44,12 +44,12 @@ class OptimizerAlone(Rule):
         renamed = names.rename(weights)
         differences = []
         for update, changes in reference.items():
-            own = port[update]
+            port_changes = port[update]
             for name, b in names.rename(changes).items():
-                if name in own and not names.parameters[name].added:
+                if name in port_changes and not names.parameters[name].added:
                     bound = random_walk_bound(self.tolerance, update, renamed[name], b)
                     array = ArrayId(name, alone=update)
-                    differences.append(bound.compare(array, own[name], b))
+                    differences.append(bound.compare(array, port_changes[name], b))
         return Stage(self.id, differences)
 
 

@@ -61,21 +61,29 @@ def compare_layers(
         }
         for index, layer in enumerate(executions):
             position = positions.get((layers.get(layer.name, ""), layer.call))
-            other = None if position is None else reference[mode][position]
-            if position is None or other is None or layer.output is None or other.output is None:
+            reference_layer = None if position is None else reference[mode][position]
+            if (
+                position is None
+                or reference_layer is None
+                or layer.output is None
+                or reference_layer.output is None
+            ):
                 continue
             # one net may drop before a ReLU, the other after it
             if mode == "dropout" and not layer.parameters:
                 continue
             if (
-                layer.input is None or other.input is None
-            ) and layer.output.size != other.output.size:
+                layer.input is None or reference_layer.input is None
+            ) and layer.output.size != reference_layer.output.size:
                 continue  # a layer that takes no input and returns a table
-            item = compare_layer(mode, layer, other)
+            item = compare_layer(mode, layer, reference_layer)
             if item.output.verdict == DIFFERS:
                 after = _following(executions, index)
-                after_other = _following(reference[mode], position)
-                item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
+                after_reference = _following(reference[mode], position)
+                item = (
+                    _with_what_follows(mode, (layer, after), (reference_layer, after_reference))
+                    or item
+                )
             compared.append(item)
     return compared
 
@@ -172,8 +180,8 @@ def _at_valid_steps(port: np.ndarray, reference: Layer) -> np.ndarray:
     """Return a port's padded sequences [samples, steps, …] or [steps, samples, …], with zeros where
     the reference's packed sequences have no step.
     """
-    valid, there = reference.valid, reference.output
-    if valid is None or there is None or port.shape[2:] != there.shape[2:]:
+    valid, reference_output = reference.valid, reference.output
+    if valid is None or reference_output is None or port.shape[2:] != reference_output.shape[2:]:
         return port
     samples, steps = valid.shape
     kept = []
@@ -182,7 +190,9 @@ def _at_valid_steps(port: np.ndarray, reference: Layer) -> np.ndarray:
             shown = batch_first[:, :steps]
             mask = valid.reshape(samples, steps, *(1,) * (shown.ndim - 2))
             kept.append(np.where(mask, shown, 0.0))
-    return min(kept, key=lambda array: float(np.linalg.norm(array - there)), default=port)
+    return min(
+        kept, key=lambda array: float(np.linalg.norm(array - reference_output)), default=port
+    )
 
 
 def _laid_out_as(port: Any, reference: Any) -> Any:

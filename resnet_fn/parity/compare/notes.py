@@ -87,12 +87,12 @@ def settings_notes(
     by_name = {layer.name: layer for layer in reference if layer.call == 0}
     notes = []
     for layer in port:
-        other = by_name.get(layers.get(layer.name, ""))
-        if layer.call or other is None or not layer.leaf or not other.leaf:
+        reference_layer = by_name.get(layers.get(layer.name, ""))
+        if layer.call or reference_layer is None or not layer.leaf or not reference_layer.leaf:
             continue
-        pair = layer, other
+        pair = layer, reference_layer
         if layer.name in same and _NEVER in map(_statistics_of, pair):
-            pair = _without(layer, _STATISTICS), _without(other, _STATISTICS)
+            pair = _without(layer, _STATISTICS), _without(reference_layer, _STATISTICS)
         notes += [
             f"{layer.name}: {difference}" for difference in attempt(settings_differences, *pair)
         ]
@@ -135,16 +135,16 @@ def unmatched_notes(port: Sequence[Layer], reference: Sequence[Layer]) -> list[s
     """Return one line for each setting that differs between nets whose parameters cannot be
     paired.
     """
-    mine = [layer for layer in port if layer.leaf and layer.call == 0]
-    others = [layer for layer in reference if layer.leaf and layer.call == 0]
-    kinds = {layer.name: layer.kind for layer in others}
+    port_layers = [layer for layer in port if layer.leaf and layer.call == 0]
+    reference_layers = [layer for layer in reference if layer.leaf and layer.call == 0]
+    kinds = {layer.name: layer.kind for layer in reference_layers}
     pairs = {}
-    for layer in mine:
+    for layer in port_layers:
         if kinds.get(layer.name) == layer.kind:
             pairs[layer.name] = layer.name
-    if [layer.kind for layer in mine] == [layer.kind for layer in others]:
-        pairs = {a.name: b.name for a, b in zip(mine, others, strict=True)}
-    return settings_notes(mine, others, pairs)
+    if [layer.kind for layer in port_layers] == [layer.kind for layer in reference_layers]:
+        pairs = {a.name: b.name for a, b in zip(port_layers, reference_layers, strict=True)}
+    return settings_notes(port_layers, reference_layers, pairs)
 
 
 def settings_differences(port: Layer, reference: Layer, probed: bool = False) -> list[str]:
@@ -181,12 +181,19 @@ def settings_differences(port: Layer, reference: Layer, probed: bool = False) ->
         notes = [f"it is {port.class_name} in the port, {reference.class_name} in the reference"]
     if of_border:
         notes.append(of_border)
-    own = a.get("pads")
-    other = b.get("pads")
-    if not notes and own is not None and other is not None and own != other:
+    port_pads = a.get("pads")
+    reference_pads = b.get("pads")
+    if (
+        not notes
+        and port_pads is not None
+        and reference_pads is not None
+        and port_pads != reference_pads
+    ):
         mode = a.get("pad_mode", "pad")
         verb = "cuts off" if "transposed" in a else "pads"
-        notes.append(f"pad_mode {mode} {verb} {_words(own)}, the reference {_words(other)}")
+        notes.append(
+            f"pad_mode {mode} {verb} {_words(port_pads)}, the reference {_words(reference_pads)}"
+        )
     if a.get("zeros_after"):
         appended = (
             f"output_padding {a['zeros_after'][0]} appends zeros in the port where torch "

@@ -32,14 +32,16 @@ class OptimizerSettings(Rule):
         names, differences = sides.names, list[Difference]()
         groups: dict[str, list[str]] = defaultdict(list)
         for name in names.parameters if RATE_SETTING in port and RATE_SETTING in reference else ():
-            here, there = (
+            updated_in_port, updated_in_reference = (
                 name in port[RATE_SETTING],
                 any(source in reference[RATE_SETTING] for source in names.sources(name)),
             )
-            if here != there:
-                item = within(NO_TOLERANCE).compare(ArrayId(name, setting=UPDATED), here, there)
+            if updated_in_port != updated_in_reference:
+                item = within(NO_TOLERANCE).compare(
+                    ArrayId(name, setting=UPDATED), updated_in_port, updated_in_reference
+                )
                 differences.append(item)
-                side = "in the port" if here else "in the reference"
+                side = "in the port" if updated_in_port else "in the reference"
                 groups[f"updated by the optimizer {side} only"].append(name)
         for word in [word for word in port if word in reference]:
             for name, value in port[word].items():
@@ -48,11 +50,16 @@ class OptimizerSettings(Rule):
                     for source in names.sources(name)
                     if source in reference[word]
                 ]
-                for other in {*known}:
-                    item = within(self.tolerance).compare(ArrayId(name, setting=word), value, other)
+                for reference_value in {*known}:
+                    item = within(self.tolerance).compare(
+                        ArrayId(name, setting=word), value, reference_value
+                    )
                     differences.append(item)
                     if item.verdict == DIFFERS:
-                        line = f"{word}: {value:.6g} in the port, {other:.6g} in the reference"
+                        line = (
+                            f"{word}: {value:.6g} in the port, {reference_value:.6g} in the "
+                            "reference"
+                        )
                         groups[line].append(name)
         if not differences:
             return None

@@ -37,13 +37,19 @@ def comparable(
     output, the second those of its first sample.
     """
     pairs = []
-    for sample, (own, other) in enumerate(zip(port, reference, strict=False)):
-        of_part = rounding / math.sqrt(own.size)
-        if of_part > OUTCOMES or not math.isclose(own.size, other.size, rel_tol=OUTCOMES):
+    for sample, (port_outcomes, reference_outcomes) in enumerate(
+        zip(port, reference, strict=False)
+    ):
+        of_part = rounding / math.sqrt(port_outcomes.size)
+        if of_part > OUTCOMES or not math.isclose(
+            port_outcomes.size, reference_outcomes.size, rel_tol=OUTCOMES
+        ):
             continue
-        if sample and not _begin_with_samples(own.shape, other.shape):
+        if sample and not _begin_with_samples(port_outcomes.shape, reference_outcomes.shape):
             continue
-        pairs.append(Comparable(own, other, OUTCOMES + ROUNDING_FACTOR * of_part))
+        pairs.append(
+            Comparable(port_outcomes, reference_outcomes, OUTCOMES + ROUNDING_FACTOR * of_part)
+        )
     return pairs
 
 
@@ -112,18 +118,18 @@ def _are_near(result: _Result, other: _Result, apart: float) -> bool:
 
 def _is_too_rare(counts: _Counts) -> bool:
     """Return whether chance puts so many results on one side alone as rarely as `RARE_OUTCOMES`."""
-    runs = sum(own + other for own, other in counts)
-    runs_of_port = sum(own for own, _ in counts)
+    runs = sum(port_count + reference_count for port_count, reference_count in counts)
+    runs_of_port = sum(port_count for port_count, _ in counts)
     q = runs_of_port / max(1, runs)
     evidence = 0.0
-    for own, other in counts:
-        times = own + other
+    for port_count, reference_count in counts:
+        times = port_count + reference_count
         if times < 2:  # a result that comes once is always on one side
             continue
         of_port = q**times
         of_reference = (1 - q) ** times
         factor = 0.5
-        if not (own and other):
+        if not (port_count and reference_count):
             factor += 0.5 / (of_port + of_reference)
         evidence += math.log(factor)
     return evidence > -math.log(RARE_OUTCOMES)

@@ -113,8 +113,8 @@ class Outputs(RunRule):
         for name, b in reference.items():
             if name not in names:
                 continue
-            own = names[name]
-            a, array = port[own], array_id(name)
+            port_name = names[name]
+            a, array = port[port_name], array_id(name)
             if are_integers(b):
                 changed = _changed(changing.get(name), flipped.get(name), b)
                 differences.append(integer_difference(array, a, b, changed))
@@ -122,7 +122,9 @@ class Outputs(RunRule):
             roundings = {
                 reasons.MEASURED: errors.get(name, 0.0),
                 self.floor: at_least.get(name, 0.0),
-                reasons.KERNELS: kernel_rounding(kernels.get(padded.get(own, own), 0.0)),
+                reasons.KERNELS: kernel_rounding(
+                    kernels.get(padded.get(port_name, port_name), 0.0)
+                ),
             }
             bound = larger_bound(self.tolerance, roundings, large=of_large.get(name))
             item = bound.compare(array, a, b)

@@ -28,10 +28,10 @@ def kind_of_padding(port: Layer, reference: Layer) -> str | None:
     if relative_error(a, b) <= LAYER_TOLERANCE:
         return ""
     pads_more = max(port, reference, key=_amount)
-    own = _kind(pads_more, a)
-    other = _kind(pads_more, b)
-    if own and other and own != other:
-        return f"padding by {own} in the port, by {other} in the reference"
+    port_kind = _kind(pads_more, a)
+    reference_kind = _kind(pads_more, b)
+    if port_kind and reference_kind and port_kind != reference_kind:
+        return f"padding by {port_kind} in the port, by {reference_kind} in the reference"
     if _amount(port) == _amount(reference):
         return None
     return "the port and the reference pad as much, one of them before the layer"

@@ -95,7 +95,7 @@ class ComparedProbe(NamedTuple):
     """The results of both sides on one probe, compared without the reference's rounding."""
 
     name: str  # the port's layer
-    other: str  # the reference's layer
+    reference_name: str  # the reference's layer
     title: str
     port: Probe
     reference: Probe
@@ -117,7 +117,7 @@ class ComparedProbes(NamedTuple):
         asked: dict[str, list[str]] = {}
         for probe in self.probes:
             if any(item.verdict == DIFFERS for item in probe.differences):
-                asked.setdefault(probe.other, []).append(probe.title)
+                asked.setdefault(probe.reference_name, []).append(probe.title)
         return asked
 
 
@@ -174,40 +174,46 @@ def _first_calls(side: Trace) -> dict[str, Layer]:
     return {layer.name: layer for layer in side.layers["eval"] if not layer.call}
 
 
-def _agree(mine: Layer, other: Layer) -> bool:
+def _agree(port: Layer, reference: Layer) -> bool:
     """Return whether two layers agree on equal inputs of the batch: probes need such layers."""
-    if mine.output is None or other.output is None:
+    if port.output is None or reference.output is None:
         return False
-    if mine.input is None or other.input is None:
+    if port.input is None or reference.input is None:
         return False
-    shown = compare_layer("eval", mine, other)
+    shown = compare_layer("eval", port, reference)
     of_input = shown.input.verdict if shown.input else DIFFERS
     if {shown.output.verdict, of_input} & {DIFFERS, UNDECIDED}:
         return False
-    return mine.output.size == other.output.size
+    return port.output.size == reference.output.size
 
 
 def _of_layer(
-    port: Trace, reference: Trace, mine: Layer, other: Layer, known: Sequence[str]
+    port: Trace, reference: Trace, port_layer: Layer, reference_layer: Layer, known: Sequence[str]
 ) -> Iterator[ComparedProbe]:
     """Yield the probes that both sides have of a pair of layers.
 
     `known` names the port's layers with inexact kernels.
     """
-    assert mine.input is not None
-    assert other.input is not None
-    settings = attempt(settings_differences, mine, other, True) if mine.leaf and other.leaf else []
-    prefix = f"{mine.name}."
+    assert port_layer.input is not None
+    assert reference_layer.input is not None
+    settings = (
+        attempt(settings_differences, port_layer, reference_layer, True)
+        if port_layer.leaf and reference_layer.leaf
+        else []
+    )
+    prefix = f"{port_layer.name}."
     has_kernels = any(f"{name}.".startswith(prefix) for name in known)
     hints = "; ".join(settings)
-    have_one_shape = mine.input.shape == other.input.shape
-    answers = port.probes[mine.name]
-    for title, probe in reference.probes.get(other.name, {}).items():
+    have_one_shape = port_layer.input.shape == reference_layer.input.shape
+    answers = port.probes[port_layer.name]
+    for title, probe in reference.probes.get(reference_layer.name, {}).items():
         if title in answers and (title in FACTORS or have_one_shape):
             sides = answers[title], probe
-            unseen = UNSEEN_KERNELS_TOLERANCE if mine.is_own and title in FACTORS else 0.0
+            unseen = UNSEEN_KERNELS_TOLERANCE if port_layer.is_own and title in FACTORS else 0.0
             kernels = KERNELS_TOLERANCE if has_kernels else unseen
-            yield ComparedProbe(mine.name, other.name, title, *sides, kernels, hints)
+            yield ComparedProbe(
+                port_layer.name, reference_layer.name, title, *sides, kernels, hints
+            )
 
 
 def _of_kernels(port: Trace, title: str) -> float:
@@ -252,8 +258,8 @@ def _compared(pair: ComparedProbe) -> ComparedProbe:
         for name, value in reference.outputs.items():
             if name not in names:  # a text
                 continue
-            own = outputs[names[name]]
-            items.append(_difference(name, own, value))
+            port_value = outputs[names[name]]
+            items.append(_difference(name, port_value, value))
         return pair._replace(differences=items)
     if not pair.name:
         return pair._replace(words="its outputs have other names or shapes in the port")
@@ -294,7 +300,7 @@ def judge_probes(compared: ComparedProbes, answer: ProbeAnswer) -> Probed:
     if answer.failed:
         left_out["the rounding of probes"] = f"not measured ({answer.failed})"
     for pair in compared.probes:
-        of_layer = answer.rounding.get(pair.other, {})
+        of_layer = answer.rounding.get(pair.reference_name, {})
         errors = of_layer.get(pair.title) or pair.reference.rounding
         items = []
         for difference in pair.differences:

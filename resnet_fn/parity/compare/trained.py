@@ -24,11 +24,15 @@ class Trained(TraceRule):
         same, apart = [], []
         for name in names.parameters:
             sources = names.sources(name)
-            here = name in port.trainable
-            there = any(source in reference.trainable for source in sources)
-            if here == there:
-                same.append(within(self.tolerance).compare(ArrayId(name), here, there))
-            elif there:
+            trained_in_port = name in port.trainable
+            trained_in_reference = any(source in reference.trainable for source in sources)
+            if trained_in_port == trained_in_reference:
+                same.append(
+                    within(self.tolerance).compare(
+                        ArrayId(name), trained_in_port, trained_in_reference
+                    )
+                )
+            elif trained_in_reference:
                 apart.append(f"{name}: frozen in the port, trained in the reference")
             else:
                 buffer = any(source in reference.buffers for source in sources)

@@ -117,17 +117,17 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
     port = case.port.run
     reference = case.reference
     mode = stage.mode
-    here = {layer.title: layer for layer in case.port.layers[mode]}
-    there = {layer.title: layer for layer in reference.layers[mode]}
-    packs = any(layer.valid is not None for layer in there.values())
+    port_layers = {layer.title: layer for layer in case.port.layers[mode]}
+    reference_layers = {layer.title: layer for layer in reference.layers[mode]}
+    packs = any(layer.valid is not None for layer in reference_layers.values())
     layers = {}
     for layer in case.layers:
         if layer.mode != mode:
             continue
-        other = there[layer.reference]
-        a = here[layer.name].output
-        b = other.output
-        rounding = other.output_rounding
+        reference_layer = reference_layers[layer.reference]
+        a = port_layers[layer.name].output
+        b = reference_layer.output
+        rounding = reference_layer.output_rounding
         assert a is not None
         assert b is not None
         axes = a.ndim
@@ -136,7 +136,7 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
         same = item.verdict != DIFFERS
         limit = item.tolerance
         apart = a.shape != b.shape or relative_error(a, b) > limit
-        if packs and (a.shape != b.shape or other.valid is not None):
+        if packs and (a.shape != b.shape or reference_layer.valid is not None):
             continue  # the search runs the layer on packed data
         # Leave out layers that are compared with the next activation, or have another number of
         # axes.
@@ -146,13 +146,15 @@ def _wanted(case: StageCase, stage: StageId) -> Wanted:
     results = {}
     roundings = reference.rounding.get(stage, {})
     if reference.plan.accumulate == 1:
-        mine, others = (dict(MEASURED_ARRAYS[stage](run)) for run in (port, reference.run))
-        mine = packed_outputs(mine, others)
-        paired = tree.paired_outputs(mine, others) or {}
-        for name, own in paired.items():
+        port_arrays, reference_arrays = (
+            dict(MEASURED_ARRAYS[stage](run)) for run in (port, reference.run)
+        )
+        port_arrays = packed_outputs(port_arrays, reference_arrays)
+        paired = tree.paired_outputs(port_arrays, reference_arrays) or {}
+        for name, port_name in paired.items():
             rounding = roundings.get(name, 0.0)
             if rounding < _SURE:
-                results[name] = mine[own], rounding
+                results[name] = port_arrays[port_name], rounding
     attributes = {}
     for name, source in attribute_names(case.port.attributes, case.names).items():
         attributes[source] = case.port.attributes[name]
@@ -263,9 +265,9 @@ def _loss(case: StageCase) -> list[str]:
     reference = case.reference.run
     gradients = case.names.rename(reference.gradients, name_map.GRADIENT_KIND)
     names = [name for name in port.gradients if name in gradients]
-    own = flat(port.gradients, names)
-    other = flat(gradients, names)
-    factor, error = _fit(own, other)
+    port_gradients = flat(port.gradients, names)
+    reference_gradients = flat(gradients, names)
+    factor, error = _fit(port_gradients, reference_gradients)
     loss = port.losses[0]
     if error > FITS or not math.isclose(loss, factor * reference.losses[0], rel_tol=FITS):
         return []
@@ -321,11 +323,11 @@ def _length(case: StageCase) -> list[str]:
     than 1.
     """
     port = case.port.run
-    there = case.reference.run
+    reference = case.reference.run
     rates = port.rates
-    start = case.names.rename(there.start)
-    first = case.names.rename(there.after[0])
-    trained = case.names.rename(there.gradients)
+    start = case.names.rename(reference.start)
+    first = case.names.rename(reference.after[0])
+    trained = case.names.rename(reference.gradients)
     names = [name for name in trained if name in port.start]
     change = flat(port.after[0], names) - flat(port.start, names)
     right = flat(first, names) - flat(start, names)
@@ -345,11 +347,13 @@ def _is_one_ahead(case: StageCase, names: Sequence[str]) -> bool:
     """
     run = case.port.run
     rates = run.rates
-    there = case.reference.run
+    reference_run = case.reference.run
     if len(run.after) < 2 or not rates[1]:
         return False
     port = [run.start, *run.after]
-    reference = [case.names.rename(arrays) for arrays in (there.start, *there.after[:2])]
+    reference = [
+        case.names.rename(arrays) for arrays in (reference_run.start, *reference_run.after[:2])
+    ]
     first, second = (_factor_of_update(port, reference, index, names) for index in (0, 1))
     # both updates start with almost the same weights, but not quite
     if math.isclose(first, second, rel_tol=_NEAR):
@@ -378,13 +382,13 @@ def _statistics(case: StageCase) -> list[str]:
         return []
     start = case.names.rename(case.reference.run.start)
     first = case.names.rename(case.reference.run.after[0])
-    own_layers = case.port.layers["eval"]
+    port_layers = case.port.layers["eval"]
     layers = case.reference.layers["eval"]
-    set_here = {layer.name for layer in own_layers if "momentum" in layer.settings}
+    set_in_port = {layer.name for layer in port_layers if "momentum" in layer.settings}
     momenta = {layer.name: layer.settings.get("momentum") for layer in layers}
     hints = []
     for name in case.differing():
-        if name.rpartition(".")[0] in set_here:
+        if name.rpartition(".")[0] in set_in_port:
             continue
         source = case.names.sources(name)[0]
         if new := momenta.get(source.rpartition(".")[0]):

@@ -136,22 +136,22 @@ def _others(way: Way) -> Iterator[Other]:
         yield from _other_betas(way)
     for word, text in _SWITCHES.items():
         on = way[word]
-        here = (on == 0,)
-        there = (on != 0,)
-        yield text, here, there, {word: 1 - on}
+        in_port = (on == 0,)
+        in_reference = (on != 0,)
+        yield text, in_port, in_reference, {word: 1 - on}
     if way[DECAY_SETTING].any():
         decoupled = way[_DECOUPLING]
-        here = (np.where(decoupled == 0, _DECOUPLED, _COUPLED),)
-        there = (np.where(decoupled == 1, _DECOUPLED, _COUPLED),)
+        in_port = (np.where(decoupled == 0, _DECOUPLED, _COUPLED),)
+        in_reference = (np.where(decoupled == 1, _DECOUPLED, _COUPLED),)
         other = {_DECOUPLING: 1 - decoupled}
-        yield "weight decay", here, there, other
+        yield "weight decay", in_port, in_reference, other
     if "momentum" in way:
         text = "dampening (the new gradient times 1 − μ)"
         momentum = way["momentum"]
-        here = (momentum,)
-        there = (way["dampening"],)
+        in_port = (momentum,)
+        in_reference = (way["dampening"],)
         other = {"dampening": momentum}
-        yield text, here, there, other
+        yield text, in_port, in_reference, other
     for place in (_INSIDE, _BEFORE):
         yield "eps", place, _ROOT, {PLACE: place}
     yield BEGINS, "1", "0", {BEGINS: 1.0}
@@ -211,8 +211,8 @@ def optimizer_causes(
     shapes = {name: array.shape for name, array in gradients.items()}
     sides = [names.rename(arrays) for arrays in made_up(shapes)]
     for update in KEPT:
-        changes_there = reference.optimizer_alone[update]
-        sides.append(names.rename(changes_there))
+        reference_changes = reference.optimizer_alone[update]
+        sides.append(names.rename(reference_changes))
     sides += [port[update] for update in KEPT]
     settings = {}
     for word, numbers in reference.optimizer_settings.items():
@@ -238,19 +238,19 @@ def optimizer_causes(
     weights, directions, *changes = stacked
     count = len(KEPT)
     wanted = changes[:count]
-    here = changes[count:]
+    port_changes = changes[count:]
 
     def errors(way: Way, wanted: Sequence[np.ndarray]) -> np.ndarray:
         made = _changes(way, weights, directions, shares)
         return _errors(made, wanted)
 
     is_right = errors(way, wanted) < FITS
-    is_wrong = errors(way, here) >= FITS
+    is_wrong = errors(way, port_changes) >= FITS
     left = is_right & is_wrong
     fits: list[Fit] = []
     if left.any():
         for what, a, b, other in _others(way):
-            error = errors({**way, **other}, here)
+            error = errors({**way, **other}, port_changes)
             fits.append((error, what, a, b))
 
     return _lines(fits, left, of_rows)
@@ -275,9 +275,9 @@ def _lines(fits: list[Fit], left: np.ndarray, names: Sequence[str]) -> list[str]
     for error, what, a, b in sorted(fits, key=rank):
         fitted = left & (error < FITS)
         for index in np.flatnonzero(fitted):
-            own = _text(a, index)
-            other = _text(b, index)
-            cause = f"{what}: {own} in the port, {other} in the reference"
+            port = _text(a, index)
+            reference = _text(b, index)
+            cause = f"{what}: {port} in the port, {reference} in the reference"
             groups[cause].append(names[index])
         left = left & (error >= FITS)
     lines = []

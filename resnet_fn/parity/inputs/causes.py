@@ -81,12 +81,12 @@ def channels_of(values: Values) -> str:
 
 
 def _of_channels(port: Values, reference: Values) -> Iterator[Cause]:
-    here = channels_of(port)
-    there = channels_of(reference)
-    if here == there:
+    port_channels = channels_of(port)
+    reference_channels = channels_of(reference)
+    if port_channels == reference_channels:
         return
-    cause = _cause("channels", here, there, "channels")
-    if sorted(here) == sorted(there) and _same_values(port, reference):
+    cause = _cause("channels", port_channels, reference_channels, "channels")
+    if sorted(port_channels) == sorted(reference_channels) and _same_values(port, reference):
         note = "means and deviations stay in their places"
         cause = dataclasses.replace(cause, words=f"{cause.words}; {note}")
     yield cause
@@ -94,11 +94,11 @@ def _of_channels(port: Values, reference: Values) -> Iterator[Cause]:
 
 def _by_colour(port: Values, reference: Values) -> Values:
     """Return the port's values with its channels in the reference's order of colours."""
-    here = channels_of(port)
-    there = channels_of(reference)
-    if here == there or sorted(here) != sorted(there):
+    port_channels = channels_of(port)
+    reference_channels = channels_of(reference)
+    if port_channels == reference_channels or sorted(port_channels) != sorted(reference_channels):
         return port
-    order = [here.index(colour) for colour in there]
+    order = [port_channels.index(colour) for colour in reference_channels]
     return Values(port.matrix[order], port.offset[order])
 
 
@@ -128,12 +128,12 @@ def _of_values(port: Values, reference: Values) -> Iterator[Cause]:
     if mistake:
         yield Cause(f"values: {mistake} in the port", "values")
         return
-    here = _name_of(*mean_and_deviation(_by_colour(port, reference)))
-    there = _name_of(wanted_mean, wanted_deviation)
-    if here == there:
-        here = _numbers(mean, deviation)
-        there = _numbers(wanted_mean, wanted_deviation)
-    yield _cause("mean and deviation", here, there, "values")
+    port_words = _name_of(*mean_and_deviation(_by_colour(port, reference)))
+    reference_words = _name_of(wanted_mean, wanted_deviation)
+    if port_words == reference_words:
+        port_words = _numbers(mean, deviation)
+        reference_words = _numbers(wanted_mean, wanted_deviation)
+    yield _cause("mean and deviation", port_words, reference_words, "values")
 
 
 def _same_values(port: Values, reference: Values) -> bool:
@@ -211,35 +211,37 @@ def _numbers(mean: np.ndarray, deviation: np.ndarray) -> str:
 
 
 def _of_geometry(port: Preparation, reference: Preparation) -> Iterator[Cause]:
-    here = port.geometry
-    there = reference.geometry
-    same_kind = here.kind == there.kind
+    port_geometry = port.geometry
+    reference_geometry = reference.geometry
+    same_kind = port_geometry.kind == reference_geometry.kind
     if not same_kind:
-        order = {here.kind, there.kind} == {SHORT, CROP_FIRST}
+        order = {port_geometry.kind, reference_geometry.kind} == {SHORT, CROP_FIRST}
         what = "order of crop and resize" if order else "geometry"
-        yield _cause(what, _words(here), _words(there), "resize")
-    elif here.size != there.size and here.kind == SQUASH:
-        yield _cause("geometry", _words(here), _words(there), "resize")
-    elif here.size != there.size:
+        yield _cause(what, _words(port_geometry), _words(reference_geometry), "resize")
+    elif port_geometry.size != reference_geometry.size and port_geometry.kind == SQUASH:
+        yield _cause("geometry", _words(port_geometry), _words(reference_geometry), "resize")
+    elif port_geometry.size != reference_geometry.size:
         what = "the short side"
-        if here.kind == CROP_FIRST:
+        if port_geometry.kind == CROP_FIRST:
             what = "the crop before the resize"
-        yield _cause(f"size of {what}", f"{here.size} pixels", there.size, "resize")
-    resampled = {here.kind, there.kind}.isdisjoint({CROP, WHOLE})
+        yield _cause(
+            f"size of {what}", f"{port_geometry.size} pixels", reference_geometry.size, "resize"
+        )
+    resampled = {port_geometry.kind, reference_geometry.kind}.isdisjoint({CROP, WHOLE})
     if resampled:
-        yield from _of_filter(here, there)
+        yield from _of_filter(port_geometry, reference_geometry)
     if same_kind:
-        yield from _of_rounding(here, there)
+        yield from _of_rounding(port_geometry, reference_geometry)
         yield from _of_border(port, reference)
 
 
 def _of_border(port: Preparation, reference: Preparation) -> Iterator[Cause]:
     if port.border is None or reference.border is None:
         return
-    here = round(port.border)
-    there = round(reference.border)
-    if abs(here - there) > 1:
-        yield _cause("level of the border", here, there, "resize")
+    port_level = round(port.border)
+    reference_level = round(reference.border)
+    if abs(port_level - reference_level) > 1:
+        yield _cause("level of the border", port_level, reference_level, "resize")
 
 
 def _words(geometry: Geometry) -> str:
@@ -251,55 +253,60 @@ def _words(geometry: Geometry) -> str:
     return f"{geometry.kind}{size}"
 
 
-def _of_filter(here: Geometry, there: Geometry) -> Iterator[Cause]:
-    names = [geometry.filter.partition(" (")[0] for geometry in (here, there)]
+def _of_filter(port: Geometry, reference: Geometry) -> Iterator[Cause]:
+    names = [geometry.filter.partition(" (")[0] for geometry in (port, reference)]
     if names[0] != names[1]:
-        yield _cause("filter", *_full_names(here, there), "resize")
-    elif here.antialias != there.antialias:
-        states = ["on" if geometry.antialias else "off" for geometry in (here, there)]
+        yield _cause("filter", *_full_names(port, reference), "resize")
+    elif port.antialias != reference.antialias:
+        states = ["on" if geometry.antialias else "off" for geometry in (port, reference)]
         yield _cause(f"antialiasing of {names[0]}", states[0], states[1], "resize")
-    elif here.filter != there.filter:
-        yield _cause("filter", here.filter, there.filter, "resize")
-    if here.coordinates == there.coordinates or names[0] != names[1]:
+    elif port.filter != reference.filter:
+        yield _cause("filter", port.filter, reference.filter, "resize")
+    if port.coordinates == reference.coordinates or names[0] != names[1]:
         return
-    if ORIGIN in (here.coordinates, there.coordinates):
-        yield _cause("coordinates", here.coordinates, there.coordinates, "resize")
+    if ORIGIN in (port.coordinates, reference.coordinates):
+        yield _cause("coordinates", port.coordinates, reference.coordinates, "resize")
     else:
-        states = [str(geometry.coordinates == CORNERS) for geometry in (here, there)]
+        states = [str(geometry.coordinates == CORNERS) for geometry in (port, reference)]
         yield _cause("align_corners", states[0], states[1], "resize")
 
 
-def _full_names(here: Geometry, there: Geometry) -> tuple[str, str]:
+def _full_names(port: Geometry, reference: Geometry) -> tuple[str, str]:
     """Return the filters, and whether they antialias if only one does."""
-    if here.antialias == there.antialias:
-        return here.filter, there.filter
+    if port.antialias == reference.antialias:
+        return port.filter, reference.filter
     names = []
-    for geometry in (here, there):
+    for geometry in (port, reference):
         without = "" if geometry.antialias else " without antialiasing"
         names.append(f"{geometry.filter}{without}")
     return names[0], names[1]
 
 
-def _of_rounding(here: Geometry, there: Geometry) -> Iterator[Cause]:
-    if here.long != there.long and here.kind in (SHORT, LETTERBOX):
+def _of_rounding(port: Geometry, reference: Geometry) -> Iterator[Cause]:
+    if port.long != reference.long and port.kind in (SHORT, LETTERBOX):
         yield _cause(
             "rounding of the long side",
-            here.long,
-            there.long,
+            port.long,
+            reference.long,
             "resize",
         )
-    if here.crop != there.crop:
-        what = "the picture's offset" if here.kind == LETTERBOX else "the crop's offset"
-        yield _cause(f"rounding of {what}", here.crop, there.crop, "crop")
+    if port.crop != reference.crop:
+        what = "the picture's offset" if port.kind == LETTERBOX else "the crop's offset"
+        yield _cause(f"rounding of {what}", port.crop, reference.crop, "crop")
 
 
 def _of_readings(port: Mapping[str, str], reference: Mapping[str, str]) -> Iterator[Cause]:
     """Yield a cause for each feature that both sides decode in different ways."""
     seen = set[tuple[str, str]]()
-    for name, here in port.items():
-        there = reference.get(name, "")
-        if here and there and here != there and (here, there) not in seen:
-            seen.add((here, there))
-            feature = FEATURES[feature_of(here)]
-            cause = _cause(feature, here, there, "decode")
+    for name, port_reading in port.items():
+        reference_reading = reference.get(name, "")
+        if (
+            port_reading
+            and reference_reading
+            and port_reading != reference_reading
+            and (port_reading, reference_reading) not in seen
+        ):
+            seen.add((port_reading, reference_reading))
+            feature = FEATURES[feature_of(port_reading)]
+            cause = _cause(feature, port_reading, reference_reading, "decode")
             yield dataclasses.replace(cause, picture=name)

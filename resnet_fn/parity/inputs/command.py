@@ -175,8 +175,10 @@ def _compared(
                 f"{flag}: {side.place} reads no picture ({errors[0]}); correct the function, which "
                 f"may be {FORMS}"
             )
-    here, there, order = _in_order(port, reference, samples[0], samples[1])
-    verdict = compare_pictures(here, there, made=not parsed.folder, random=any(random))
+    port_samples, reference_samples, order = _in_order(port, reference, samples[0], samples[1])
+    verdict = compare_pictures(
+        port_samples, reference_samples, made=not parsed.folder, random=any(random)
+    )
     verdict = dataclasses.replace(verdict, order=order)
     notes = [
         f"{each_side.place}: {each_side.note}" for each_side in (port, reference) if each_side.note
@@ -187,18 +189,20 @@ def _compared(
     return dataclasses.replace(result, places=_places(reference, verdict))
 
 
-def _in_order(port: Side, reference: Side, here: Read, there: Read) -> tuple[Read, Read, str]:
+def _in_order(
+    port: Side, reference: Side, port_samples: Read, reference_samples: Read
+) -> tuple[Read, Read, str]:
     """Return both sides' samples by picture, and a line about their order."""
     orders = [[*side.order[:MOST_ORDERED]] for side in (port, reference)]
-    if port.is_guessed and (moved := paired_by_pixels(here, there)):
+    if port.is_guessed and (moved := paired_by_pixels(port_samples, reference_samples)):
         names = {id(sample): picture.name for picture, sample in moved.items()}
-        orders[0] = [names[id(sample)] for sample in here.values()][:MOST_ORDERED]
-        here = moved
-    elif reference.is_guessed and (moved := paired_by_pixels(there, here)):
+        orders[0] = [names[id(sample)] for sample in port_samples.values()][:MOST_ORDERED]
+        port_samples = moved
+    elif reference.is_guessed and (moved := paired_by_pixels(reference_samples, port_samples)):
         names = {id(sample): picture.name for picture, sample in moved.items()}
-        orders[1] = [names[id(sample)] for sample in there.values()][:MOST_ORDERED]
-        there = moved
-    return here, there, words_of_order(*orders)
+        orders[1] = [names[id(sample)] for sample in reference_samples.values()][:MOST_ORDERED]
+        reference_samples = moved
+    return port_samples, reference_samples, words_of_order(*orders)
 
 
 def _in_law(

@@ -114,14 +114,14 @@ def compare_pictures(
             not_exercised=missing,
             unread=unread,
         )
-    here = {picture: planes for picture, (planes, _) in pairs.items()}
-    there = {picture: planes for picture, (_, planes) in pairs.items()}
-    fits, failed = _fitted(here, there)
+    port_planes = {picture: planes for picture, (planes, _) in pairs.items()}
+    reference_planes = {picture: planes for picture, (_, planes) in pairs.items()}
+    fits, failed = _fitted(port_planes, reference_planes)
     level = next((fit.values.level for fit in fits if fit is not None), None)
     compared = _pixel_results(pairs, level)
     try:
         causes, settings = _causes(fits, pairs, compared)
-        missing = [*not_exercised(fits[1], there), *missing]
+        missing = [*not_exercised(fits[1], reference_planes), *missing]
     except Exception as error:  # costs the explanation, never the verdict
         causes, settings = [], []
         failed = failed or _failure(error)
@@ -147,28 +147,28 @@ def _pairs(
     """Return the pictures that both sides read, and results for the others."""
     pairs = {}
     others = []
-    for picture, there in reference.items():
-        here = port[picture]
-        if isinstance(here, str) or isinstance(there, str):
+    for picture, reference_sample in reference.items():
+        port_sample = port[picture]
+        if isinstance(port_sample, str) or isinstance(reference_sample, str):
             others.append(PictureResult(picture, UNDECIDED, words=NOT_READ))
             continue
-        planes = planes_of(here.image)
-        other = planes_of(there.image)
-        if planes is None or other is None:
-            shapes = [*here.image.shape], [*there.image.shape]
+        port_planes = planes_of(port_sample.image)
+        reference_planes = planes_of(reference_sample.image)
+        if port_planes is None or reference_planes is None:
+            shapes = [*port_sample.image.shape], [*reference_sample.image.shape]
             message = f"not a picture: {shapes[0]} in the port, {shapes[1]} in the reference"
             others.append(PictureResult(picture, UNDECIDED, words=message))
         else:
-            pairs[picture] = planes, other
+            pairs[picture] = port_planes, reference_planes
     return pairs, others
 
 
 def _fitted(port: Arrays, reference: Arrays) -> tuple[list[Preparation | None], str]:
     """Return the preparations, first the port's, and why the search failed."""
-    here, there = Fitter(port), Fitter(reference)
+    port_fitter, reference_fitter = Fitter(port), Fitter(reference)
     try:
-        like = there.fit()
-        return [here.fit(like), like], ""
+        like = reference_fitter.fit()
+        return [port_fitter.fit(like), like], ""
     except Exception as error:  # costs the explanation, never the verdict
         return [None, None], _failure(error)
 
@@ -180,8 +180,8 @@ def _reading(
 ) -> tuple[Stage, list[str]]:
     """Return the stage of reading, and a line for each picture that a side did not read."""
     lines, doubtful, both = [], [], 0
-    for picture, there in reference.items():
-        errors = {"the port": port[picture], "the reference": there}
+    for picture, reference_sample in reference.items():
+        errors = {"the port": port[picture], "the reference": reference_sample}
         failed = {side: error for side, error in errors.items() if isinstance(error, str)}
         both += not failed
         if failed:
@@ -236,11 +236,11 @@ def _first_apart(
 def _kinds(pairs: Mapping[Picture, tuple[Planes, Planes]]) -> list[str]:
     """Return lines about types and leading axes that differ; values may be equal nevertheless."""
     lines = []
-    for here, there in pairs.values():
-        if here.dtype != there.dtype:
-            lines.append(f"dtype: {here.dtype} in the port, {there.dtype} in the reference")
-        if here.batched != there.batched:
-            which = "port" if here.batched else "reference"
+    for port, reference in pairs.values():
+        if port.dtype != reference.dtype:
+            lines.append(f"dtype: {port.dtype} in the port, {reference.dtype} in the reference")
+        if port.batched != reference.batched:
+            which = "port" if port.batched else "reference"
             lines.append(f"shape: a leading axis of one sample in the {which} alone")
     return list(dict.fromkeys(lines))
 
@@ -276,15 +276,15 @@ def _range(planes: Sequence[Planes]) -> tuple[float, float]:
 def _pixel_results(
     pairs: Mapping[Picture, tuple[Planes, Planes]], level: np.ndarray | None
 ) -> dict[Picture, PictureResult]:
-    low, high = _range([there for _, there in pairs.values()]) if pairs else (0.0, 1.0)
+    low, high = _range([reference for _, reference in pairs.values()]) if pairs else (0.0, 1.0)
     results = {}
-    for picture, (here, there) in pairs.items():
-        if here.pixels.shape != there.pixels.shape:
-            message = f"{_shape(here)} in the port, {_shape(there)} in the reference"
+    for picture, (port, reference) in pairs.items():
+        if port.pixels.shape != reference.pixels.shape:
+            message = f"{_shape(port)} in the port, {_shape(reference)} in the reference"
             results[picture] = PictureResult(picture, DIFFERS, words=message)
             continue
-        fits = level is not None and len(level) == there.channels
-        difference = difference_of(here, there, high - low, level if fits else None)
+        fits = level is not None and len(level) == reference.channels
+        difference = difference_of(port, reference, high - low, level if fits else None)
         results[picture] = PictureResult(picture, difference.verdict, difference)
     return results
 
@@ -348,7 +348,10 @@ def _causes(
         causes = relation_of([pairs[result.picture] for result in differing]) if differing else []
         who = "the port" if port is None else "the reference"
         message = f"{who} prepares plain pictures in no way that is known, so causes are incomplete"
-        if not any(picture.is_plain and there.has_texture for picture, (_, there) in pairs.items()):
+        if not any(
+            picture.is_plain and reference_planes.has_texture
+            for picture, (_, reference_planes) in pairs.items()
+        ):
             message = "no cause is sought, because no plain picture has texture"
         return causes + ([Cause(message, "")] if differing else []), []
     causes = causes_of(port, reference)
@@ -380,5 +383,7 @@ def _is_explained(
 ) -> bool:
     """Return whether causes of all pictures, or of others of its kind, explain this picture."""
     name = result.picture.name
-    here, there = port.readings.get(name, ""), reference.readings.get(name, "")
-    return bool(here and there and (causes or here != there))
+    port_reading, reference_reading = port.readings.get(name, ""), reference.readings.get(name, "")
+    return bool(
+        port_reading and reference_reading and (causes or port_reading != reference_reading)
+    )

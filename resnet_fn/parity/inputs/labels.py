@@ -59,29 +59,30 @@ def compare_labels(
             f"{which} samples have labels" + ", so none is compared",
         )
     arrays = {
-        name: (here, there)
-        for name, there in reference.items()
-        if there is not None and (here := port.get(name)) is not None
+        name: (of_port, of_reference)
+        for name, of_reference in reference.items()
+        if of_reference is not None and (of_port := port.get(name)) is not None
     }
-    pairs = {name: (_label_of(here), _label_of(there)) for name, (here, there) in arrays.items()}
+    pairs = {
+        name: (_label_of(of_port), _label_of(of_reference))
+        for name, (of_port, of_reference) in arrays.items()
+    }
     if not pairs:
-        return LabelResult(
-            0,
-            UNDECIDED,
-            "no picture has a label on both sides",
-        )
-    kinds = {(here.dtype, there.dtype) for here, there in arrays.values()}
+        return LabelResult(0, UNDECIDED, "no picture has a label on both sides")
+    kinds = {(of_port.dtype, of_reference.dtype) for of_port, of_reference in arrays.values()}
     notes = [
-        f"labels: {here} in the port, {there} in the reference"
-        for here, there in kinds
-        if here != there
+        f"labels: {port_dtype} in the port, {reference_dtype} in the reference"
+        for port_dtype, reference_dtype in kinds
+        if port_dtype != reference_dtype
     ]
-    one_here, one_there = next(iter(pairs.values()))
+    port_label, reference_label = next(iter(pairs.values()))
     differences = []
-    if one_here.form != one_there.form:
-        differences.append(f"{one_here.form} in the port, {one_there.form} in the reference")
-    if any(None in (here.index, there.index) for here, there in pairs.values()):
-        same = all(_equal(here, there) for here, there in arrays.values())
+    if port_label.form != reference_label.form:
+        differences.append(
+            f"{port_label.form} in the port, {reference_label.form} in the reference"
+        )
+    if any(None in (of_port.index, of_reference.index) for of_port, of_reference in pairs.values()):
+        same = all(_equal(of_port, of_reference) for of_port, of_reference in arrays.values())
         unequal = "vectors that are not of one class differ"
         differences += [] if same else [unequal]
         return LabelResult(
@@ -91,8 +92,11 @@ def compare_labels(
             "",
             notes,
         )
-    indices = {name: (here.index or 0, there.index or 0) for name, (here, there) in pairs.items()}
-    wrong = [name for name, (here, there) in indices.items() if here != there]
+    indices = {
+        name: (of_port.index or 0, of_reference.index or 0)
+        for name, (of_port, of_reference) in pairs.items()
+    }
+    wrong = [name for name, (of_port, of_reference) in indices.items() if of_port != of_reference]
     if wrong:
         differences.append(_mistake(indices))
     verdict = DIFFERS if differences else OK
@@ -118,23 +122,23 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _mistake(indices: Mapping[str, tuple[int, int]]) -> str:
     """Return what makes the port's classes of pictures differ from the reference's."""
-    offsets = {here - there for here, there in indices.values()}
-    classes = {there for _, there in indices.values()}
+    offsets = {port - reference for port, reference in indices.values()}
+    classes = {reference for _, reference in indices.values()}
     if len(offsets) == 1 and len(classes) > 1:
         offset = next(iter(offsets))
         more = "more" if offset > 0 else "less"
         return f"an offset: each index is {abs(offset)} {more} in the port"
-    first, (here, there) = next(item for item in indices.items() if item[1][0] != item[1][1])
-    wrong = sum(own != other for own, other in indices.values())
+    first, (port, reference) = next(item for item in indices.items() if item[1][0] != item[1][1])
+    wrong = sum(port != reference for port, reference in indices.values())
     one_to_one = (
         len({*indices.values()}) == len(classes) == len({index for index, _ in indices.values()})
     )
     if not one_to_one:
         count = f"{wrong} of {len(indices)} labels"
-        return f"{count}: {here} in the port, {there} in the reference for {first}"
+        return f"{count}: {port} in the port, {reference} in the reference for {first}"
     orders = _order(indices, 0), _order(indices, 1)
     known = f" (classes {orders[0]} in the port, {orders[1]} in the reference)" * all(orders)
-    return f"class order: {first} is {here} in the port, {there} in the reference{known}"
+    return f"class order: {first} is {port} in the port, {reference} in the reference{known}"
 
 
 def _order(indices: Mapping[str, tuple[int, int]], side: int) -> str:
@@ -164,5 +168,5 @@ def words_of_order(port: Sequence[str], reference: Sequence[str]) -> str:
     length = min(len(port), len(reference))
     if [*port[:length]] == [*reference[:length]]:
         return f"order of samples: the first {length} are the same on both sides"
-    here, there = first_few([*port], 4), first_few([*reference], 4)
-    return f"order of samples: {here} in the port; {there} in the reference"
+    port_names, reference_names = first_few([*port], 4), first_few([*reference], 4)
+    return f"order of samples: {port_names} in the port; {reference_names} in the reference"

@@ -24,11 +24,13 @@ def paired_by_pixels(samples: Read, other: Read) -> dict[Picture, Sample | str] 
         for picture, sample in samples.items()
         if isinstance(sample, Sample) and isinstance(other[picture], Sample)
     ]
-    here = [_thumbnail(samples[picture]) for picture in pictures]
-    there = [_thumbnail(other[picture]) for picture in pictures]
-    if len(pictures) < 3 or any(thumbnail is None for thumbnail in (*here, *there)):
+    thumbnails = [_thumbnail(samples[picture]) for picture in pictures]
+    other_thumbnails = [_thumbnail(other[picture]) for picture in pictures]
+    if len(pictures) < 3 or any(
+        thumbnail is None for thumbnail in (*thumbnails, *other_thumbnails)
+    ):
         return None
-    alike = np.stack(here) @ np.stack(there).T  # type: ignore[arg-type]
+    alike = np.stack(thumbnails) @ np.stack(other_thumbnails).T  # type: ignore[arg-type]
     nearest = alike.argmax(0)
     best = alike.max(0)
     in_order = np.diag(alike) >= best - 0.05

@@ -32,24 +32,24 @@ _TURNS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def relation_of(pairs: Sequence[tuple[Planes, Planes]]) -> list[Cause]:
     """Return what turns the reference's pictures into the port's, or an empty list."""
     alike = [
-        (here.pixels, there.pixels)
-        for here, there in pairs
-        if here.pixels.shape == there.pixels.shape and there.has_texture
+        (port.pixels, reference.pixels)
+        for port, reference in pairs
+        if port.pixels.shape == reference.pixels.shape and reference.has_texture
     ]
     for name, turned in _TURNS.items() if alike else ():
-        moved = [(here, turned(there)) for here, there in alike[:_PICTURES]]
-        if any(here.shape != there.shape for here, there in moved):
+        moved = [(port, turned(reference)) for port, reference in alike[:_PICTURES]]
+        if any(port.shape != reference.shape for port, reference in moved):
             continue
         for down, right in _shifts():
             change = _affine_words(
                 [
                     _cut(
-                        here,
-                        there,
+                        port,
+                        reference,
                         down,
                         right,
                     )
-                    for here, there in moved
+                    for port, reference in moved
                 ]
             )
             if change is None:
@@ -70,13 +70,13 @@ def _shifts() -> Iterator[tuple[int, int]]:
 
 
 def _cut(
-    here: np.ndarray,
-    there: np.ndarray,
+    port: np.ndarray,
+    reference: np.ndarray,
     down: int,
     right: int,
 ) -> Pair:
     """Return some pixels of the parts that lie on each other after a shift of the second."""
-    height, width = here.shape[:2]
+    height, width = port.shape[:2]
     step = max(1, round((height * width / _PIXELS) ** 0.5))
     rows = np.arange(
         _SHIFTS,
@@ -88,14 +88,14 @@ def _cut(
         width - _SHIFTS,
         step,
     )
-    return here[np.ix_(rows, columns)], there[np.ix_(rows - down, columns - right)]
+    return port[np.ix_(rows, columns)], reference[np.ix_(rows - down, columns - right)]
 
 
 def _affine_words(pairs: Sequence[Pair]) -> str | None:
     """Return the affine map of channels from the second pictures to the first, or None."""
     channels = pairs[0][0].shape[2]
-    port = np.concatenate([here.reshape(-1, channels) for here, _ in pairs])
-    reference = np.concatenate([there.reshape(-1, channels) for _, there in pairs])
+    port = np.concatenate([pixels.reshape(-1, channels) for pixels, _ in pairs])
+    reference = np.concatenate([pixels.reshape(-1, channels) for _, pixels in pairs])
     spread = float(port.std()) if port.size else 0.0
     if not spread or not np.isfinite(port).all() or not np.isfinite(reference).all():
         return None

@@ -311,7 +311,7 @@ def _pair_group(port: list[Node], reference: list[Node]) -> Pairs:
         has_roles = "" not in a and len(a) > 1
         decides = has_single_nodes or has_roles
         if a == b and decides:
-            own = sorted(port, key=key)
-            other = sorted(reference, key=key)
-            return list(zip(own, other, strict=True))
+            port_nodes = sorted(port, key=key)
+            reference_nodes = sorted(reference, key=key)
+            return list(zip(port_nodes, reference_nodes, strict=True))
     return list(zip(port, reference, strict=False))

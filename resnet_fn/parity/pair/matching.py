@@ -104,9 +104,9 @@ def match(
             owner = name.rpartition(".")[0]
             apart |= {owner, *owners}
     pairs = {}
-    for own, other in (layers | named_layers).items():
-        if own not in apart and other not in apart:
-            pairs[own] = other
+    for port_layer, reference_layer in (layers | named_layers).items():
+        if port_layer not in apart and reference_layer not in apart:
+            pairs[port_layer] = reference_layer
     advice = []
     if problems and with_advice:
         try:
@@ -225,8 +225,8 @@ class _Pairing:
                 candidates += (own, common_name(own))
             known = [candidate for candidate in candidates if candidate in by_name]
             if known:
-                other = by_name[known[0]]
-                sources[name] = whole_array(other)
+                reference_name = by_name[known[0]]
+                sources[name] = whole_array(reference_name)
         lost = self._lost(sources).items()
         missing = [
             f"{name} {list(shape)} has no counterpart in the reference" for name, shape in lost
@@ -303,9 +303,9 @@ class _Pairing:
         second = self._pair(port, reference)
         return min(first, second, key=lambda attempt: len(attempt.problems))
 
-    def _pair(self, ignored_here: set[str], ignored_there: set[str]) -> Attempt:
+    def _pair(self, ignored_of_port: set[str], ignored_of_reference: set[str]) -> Attempt:
         """Pair layers without some of the port's arrays and of the reference's."""
-        ignore = ignored_here, ignored_there
+        ignore = ignored_of_port, ignored_of_reference
         nodes = pair_nodes(self.port.layers, self.reference.layers, ignore)
         pairs, left, rest, layers = nodes
         problems = [f"{_words(node)} has no counterpart in the reference" for node in left]
@@ -343,12 +343,12 @@ class _Pairing:
         reference = dict(self.reference.without(taken).shapes)
         by_name = {common_name(name): name for name in reference}
         for name in [*port]:
-            other = by_name.pop(common_name(name), "")
-            if other:
-                sources[name] = whole_array(other)
-                del port[name], reference[other]
-        for name, other in _unique_pairs(port, reference):
-            sources[name] = whole_array(other)
+            reference_name = by_name.pop(common_name(name), "")
+            if reference_name:
+                sources[name] = whole_array(reference_name)
+                del port[name], reference[reference_name]
+        for name, reference_name in _unique_pairs(port, reference):
+            sources[name] = whole_array(reference_name)
 
 
 Shapes = Mapping[str, Shape]
@@ -356,10 +356,10 @@ Shapes = Mapping[str, Shape]
 
 def _unique_pairs(port: Shapes, reference: Shapes) -> list[tuple[str, str]]:
     """Return pairs of names whose shape, without axes of size 1, occurs once on each side."""
-    mine = _by_shape(port)
-    others = _by_shape(reference)
-    both = [shape for shape in mine if shape in others]
-    return [(mine[shape], others[shape]) for shape in both]
+    port_names = _by_shape(port)
+    reference_names = _by_shape(reference)
+    both = [shape for shape in port_names if shape in reference_names]
+    return [(port_names[shape], reference_names[shape]) for shape in both]
 
 
 def _by_shape(shapes: Shapes) -> dict[Shape, str]:
@@ -406,4 +406,4 @@ def _leaf_pairs(port: Node, reference: Node) -> list[tuple[str, Part]]:
         del left[leaf]
         del rest[leaf]
     pairs += _unique_pairs(left, rest)
-    return [(leaf, reference.leaves[other]) for leaf, other in pairs]
+    return [(leaf, reference.leaves[reference_leaf]) for leaf, reference_leaf in pairs]

@@ -136,8 +136,8 @@ class Difference:
         # the port's array may have the place of a text by its shape alone
         values = self.port, self.reference
         if self.name.endswith(TEXT) and all(map(_is_character, values)):
-            own, other = (chr(int(value)) for value in values)
-            return f"{own!r} {port}, {other!r} {reference}{where}"
+            port_letter, reference_letter = (chr(int(value)) for value in values)
+            return f"{port_letter!r} {port}, {reference_letter!r} {reference}{where}"
         return f"{self.port:.9g} {port}, {self.reference:.9g} {reference}{where}"
 
 

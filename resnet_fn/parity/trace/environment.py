@@ -52,7 +52,7 @@ def environment_notes(port: Mapping[str, str], reference: Mapping[str, str]) -> 
     ]
     pairs = {name: (port.get(name, "not set"), reference.get(name, "not set")) for name in common}
     return [
-        f"{name}: {here} in the port, {there} in the reference"
-        for name, (here, there) in pairs.items()
-        if here != there
+        f"{name}: {port_value} in the port, {reference_value} in the reference"
+        for name, (port_value, reference_value) in pairs.items()
+        if port_value != reference_value
     ]

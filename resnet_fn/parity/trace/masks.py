@@ -40,14 +40,14 @@ def shared_masks(port: Dropping, reference: Dropping, names: Mapping[str, str]) 
     """
     masks: dict[str, np.ndarray] = {}
     left: list[str] = []
-    for own, other in _pair_places(port, reference, names):
-        if other is None or not takes_mask(other.drop):
+    for port_place, reference_place in _pair_places(port, reference, names):
+        if reference_place is None or not takes_mask(reference_place.drop):
             continue
-        if own is None or not takes_mask(own.drop):
-            left.append(other.drop.title)
+        if port_place is None or not takes_mask(port_place.drop):
+            left.append(reference_place.drop.title)
             continue
-        drop = own.drop
-        kept = _kept(own, other).reshape(drop.shape)
+        drop = port_place.drop
+        kept = _kept(port_place, reference_place).reshape(drop.shape)
         masks[drop.title] = kept * np.float32(drop.scale)
     layers = port[1]
     calls: dict[str, list[np.ndarray]] = {}
@@ -96,17 +96,17 @@ def _places(side: Dropping) -> list[_Place]:
     return places
 
 
-def _kept(own: _Place, other: _Place) -> np.ndarray:
+def _kept(port: _Place, reference: _Place) -> np.ndarray:
     """Return the reference's mask of ones and zeros, in the layout of the port's layer."""
-    shape = own.drop.shape
-    drop = other.drop
+    shape = port.drop.shape
+    drop = reference.drop
     kept = _drawn(drop, drop.shape)
     if kept.size != math.prod(shape):
         return _drawn(drop, shape)
-    if not _have_equal_sizes(own, other):
+    if not _have_equal_sizes(port, reference):
         return kept
-    move = layout(own.input, other.input)
-    whole = np.broadcast_to(kept, other.input.shape)
+    move = layout(port.input, reference.input)
+    whole = np.broadcast_to(kept, reference.input.shape)
     corner = tuple(map(slice, shape))
     return move(whole)[corner]
 
@@ -116,10 +116,10 @@ def pair_drops(
 ) -> list[tuple[Drop | None, Drop | None]]:
     """Pair the port's dropouts with the reference's, preferably those with equal inputs."""
     pairs: list[tuple[Drop | None, Drop | None]] = []
-    for own, other in _pair_places(port, reference, names):
-        mine = own.drop if own else None
-        partner = other.drop if other else None
-        pairs.append((mine, partner))
+    for port_place, reference_place in _pair_places(port, reference, names):
+        port_drop = port_place.drop if port_place else None
+        reference_drop = reference_place.drop if reference_place else None
+        pairs.append((port_drop, reference_drop))
     return pairs
 
 
@@ -132,47 +132,47 @@ def _pair_places(port: Dropping, reference: Dropping, names: Mapping[str, str]) 
             title = layer.title
             call = title.removeprefix(layer.name)
             titles[title] = names[layer.name] + call
-    mine = _places(port)
-    others = _places(reference)
+    port_places = _places(port)
+    reference_places = _places(reference)
 
     def closeness(pair: tuple[int, int]) -> tuple[bool, ...]:
         i, j = pair
-        equal = _have_equal_inputs(mine[i], others[j])
-        own = mine[i].drop
-        other = others[j].drop
-        named = titles.get(own.title) == other.title
-        share = own.share == other.share
-        masked = takes_mask(own) == takes_mask(other)
+        equal = _have_equal_inputs(port_places[i], reference_places[j])
+        port_drop = port_places[i].drop
+        reference_drop = reference_places[j].drop
+        named = titles.get(port_drop.title) == reference_drop.title
+        share = port_drop.share == reference_drop.share
+        masked = takes_mask(port_drop) == takes_mask(reference_drop)
         return equal, named, share, masked
 
     partners: dict[int, int] = {}
-    own_places = range(len(mine))
-    every_pair = itertools.product(own_places, range(len(others)))
+    port_indices = range(len(port_places))
+    every_pair = itertools.product(port_indices, range(len(reference_places)))
     for i, j in sorted(every_pair, key=closeness, reverse=True):
         if i not in partners and j not in partners.values():
             partners[i] = j
     pairs: _Pairs = []
-    for i, own in enumerate(mine):
-        partner = others[partners[i]] if i in partners else None
-        pairs.append((own, partner))
-    for j, other in enumerate(others):
+    for i, port_place in enumerate(port_places):
+        partner = reference_places[partners[i]] if i in partners else None
+        pairs.append((port_place, partner))
+    for j, reference_place in enumerate(reference_places):
         if j not in partners.values():
-            pairs.append((None, other))
+            pairs.append((None, reference_place))
     return pairs
 
 
-def _have_equal_sizes(own: _Place, other: _Place) -> bool:
-    return 0 < own.input.size == other.input.size
+def _have_equal_sizes(port: _Place, reference: _Place) -> bool:
+    return 0 < port.input.size == reference.input.size
 
 
-def _have_equal_inputs(own: _Place, other: _Place) -> bool:
+def _have_equal_inputs(port: _Place, reference: _Place) -> bool:
     """Return whether two dropouts with masks get the same numbers."""
-    if not takes_mask(own.drop) or not takes_mask(other.drop):
+    if not takes_mask(port.drop) or not takes_mask(reference.drop):
         return False
-    if not _have_equal_sizes(own, other):
+    if not _have_equal_sizes(port, reference):
         return False
-    if not math.isclose(own.norm, other.norm, rel_tol=FITS):
+    if not math.isclose(port.norm, reference.norm, rel_tol=FITS):
         return False
-    move = layout(own.input, other.input)
-    moved = move(other.input)
-    return relative_error(own.input, moved) < FITS
+    move = layout(port.input, reference.input)
+    moved = move(reference.input)
+    return relative_error(port.input, moved) < FITS

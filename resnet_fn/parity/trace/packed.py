@@ -25,10 +25,10 @@ def packed_outputs(port: Arrays, reference: Arrays) -> Arrays:
     """
     outputs = dict(port)
     names = padded_names(port, reference)
-    for data, own in names.items():
+    for data, port_name in names.items():
         base = data.removesuffix(_DATA)
-        del outputs[own]
-        outputs |= _packed(port[own], base, reference)
+        del outputs[port_name]
+        outputs |= _packed(port[port_name], base, reference)
     return outputs
 
 
@@ -50,12 +50,12 @@ def padded_names(port: Arrays, reference: Arrays) -> dict[str, str]:
     for name in _outputs_of(reference, packed):
         candidates = [name] if name in port else left
         fitting = (candidate for candidate in candidates if _fits(port[candidate], name, reference))
-        own = next(fitting, None)
-        if own in left:
-            index = left.index(own)
+        port_name = next(fitting, None)
+        if port_name in left:
+            index = left.index(port_name)
             del left[: index + 1]
-        if own is not None and name in packed:
-            names[f"{name}{_DATA}"] = own
+        if port_name is not None and name in packed:
+            names[f"{name}{_DATA}"] = port_name
     return names
 
 

@@ -101,14 +101,16 @@ def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
     paired = {}
     for name, b in reference.items():
         shape = b.shape
-        own: str | None = name
+        port_name: str | None = name
         if name not in port:
-            own = next((candidate for candidate in left if port[candidate].shape == shape), None)
-        if own is None and name.endswith((TEXT, NUMBER)):
+            port_name = next(
+                (candidate for candidate in left if port[candidate].shape == shape), None
+            )
+        if port_name is None and name.endswith((TEXT, NUMBER)):
             continue
-        if own is None or port[own].shape != shape:
+        if port_name is None or port[port_name].shape != shape:
             return None
-        if own in left:  # in order: none before it is paired
-            del left[: left.index(own) + 1]
-        paired[name] = own
+        if port_name in left:  # in order: none before it is paired
+            del left[: left.index(port_name) + 1]
+        paired[name] = port_name
     return paired

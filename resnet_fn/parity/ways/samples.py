@@ -104,12 +104,12 @@ def joined(
         places = _places(whole.shape, shapes, axis)
         if places is None:
             continue
-        here = np.zeros_like(whole)
-        there = np.zeros_like(whole)
+        at_once = np.zeros_like(whole)
+        together = np.zeros_like(whole)
         for slices, part in zip(places, present, strict=True):
-            here[slices] = whole[slices]
-            there[slices] = part
-        return here, there
+            at_once[slices] = whole[slices]
+            together[slices] = part
+        return at_once, together
     return None
 
 

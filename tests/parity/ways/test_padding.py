@@ -49,10 +49,12 @@ def test_a_named_axis_ends_where_zeros_begin():
 
 def test_parts_lie_where_their_samples_are():
     whole = np.arange(12.0).reshape(2, 3, 2)
-    here, there = joined(whole, [whole[:1], whole[1:, :2] + 1])
-    np.testing.assert_array_equal(here[1, 2], 0)  # only padding
-    np.testing.assert_array_equal(there[1, :2], whole[1, :2] + 1)
-    here, there = joined(whole.swapaxes(0, 1), [whole[:1].swapaxes(0, 1), whole[1:].swapaxes(0, 1)])
-    np.testing.assert_array_equal(here, there)  # samples along the second axis
+    at_once, together = joined(whole, [whole[:1], whole[1:, :2] + 1])
+    np.testing.assert_array_equal(at_once[1, 2], 0)  # only padding
+    np.testing.assert_array_equal(together[1, :2], whole[1, :2] + 1)
+    at_once, together = joined(
+        whole.swapaxes(0, 1), [whole[:1].swapaxes(0, 1), whole[1:].swapaxes(0, 1)]
+    )
+    np.testing.assert_array_equal(at_once, together)  # samples along the second axis
     assert joined(np.float32(3.0), [np.float32(3.0)] * 2) is None
     assert joined(whole, [whole, whole]) is None  # a table, not one row for each sample
