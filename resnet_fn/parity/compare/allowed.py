@@ -17,34 +17,17 @@ say what they return:
 - …_bound, `within`: an `Allowed`, which is a tolerance and the largest rounding (`larger_bound`),
   with the reason that decided (trace/reasons.py). A rounding above 1/16 makes undecided what would
   have passed, so an estimate goes through `_capped_estimate` first
-- …_difference: a `Difference` of arrays that have no rounding of their own
-- as_…, `relative_to_stage`, `without_step_ties`: a `Difference` by another measure; docs/parity.md
-  has when each applies
+
+Differences by another measure than the array's own norm are in compare/measures.py.
 
 Numbers far above an array's median ("large", such as −1e4 in a mask) would hide all others in a
 norm. They are compared apart (`difference.errors_of_parts`), with a rounding of their own; in
 layers and probes, both parts have the larger rounding of the two.
 
-docs/parity.md, "How a bound comes about", has the formulas and the measurements. Elsewhere are:
-
-- how far sums over workers may be apart: EXACT in trace/limits.py
-- which elements of a weight Adam moves by chance, and how far: compare/chance.py
-- how far two draws of random numbers may be apart: compare/draws.py
-- from which error on results are random: `_DRAWN` in record/randomness.py
-- from which error on kernels are measured: `_SAME` in record/kernel_errors.py; from which on a
-  kernel computes another function: `_MOST` in record/mindspore_kernels.py
-- which numbers are large or a mask's: `_APART` and `_MASK` in trace/difference.py
-- the tolerance by which hints judge a layer: trace/layer.py
-- the error up to which a cause explains a difference: FITS in trace/difference.py
-- what a search accepts: explain/search.py
-- how often the reference runs under noise, and the noise that finds ties: `_NOISY_RUNS` and
-  `_NOISE_OF_TIES` in record/torch_reference_runs.py; on probes: `_NOISY_PROBES` in
-  record/torch_source.py
-- the widths of ReLU ties: `LEVELS` in record/torch_ties.py, times SIGMAS
-- the factor of a small trace's rounding: `_TWICE` in compare/estimated.py
+docs/parity.md, "How a bound comes about", has the formulas and the measurements, and limits that
+are elsewhere.
 """
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -56,12 +39,10 @@ from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace import reasons, stages
 from resnet_fn.parity.trace.data import Rounding
 from resnet_fn.parity.trace.difference import (
-    DIFFERS,
     Difference,
     difference,
     large_numbers,
     norm,
-    same_numbers,
 )
 from resnet_fn.parity.trace.limits import CEILING, ROUNDING_FACTOR
 from resnet_fn.parity.trace.stages import ArrayId, Key
@@ -135,15 +116,6 @@ HALF_A_UNIT = 2.0**-24
 CANCELLATION_UNIT = 2.0**-22
 """The rounding of a loss alone, as a fraction of the largest output. docs/parity.md#units"""
 
-UNITS_OF_TABLE = 4
-"""A table that is computed in float32 may differ by so many units in the last place from one that
-is computed in float64. docs/parity.md#units
-"""
-
-CHANGING_SHARE = 0.01
-"""With a larger fraction of integers that change by rounding, an array is undecided: else a fault
-could hide among those that are excused. docs/parity.md#integers
-"""
 
 KERNELS_TOLERANCE, UNSEEN_KERNELS_TOLERANCE = 1e-3, 5e-5
 """Up to these relative errors on changed inputs, MindSpore's kernels of tanh and elu may be the
@@ -189,7 +161,7 @@ class Allowed(NamedTuple):
         )
 
 
-def _or_one(size: float) -> float:
+def or_one(size: float) -> float:
     """Return what an error is divided by: relative to nothing, it is the error itself."""
     return size or 1.0
 
@@ -238,8 +210,8 @@ def rounding_of_built(
     of the whole; of several arrays, the root of the sum of the squares of their errors.
     """
     sources = [source for source in names.sources(name) if source in errors and source in reference]
-    error = math.hypot(*(errors[source] * _or_one(norm(reference[source])) for source in sources))
-    return error / _or_one(norm(built))
+    error = math.hypot(*(errors[source] * or_one(norm(reference[source])) for source in sources))
+    return error / or_one(norm(built))
 
 
 def capped_rounding(
@@ -342,36 +314,6 @@ def rounding_with_step_ties(measured: Rounding, ties: Rounding, forward_differs:
     return rounding
 
 
-def without_step_ties(
-    bound: Allowed, item: Difference, port: np.ndarray, reference: np.ndarray, flipped: np.ndarray
-) -> Difference:
-    """Return the difference of outputs without what ties explain.
-
-    Each element may be apart by `TIE_FACTOR` times its change where all ties are decided otherwise
-    (`flipped`). Elements without a tie have no such allowance.
-    """
-    if flipped.shape != reference.shape:
-        return item
-    equal = same_numbers(port, reference)
-    with np.errstate(invalid="ignore"):  # of equal infinities
-        apart = np.where(equal, 0.0, np.subtract(port, reference, dtype=np.float64))
-        excused = TIE_FACTOR * np.abs(np.subtract(flipped, reference, dtype=np.float64))
-    # where a tie makes a number infinite or NaN, nothing is excused
-    excused = np.nan_to_num(excused, posinf=0.0)
-    beyond = np.sign(apart) * np.maximum(np.abs(apart) - excused, 0.0)
-    without = np.where(beyond, reference + beyond, reference)
-    rest = bound.compare(item.id, without, reference)
-    if rest.verdict == DIFFERS:
-        return item
-    # values and place are still those of the port: `without` is made up
-    return dataclasses.replace(
-        item,
-        relative=rest.relative,
-        rounding=rest.rounding,
-        why=reasons.TIES,
-    )
-
-
 # Changes by updates, whose arrays are rounded to float32 in each update.
 
 
@@ -401,40 +343,16 @@ def change_bound(
     """Return the bound of a change: at least the last places of its numbers.
 
     This is not capped as other estimates are (`_capped_estimate`), because
-    `Changes._by_another_measure` compares what the last place leaves undecided.
+    `Changes._of_part` compares what the last place leaves undecided.
 
     `value_tolerance` is None if the array is trained. The tolerance of an untrained array's change
     is at most this fraction of its value; rounding may allow more.
     """
-    size = _or_one(sizes.change)
+    size = or_one(sizes.change)
     if value_tolerance is not None:
         tolerance = min(tolerance, value_tolerance * sizes.value / size)
     unit = sizes.unit / size
     return larger_bound(tolerance, {**roundings, reasons.UNIT: unit})
-
-
-def as_fraction(item: Difference, fraction: float, tolerance: float, why: str) -> Difference:
-    """Return the difference of a change, relative to something larger: to the value, or to all
-    changes.
-
-    `fraction` is the norm of the change divided by the norm of the larger one. `tolerance` is that
-    of the larger one.
-    """
-    return dataclasses.replace(
-        item,
-        relative=item.relative * fraction,
-        rounding=item.rounding * fraction,
-        tolerance=tolerance,
-        why=why,
-    )
-
-
-def as_zero_in_reference(item: Difference) -> Difference:
-    """Return the difference of an array that should be zero: all of it is wrong, however small.
-
-    It is for a change, or a gradient that is None. A gradient of zeros is only rounding.
-    """
-    return dataclasses.replace(item, relative=1.0, rounding=0.0, tolerance=0.0, why=reasons.ZERO)
 
 
 def random_walk_bound(
@@ -443,7 +361,7 @@ def random_walk_bound(
     """Return the bound of a change by the optimizer alone, of which large numbers have their own."""
 
     def walk(numbers: np.ndarray) -> float:
-        error = random_walk_norm(updates, norm(weights[numbers])) / _or_one(norm(change[numbers]))
+        error = random_walk_norm(updates, norm(weights[numbers])) / or_one(norm(change[numbers]))
         return _capped_estimate(error)
 
     are_large = large_numbers(change)
@@ -455,88 +373,15 @@ def random_walk_bound(
     )
 
 
-def relative_to_stage(item: Difference, error: float, whole: float, rounding: float) -> Difference:
-    """Return the difference of an array that is only rounding, relative to the whole stage.
-
-    Such an array only needs to be small. Its tolerance stays. `error` is the norm of the error, and
-    `whole` that of the stage.
-    """
-    relative = error / _or_one(whole)
-    return dataclasses.replace(
-        item, relative=relative, rounding=rounding, why=reasons.PART_OF_STAGE
-    )
-
-
 def cancellation_bound(tolerance: float, largest: float, loss: float, kernels: float) -> Allowed:
     """Return the bound of a loss alone of outputs up to `largest`, where the port's kernels move
     the loss by the relative error `kernels`.
 
     Where large numbers cancel, the small result keeps the rounding of the large ones.
     """
-    error = CANCELLATION_UNIT * largest / _or_one(abs(loss))
+    error = CANCELLATION_UNIT * largest / or_one(abs(loss))
     roundings = {
         reasons.CANCELLATION: _capped_estimate(error),  # while kernels may make a loss undecided
         reasons.KERNELS: kernel_rounding(kernels),
     }
     return larger_bound(tolerance, roundings)
-
-
-# What has no rounding of its own.
-
-
-def integer_difference(
-    array: ArrayId | str, port: np.ndarray, reference: np.ndarray, changing: np.ndarray | None
-) -> Difference:
-    """Compare integers or booleans by value, whatever their width.
-
-    `changing` marks the elements that change by the reference's own rounding. They are excused. If
-    they are more than `CHANGING_SHARE`, an array that is not equal is undecided, or differs if more
-    than 4 times as many elements are not equal.
-    """
-    equal = within(NO_TOLERANCE).compare(array, port, reference)
-    if changing is None or equal.verdict != DIFFERS:
-        return equal
-    count = int(changing.sum())
-    apart = int((port != reference).sum())
-    if count > CHANGING_SHARE * changing.size:
-        doubt = f"{count} of {changing.size} integers change by the reference's own rounding"
-        unsure = doubt if apart <= ROUNDING_FACTOR * count else ""
-        return dataclasses.replace(equal, unsure=unsure)
-    excused = int((changing & (port != reference)).sum())
-    item = within(NO_TOLERANCE).compare(array, np.where(changing, reference, port), reference)
-    why = f"{excused} of {changing.size} {reasons.EXCUSED}"
-    return dataclasses.replace(item, why=why)
-
-
-def as_units_in_the_last_place(
-    item: Difference, port: np.ndarray, reference: np.ndarray
-) -> Difference:
-    """Return the difference of two tables, with a tolerance if they are few units apart."""
-    if not (np.abs(port - reference) <= UNITS_OF_TABLE * np.spacing(np.abs(reference))).all():
-        return item
-    units = UNITS_OF_TABLE * norm(np.spacing(np.abs(reference))) / _or_one(norm(reference))
-    # it passes as `ok`, also if its error is that of large numbers, which are compared apart
-    tolerance = max(units, item.relative)
-    return dataclasses.replace(item, tolerance=tolerance, why=reasons.UNITS)
-
-
-def other_shape_difference(
-    array: ArrayId, port: np.ndarray, reference: np.ndarray, rounding: float
-) -> Difference:
-    """Return the difference of two outputs whose shapes differ: nothing is allowed.
-
-    It is undecided if the reference's shape depends on rounding, which is infinite then.
-    """
-    return Difference(
-        array,
-        max_abs=math.inf,
-        relative=math.inf,
-        cosine=0.0,
-        port=float(port.size),
-        reference=float(reference.size),
-        place=(),
-        rounding=rounding,
-        tolerance=OUTPUTS_TOLERANCE,
-        why=reasons.OTHER_SHAPE,
-        unsure="its shape depends on rounding" if math.isinf(rounding) else "",
-    )

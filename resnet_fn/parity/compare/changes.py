@@ -20,12 +20,11 @@ from resnet_fn.parity.compare.allowed import (
     OUTPUTS_TOLERANCE,
     VALUE_TOLERANCE,
     Sizes,
-    as_fraction,
-    as_zero_in_reference,
     change_bound,
     random_walk_norm,
 )
 from resnet_fn.parity.compare.chance import CHANCE_MOVES, ByChance
+from resnet_fn.parity.compare.measures import as_fraction, as_zero_in_reference
 from resnet_fn.parity.compare.parameters import (
     TOO_SMALL,
     ComparedArray,
@@ -125,19 +124,34 @@ class Changes(Parameters):
            tolerance for that.
         6. Any other: the change itself, for which the last places of `numbers` count as rounding.
 
-        3 to 5 are in `_by_another_measure`. No smaller error is judged harder than a larger one:
-        what passes by another measure passes with any smaller error, too.
+        No smaller error is judged harder than a larger one: what passes by another measure passes
+        with any smaller error, too.
         """
         sizes = self._sizes(sides, array, numbers)
         # what the reference keeps may move by rounding in the port: this counts as no change
         if not array.reference.any() and norm(array.port) <= ROUNDING_FACTOR * sizes.unit:
             array = array._replace(port=array.reference)
         value_tolerance = self._tolerance_of_value(sides, array)
-        bound = change_bound(sizes, self.tolerance, value_tolerance, array.roundings)
-        item = array.compare(bound)
+        item = array.compare(change_bound(sizes, self.tolerance, value_tolerance, array.roundings))
         if array.port.any() and not array.reference.any():
             return self._of_port_alone(sides, array, item)
-        return array.as_only_rounding(item) or self._by_another_measure(sides, array, sizes, item)
+        if as_only_rounding := array.as_only_rounding(item):
+            return as_only_rounding
+        # An array that differs in spite of its last place is not hidden; one that passes may be.
+        is_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
+        if is_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
+            return TOO_SMALL
+        if item.verdict != UNDECIDED:
+            return item
+        if is_hidden:
+            # Without a tolerance: nothing but rounding excuses what is seen so coarsely. `whole`
+            # is above 0: the array is trained, or it would be left out, and it has a change.
+            fraction = sizes.change / array.of_stage.whole
+            return as_fraction(item, fraction, 0.0, reasons.UNIT_OF_STAGE)
+        if sizes.value and self.value_tolerance is not None:  # also of a trained array
+            fraction = sizes.change / sizes.value
+            return as_fraction(item, fraction, self.value_tolerance, reasons.PART_OF_VALUE)
+        return item
 
     def _of_port_alone(self, sides: Sides, array: ComparedArray, item: Difference) -> Difference:
         """Return the difference of an array that the reference keeps, but the port moves.
@@ -170,33 +184,6 @@ class Changes(Parameters):
     def _is_trained(self, sides: Sides, array: ComparedArray) -> bool:
         """Return whether an array has a gradient in the port."""
         return array.id.name in sides.port.run.gradients
-
-    def _by_another_measure(
-        self, sides: Sides, array: ComparedArray, sizes: Sizes, item: Difference
-    ) -> Difference | TooSmall:
-        """Return the difference as it is or, if the change's own norm decides nothing, by another
-        measure.
-        """
-        change, value, _ = sizes
-        # An array that differs in spite of its last place is not hidden; one that passes may be.
-        own_is_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
-        # 3. The array's last place hides even a part of all changes.
-        if own_is_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
-            return TOO_SMALL
-        if item.verdict != UNDECIDED:
-            return item
-        # 4. The array's last place hides the change, but not a part of all changes. That has no
-        # tolerance: nothing but rounding excuses what is seen so coarsely.
-        if own_is_hidden:
-            # `whole` > 0: after 3, the array is trained and the reference changes it, so that its
-            # change is one of all changes
-            return as_fraction(item, change / array.of_stage.whole, 0.0, reasons.UNIT_OF_STAGE)
-        # 5. The measured rounding is large beside the change, but may be small beside the value,
-        # also of a trained array.
-        tolerance = self.value_tolerance
-        if value and tolerance is not None:
-            return as_fraction(item, change / value, tolerance, reasons.PART_OF_VALUE)
-        return item
 
     def _is_hidden_even_in_stage(self, sides: Sides, array: ComparedArray, sizes: Sizes) -> bool:
         """Return whether float32 hides a change, even as a part of all changes.

@@ -8,12 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.compare.allowed import (
-    OUTPUTS_TOLERANCE,
-    kernel_rounding,
-    larger_bound,
-    other_shape_difference,
-)
+from resnet_fn.parity.compare.allowed import OUTPUTS_TOLERANCE, kernel_rounding, larger_bound
+from resnet_fn.parity.compare.measures import other_shape_difference
 from resnet_fn.parity.compare.notes import attempt, settings_differences
 from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import (

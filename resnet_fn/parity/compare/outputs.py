@@ -13,11 +13,10 @@ from resnet_fn.parity.compare.allowed import (
     OUTPUTS_TOLERANCE,
     SETTINGS_TOLERANCE,
     growing_rounding,
-    integer_difference,
     kernel_rounding,
     larger_bound,
-    without_step_ties,
 )
+from resnet_fn.parity.compare.measures import integer_difference, without_step_ties
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import (

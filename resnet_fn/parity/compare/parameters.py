@@ -21,16 +21,18 @@ from resnet_fn.parity.compare.allowed import (
     GRADIENTS_TOLERANCE,
     NO_GRADIENT,
     Allowed,
-    as_zero_in_reference,
     capped_rounding,
-    integer_difference,
     kernel_rounding,
     larger_bound,
     median_of_stage,
-    relative_to_stage,
     rounding_of_built,
 )
 from resnet_fn.parity.compare.chance import ByChance, without_chance
+from resnet_fn.parity.compare.measures import (
+    as_zero_in_reference,
+    integer_difference,
+    relative_to_stage,
+)
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import NOT_RUN, Stage, not_in_task

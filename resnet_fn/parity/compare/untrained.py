@@ -2,12 +2,8 @@
 
 import dataclasses
 
-from resnet_fn.parity.compare.allowed import (
-    OUTPUTS_TOLERANCE,
-    UNITS_OF_TABLE,
-    as_units_in_the_last_place,
-    within,
-)
+from resnet_fn.parity.compare.allowed import OUTPUTS_TOLERANCE, within
+from resnet_fn.parity.compare.measures import UNITS_OF_TABLE, as_units_in_the_last_place
 from resnet_fn.parity.compare.rule import TraceRule
 from resnet_fn.parity.compare.sides import Sides
 from resnet_fn.parity.compare.stage import Absent, Stage, with_note

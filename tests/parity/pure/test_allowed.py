@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.parity.compare import allowed, chance, draws
+from resnet_fn.parity.compare import allowed, chance, draws, measures
 from resnet_fn.parity.trace import limits, reasons
 
 DOCS = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ def constants(module: object) -> list[tuple[str, str]]:
 
 CONSTANTS = [
     pytest.param(text, id=name)
-    for one in (allowed, chance, draws, limits)
+    for one in (allowed, chance, draws, limits, measures)
     for name, text in constants(one)
 ]
 
@@ -60,7 +60,7 @@ def test_what_ties_excuse_keeps_the_ports_values():
     flipped = np.array([2, 1, 1, 1], np.float32)
     bound = allowed.larger_bound(1e-5, {reasons.MEASURED: 1e-7})
     item = bound.compare("logits", port, reference)
-    excused = allowed.without_step_ties(bound, item, port, reference, flipped)
+    excused = measures.without_step_ties(bound, item, port, reference, flipped)
     assert (excused.verdict, excused.why) == ("ok", reasons.TIES)
     assert (excused.place, excused.port, excused.reference) == ((0,), 2.5, 1.0)
     assert excused.max_abs == 1.5

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pure.test_verdict import NAMES, trace
-from resnet_fn.parity.compare.allowed import integer_difference
 from resnet_fn.parity.compare.layers import compare_layers
+from resnet_fn.parity.compare.measures import integer_difference
 from resnet_fn.parity.compare.notes import first_found
 from resnet_fn.parity.compare.other_runs import OtherRuns
 from resnet_fn.parity.compare.rule import RunRule
