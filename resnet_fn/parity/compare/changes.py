@@ -134,21 +134,21 @@ class Changes(Parameters):
         value_tolerance = self._tolerance_of_value(sides, array)
         item = array.compare(change_bound(sizes, self.tolerance, value_tolerance, array.roundings))
         if array.port.any() and not array.reference.any():
-            return self._of_port_alone(sides, array, item)
+            return self._of_port_alone(sides, array, item)  # 1
         if as_only_rounding := array.as_only_rounding(item):
-            return as_only_rounding
+            return as_only_rounding  # 2
         # An array that differs in spite of its last place is not hidden; one that passes may be.
         is_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
         if is_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
-            return TOO_SMALL
+            return TOO_SMALL  # 3
         if item.verdict != UNDECIDED:
-            return item
-        if is_hidden:
+            return item  # 6
+        if is_hidden:  # 4
             # Without a tolerance: nothing but rounding excuses what is seen so coarsely. `whole`
             # is above 0: the array is trained, or it would be left out, and it has a change.
             fraction = sizes.change / array.of_stage.whole
             return as_fraction(item, fraction, 0.0, reasons.UNIT_OF_STAGE)
-        if sizes.value and self.value_tolerance is not None:  # also of a trained array
+        if sizes.value and self.value_tolerance is not None:  # 5, also of a trained array
             fraction = sizes.change / sizes.value
             return as_fraction(item, fraction, self.value_tolerance, reasons.PART_OF_VALUE)
         return item

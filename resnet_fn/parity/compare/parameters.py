@@ -59,7 +59,7 @@ class OfStage:
     port: Arrays
     reference: Arrays
     measured: Mapping[str, float]  # the measured rounding of each array
-    median: float  # of `measured`
+    median: float  # of these, without what ties add
     large: Mapping[Any, float]  # the rounding of large numbers, by the names in the reference
     kernels: Mapping[str, float]  # how far inaccurate kernels move the port's arrays
     whole: float  # the norm of the reference's arrays that have a gradient in the port
@@ -190,11 +190,13 @@ class Parameters(RunRule):
         left = [name for name in on_both if not self.is_idle(sides, name, reference[name])]
         if not left:
             return not_in_task(self.id, "nothing changes")
-        measured = self._measured(
-            sides, by_reference_names, {name: reference[name] for name in left}
-        )
+        compared = {name: reference[name] for name in left}
+        measured = self._measured(sides, by_reference_names, compared)
+        # larger roundings by ties would leave the median, and so lessen it
+        recorded = self._measured(sides.without_ties, by_reference_names, compared)
         changing = _changing(sides, self.id, by_reference_names)
-        of_stage = self._of_stage(sides, port, reference, measured, changing)
+        median = median_of_stage([*recorded.values()])
+        of_stage = self._of_stage(sides, port, reference, measured, median, changing)
         results = {name: self._result(sides, name, of_stage) for name in left}
         return Stage(
             self.id,
@@ -233,6 +235,7 @@ class Parameters(RunRule):
         port: Arrays,
         reference: Arrays,
         measured: Mapping[str, float],
+        median: float,
         changing: Arrays,
     ) -> OfStage:
         """Return what is known of all arrays together."""
@@ -242,7 +245,7 @@ class Parameters(RunRule):
             port=port,
             reference=reference,
             measured=measured,
-            median=median_of_stage([*measured.values()]),
+            median=median,
             large=sides.rounding_of_large(self.id),
             kernels=sides.kernels(self.id),
             whole=math.hypot(*map(norm, trained)),

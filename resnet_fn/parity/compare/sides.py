@@ -56,7 +56,15 @@ class Sides:
     # the reference's run with every tie of a function decided otherwise; None: there are none, or
     # both sides decide alike
     otherwise: Run | None = None
+    recorded: Rounding | None = None  # the rounding without that of ties; None: it has none of ties
     drawn: bool = False  # whether constant arrays have random numbers in these runs
+
+    @functools.cached_property
+    def without_ties(self) -> "Sides":
+        """These sides with the rounding as it was recorded."""
+        if self.recorded is None:
+            return self
+        return dataclasses.replace(self, rounding=self.recorded, recorded=None)
 
     def rounding_of_stage(self, stage: StageId) -> Mapping[Any, float]:
         """Return the rounding of the arrays of a stage, in the runs of these sides."""

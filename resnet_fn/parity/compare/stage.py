@@ -81,7 +81,9 @@ class Stage:
 
     @property
     def reason(self) -> str:
-        """Why the stage as a whole is undecided; empty if an array is the reason."""
+        """Why the stage as a whole is undecided or skipped; empty if an array is the reason, unless
+        all arrays are set apart: then it is the note about these.
+        """
         if self.undecided or self.differences:
             return self.undecided
         return self.note or self.absent.value

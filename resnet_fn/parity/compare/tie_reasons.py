@@ -31,7 +31,9 @@ def excusing_step_ties(result: Verdict, sides: Sides) -> Verdict:
         (stage_id.name, stage_id.mode) == (TRAIN_FORWARD.name, "train") for stage_id in differs
     )
     rounding = allowed.rounding_with_step_ties(sides.rounding, step_ties.rounding, forward_differs)
-    excusing = dataclasses.replace(sides, rounding=rounding, otherwise=step_ties.run)
+    excusing = dataclasses.replace(
+        sides, rounding=rounding, recorded=sides.rounding, otherwise=step_ties.run
+    )
     stages = compare_stages(excusing)
     # weights may have been compared after an earlier update
     first_again = [stage for stage in stages if stage.id.of_any_update == first.id.of_any_update]
@@ -66,6 +68,8 @@ def excusing_relu_ties(result: Verdict, sides: Sides, flipped: Rounding, count: 
     unchanged = None  # with another run, outputs change too, so no stage is kept
     if not otherwise:  # only the rounding changes
         unchanged = {stage.id: stage for stage in result.stages}
-    sides = dataclasses.replace(sides, rounding=rounding, otherwise=otherwise)
+    sides = dataclasses.replace(
+        sides, rounding=rounding, recorded=sides.rounding, otherwise=otherwise
+    )
     stages = compare_stages(sides, unchanged)
     return dataclasses.replace(result, stages=stages, ties=count, rounding=rounding)

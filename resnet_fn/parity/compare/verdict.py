@@ -98,8 +98,9 @@ def decide(
 ) -> Generator[Request, Answer, Verdict]:
     """Compare two traces; yield a request where they are not enough, and take the answer.
 
-    At most two requests come: first for flipped ties of ReLUs, which may only excuse what differs,
-    then for the rounding of probes, which changes no stage. None as the answer changes nothing.
+    At most two requests come: first for flipped ties of ReLUs, whose larger rounding may excuse
+    what differs (and leave undecided what passes by rounding), then for the rounding of probes,
+    which changes no stage. None as the answer changes nothing.
 
     `tie_widths` are the widths of ties of which the reference's source has an answer.
     """

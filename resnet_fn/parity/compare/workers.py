@@ -70,31 +70,45 @@ class PortWorkers:
 
 def merged(stage: Stage, others: Sequence[Stage | None]) -> Stage:
     """Return the stage of rank 0 with what ranks 1, 2, … have different."""
-    differences = [*stage.differences]
-    left_out, hints = [*stage.left_out], [*stage.hints]
+    differences, left_out = [*stage.differences], [*stage.left_out]
+    hints, too_small = [*stage.hints], [*stage.too_small]
+    not_exercised = [*stage.not_exercised]
     failed, undecided = [stage.failed], [stage.undecided]
-    others_have_numbers = any(other.differences for other in others if other)
-    if stage.verdict == UNDECIDED and not stage.differences and others_have_numbers:
-        undecided = [stage.reason]  # else the numbers of other ranks would decide
+    if any(other.differences for other in others if other):
+        undecided = [_undecided_as_whole(stage)]  # else the numbers of other ranks would decide
     for rank, other in enumerate(others, 1):
         if other is None:
             continue
         differences += _new(rank, other.differences, stage.differences)
         left_out += _new(rank, other.left_out, stage.left_out)
-        hints += [hint for hint in other.hints if hint not in hints]
+        hints += other.hints
+        too_small += other.too_small
+        not_exercised += other.not_exercised
         if other.failed and other.failed not in failed:
             failed.append(f"worker {rank}: {other.failed}")
-        reason = other.reason if other.verdict == UNDECIDED else ""
+        reason = _undecided_as_whole(other)
         if reason and reason != stage.reason:
             undecided.append(f"worker {rank}: {reason}")
     return replace(
         stage,
         differences=differences,
         left_out=left_out,
-        hints=hints,
+        hints=[*dict.fromkeys(hints)],
+        too_small=[*dict.fromkeys(too_small)],
+        not_exercised=[*dict.fromkeys(not_exercised)],
         failed="; ".join(filter(None, failed)),
         undecided="; ".join(filter(None, undecided)),
     )
+
+
+def _undecided_as_whole(stage: Stage) -> str:
+    """Return why a worker's stage is undecided, whatever arrays others have, or "".
+
+    Where its arrays are only set apart, those of another worker may decide.
+    """
+    if stage.verdict != UNDECIDED or (stage.left_out and not stage.undecided):
+        return ""
+    return stage.reason
 
 
 def _new(

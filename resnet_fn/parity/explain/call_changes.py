@@ -3,7 +3,7 @@
 The table `_FAMILIES`, at the end, has a family of changes for each kind of call (`Call.kind`). A
 family yields pairs of a title and a function that computes the changed result, likely changes
 first. They are tried if the forward pass or the loss differs; of gradients only `gradient_changes`
-are. A change that leaves the result equal is not tried. A title is what the port may do, and for
+are. Another change that leaves the result equal is not tried. A title is what the port may do, and for
 what: `own` is what the call does now. A change is found again by its title, so a call has each
 title once, and every time the same ones. A family for `torch.roll` would be:
 

@@ -77,6 +77,14 @@ class MindSporeSide:
     an error, or runs with dropout. `replay.names_of` calls `forward`, `roles`, `layers` and `state`
     before a recording, so these must work before `session`.
 
+    Dropout is in one of three states:
+
+    - as built: outside of the contexts below, and in `dropping_layer`; once `evaluate_as_built` was
+      called, also in each pass in evaluation mode, in the contexts below, too
+    - off: in the context `without_dropout`
+    - masked: in the context `masked`. Dropout is off, and cells multiply by masks, which are ones
+      until the further update with dropout sets them
+
     Args:
         net: the port.
         plan: the updates.

@@ -458,3 +458,17 @@ def test_layers_that_ties_change_do_not_differ(integers):
     by_id = {stage.id: stage for stage in compare_stages(tied)}
     assert by_id[EVAL_FORWARD].verdict in AGREES
     assert by_id[EVAL_LAYERS].verdict != DIFFERS
+
+
+def test_ties_leave_the_median_as_it_was_measured():
+    """Else larger roundings of others would leave the median, and a passing array would differ."""
+    reference, port = trace(0), trace(0)
+    first, *others = SHAPES
+    errors = {first: 1e-6, **dict.fromkeys(others, 5e-5)}
+    port.run.gradients[first] = reference.run.gradients[first] * (1 + 1.5e-4)
+    with_ties = {**errors, **dict.fromkeys(others, 2e-4)}
+    tied = dataclasses.replace(
+        sides(port, reference), rounding={GRADIENTS: with_ties}, recorded={GRADIENTS: errors}
+    )
+    (stage,) = [stage for stage in compare_stages(tied) if stage.id == GRADIENTS]
+    assert {item.name: item.verdict for item in stage.differences}[first] == "rounding"

@@ -1,11 +1,12 @@
 """What a stage shows of workers: rank 0's comparison, and all that other ranks have different."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage
+from resnet_fn.parity.compare.stage import SKIPPED, Absent, Stage, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers, merged
 from resnet_fn.parity.trace.data import Run
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, difference
@@ -30,6 +31,24 @@ def test_an_undecided_stage_of_another_worker_is_undecided():
 def test_without_numbers_on_rank_0_nothing_is_decided():
     stage = merged(Stage(TRAIN_FORWARD, note="no tensors"), [SAME])
     assert (stage.verdict, stage.undecided) == (UNDECIDED, "no tensors")
+
+
+def test_other_workers_decide_where_arrays_are_apart():
+    doubtful = dataclasses.replace(SAME.differences[0], rounding=0.1, relative=0.2)
+    assert doubtful.verdict == UNDECIDED
+    apart = without_undecided(Stage(TRAIN_FORWARD, [doubtful]))
+    differs = Stage(TRAIN_FORWARD, [difference(ArrayId("logits"), THERE, HERE, 1e-5)])
+    for stages in ([apart, SAME], [SAME, apart]):
+        assert merged(stages[0], stages[1:]).verdict == "ok"
+    for stages in ([apart, differs], [differs, apart]):
+        assert merged(stages[0], stages[1:]).verdict == DIFFERS
+    assert merged(apart, [apart]).verdict == UNDECIDED
+
+
+def test_what_another_worker_does_not_show_is_named():
+    other = dataclasses.replace(SAME, too_small=["w"], not_exercised=["no padding"])
+    stage = merged(dataclasses.replace(SAME, too_small=["w"]), [other])
+    assert (stage.too_small, stage.not_exercised) == (["w"], ["no padding"])
 
 
 @pytest.mark.parametrize("absent", [Absent.TOO_SHORT, Absent.CHAOTIC])
