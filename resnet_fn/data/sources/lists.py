@@ -61,7 +61,6 @@ def load_lists(
     data_dir: str,
     train_list: str,
     val_list: str,
-    threads: int,
     known: Sequence[str] = (),
     several: bool = False,
     group_by: str = "",
@@ -72,7 +71,6 @@ def load_lists(
         data_dir: folder to which relative paths in the lists refer.
         train_list: list of the training images, or "" for none, which needs `known`.
         val_list: list of the validation images, or "" for none.
-        threads: number of decoding threads.
         known: classes of a trained net, or () for the sorted classes of `train_list`.
         several: whether an image may have any number of classes, such as "cat;dog".
         group_by: column with the groups of `FileSplit`. A list without this column has no groups.
@@ -93,7 +91,6 @@ def load_lists(
             data_dir,
             images.paths,
             _labels(images, classes, source, several),
-            threads=threads,
             groups=images.groups,
         )
         for images in (train, val)

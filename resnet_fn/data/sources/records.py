@@ -34,9 +34,9 @@ class RecordSplit(EncodedSplit):
 
     files: tuple[str, ...]  # paths of the shards, in the order of the samples
     labels: np.ndarray  # int32 [N]
-    threads: int  # number of decoding threads
     names: tuple[str, ...]  # names of the image files that were packed
     contents: bytes  # SHA-256 of each file of the shards, one a line
+    threads: int = 1  # number of decoding threads
     listing: ClassVar[bytes] = b""  # empty, because `contents` identifies the data set
 
     def __len__(self) -> int:
@@ -93,7 +93,7 @@ class RecordSplit(EncodedSplit):
                 rows.stop()
 
 
-def load_records(data_dir: str, threads: int) -> DataSet:
+def load_records(data_dir: str) -> DataSet:
     """Load a data set that `pack` wrote.
 
     Raises ValueError if a file is missing, has the wrong size, or is not of `pack`.
@@ -126,7 +126,7 @@ def load_records(data_dir: str, threads: int) -> DataSet:
         spec.check()
     except ValueError as error:
         raise _not_an_index(root, f" ({error})") from None
-    train, test = (_open_split(root, name, shards, threads) for name, shards in splits.items())
+    train, test = (_open_split(root, name, shards) for name, shards in splits.items())
     return DataSet(train, test, spec)
 
 
@@ -147,7 +147,7 @@ def _shards(index: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return shards
 
 
-def _open_split(root: Path, name: str, shards: list[dict[str, Any]], threads: int) -> RecordSplit:
+def _open_split(root: Path, name: str, shards: list[dict[str, Any]]) -> RecordSplit:
     for shard in shards:
         for file, size in shard["files"].items():
             path = root / file
@@ -170,7 +170,7 @@ def _open_split(root: Path, name: str, shards: list[dict[str, Any]], threads: in
         )
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
-    return RecordSplit(files, labels, threads, tuple(names), digests.encode())
+    return RecordSplit(files, labels, tuple(names), digests.encode())
 
 
 def _read_labels(root: Path, name: str, samples: int) -> np.ndarray:

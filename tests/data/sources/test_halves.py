@@ -250,7 +250,7 @@ def test_an_older_run_keeps_val_beside_valid(lay):
     lay(*halves("train", "val", "valid"))
     rule = SplitRule(run=Path("run"), classes=("bee", "cat"))
     assert load_dataset(RECIPE, "set", rule=rule).test.root == "set/val"
-    assert load_test_folder("set", 1, ("bee", "cat")).test.root == "set/val"
+    assert load_test_folder("set", ("bee", "cat")).test.root == "set/val"
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_an_unknown_class_in_validation_is_named(lay, raises_line):
     with raises_line("data_dir: set/val/zebra exists, but zebra is no class of train"):
         load_dataset(RECIPE, "set")
     with raises_line("set/val/zebra exists, but zebra is no class of the trained net"):
-        load_test_folder("set/val", 1, ("bee", "cat"))
+        load_test_folder("set/val", ("bee", "cat"))
 
 
 def test_classes_in_both_unicode_forms_keep_their_labels(lay):

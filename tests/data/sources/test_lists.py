@@ -97,7 +97,7 @@ def pictures(make_photograph, encode):
 def load(train, val="a.jpg x\nd.jpg y\n", known=(), kind="txt", several=False):
     Path(f"train.{kind}").write_text(train)
     Path("val.txt").write_text(val)
-    return load_lists("set", f"train.{kind}", "val.txt", 1, known, several)
+    return load_lists("set", f"train.{kind}", "val.txt", known, several)
 
 
 def test_an_index_without_a_name_is_no_group(pictures):
@@ -123,11 +123,11 @@ def test_paths_have_spaces_and_numbers_sort_as_numbers(pictures):
 
 def test_one_list_gives_training_files_and_groups(pictures):
     Path("all.csv").write_text("path,label,Patient\na.jpg,x,p1\nb c.jpg,y,p2\nd.jpg,x,p1\n")
-    dataset = load_lists("set", "all.csv", "", 1, group_by="patient")
+    dataset = load_lists("set", "all.csv", "", group_by="patient")
     assert (len(dataset.test), dataset.test.groups, dataset.test.labels.shape) == (0, None, (0,))
     assert dataset.train.groups == ("p1", "p2", "p1")
     assert dataset.train.keep(np.array([True, True, False])).groups == ("p1", "p2")
-    assert load_lists("set", "all.csv", "all.csv", 1, group_by="scanner").train.groups is None
+    assert load_lists("set", "all.csv", "all.csv", group_by="scanner").train.groups is None
 
 
 MISTAKES = {
@@ -184,7 +184,7 @@ def test_a_class_unknown_to_the_net_is_rejected(pictures):
     with pytest.raises(
         ValueError, match=r"^val.txt line 2: 'y' is not a class of the trained net; use"
     ):
-        load_lists("set", "", "val.txt", 1, ("x", "z"))
+        load_lists("set", "", "val.txt", ("x", "z"))
 
 
 SEVERAL = dataclasses.replace(
@@ -262,7 +262,7 @@ WRITTEN = {
 @pytest.mark.parametrize(("name", "written"), WRITTEN.values(), ids=WRITTEN)
 def test_lists_are_read_as_other_programs_write_them(pictures, name, written):
     Path(name).write_bytes(written)
-    dataset = load_lists("set", name, name, 1)
+    dataset = load_lists("set", name, name)
     assert (list(dataset.train.names), dataset.classes) == (["a.jpg", "d.jpg"], ("x", "y"))
     assert dataset.train.labels.tolist() == dataset.test.labels.tolist() == [0, 1]
 
@@ -291,7 +291,7 @@ def test_lists_are_read_as_other_programs_write_them(pictures, name, written):
 def test_damaged_lists_are_named_with_a_fix(pictures, raises_line, written, parts):
     Path("t.csv").write_bytes(written)
     with raises_line(*parts.split("|")):
-        load_lists("set", "t.csv", "", 1)
+        load_lists("set", "t.csv", "")
 
 
 def test_names_with_odd_bytes_and_newlines_are_read(pictures, encode, make_photograph):
@@ -299,7 +299,7 @@ def test_names_with_odd_bytes_and_newlines_are_read(pictures, encode, make_photo
     for name in names:
         Path("set", os.fsdecode(name)).write_bytes(encode(make_photograph(1)))
     Path("t.csv").write_bytes(b'path,label\n"' + b'",x\n"'.join(names) + b'",y\n')
-    train = load_lists("set", "t.csv", "", 1).train
+    train = load_lists("set", "t.csv", "").train
     assert [os.fsencode(name) for name in train.names] == names
     assert len(train.read(0)) == os.stat(train.path(0)).st_size
 
@@ -317,11 +317,11 @@ def test_listed_paths_match_files_despite_slashes_and_accents(pictures):
             "path,label\n"
             + "".join(f"{unicodedata.normalize(form, path)},{label}\n" for path, label in rows)
         )
-        dataset = load_lists("set", "t.csv", "", 1)
+        dataset = load_lists("set", "t.csv", "")
         assert list(dataset.train.names) == ["é/a.jpg", "d.jpg"]
         assert dataset.notes[0].startswith("t.csv: paths are read with / for \\")
     Path("set/é").rename("set/" + nfd("é"))
-    assert list(load_lists("set", "t.csv", "", 1).train.names) == [nfd("é") + "/a.jpg", "d.jpg"]
+    assert list(load_lists("set", "t.csv", "").train.names) == [nfd("é") + "/a.jpg", "d.jpg"]
 
 
 def test_classes_are_equal_in_both_forms_of_unicode(pictures):
@@ -335,7 +335,7 @@ def test_classes_are_equal_in_both_forms_of_unicode(pictures):
     # A class has the form of the list if the list has only one, because runs have stored such
     # names.
     assert load(f"a.jpg {nfd('été')}\nd.jpg z\n", "e.jpg été\n").classes == (nfd("été"), "z")
-    known = load_lists("set", "", "val.txt", 1, ("z", nfd("été")))
+    known = load_lists("set", "", "val.txt", ("z", nfd("été")))
     assert (known.test.labels.tolist(), known.classes) == ([1], ("z", nfd("été")))
 
 
@@ -354,7 +354,7 @@ def test_a_list_needs_under_200_bytes_a_row(pictures):
         file.writelines(f"{path},p{k // 100},c{k % 1000}\n" for k, path in enumerate(rows))
     Path("v.csv").write_text("path,label\nd.jpg,c0\n")
     tracemalloc.start()
-    dataset = load_lists("set", "t.csv", "v.csv", 1, group_by="patient")
+    dataset = load_lists("set", "t.csv", "v.csv", group_by="patient")
     held, peak = (number / len(rows) for number in tracemalloc.get_traced_memory())
     tracemalloc.stop()
     assert list(dataset.train.names[1:]) == rows
@@ -367,7 +367,7 @@ def test_a_device_or_folder_as_list_is_named(kind, foreign, pictures, raises_lin
     foreign(kind, "train.txt")
     Path("val.txt").write_text("e.jpg hot dog\n")
     with raises_line("train.txt", "; "):
-        load_lists("set", "train.txt", "val.txt", 1)
+        load_lists("set", "train.txt", "val.txt")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", ""])
@@ -376,21 +376,21 @@ def test_the_longest_line_is_read(end, pictures):
     text = line.replace(" ", " " * ((1 << 20) - len(line) + 1))
     Path("val.txt").write_text(f"{text}{end}", newline="")
     Path("train.txt").write_text("a.jpg cat\nd.jpg dog\n")
-    assert len(load_lists("set", "train.txt", "val.txt", 1).test) == 1
+    assert len(load_lists("set", "train.txt", "val.txt").test) == 1
 
 
 def test_a_line_without_end_is_an_error(pictures, raises_line):
     Path("val.txt").write_text("e.jpg hot dog\n")
     Path("train.txt").write_text("a.jpg cat " * 200_000)
     with raises_line("train_list: train.txt", "more than 1,048,576 characters", "write a line"):
-        load_lists("set", "train.txt", "val.txt", 1)
+        load_lists("set", "train.txt", "val.txt")
 
 
 def test_labels_like_formulas_are_read_back(pictures):
     rows = [("a.jpg", "'=1+1"), ("c.jpg", "-1"), ("d.jpg", "'@x"), ("e.jpg", "''-2+3")]
     write_csv("train.csv", rows)
     write_csv("val.csv", rows[:1])
-    dataset = load_lists("set", "train.csv", "val.csv", 1)
+    dataset = load_lists("set", "train.csv", "val.csv")
     assert dataset.classes == ("'-2+3", "-1", "=1+1", "@x")
 
 
