@@ -136,7 +136,8 @@ class Buffers:
     _MOST = 4  # at most this many arrays are kept
 
     def __init__(self, shape: tuple[int, ...], dtype: type = np.float32) -> None:
-        self._shape, self._dtype = shape, dtype
+        self._shape = shape
+        self._dtype = dtype
         self._arrays: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:

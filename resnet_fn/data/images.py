@@ -19,10 +19,8 @@ def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
         return normalise(planes, spec, np.empty(planes.shape, np.float32))
     mean, std = spec.moments
     scaled = images.astype(np.float32) / spec.full_scale
-    rows, columns = (
-        _resize_matrix(images.shape[1], image_size),
-        _resize_matrix(images.shape[2], image_size),
-    )
+    rows = _resize_matrix(images.shape[1], image_size)
+    columns = _resize_matrix(images.shape[2], image_size)
     resized = np.einsum("ph,nhwc,qw->ncpq", rows, scaled, columns, optimize=True)
     return ((resized - mean[:, None, None]) / std[:, None, None]).astype(np.float32)
 
@@ -105,24 +103,23 @@ def random_affine(
     y, x = np.meshgrid(
         np.arange(height) - (height - 1) / 2, np.arange(width) - (width - 1) / 2, indexing="ij"
     )
-    cos, sin = (np.cos(angle) * zoom)[:, None, None], (np.sin(angle) * zoom)[:, None, None]
+    cos = (np.cos(angle) * zoom)[:, None, None]
+    sin = (np.sin(angle) * zoom)[:, None, None]
     # These are each target pixel's coordinates in the source image, after padding with one pixel of
     # `fill` per side.
     source_y = cos * y - sin * x + (height - 1) / 2 + shift[:, 0, None, None] + 1
     source_x = sin * y + cos * x + (width - 1) / 2 + shift[:, 1, None, None] + 1
-    source_y, source_x = source_y.clip(0, height + 1), source_x.clip(0, width + 1)
+    source_y = source_y.clip(0, height + 1)
+    source_x = source_x.clip(0, width + 1)
     padded = np.empty((count, channels, height + 2, width + 2), np.float32)
     padded[:] = fill[:, None, None]
     padded[:, :, 1:-1, 1:-1] = images
-    top, left = np.minimum(source_y.astype(int), height), np.minimum(source_x.astype(int), width)
-    down, right = (
-        (source_y - top).astype(np.float32)[:, None],
-        (source_x - left).astype(np.float32)[:, None],
-    )
-    sample, channel = (
-        np.arange(count)[:, None, None, None],
-        np.arange(channels)[None, :, None, None],
-    )
+    top = np.minimum(source_y.astype(int), height)
+    left = np.minimum(source_x.astype(int), width)
+    down = (source_y - top).astype(np.float32)[:, None]
+    right = (source_x - left).astype(np.float32)[:, None]
+    sample = np.arange(count)[:, None, None, None]
+    channel = np.arange(channels)[:, None, None]
 
     def corner(dy: int, dx: int) -> np.ndarray:
         return padded[sample, channel, top[:, None] + dy, left[:, None] + dx]

@@ -17,11 +17,13 @@ class Decoding:
     """Holds a batch that threads decode."""
 
     def __init__(self, indices: Sequence[int], decode: Decode) -> None:
-        self.indices, self.decode = indices, decode
+        self.indices = indices
+        self.decode = decode
         self._results: list[Any] = [None] * len(indices)
         self._left = len(indices)
         self._error: BaseException | None = None
-        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
 
     def put(self, row: int, result: Any) -> None:
         """Store a sample's result."""
@@ -55,7 +57,8 @@ class Decoder:
     """
 
     def __init__(self, samples: Generator[tuple[int, bytes], None, None], threads: int) -> None:
-        self._samples, self._pool = samples, ThreadPoolExecutor(threads, "decode")
+        self._samples = samples
+        self._pool = ThreadPoolExecutor(threads, "decode")
         self._places: deque[tuple[Decoding, int]] = deque()  # in the order of the stream
         self._stream = threading.Lock()
         self._finalizing = sys.is_finalizing  # modules are empty when Python ends

@@ -4,11 +4,11 @@ import dataclasses
 import importlib.util
 import os
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -150,14 +150,13 @@ def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
 
 def how_to_convert(names: Iterable[str]) -> str:
     """Return a text with the command that converts images which are not read, or "" for others."""
-    endings = [os.path.splitext(name)[1].lower() for name in names]
-    endings = [ending for ending in endings if ending in _CONVERTED_TO]
-    if not endings:
+    endings = (os.path.splitext(name)[1].lower() for name in names)
+    counts = Counter(ending for ending in endings if ending in _CONVERTED_TO)
+    if not counts:
         return ""
-    kinds = dict.fromkeys(endings)
-    counts = ", ".join(f"{endings.count(kind)} {kind}" for kind in kinds)
-    commands = [f"magick mogrify -format {_CONVERTED_TO[kind]} *{kind}" for kind in kinds]
-    return f"{counts} not read; convert with ImageMagick: {first_few(commands)}"
+    numbers = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    commands = [f"magick mogrify -format {_CONVERTED_TO[kind]} *{kind}" for kind in counts]
+    return f"{numbers} not read; convert with ImageMagick: {first_few(commands)}"
 
 
 def read_image(path: str | Path) -> bytes:
@@ -266,12 +265,10 @@ class FileSplit(EncodedSplit):
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":
         """Return a split of the samples for which `wanted`, bool [N], is true."""
-        names = Names(name for name, want in zip(self.names, wanted, strict=True) if want)
+        names = Names(compress(self.names, wanted))
         sizes = self.sizes[wanted] if len(self.sizes) else self.sizes
         prints = self.fingerprints[wanted] if len(self.fingerprints) else self.fingerprints
-        groups = self.groups
-        if groups:
-            groups = tuple(group for group, want in zip(groups, wanted, strict=True) if want)
+        groups = self.groups and tuple(compress(self.groups, wanted))
         changes = {"labels": self.labels[wanted], "sizes": sizes, "fingerprints": prints}
         return dataclasses.replace(self, names=names, groups=groups, **changes)
 

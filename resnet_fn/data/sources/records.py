@@ -22,7 +22,8 @@ from resnet_fn.data.sources.files import EncodedSplit, color_spec
 INDEX = "index.json"
 FORMAT = 2
 _FIX = "pack the set again"
-LABELS, NAMES = "{}-labels.npy", "{}-names.json"  # of the split "train" or "val"
+LABELS = "{}-labels.npy"  # of the split "train" or "val"
+NAMES = "{}-names.json"
 
 
 @dataclasses.dataclass(frozen=True)
