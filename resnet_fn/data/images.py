@@ -1,13 +1,8 @@
 """This module resizes, normalises and augments images in NumPy arrays."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
-
 import numpy as np
 
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.data.order import Streams
 
 
 def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
@@ -55,30 +50,6 @@ def _resize_matrix(old: int, new: int) -> np.ndarray:
     centre = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)[:, None]
     source = np.arange(old)
     return np.minimum(1 - (centre - source), centre - (source - 1)).clip(0).astype(np.float32)
-
-
-# Each augmentation has the ID of a random stream, the count of numbers per sample, and whether a
-# recipe uses them.
-_DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
-    "affine": (Streams.AFFINE, 4, lambda r: r.max_shift or r.max_rotation or r.max_zoom),
-    "crop": (Streams.CROP, 3, lambda r: r.crop_padding or r.flip),
-    "erasing": (Streams.ERASING, 5, lambda r: r.erasing),
-}
-
-
-def draw_epoch(
-    recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = _DRAWS
-) -> dict[str, np.ndarray]:
-    """Draw random numbers 0..1, [repeats, samples, columns], for each augmentation in `names` that
-    the recipe uses.
-    """
-    return {
-        name: np.random.default_rng([recipe.seed, epoch, stream]).random(
-            (recipe.repeats, samples, width)
-        )
-        for name, (stream, width, wanted) in _DRAWS.items()
-        if name in names and wanted(recipe)
-    }
 
 
 def random_affine(

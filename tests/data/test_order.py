@@ -9,9 +9,8 @@ from PIL import Image
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.balance import balanced_order
-from resnet_fn.data.images import draw_epoch
 from resnet_fn.data.mix import erase_and_mix
-from resnet_fn.data.order import Plan, Streams, epoch_order, split_batch
+from resnet_fn.data.order import Plan, Streams, draw_epoch, epoch_order, split_batch
 from resnet_fn.data.preprocess import training_pixels
 from resnet_fn.models.inputs import make_masks
 from resnet_fn.runtime.workers import Workers
