@@ -12,7 +12,7 @@ import numpy as np
 from resnet_fn.config.reading import read_regular, reading
 from resnet_fn.config.wording import first_line
 from resnet_fn.data.dataset import DataSet, Split
-from resnet_fn.data.sources.files import color_spec
+from resnet_fn.data.sources.files import color_spec, show_contents
 
 # MindSpore's own readers are not used, because they accept only files of exactly 10,000 or 50,000
 # records.
@@ -95,7 +95,7 @@ def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
     # folders with some of the files, and their missing files
     partial: list[tuple[Path, list[str]]] = []
     for layout in _LAYOUTS[name]:
-        wanted = [*layout.train, layout.test, *([layout.names] if layout.names else [])]
+        wanted = list(filter(None, (*layout.train, layout.test, layout.names)))
         for folder in (root, root / layout.folder):
             missing = [file for file in wanted if not (folder / file).is_file()]
             if not missing:
@@ -105,9 +105,10 @@ def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
     if partial:
         folder, missing = min(partial, key=lambda pair: len(pair[1]))
         raise ValueError(f"data_dir: {folder} lacks {', '.join(missing)}; {fix}")
-    contents = ", ".join(sorted(path.name for path in root.iterdir())[:5]) or "nothing"
     expected = " or ".join(layout.train[0] for layout in _LAYOUTS[name])
-    raise ValueError(f"data_dir: {root} must contain {expected}, but it contains {contents}; {fix}")
+    raise ValueError(
+        f"data_dir: {root} must contain {expected}, but it contains {show_contents(root)}; {fix}"
+    )
 
 
 def _read(path: Path, layout: _Layout) -> Split:

@@ -92,6 +92,12 @@ def list_loose_images(folder: str | Path) -> list[str]:
     return sorted(name for name in os.listdir(folder) if is_image(name) and not is_left_out(name))
 
 
+def show_contents(folder: str | Path) -> str:
+    """Return the first names in `folder` as text, or "nothing"."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return ", ".join(sorted(names)[:5]) or "nothing"
+
+
 def _walk(
     folder: str | Path,
     onerror: Callable[[OSError], object] | None,

@@ -22,6 +22,7 @@ from resnet_fn.data.sources.files import (
     list_folders,
     list_images,
     list_loose_images,
+    show_contents,
 )
 from resnet_fn.data.sources.halves import Halves, enter, find_halves, how_to_use, kind_of
 from resnet_fn.data.sources.imagenet_val import list_flat_val
@@ -118,9 +119,8 @@ def load_test_folder(data_dir: str, classes: Sequence[str] = ()) -> DataSet:
 
 def _what_is_missing(root: Path, halves: Halves) -> str:
     """Return the problem and the fix if a data set has no training folder, or nothing validates."""
-    contents = sorted(os.listdir(root))[:5] if root.is_dir() else []
-    shown = ", ".join(contents) or "nothing"
-    problem = f"{str(root)!r} must contain train/ and val/, but it contains {shown}"
+    contents = show_contents(root)
+    problem = f"{str(root)!r} must contain train/ and val/, but it contains {contents}"
     inner = [root / name for name in list_folders(root) if _holds_data_set(root / name)]
     if halves.train == root and inner:
         return f"{problem}; give --data-dir {inner[0]}"

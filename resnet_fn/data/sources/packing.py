@@ -60,7 +60,6 @@ def pack(
     shards: int,
     short_side: int = 0,
     quality: int = 90,
-    threads: int = 1,
     advance: Callable[[int], object] = lambda samples: None,
 ) -> int:
     """Write the shards that `out` lacks, and then index.json. Return the number of written shards.
@@ -105,7 +104,7 @@ def pack(
             entry = _finished(out, shard)
             if entry is None:
                 side = short_side if name == "train" else 0
-                entry = _write_shard(out, shard, split, indices, side, quality, threads)
+                entry = _write_shard(out, shard, split, indices, side, quality)
                 written += 1
             entries.append(entry)
             advance(len(indices))
@@ -146,7 +145,6 @@ def _write_shard(
     indices: np.ndarray,
     short_side: int,
     quality: int,
-    threads: int,
 ) -> dict[str, Any]:
     from mindspore.mindrecord import FileWriter
 
@@ -161,7 +159,7 @@ def _write_shard(
     writer = FileWriter(str(folder / shard), shard_num=1, overwrite=True)
     writer.add_schema(_SCHEMA, "image classification")
     checksums = []
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(split.threads) as pool:
         for start in range(0, len(indices), _CHUNK):
             part = indices[start : start + _CHUNK]
             images = list(pool.map(encode, part))

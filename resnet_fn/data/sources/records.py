@@ -17,7 +17,7 @@ import numpy as np
 from resnet_fn.config.reading import read_json, read_regular, reading
 from resnet_fn.config.wording import first_line
 from resnet_fn.data.dataset import BadSampleError, DataSet
-from resnet_fn.data.sources.files import EncodedSplit, color_spec
+from resnet_fn.data.sources.files import EncodedSplit, color_spec, show_contents
 
 INDEX = "index.json"
 FORMAT = 2
@@ -104,20 +104,15 @@ def load_records(data_dir: str) -> DataSet:
         with reading(root / INDEX, _FIX):
             index = read_json(root / INDEX)
     except (FileNotFoundError, NotADirectoryError):
-        contents = (
-            ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else [])
-            or "nothing"
-        )
         raise ValueError(
-            f"data_dir: {data_dir!r} must contain {INDEX}, but it contains {contents}; "
+            f"data_dir: {data_dir!r} must contain {INDEX}, but it contains "
+            f"{show_contents(root)}; "
             f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
         ) from None
     try:
         if index["format"] != FORMAT:
-            expected = FORMAT
-            got = index["format"]
             raise ValueError(
-                f"{root / INDEX}: format must be {expected}, but it is {got}; pack the set again"
+                f"{root / INDEX}: format must be {FORMAT}, but it is {index['format']}; {_FIX}"
             )
         spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
         splits = {name: _shards(index, name) for name in ("train", "val")}
