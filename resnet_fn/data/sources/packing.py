@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from resnet_fn.config.reading import is_refused, read_json
+from resnet_fn.config.reading import read_json, reading
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import open_upright
 from resnet_fn.data.sources.contents import BAD_FILES
@@ -78,10 +78,14 @@ def pack(
     }
     path = out / _PLAN
     out.mkdir(parents=True, exist_ok=True)
-    if path.exists() and _read_plan(path) != plan:
-        raise ValueError(
-            f"out: {out} was packed from other files or with other settings; give another folder"
-        )
+    if path.exists():
+        with reading(path, "give another folder"):
+            earlier = read_json(path)
+        if earlier != plan:
+            raise ValueError(
+                f"out: {out} was packed from other files or with other settings; "
+                "give another folder"
+            )
     others = [name for name in _FILES if (out / name).exists()]
     if others and not path.exists():
         raise ValueError(f"out: {out}/{others[0]} was not written by pack; give another folder")
@@ -113,15 +117,6 @@ def pack(
         replace_json(out / NAMES.format(name), list(split.names), indent=None)
     replace_json(out / INDEX, index)
     return written
-
-
-def _read_plan(path: Path) -> Any:
-    try:
-        return read_json(path)
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and not is_refused(error):
-            raise
-        return None
 
 
 def _finished(out: Path, shard: str) -> dict[str, Any] | None:
