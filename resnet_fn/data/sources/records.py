@@ -155,14 +155,10 @@ def _open_split(root: Path, name: str, shards: list[dict[str, Any]]) -> RecordSp
     samples = sum(shard["samples"] for shard in shards)
     labels = _read_labels(root, name, samples)
     names = _read_names(root, name)
-    if len(labels) != samples or len(names) != samples:
+    if {len(labels), len(names)} != {samples}:
         raise ValueError(
             f"{root}: {name} has {len(labels)} labels and {len(names)} names, but the shards hold "
             f"{samples} samples; pack the set again"
-        )
-    if not all(isinstance(item, str) for item in names):
-        raise ValueError(
-            f"{root / NAMES.format(name)}: cannot be read (not a list of names); {_FIX}"
         )
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
@@ -185,6 +181,6 @@ def _read_names(root: Path, name: str) -> list[Any]:
     path = root / NAMES.format(name)
     with reading(path, _FIX, errors=(FileNotFoundError, ValueError)):
         names = read_json(path)
-        if not isinstance(names, list):
+        if not isinstance(names, list) or not all(isinstance(item, str) for item in names):
             raise ValueError("not a list of names")
         return names

@@ -142,7 +142,7 @@ def damage_index(text):
             lambda: np.save("out/val-labels.npy", np.zeros(8, np.int32)),
             ("out", "val", "8 labels and 9 names", "9 samples", "pack"),
         ),
-        (lambda: Path("out/val-names.json").write_text("[1]"), ("out", "val", "1 names", "pack")),
+        (lambda: Path("out/val-names.json").write_text('["a"]'), ("out", "val", "1 names", "pack")),
         (lambda: Path("out/val-names.json").write_text("["), ("out", "names", "val", "pack")),
     ],
 )
