@@ -101,18 +101,13 @@ def suggest_groups(names: Sequence[str], labels: np.ndarray) -> list[str]:
             several = {source for source, count in counts.items() if 1 < count < len(members)}
             images = sum(counts[source] for source in several)
             if len(several) >= sources and images >= share * len(members):
-                return [_suggestion(pattern, members, several)]
+                source = next(name for name in map(source_of, members) if name in several)
+                both = [name for name in members if source_of(name) == source][:2]
+                return [
+                    f"names such as {' and '.join(both)} look like images of one source; "
+                    f"to keep such a group on one side of the split, give --group-by '{pattern}'"
+                ]
     return []
-
-
-def _suggestion(pattern: str, names: Sequence[str], several: set[str]) -> str:
-    source_of = _pattern(pattern)
-    first = next(name for name in names if source_of(name) in several)
-    both = [name for name in names if source_of(name) == source_of(first)][:2]
-    return (
-        f"names such as {' and '.join(both)} look like images of one source; "
-        f"to keep such a group on one side of the split, give --group-by '{pattern}'"
-    )
 
 
 def _by_class(names: Sequence[str], labels: np.ndarray) -> list[list[str]]:

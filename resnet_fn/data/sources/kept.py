@@ -182,11 +182,11 @@ def _find_trained(files: FileSplit, names: Sequence[str], contents: Contents) ->
     if texts := all_as_text(files):
         trained = set(contents.training.values())
         return [name for name, text in zip(names, texts, strict=True) if text in trained]
-    same = []
-    for name, size in zip(names, files.sizes.tolist(), strict=True):
-        if contents.training.get(name, "").partition(" ")[0] == str(size):
-            same.append(name)
-    return same
+    return [
+        name
+        for name, size in zip(names, files.sizes.tolist(), strict=True)
+        if contents.training.get(name, "").partition(" ")[0] == str(size)
+    ]
 
 
 def _candidates(dataset: DataSet) -> set[str]:
