@@ -13,7 +13,7 @@ from resnet_fn.data.images import normalise
 from resnet_fn.data.mix import erase_and_mix
 from resnet_fn.data.order import Batch, Plan
 from resnet_fn.data.preprocess import naming, training_pixels
-from resnet_fn.data.sources.decoder import Decoder, Decoding
+from resnet_fn.data.sources.decoder import Decoder, Decoding, results
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
 from resnet_fn.runtime.malloc import limit_arenas
@@ -88,7 +88,7 @@ class FileFeed(Plan):
         if (update + 1) % self.updates_per_epoch:
             self._begin(self._decoder, update + 1)  # decoded while the device computes
         images, decoding = self._begun.pop(update)
-        decoding.results()
+        results(decoding)
         return images
 
     def _begin(self, decoder: Decoder, update: int) -> None:
