@@ -32,6 +32,10 @@ _SHOWN = 60  # characters of a cell in a message
 _TYPE = "#TYPE "  # begins the first line of PowerShell's Export-Csv
 
 
+# returns true for a line of text that has no second cell; None: no line may be so
+IsWhole = Callable[[str], bool] | None
+
+
 class Column(NamedTuple):
     """Describes a column."""
 
@@ -39,6 +43,7 @@ class Column(NamedTuple):
     headers: tuple[str, ...]  # names in the header of a CSV file, in lower case
 
 
+Columns = tuple[Column, Column]
 CLASS = Column("class", ("label", "class", "labels", "classes"))
 
 
@@ -54,10 +59,10 @@ class Row(NamedTuple):
 def read_table(
     field: str,
     path: Path,
-    columns: tuple[Column, Column],
+    columns: Columns,
     fix: str,
     more: str = "",
-    is_whole: Callable[[str], bool] | None = None,
+    is_whole: IsWhole = None,
 ) -> Iterator[Row]:
     """Yield the rows of a table.
 
@@ -67,7 +72,7 @@ def read_table(
         columns: the two columns.
         fix: fix for a file that cannot be read.
         more: name of a third column, which a header may have.
-        is_whole: returns true for a line of text that has no second cell. None: no line may be so.
+        is_whole: see `IsWhole`.
 
     Raises:
         ValueError: if the file cannot be read, or a line does not fit the header.
@@ -108,9 +113,9 @@ def _bounded(field: str, path: Path, lines: TextIO) -> Iterator[str]:
 def _rows(
     path: Path,
     lines: Iterator[str],
-    columns: tuple[Column, Column],
+    columns: Columns,
     more: str,
-    is_whole: Callable[[str], bool] | None,
+    is_whole: IsWhole,
 ) -> Iterator[Row]:
     number = 0
     delimiters = _DELIMITERS
@@ -185,8 +190,8 @@ def _text_rows(
     path: Path,
     begin: int,
     lines: Iterable[str],
-    columns: tuple[Column, Column],
-    is_whole: Callable[[str], bool] | None,
+    columns: Columns,
+    is_whole: IsWhole,
 ) -> Iterator[Row]:
     for number, line in enumerate(lines, begin):
         text = line.strip()

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+# number and file's bytes of one sample after the other
+Stream = Generator[tuple[int, bytes], None, None]
 # (place in the batch, sample's number, file's bytes) → result
 Decode = Callable[[int, int, bytes], Any]
 Decoding = list[Future[Any]]  # the samples of a batch that threads decode
@@ -28,7 +30,7 @@ class Decoder:
     holds one file, and files do not pile up.
     """
 
-    def __init__(self, samples: Generator[tuple[int, bytes], None, None], threads: int) -> None:
+    def __init__(self, samples: Stream, threads: int) -> None:
         self._samples = samples
         self._pool = ThreadPoolExecutor(threads, "decode")
         # in the order of the stream: where a result goes, its place in the batch, the sample

@@ -21,7 +21,7 @@ from resnet_fn.data.image_file import MOST_BYTES, raise_unless_files_fault
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, naming
-from resnet_fn.data.sources.decoder import Decoder
+from resnet_fn.data.sources.decoder import Decoder, Stream
 from resnet_fn.data.sources.names import Names
 
 _FIX = "fix the file and go on, or begin another run with --on-bad-sample skip"
@@ -177,7 +177,7 @@ class EncodedSplit:
     """
 
     threads: int  # number of decoding threads
-    stream: Callable[[np.ndarray], Generator[tuple[int, bytes], None, None]]
+    stream: Callable[[np.ndarray], Stream]
     undecodable: Callable[[int], BadSampleError]
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
@@ -258,7 +258,7 @@ class FileSplit(EncodedSplit):
         """Return the error for a sample that cannot be decoded."""
         return BadSampleError(f"{self.path(index)}: cannot be decoded; {_FIX}")
 
-    def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
+    def stream(self, order: np.ndarray) -> Stream:
         """Yield (sample number, file's bytes) for each sample number in `order`.
 
         Threads read files ahead.
@@ -272,11 +272,10 @@ class FileSplit(EncodedSplit):
     def keep(self, wanted: np.ndarray) -> "FileSplit":
         """Return a split of the samples for which `wanted`, bool [N], is true."""
         names = Names(compress(self.names, wanted))
-        sizes = self.sizes[wanted] if len(self.sizes) else self.sizes
-        prints = self.fingerprints[wanted] if len(self.fingerprints) else self.fingerprints
         groups = self.groups and tuple(compress(self.groups, wanted))
-        changes = {"labels": self.labels[wanted], "sizes": sizes, "fingerprints": prints}
-        return dataclasses.replace(self, names=names, groups=groups, **changes)
+        arrays = {name: getattr(self, name) for name in ("labels", "sizes", "fingerprints")}
+        known = {name: array[wanted] for name, array in arrays.items() if len(array)}
+        return dataclasses.replace(self, names=names, groups=groups, **known)
 
 
 def read_ahead(

@@ -20,7 +20,7 @@ from resnet_fn.data.image_file import open_image
 from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
-from resnet_fn.data.sources.contents import has_contents
+from resnet_fn.data.sources.contents import CONTENTS
 from resnet_fn.data.sources.files import FileSplit, list_folders, read_image
 from resnet_fn.data.sources.folders import load_folder, load_test_folder
 from resnet_fn.data.sources.kept import EarlierRun, describe_changes, describe_trained
@@ -287,7 +287,7 @@ def _load_other_images(
         with contextlib.suppress(ValueError):  # the run's validation images are not in this folder
             copy = load_folder(data_dir, recipe.validation_share, rule)
             has_all = copy.classes == tuple(rule.classes)
-            if has_all and has_contents(rule.run):  # so `split_off` has compared the images
+            if has_all and (rule.run / CONTENTS).exists():  # so `split_off` has compared images
                 return copy
             spec = dataclasses.replace(copy.input, data_dir=data_dir)
             copy = dataclasses.replace(copy, input=spec)

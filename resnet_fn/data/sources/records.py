@@ -8,7 +8,6 @@ train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db
 
 import dataclasses
 import io
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +16,7 @@ import numpy as np
 from resnet_fn.config.reading import read_json, read_regular, reading
 from resnet_fn.config.wording import first_line
 from resnet_fn.data.dataset import BadSampleError, DataSet
+from resnet_fn.data.sources.decoder import Stream
 from resnet_fn.data.sources.files import EncodedSplit, color_spec, show_contents
 
 INDEX = "index.json"
@@ -43,7 +43,7 @@ class RecordSplit(EncodedSplit):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
+    def stream(self, order: np.ndarray) -> Stream:
         """Yield (sample number, file's bytes) for each sample number in `order`."""
         # MindDataset takes at most as many numbers as it has samples. Opening a set of 400,000
         # samples takes 50 ms.
@@ -58,7 +58,7 @@ class RecordSplit(EncodedSplit):
             "pack the set again, then resume"
         )
 
-    def _read(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
+    def _read(self, order: np.ndarray) -> Stream:
         from mindspore import dataset as engine
 
         rows = None
