@@ -270,8 +270,8 @@ def test_missing_and_new_files_of_val_are_named(folder, make_photograph, encode)
     first = open_dataset(recipe, str(folder))
     write_split(RUN, first, is_new=True)
     assert not (RUN / "validation.json").exists()
-    (folder / "val" / "bee" / "00 ü.JPEG").unlink()
-    (folder / "val" / "bee" / "new.jpg").write_bytes(encode(make_photograph(900)))
+    (folder / "val/bee/00 ü.JPEG").unlink()
+    (folder / "val/bee/new.jpg").write_bytes(encode(make_photograph(900)))
     notes = open_dataset(recipe, run=RUN, trained_on=first.input, splits=("test",)).notes
     assert notes == (
         "warning: 1 of the 9 validation images that run used are missing: bee/00 ü.JPEG",

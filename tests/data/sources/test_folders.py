@@ -19,9 +19,9 @@ SPLIT = replace(RECIPE, validation_share=0.3)
 
 
 def test_val_has_the_class_numbers_of_train(folder):
-    shutil.rmtree(folder / "val" / "bee")
-    (folder / "train" / "bee" / "notes.txt").write_text("not an image")
-    (folder / "train" / ".hidden").mkdir()
+    shutil.rmtree(folder / "val/bee")
+    (folder / "train/bee/notes.txt").write_text("not an image")
+    (folder / "train/.hidden").mkdir()
     dataset = open_dataset(RECIPE, str(folder))
     assert dataset.classes == ("bee", "cat with a space", "éléphant")
     assert dataset.train.labels.tolist() == [0] * 7 + [1] * 7 + [2] * 7
@@ -30,8 +30,8 @@ def test_val_has_the_class_numbers_of_train(folder):
     assert left_out.startswith(f"leaving out 2 names in {folder}/train that ")
     assert left_out.endswith(": .hidden, bee/notes.txt")
     assert missing == "the test set has no images of 1 of the 3 classes: bee"
-    (folder / "train" / "bee" / "notes.txt").unlink()
-    (folder / "train" / ".hidden").rmdir()
+    (folder / "train/bee/notes.txt").unlink()
+    (folder / "train/.hidden").rmdir()
     for name in ("loose.jpg", "._loose.jpg"):
         (folder / "train" / name).write_bytes(b"")
     assert load_dataset(RECIPE, str(folder)).notes[1:] == (
@@ -43,7 +43,7 @@ def test_all_commands_list_the_same_images(folder, tmp_path, capsys):
     """At any depth, through links, in torchvision's order; names that begin with a dot are the
     system's own.
     """
-    good = (folder / "train" / "bee" / "00 ü.JPEG").read_bytes()
+    good = (folder / "train/bee/00 ü.JPEG").read_bytes()
     place = tmp_path / "zoo"
     inner = ("ant/9.jpg", "ant/b/1.jpg", "ant/b-c/2.jpg", "ant/b/c/0.PNG", "bee/1.jpg")
     others = ("ant/._9.jpg", "ant/b/.DS_Store", "ant/b/notes.txt", "ant/.thumbnails/9.jpg")
@@ -51,14 +51,14 @@ def test_all_commands_list_the_same_images(folder, tmp_path, capsys):
         file = (tmp_path if name.startswith("else") else place) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(good if name not in others else b"none")
-    (place / "ant" / "linked").symlink_to(tmp_path / "elsewhere")
-    (place / "ant" / "b" / "around").symlink_to(place / "ant")  # a link to a folder that it lies in
+    (place / "ant/linked").symlink_to(tmp_path / "elsewhere")
+    (place / "ant/b/around").symlink_to(place / "ant")  # a link to a folder that it lies in
     images = ("9.jpg", "b/1.jpg", "b-c/2.jpg", "b/c/0.PNG", "linked/3.jpg")
     ordered = [f"ant/{name}" for name in sorted(images, key=os.path.split)] + ["bee/1.jpg"]
     shutil.copytree(
-        place, tmp_path / "set" / "train", symlinks=False, ignore=shutil.ignore_patterns("around")
+        place, tmp_path / "set/train", symlinks=False, ignore=shutil.ignore_patterns("around")
     )
-    shutil.copytree(tmp_path / "set" / "train", tmp_path / "set" / "val")
+    shutil.copytree(tmp_path / "set/train", tmp_path / "set/val")
     split = load_dataset(SPLIT, str(place))
     assert sorted((*split.train.names, *split.test.names)) == sorted(ordered)
     assert split.train.labels.tolist() == [0] * 3 + [1]
@@ -118,7 +118,7 @@ def flat(folder):
     """The same, val flat, in the official order of numbers, which is not that of the folders."""
     for class_number, name in enumerate(("éléphant", "bee", "cat with a space")):
         for number, path in enumerate(sorted((folder / "val" / name).iterdir())):
-            path.rename(folder / "val" / f"ILSVRC2012_val_{3 * class_number + number:08d}.JPEG")
+            path.rename(folder / f"val/ILSVRC2012_val_{3 * class_number + number:08d}.JPEG")
         (folder / "val" / name).rmdir()
     (folder / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n1\n1\n3\n3\n3\n2\n2\n2\n")
     rows = np.zeros(3, dtype=[("ILSVRC2012_ID", "O"), ("WNID", "O")])
@@ -128,7 +128,7 @@ def flat(folder):
 
 
 def test_flat_val_needs_the_official_ground_truth(flat):
-    (flat / "val" / "._ILSVRC2012_val_00000000.JPEG").touch()
+    (flat / "val/._ILSVRC2012_val_00000000.JPEG").touch()
     dataset = load_dataset(RECIPE, str(flat))
     assert dataset.test.labels.tolist() == [2] * 3 + [0] * 3 + [1] * 3
     assert dataset.notes[0].startswith(f"leaving out 1 names in {flat}/val that ")

@@ -9,13 +9,6 @@ from resnet_fn.data.sources.load import data_threads, load_dataset, open_dataset
 from resnet_fn.runtime.cpus import cpu_count
 
 
-def test_a_folder_that_is_not_needed_is_rejected(folder):
-    with pytest.raises(
-        ValueError, match=r"'.*' is given, but digits needs no folder; .*--dataset .*--recipe finet"
-    ):
-        load_dataset(Recipe(), str(folder))
-
-
 def test_photographs_with_the_digits_recipe_give_a_warning(folder):
     small = Recipe(name="digits", dataset="imagefolder", image_size=8)
     (note,) = open_dataset(small, str(folder)).notes
@@ -29,9 +22,9 @@ def test_photographs_with_the_digits_recipe_give_a_warning(folder):
     assert open_dataset(small, str(folder), splits=["test"]).notes == ()
 
 
-def test_more_threads_than_cpus_are_rejected():
+def test_more_threads_than_cpus_are_rejected(raises_line):
     most = cpu_count()
-    with pytest.raises(ValueError, match=f"data_threads: {most + 1} is more than the {most} CPU"):
+    with raises_line(f"data_threads: {most + 1} is more than the {most} CPU"):
         data_threads(most + 1)
     assert data_threads(0) == most
 

@@ -55,7 +55,7 @@ def test_packing_again_writes_missing_or_damaged_shards_alone(folder, pack, caps
 
 
 def test_a_killed_packing_is_rejected_then_continued(folder, capsys, wait_until):
-    (folder / "train" / "bee" / "00 ü.JPEG").write_bytes(b"no image")
+    (folder / "train/bee/00 ü.JPEG").write_bytes(b"no image")
     words = [str(folder), "out", "--shards", "19", "--no-progress"]
     with pytest.raises(ValueError, match="on_bad_sample: 1 of 21 training files are bad"):
         main(words)

@@ -53,7 +53,7 @@ def zoo(folder, make_photograph, encode):
             "larger than 178,956,970 pixels",
         ),
     }
-    place = folder / "train" / "bee"
+    place = folder / "train/bee"
     for name, data in good.items():
         (place / name).write_bytes(data)
     for name, (data, _) in bad.items():
@@ -63,7 +63,7 @@ def zoo(folder, make_photograph, encode):
 
 def test_every_kind_of_bad_file_is_named(zoo):
     folder, good, bad = zoo
-    place = folder / "train" / "bee"
+    place = folder / "train/bee"
     for name in good:
         assert examine(str(place / name))[:2] == (len(good[name]), ""), name
     for name, (data, reason) in bad.items():
@@ -83,7 +83,7 @@ def test_a_jpeg_cut_anywhere_is_found(make_photograph, encode, tmp_path):
 
 def test_bad_files_of_all_splits_are_one_error(zoo, raises_line):
     folder = zoo[0]
-    (folder / "val" / "bee" / "00 ü.JPEG").write_bytes(b"")
+    (folder / "val/bee/00 ü.JPEG").write_bytes(b"")
     for decode_all in ("auto", "no"):  # sizes alone show empty files
         with pytest.raises(
             ValueError, match=r"1 of 9 validation files are bad: '.*00 ü.JPEG' is empty"
@@ -106,8 +106,8 @@ def test_bad_files_of_all_splits_are_one_error(zoo, raises_line):
 
 def test_fifos_and_devices_are_named_never_opened(folder, raises_line):
     """In both splits, checked or not; a FIFO that replaces a good file later ends the run, too."""
-    os.mkfifo(folder / "train" / "bee" / "a.jpg")
-    (folder / "val" / "bee" / "b.jpg").symlink_to("/dev/zero")  # reading either would never end
+    os.mkfifo(folder / "train/bee/a.jpg")
+    (folder / "val/bee/b.jpg").symlink_to("/dev/zero")  # reading either would never end
     for check in ("yes", "no"):
         with raises_line(
             "1 of 22 training and 1 of 10 ", "a.jpg' is not a regular file", "b.jpg' is"
@@ -130,9 +130,7 @@ def test_a_resumed_run_leaves_out_the_same_files(zoo, tmp_path):
     write_bad_files(run, first)
     lines = (run / "bad_files.txt").read_text().splitlines()
     assert lines[0] == "train/bee/cut header.jpg\tcut or damaged"
-    (folder / "train" / "bee" / "empty.jpg").write_bytes(
-        (folder / "train" / "bee" / "grey.jpg").read_bytes()
-    )
+    (folder / "train/bee/empty.jpg").write_bytes((folder / "train/bee/grey.jpg").read_bytes())
     moved = folder.rename(tmp_path / "elsewhere")
     again = open_dataset(SKIP, str(moved), run=run)
     assert (again.train.names, again.bad_files) == (first.train.names, first.bad_files)
@@ -146,7 +144,7 @@ def test_resume_does_not_decode_good_files_again(folder, tmp_path):
     run.mkdir()
     first = open_dataset(SKIP, str(folder))
     write_bad_files(run, first)
-    file = folder / "train" / "bee" / "00 ü.JPEG"
+    file = folder / "train/bee/00 ü.JPEG"
     file.write_bytes(bytes(file.stat().st_size))  # only decoding would notice
     again = open_dataset(SKIP, str(folder), run=str(run))
     assert (again.train.names, again.bad_files, again.notes) == (first.train.names, (), ())
@@ -161,7 +159,7 @@ def test_resume_does_not_decode_good_files_again(folder, tmp_path):
 
 def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
     folder, _, _ = zoo
-    (folder / "train" / "bee" / "empty.jpg").unlink()
+    (folder / "train/bee/empty.jpg").unlink()
     unchecked = open_dataset(RECIPE, str(folder), options=RunOptions(check_files="no"))
     assert unchecked.notes == (
         "image files are not checked (--no-check-files), so the command stops at a bad file; give "
@@ -251,7 +249,7 @@ def test_a_scan_holds_few_files_in_memory(folder):
 
 def test_a_file_that_changed_is_noticed(folder):
     split = load_dataset(RECIPE, str(folder)).train
-    path = folder / "train" / "bee" / "03 ü.JPEG"
+    path = folder / "train/bee/03 ü.JPEG"
     assert split.path(3) == str(path)
     data = path.read_bytes()
     assert split.read(3) == data
