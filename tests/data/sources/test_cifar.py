@@ -38,7 +38,9 @@ def test_a_missing_folder_and_no_folder_are_explained(raises_line):
         "data_batch_1.bin or data_batch_1", "it contains cifar-10-binary.tar.gz", "extract it into"
     ):
         load_dataset(TEN, ".")
-    with raises_line("'.' is given, but digits needs no folder; leave it out", "--dataset", "--recipe "):
+    with raises_line(
+        "'.' is given, but digits needs no folder; leave it out", "--dataset", "--recipe "
+    ):
         load_dataset(Recipe(), ".")
 
 
