@@ -28,6 +28,7 @@ _MARKS = {  # UTF-32's mark begins with UTF-16's
 _DELIMITERS = ",;\t"
 _SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)  # names the delimiter for Excel
 _LONGEST = 1 << 20  # characters of a line
+csv.field_size_limit(max(csv.field_size_limit(), _LONGEST))  # Python's own limit is lower
 _SHOWN = 60  # characters of a cell in a message
 _TYPE = "#TYPE "  # begins the first line of PowerShell's Export-Csv
 
