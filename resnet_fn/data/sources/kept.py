@@ -126,13 +126,14 @@ def _compare(
     return changed
 
 
-def describe_changes(files: FileSplit, run: Path) -> list[str]:
+def describe_changes(dataset: DataSet, run: Path) -> list[str]:
     """Return lines about validation files that were added or removed since a run.
 
     There are none if the run split its validation files off, because `split_off` has such lines.
     """
     contents = read_split(run)
-    if contents is None or has_split(run):
+    files = dataset.test
+    if contents is None or has_split(run) or not isinstance(files, FileSplit):
         return []
     names = set(relative_names(files))
     before = contents.validation.keys()

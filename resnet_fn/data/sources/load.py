@@ -121,10 +121,11 @@ def open_dataset(
         )
     notes = list(dataset.notes)
     if trained_on and run:
-        same = rule.same_folder and dataset.input.val_list == trained_on.val_list
-        notes += _describe_earlier(dataset, run, same_set=same)
+        notes += describe_trained(dataset, run)
+        if rule.same_folder and dataset.input.val_list == trained_on.val_list:
+            notes += describe_changes(dataset, run)
     elif weights_of:
-        notes += _describe_earlier(dataset, weights_of.folder, same_set=False)
+        notes += describe_trained(dataset, weights_of.folder)
     for name, split, title in (
         ("train", dataset.train, "training set"),
         ("test", dataset.test, "test set"),
@@ -265,14 +266,6 @@ def _per_channel(name: str, values: tuple[float, ...], spec: InputSpec) -> tuple
         f"{spec.channels} channel{'s' * (spec.channels > 1)}; "
         "give one value for each channel, or weights for such images"
     )
-
-
-def _describe_earlier(dataset: DataSet, run: Path, same_set: bool) -> list[str]:
-    """Return lines about files that `run` trained on, or that its validation set has or lacks."""
-    if not isinstance(dataset.test, FileSplit):
-        return []
-    changes = describe_changes(dataset.test, run) if same_set else []
-    return [*describe_trained(dataset, run), *changes]
 
 
 def _load_other_images(
