@@ -94,7 +94,7 @@ def test_labels_stay_probabilities_when_mixing_ends():
 
 def test_the_byte_feed_normalised_equals_the_float_feed(folder):
     recipe = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True)
-    photographs = check_files(load_dataset(recipe, str(folder)), "error")
+    photographs = check_files(load_dataset(recipe, str(folder)))
     plain = make_feed(photographs, recipe)
     as_bytes = make_feed(photographs, recipe, dtype="uint8")
     for update in range(7):

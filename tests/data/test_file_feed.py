@@ -24,7 +24,7 @@ RECIPE = Recipe(
 
 @pytest.fixture
 def photographs(folder):
-    return check_files(load_dataset(RECIPE, str(folder)), "error")
+    return check_files(load_dataset(RECIPE, str(folder)))
 
 
 def bytes_of(feed, updates):

@@ -73,7 +73,7 @@ RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
 
 @pytest.fixture
 def photographs(folder):
-    return check_files(load_dataset(RECIPE, str(folder)), "error")
+    return check_files(load_dataset(RECIPE, str(folder)))
 
 
 def saved(feed, classes=()):

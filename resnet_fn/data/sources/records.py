@@ -8,6 +8,7 @@ train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db
 
 import dataclasses
 import io
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -109,29 +110,22 @@ def load_records(data_dir: str) -> DataSet:
             f"{show_contents(root)}; "
             f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
         ) from None
-    try:
-        if index["format"] != FORMAT:
-            raise ValueError(
-                f"{root / INDEX}: format must be {FORMAT}, but it is {index['format']}; {_FIX}"
-            )
+    errors = (KeyError, TypeError, AttributeError, ValueError)
+    as_index = partial(reading, root / INDEX, _FIX, "is not an index of resnet_fn.pack", errors)
+    with as_index():
+        number = index["format"]
+    if number != FORMAT:
+        raise ValueError(f"{root / INDEX}: format must be {FORMAT}, but it is {number}; {_FIX}")
+    with as_index():
         spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
         splits = {name: _shards(index, name) for name in ("train", "val")}
-    except (KeyError, TypeError, AttributeError):
-        raise _not_an_index(root) from None
-    try:
         spec.check()
-    except ValueError as error:
-        raise _not_an_index(root, f" ({error})") from None
     train, test = (_open_split(root, name, shards) for name, shards in splits.items())
     return DataSet(train, test, spec)
 
 
-def _not_an_index(root: Path, why: str = "") -> ValueError:
-    return ValueError(f"{root / INDEX}: is not an index of resnet_fn.pack{why}; pack the set again")
-
-
 def _shards(index: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return the descriptions of a split's shards. Raises TypeError if one is wrong."""
+    """Return the descriptions of a split's shards. Raises an error if one is wrong."""
     shards = list(index["splits"][name])
     for shard in shards:
         names = [shard["name"], *shard["files"]]
@@ -139,7 +133,7 @@ def _shards(index: dict[str, Any], name: str) -> list[dict[str, Any]]:
         counts = [shard["samples"], *shard["files"].values()]
         are_counts = all(type(count) is int and count >= 0 for count in counts)
         if not are_names or not are_counts or not all(map(str.isalnum, shard["sha256"].values())):
-            raise TypeError
+            raise ValueError(f"wrong shards of {name}")
     return shards
 
 

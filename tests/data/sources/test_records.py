@@ -39,7 +39,7 @@ def test_records_give_the_very_bits_of_the_folder(
     for half in ("train", "val"):
         (folder / half / "bee/turned.jpg").write_bytes(encode(make_photograph(9), exif=exif))
         (folder / half / "bee/webp.webp").write_bytes(encode(make_photograph(8), "WEBP"))
-    files = check_files(load_dataset(FOLDER, str(folder)), "error")
+    files = check_files(load_dataset(FOLDER, str(folder)))
     records = pack(folder)
     assert records.notes == ()
     assert records.classes == files.classes
@@ -49,7 +49,7 @@ def test_records_give_the_very_bits_of_the_folder(
 
 @pytest.mark.parametrize("fields", [{"repeats": 4}, {"sampling": "balanced"}])
 def test_repeated_samples_have_the_folders_bits_too(folder, pack, same_batches, fields):
-    files = check_files(load_dataset(FOLDER, str(folder)), "error")
+    files = check_files(load_dataset(FOLDER, str(folder)))
     records = pack(folder)
     one = make_feed(files, replace(FOLDER, **fields))
     two = make_feed(records, replace(RECORDS, **fields))
