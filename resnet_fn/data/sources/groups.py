@@ -36,7 +36,7 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
         groups = files.groups
         lack = f"cell {group_by!r}"
     elif group_by.isdecimal():
-        groups = list(map(_level(int(group_by)), names))
+        groups = [_level(name, int(group_by)) for name in names]
         lack = f"folder level {group_by}"
     else:
         groups = list(map(_pattern(group_by), names))
@@ -50,12 +50,9 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
     return groups
 
 
-def _level(number: int) -> Callable[[str], str]:
-    def group_of(name: str) -> str:
-        folders = name.split("/")[:-1]
-        return folders[number - 1] if 1 <= number <= len(folders) else ""
-
-    return group_of
+def _level(name: str, number: int) -> str:
+    folders = name.split("/")[:-1]
+    return folders[number - 1] if 1 <= number <= len(folders) else ""
 
 
 def _pattern(text: str) -> Callable[[str], str]:
@@ -67,9 +64,7 @@ def _pattern(text: str) -> Callable[[str], str]:
 
     def group_of(name: str) -> str:
         match = pattern.search(name)
-        if match is None:
-            return ""
-        return match[part] or ""
+        return (match and match[part]) or ""
 
     return group_of
 
