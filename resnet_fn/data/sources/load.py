@@ -148,12 +148,11 @@ def open_dataset(
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
         path = dataset.train.path(0)
         size = recipe.image_size
-        rate = recipe.learning_rate
         width, height = open_image(read_image(path)).size
         if min(width, height) >= 4 * size:
             notes.append(
                 f"warning: {path} has {width} x {height} pixels, but the recipe digits trains on "
-                f"{size} x {size}, with learning rate {rate}; "
+                f"{size} x {size}, with learning rate {recipe.learning_rate}; "
                 "give --recipe finetune with --weights FILE or --model NAME"
             )
     return dataclasses.replace(dataset, notes=tuple(notes))
