@@ -96,9 +96,7 @@ def main(arguments: Sequence[str]) -> int:
     with tqdm(
         total=images, desc="packing", unit="image", disable=parsed.no_progress or None
     ) as bar:
-        written = pack(
-            dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads, bar.update
-        )
+        written = pack(dataset, out, parsed.shards, parsed.short_side, parsed.quality, bar.update)
     say(
         f"{images} images in {out} ({written} shards written and read back, the others existed); "
         "to train: "

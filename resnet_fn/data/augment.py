@@ -132,13 +132,11 @@ _AUTO_BINS = 10
 _WIDEST = {"Shear": 0.99, "Translate": 32.0, "Rotate": 135.0, "Enhance": 0.99}  # TrivialAugmentWide
 _USUAL = {"Shear": 0.3, "Rotate": 30.0, "Enhance": 0.9}  # translation: 150 of 331 pixels
 _SIGNED = {
-    **{
-        "ShearX": "Shear",
-        "ShearY": "Shear",
-        "TranslateX": "Translate",
-        "TranslateY": "Translate",
-        "Rotate": "Rotate",
-    },
+    "ShearX": "Shear",
+    "ShearY": "Shear",
+    "TranslateX": "Translate",
+    "TranslateY": "Translate",
+    "Rotate": "Rotate",
     **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), "Enhance"),
 }
 # TrivialAugmentWide and RandAugment choose from these operations with equal probability.

@@ -101,21 +101,20 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
     fix = "give 'balanced' or the path of a text file"
     find = number_classes(classes)
     weights: dict[int, float] = {}
-    for row in read_table("class_weights", path, (CLASS, _WEIGHT), fix):
-        line = f"{path} line {row.line}"
-        name = row.first
-        value = row.second
+    for line, name, value, _ in read_table("class_weights", path, (CLASS, _WEIGHT), fix):
         number = find(name)
         if number is None:
             reason = fault_of_cell(name) or suggest_name(name, classes)
-            raise ValueError(f"{line}: {name!r} is not a class of the data set; {reason}")
+            raise ValueError(
+                f"{path} line {line}: {name!r} is not a class of the data set; {reason}"
+            )
         try:
             weights[number] = float(value)
         except ValueError:
             weights[number] = 0.0
         if not 0 < weights[number] < float("inf"):
             raise ValueError(
-                f"{line}: weight {value!r} must be a number above 0; "
+                f"{path} line {line}: weight {value!r} must be a number above 0; "
                 "write a line CLASS WEIGHT, with a number such as 0.5"
             )
     if missing := [name for number, name in enumerate(classes) if number not in weights]:

@@ -24,10 +24,8 @@ def number_classes(classes: Sequence[str]) -> Callable[[str], int | None]:
 
 def merge_equal(names: Iterable[str]) -> list[str]:
     """Return each name once: as it is written, or in NFC if it is written in several ways."""
-    merged = []
-    for group in _group(names, composed):
-        merged.append(group[0] if len(group) == 1 else composed(group[0]))
-    return merged
+    groups = _group(names, composed)
+    return [group[0] if len(group) == 1 else composed(group[0]) for group in groups]
 
 
 def warn_alike(names: Iterable[str]) -> list[str]:

@@ -7,7 +7,6 @@ zoom (images.py) are only for data sets in memory, and come after normalisation.
 (mix.py) come last.
 """
 
-from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +15,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import colour_arrays, crop_and_flip
 from resnet_fn.data.dataset import Arrays, DataSet, Split
 from resnet_fn.data.file_feed import FileFeed
-from resnet_fn.data.images import draw_epoch, prepare, random_affine
+from resnet_fn.data.images import prepare, random_affine
 from resnet_fn.data.mix import erase_and_mix
 from resnet_fn.data.order import Batch, Plan
 from resnet_fn.runtime.workers import Workers
@@ -64,10 +63,8 @@ class MemoryFeed(Plan):
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
-        self._input, self._split = dataset.input, cast(Split, dataset.train)
-        self._draws = lru_cache(maxsize=1)(
-            lambda epoch: draw_epoch(recipe, epoch, len(dataset.train))
-        )
+        self._input = dataset.input
+        self._split = cast(Split, dataset.train)
         changes_bytes = recipe.crop_padding or recipe.flip or recipe.colours
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
         self._prepared: np.ndarray | None = None
@@ -94,9 +91,7 @@ class MemoryFeed(Plan):
         spec = self._input
         epoch, index = divmod(update, self.updates_per_epoch)
         samples, numbers = (share[index] for share in self.epoch(epoch))
-        draws = {
-            name: drawn[self.repeat_numbers, numbers] for name, drawn in self._draws(epoch).items()
-        }
+        draws = self.draws(update)
         if self._prepared is not None:
             images = self._prepared[samples]
         else:

@@ -1,7 +1,7 @@
 """`FileFeed` decodes image files in threads, and makes training batches from the images."""
 
 import sys
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -9,11 +9,11 @@ import numpy as np
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import identify
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.images import draw_epoch, normalise
+from resnet_fn.data.images import normalise
 from resnet_fn.data.mix import erase_and_mix
 from resnet_fn.data.order import Batch, Plan
 from resnet_fn.data.preprocess import naming, training_pixels
-from resnet_fn.data.sources.decoder import Decoder, Decoding
+from resnet_fn.data.sources.decoder import Decoder, Decoding, results
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
 from resnet_fn.runtime.malloc import limit_arenas
@@ -28,18 +28,13 @@ class FileFeed(Plan):
     more: the images of two updates, files that wait (`MOST_WAITING`), and a file for each thread.
     """
 
-    def __init__(
-        self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False
-    ) -> None:
+    def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers, as_bytes: bool) -> None:
         super().__init__(recipe, dataset.train.labels, workers)
-        self._input, self._as_bytes = dataset.input, as_bytes
+        self._input = dataset.input
+        self._as_bytes = as_bytes
         self._split = cast(FileSplit | RecordSplit, dataset.train)
         shape = (self.share, 3, recipe.image_size, recipe.image_size)
         self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
-        samples = len(self._split)
-        self._erasing = lru_cache(maxsize=1)(
-            lambda epoch: draw_epoch(recipe, epoch, samples, ["erasing"])["erasing"]
-        )
         self._begun: dict[int, tuple[np.ndarray, Decoding]] = {}  # by update, two at most
         self._decoder: Decoder | None = None
         # decoding threads, the reading thread, the caller's thread
@@ -57,9 +52,8 @@ class FileFeed(Plan):
             raise
         if not self._begun:
             self.close()
-        erasing, (epoch, index) = None, divmod(update, self.updates_per_epoch)
-        if self.recipe.erasing:
-            erasing = self._erasing(epoch)[self.repeat_numbers, self.epoch(epoch)[1][index]]
+        epoch = update // self.updates_per_epoch
+        erasing = self.draws(update).get("erasing")
         batch = images, self.labels[self.indices(update)]
         return erase_and_mix(self.recipe, batch, len(self._input.classes), update, epoch, erasing)
 
@@ -94,12 +88,13 @@ class FileFeed(Plan):
         if (update + 1) % self.updates_per_epoch:
             self._begin(self._decoder, update + 1)  # decoded while the device computes
         images, decoding = self._begun.pop(update)
-        decoding.results()
+        results(decoding)
         return images
 
     def _begin(self, decoder: Decoder, update: int) -> None:
         """Let threads decode the images of an update."""
-        images, (epoch, index) = self._buffers.take(), divmod(update, self.updates_per_epoch)
+        images = self._buffers.take()
+        epoch, index = divmod(update, self.updates_per_epoch)
         numbers = self.epoch(epoch)[1][index].tolist()
         decode = partial(self._decode, images, epoch, numbers)
         self._begun[update] = images, decoder.begin(self.indices(update).tolist(), decode)
@@ -136,7 +131,8 @@ class Buffers:
     _MOST = 4  # at most this many arrays are kept
 
     def __init__(self, shape: tuple[int, ...], dtype: type = np.float32) -> None:
-        self._shape, self._dtype = shape, dtype
+        self._shape = shape
+        self._dtype = dtype
         self._arrays: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:

@@ -131,11 +131,9 @@ def without_bad_chunks(data: bytes) -> bytes:
         return data
     from PIL.PngImagePlugin import MAX_TEXT_MEMORY
 
-    kept, begin, total = (
-        [],
-        0,
-        0,
-    )  # parts of `data`; where the next part begins; bytes of text so far
+    kept = []  # parts of `data`
+    begin = 0  # where the next part begins
+    total = 0  # bytes of text so far
     start = len(_PNG)
     while start + 8 <= len(data):
         length, name = struct.unpack_from(">I4s", data, start)
@@ -164,7 +162,8 @@ def _text_size(name: bytes, content: bytes) -> int:
 
     text = content.partition(b"\0")[2]  # after the keyword
     if name == b"iTXt":
-        is_packed, text = text[:2] == b"\1\0", text[2:].split(b"\0", 2)[-1]
+        is_packed = text[:2] == b"\1\0"
+        text = text[2:].split(b"\0", 2)[-1]
     else:
         is_packed = name != b"tEXt"
         if is_packed and text[:1] != b"\0":  # another method of compression than PNG's only one

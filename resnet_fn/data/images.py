@@ -1,13 +1,8 @@
 """This module resizes, normalises and augments images in NumPy arrays."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
-
 import numpy as np
 
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.data.order import Streams
 
 
 def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
@@ -19,12 +14,12 @@ def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
         return normalise(planes, spec, np.empty(planes.shape, np.float32))
     mean, std = spec.moments
     scaled = images.astype(np.float32) / spec.full_scale
-    rows, columns = (
-        _resize_matrix(images.shape[1], image_size),
-        _resize_matrix(images.shape[2], image_size),
-    )
+    rows = _resize_matrix(images.shape[1], image_size)
+    columns = _resize_matrix(images.shape[2], image_size)
     resized = np.einsum("ph,nhwc,qw->ncpq", rows, scaled, columns, optimize=True)
-    return ((resized - mean[:, None, None]) / std[:, None, None]).astype(np.float32)
+    resized -= mean[:, None, None]
+    resized /= std[:, None, None]
+    return resized
 
 
 def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.ndarray:
@@ -44,43 +39,20 @@ def like_float_feed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
 
     Float32 images are returned unchanged.
     """
-    return (
-        images
-        if images.dtype == np.float32
-        else normalise(images, spec, np.empty(images.shape, np.float32))
-    )
+    if images.dtype == np.float32:
+        return images
+    return normalise(images, spec, np.empty(images.shape, np.float32))
 
 
 def _resize_matrix(old: int, new: int) -> np.ndarray:
     # Row i holds the weights of the source pixels in target pixel i. Pixel i has its centre at (i +
     # 1/2) · old / new. A source pixel's weight falls from 1 at the centre to 0 at a distance of 1.
-    centre = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)[:, None]
+    centre = (np.arange(new) + 0.5) * old / new - 0.5
+    centre = np.clip(centre, 0, old - 1)[:, None]
     source = np.arange(old)
-    return np.minimum(1 - (centre - source), centre - (source - 1)).clip(0).astype(np.float32)
-
-
-# Each augmentation has the ID of a random stream, the count of numbers per sample, and whether a
-# recipe uses them.
-_DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
-    "affine": (Streams.AFFINE, 4, lambda r: r.max_shift or r.max_rotation or r.max_zoom),
-    "crop": (Streams.CROP, 3, lambda r: r.crop_padding or r.flip),
-    "erasing": (Streams.ERASING, 5, lambda r: r.erasing),
-}
-
-
-def draw_epoch(
-    recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = _DRAWS
-) -> dict[str, np.ndarray]:
-    """Draw random numbers 0..1, [repeats, samples, columns], for each augmentation in `names` that
-    the recipe uses.
-    """
-    return {
-        name: np.random.default_rng([recipe.seed, epoch, stream]).random(
-            (recipe.repeats, samples, width)
-        )
-        for name, (stream, width, wanted) in _DRAWS.items()
-        if name in names and wanted(recipe)
-    }
+    from_left = centre - (source - 1)
+    from_right = 1 - (centre - source)
+    return np.minimum(from_right, from_left).clip(0).astype(np.float32)
 
 
 def random_affine(
@@ -99,33 +71,36 @@ def random_affine(
     factors are from 0.9 to 1.1.
     """
     count, channels, height, width = images.shape
-    shift = np.round(draws[:, :2] * (max_shift + 0.5)).clip(-max_shift, max_shift)
+    shift = np.round(draws[:, :2] * (max_shift + 0.5))
+    shift = shift.clip(-max_shift, max_shift)
     angle = np.deg2rad(draws[:, 2] * max_rotation)
     zoom = 1.0 / (1.0 + draws[:, 3] * max_zoom)
-    y, x = np.meshgrid(
-        np.arange(height) - (height - 1) / 2, np.arange(width) - (width - 1) / 2, indexing="ij"
-    )
-    cos, sin = (np.cos(angle) * zoom)[:, None, None], (np.sin(angle) * zoom)[:, None, None]
+    middle_y = (height - 1) / 2
+    middle_x = (width - 1) / 2
+    y = (np.arange(height) - middle_y)[:, None]
+    x = np.arange(width) - middle_x
+    cos = (np.cos(angle) * zoom)[:, None, None, None]
+    sin = (np.sin(angle) * zoom)[:, None, None, None]
+    shift_y = shift[:, 0, None, None, None]
+    shift_x = shift[:, 1, None, None, None]
     # These are each target pixel's coordinates in the source image, after padding with one pixel of
-    # `fill` per side.
-    source_y = cos * y - sin * x + (height - 1) / 2 + shift[:, 0, None, None] + 1
-    source_x = sin * y + cos * x + (width - 1) / 2 + shift[:, 1, None, None] + 1
-    source_y, source_x = source_y.clip(0, height + 1), source_x.clip(0, width + 1)
+    # `fill` per side, [N, 1, H, W].
+    source_y = cos * y - sin * x + middle_y + shift_y + 1
+    source_x = sin * y + cos * x + middle_x + shift_x + 1
+    source_y = source_y.clip(0, height + 1)
+    source_x = source_x.clip(0, width + 1)
     padded = np.empty((count, channels, height + 2, width + 2), np.float32)
     padded[:] = fill[:, None, None]
     padded[:, :, 1:-1, 1:-1] = images
-    top, left = np.minimum(source_y.astype(int), height), np.minimum(source_x.astype(int), width)
-    down, right = (
-        (source_y - top).astype(np.float32)[:, None],
-        (source_x - left).astype(np.float32)[:, None],
-    )
-    sample, channel = (
-        np.arange(count)[:, None, None, None],
-        np.arange(channels)[None, :, None, None],
-    )
+    top = np.minimum(source_y.astype(int), height)
+    left = np.minimum(source_x.astype(int), width)
+    down = (source_y - top).astype(np.float32)
+    right = (source_x - left).astype(np.float32)
+    sample = np.arange(count)[:, None, None, None]
+    channel = np.arange(channels)[:, None, None]
 
     def corner(dy: int, dx: int) -> np.ndarray:
-        return padded[sample, channel, top[:, None] + dy, left[:, None] + dx]
+        return padded[sample, channel, top + dy, left + dx]
 
     upper = corner(0, 0) * (1 - right) + corner(0, 1) * right
     lower = corner(1, 0) * (1 - right) + corner(1, 1) * right

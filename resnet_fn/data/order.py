@@ -1,6 +1,8 @@
 """This module chooses the training samples of each update."""
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +56,28 @@ def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
     )
 
 
+# Each augmentation has the ID of a random stream, the count of numbers per sample, and whether a
+# recipe uses them.
+_DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
+    "affine": (Streams.AFFINE, 4, lambda r: r.max_shift or r.max_rotation or r.max_zoom),
+    "crop": (Streams.CROP, 3, lambda r: not r.of_files and (r.crop_padding or r.flip)),
+    "erasing": (Streams.ERASING, 5, lambda r: r.erasing),
+}
+
+
+def draw_epoch(recipe: Recipe, epoch: int, samples: int) -> dict[str, np.ndarray]:
+    """Draw random numbers 0..1, [repeats, samples, columns], for each augmentation that the recipe
+    uses.
+    """
+    return {
+        name: np.random.default_rng([recipe.seed, epoch, stream]).random(
+            (recipe.repeats, samples, width)
+        )
+        for name, (stream, width, wanted) in _DRAWS.items()
+        if wanted(recipe)
+    }
+
+
 class Plan:
     """Decides which training samples each update of a run gets. This is the base class of the
     feeds.
@@ -66,10 +90,13 @@ class Plan:
     def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:
         samples = len(labels)
         size = recipe.batch_size
-        self.recipe, self.labels, self.workers = recipe, labels, workers
+        self.recipe = recipe
+        self.labels = labels
+        self.workers = workers
         self.updates_per_epoch = samples // size  # batches of one size let the step compile once
         self.share = share = size // workers.size  # number of samples of each worker in an update
         self.epoch = lru_cache(maxsize=1)(self._draw)  # thread-safe
+        self._drawn = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, samples))
         if not self.updates_per_epoch:
             raise ValueError(
                 f"batch_size: {size} is more than the {samples} training samples; give at most "
@@ -89,6 +116,15 @@ class Plan:
         """Return the sample numbers of this worker's share of an update, int64 [share]."""
         epoch, index = divmod(update, self.updates_per_epoch)
         return self.epoch(epoch)[0][index].astype(np.int64)
+
+    def draws(self, update: int) -> dict[str, np.ndarray]:
+        """Return the numbers of `draw_epoch` for this worker's share of an update, [share,
+        columns].
+        """
+        epoch, index = divmod(update, self.updates_per_epoch)
+        numbers = self.epoch(epoch)[1][index]
+        drawn = self._drawn(epoch)
+        return {name: values[self.repeat_numbers, numbers] for name, values in drawn.items()}
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return this worker's sample numbers and numbers that select augmentations, both int32

@@ -28,8 +28,13 @@ _MARKS = {  # UTF-32's mark begins with UTF-16's
 _DELIMITERS = ",;\t"
 _SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)  # names the delimiter for Excel
 _LONGEST = 1 << 20  # characters of a line
+csv.field_size_limit(max(csv.field_size_limit(), _LONGEST))  # Python's own limit is lower
 _SHOWN = 60  # characters of a cell in a message
 _TYPE = "#TYPE "  # begins the first line of PowerShell's Export-Csv
+
+
+# returns true for a line of text that has no second cell; None: no line may be so
+IsWhole = Callable[[str], bool] | None
 
 
 class Column(NamedTuple):
@@ -39,6 +44,7 @@ class Column(NamedTuple):
     headers: tuple[str, ...]  # names in the header of a CSV file, in lower case
 
 
+Columns = tuple[Column, Column]
 CLASS = Column("class", ("label", "class", "labels", "classes"))
 
 
@@ -54,10 +60,10 @@ class Row(NamedTuple):
 def read_table(
     field: str,
     path: Path,
-    columns: tuple[Column, Column],
+    columns: Columns,
     fix: str,
     more: str = "",
-    is_whole: Callable[[str], bool] | None = None,
+    is_whole: IsWhole = None,
 ) -> Iterator[Row]:
     """Yield the rows of a table.
 
@@ -67,7 +73,7 @@ def read_table(
         columns: the two columns.
         fix: fix for a file that cannot be read.
         more: name of a third column, which a header may have.
-        is_whole: returns true for a line of text that has no second cell. None: no line may be so.
+        is_whole: see `IsWhole`.
 
     Raises:
         ValueError: if the file cannot be read, or a line does not fit the header.
@@ -108,9 +114,9 @@ def _bounded(field: str, path: Path, lines: TextIO) -> Iterator[str]:
 def _rows(
     path: Path,
     lines: Iterator[str],
-    columns: tuple[Column, Column],
+    columns: Columns,
     more: str,
-    is_whole: Callable[[str], bool] | None,
+    is_whole: IsWhole,
 ) -> Iterator[Row]:
     number = 0
     delimiters = _DELIMITERS
@@ -185,8 +191,8 @@ def _text_rows(
     path: Path,
     begin: int,
     lines: Iterable[str],
-    columns: tuple[Column, Column],
-    is_whole: Callable[[str], bool] | None,
+    columns: Columns,
+    is_whole: IsWhole,
 ) -> Iterator[Row]:
     for number, line in enumerate(lines, begin):
         text = line.strip()

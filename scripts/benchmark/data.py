@@ -77,7 +77,7 @@ def _runs(root: Path, batch_size: int, threads: int) -> dict[str, Run]:
         recipe = Recipe(dataset=name, image_size=224, batch_size=batch_size, flip=True)
         dataset = open_dataset(recipe, str(root / folder), options=RunOptions(data_threads=threads))
         if name == "imagefolder":
-            pack(dataset, root / "records", shards=2, short_side=256, threads=threads)
+            pack(dataset, root / "records", shards=2, short_side=256)
         runs[name] = _epochs(dataset, recipe)
     pictures = open_dataset(CIFAR)
     runs["cifar"] = _epochs(pictures, CIFAR)

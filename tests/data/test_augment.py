@@ -47,9 +47,13 @@ def test_pixels_of_each_operation_are_torchvisions(name, make_photograph, torchv
             assert OPERATIONS[name](picture, strength).tobytes() == theirs.tobytes(), strength
 
 
-def picks(count, **fields):
-    recipe = Recipe(dataset="imagefolder", **fields)
+def picks(count, dataset="imagefolder", **fields):
+    recipe = Recipe(dataset=dataset, **fields)
     return [choose(recipe, 224, np.random.default_rng(seed)) for seed in range(count)]
+
+
+def rotations(chosen):
+    return [value for operations in chosen for name, value in operations if name == "Rotate"]
 
 
 @pytest.mark.parametrize("size", [24, 224, 299])
@@ -100,27 +104,22 @@ def test_trivialaugment_draws_one_operation_and_strength_uniformly():
     assert set(counts) == set(CHOICE)
     # 400 each, standard deviation 19
     assert 320 < min(counts.values()) <= max(counts.values()) < 480
-    rotations = [operations[0][1] for operations in chosen if operations[0][0] == "Rotate"]
-    assert abs(np.mean(rotations)) < 12  # both ways
-    assert np.max(np.abs(rotations)) == 135
-    assert len(set(np.abs(rotations))) == 31
+    degrees = rotations(chosen)
+    assert abs(np.mean(degrees)) < 12  # both ways
+    assert np.max(np.abs(degrees)) == 135
+    assert len(set(np.abs(degrees))) == 31
 
 
 def test_randaugment_draws_operations_of_the_given_noisy_strength():
     chosen = picks(500, policy="randaugment", policy_ops=3, policy_magnitude=12)
     assert {len(operations) for operations in chosen} == {3}
-    assert {
-        abs(value) for operations in chosen for name, value in operations if name == "Rotate"
-    } == {12.0}
+    assert {*map(abs, rotations(chosen))} == {12.0}
     noisy = picks(3000, policy="randaugment", policy_magnitude=12, policy_noise=1.5)
-    # degrees = levels
-    levels = [abs(value) for operations in noisy for name, value in operations if name == "Rotate"]
+    levels = np.abs(rotations(noisy))  # degrees = levels
     assert np.mean(levels) == pytest.approx(12, abs=0.3)
     assert np.std(levels) == pytest.approx(1.5, abs=0.25)
     widest = picks(300, policy="randaugment", policy_magnitude=30, policy_noise=30.0)
-    assert all(
-        abs(value) <= 30 for operations in widest for name, value in operations if name == "Rotate"
-    )
+    assert np.max(np.abs(rotations(widest))) <= 30
 
 
 def test_autoaugment_applies_operations_with_its_pairs_probabilities():
@@ -141,20 +140,13 @@ def test_arrays_and_photographs_get_the_same_colours(make_photograph):
         recipe = Recipe(dataset="synthetic", image_size=32, seed=5, **fields)
         coloured = colour_arrays(arrays, recipe, 2, [0, 0, 0, 1, 1, 1], range(6))
         for number, picture in enumerate(pictures):
-            assert (
-                coloured[number].tobytes()
-                == colour(picture, recipe, 2, number // 3, number).tobytes()
-            )
+            expected = colour(picture, recipe, 2, number // 3, number)
+            assert coloured[number].tobytes() == expected.tobytes()
         assert coloured.tobytes() != arrays.tobytes()
 
 
 def test_small_images_take_cifars_own_autoaugment():
-    small, large = (
-        Recipe(dataset=name, policy="autoaugment") for name in ("synthetic", "imagefolder")
-    )
-    generators = [np.random.default_rng(seed) for seed in range(300)]
-    chosen = [
-        {name for rng in generators for name, _ in choose(recipe, 32, rng)}
-        for recipe in (small, large)
-    ]
-    assert "TranslateY" in chosen[0] - chosen[1]
+    small = picks(300, dataset="synthetic", policy="autoaugment")
+    large = picks(300, policy="autoaugment")
+    names = [{name for pair in chosen for name, _ in pair} for chosen in (small, large)]
+    assert "TranslateY" in names[0] - names[1]

@@ -1,7 +1,7 @@
 """Batches in memory do not depend on workers and micro-batches."""
 
-import dataclasses
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,24 +36,23 @@ def test_an_epoch_visits_no_sample_twice():
 
 def test_two_threads_get_the_same_batches():
     """Across the end of an epoch, where the order is drawn anew."""
-    recipe = dataclasses.replace(AUGMENTED, repeats=2)
+    recipe = replace(AUGMENTED, repeats=2)
     expected = [MemoryFeed(PICTURES, recipe).batch(update)[0].tobytes() for update in range(6)]
     feed = MemoryFeed(PICTURES, recipe)
     with ThreadPoolExecutor(1) as pool:
         for update in range(6):
             future = pool.submit(feed.batch, update)
-            asked = feed.indices(max(update - 1, 0))
+            earlier = max(update - 1, 0)
+            asked = feed.indices(earlier)
             assert future.result()[0].tobytes() == expected[update]
-            assert (
-                asked.tolist() == MemoryFeed(PICTURES, recipe).indices(max(update - 1, 0)).tolist()
-            )
+            assert asked.tolist() == MemoryFeed(PICTURES, recipe).indices(earlier).tolist()
 
 
 @pytest.mark.parametrize(
     "fields", [{}, {"repeats": 3}, {"policy": "randaugment"}, {"policy": "autoaugment"}]
 )
 def test_workers_share_a_mixed_update_without_changing_it(fields):
-    recipe = dataclasses.replace(AUGMENTED, **fields)
+    recipe = replace(AUGMENTED, **fields)
     whole = MemoryFeed(PICTURES, recipe)
     shares = [MemoryFeed(PICTURES, recipe, Workers(rank, 4)) for rank in range(4)]
     for update in (0, 1, 5):
@@ -64,8 +63,7 @@ def test_workers_share_a_mixed_update_without_changing_it(fields):
 
 
 def test_augmentation_depends_on_seed_epoch_and_sample_alone():
-    recipe = dataclasses.replace(AUGMENTED, mixup=0.0, cutmix=0.0)
-    small = dataclasses.replace(recipe, batch_size=8)
+    recipe = replace(AUGMENTED, mixup=0.0, cutmix=0.0)
 
     def by_sample(recipe, epoch):
         data = MemoryFeed(PICTURES, recipe)
@@ -78,13 +76,14 @@ def test_augmentation_depends_on_seed_epoch_and_sample_alone():
         }
 
     large_batches = by_sample(recipe, 1)
+    small = replace(recipe, batch_size=8)
     small_batches = by_sample(small, 1)
     assert all(small_batches[index] == pixels for index, pixels in large_batches.items())
     assert sum(small_batches[i] == pixels for i, pixels in by_sample(small, 2).items()) < 8
 
 
 def test_labels_stay_probabilities_when_mixing_ends():
-    recipe = dataclasses.replace(AUGMENTED, mix_off_epochs=1)
+    recipe = replace(AUGMENTED, mix_off_epochs=1)
     data = MemoryFeed(PICTURES, recipe)
     last = 3 * data.updates_per_epoch
     assert (data.batch(last - 1)[1].max(1) < 1).any()
@@ -95,7 +94,7 @@ def test_labels_stay_probabilities_when_mixing_ends():
 
 def test_the_byte_feed_normalised_equals_the_float_feed(folder):
     recipe = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True)
-    photographs = check_files(load_dataset(recipe, str(folder)), "error")
+    photographs = check_files(load_dataset(recipe, str(folder)))
     plain = make_feed(photographs, recipe)
     as_bytes = make_feed(photographs, recipe, dtype="uint8")
     for update in range(7):

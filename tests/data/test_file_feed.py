@@ -1,9 +1,9 @@
 """Batches of image files do not depend on workers, threads and buffers."""
 
-import dataclasses
 import os
 import time
 import tracemalloc
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +24,20 @@ RECIPE = Recipe(
 
 @pytest.fixture
 def photographs(folder):
-    return check_files(load_dataset(RECIPE, str(folder)), "error")
+    return check_files(load_dataset(RECIPE, str(folder)))
 
 
 def bytes_of(feed, updates):
     return [feed.batch(update)[0].tobytes() for update in updates]
 
 
+def feed_on(dataset, train, **changes):
+    """The feed of RECIPE with these changes, on another training split."""
+    return make_feed(replace(dataset, train=train), replace(RECIPE, **changes))
+
+
 def test_a_held_batch_is_never_overwritten(photographs):
-    feed = make_feed(photographs, dataclasses.replace(RECIPE, erasing=0.0))
+    feed = make_feed(photographs, replace(RECIPE, erasing=0.0))
     held = [feed.batch(update)[0] for update in range(10)]
     copies = [images.tobytes() for images in held]
     bytes_of(feed, range(10))
@@ -41,7 +46,7 @@ def test_a_held_batch_is_never_overwritten(photographs):
 
 
 def on_threads(dataset, threads):
-    return dataclasses.replace(dataset, train=dataclasses.replace(dataset.train, threads=threads))
+    return replace(dataset, train=replace(dataset.train, threads=threads))
 
 
 @pytest.mark.parametrize(
@@ -53,11 +58,11 @@ def on_threads(dataset, threads):
     ],
 )
 def test_threads_workers_and_resume_do_not_change_pixels(photographs, fields):
-    recipe = dataclasses.replace(RECIPE, batch_size=8, **fields)
+    recipe = replace(RECIPE, batch_size=8, **fields)
     feed = make_feed(on_threads(photographs, 1), recipe)
     assert feed.updates_per_epoch == 2
     walk = [feed.batch(update)[0] for update in range(4)]
-    plain = make_feed(photographs, dataclasses.replace(RECIPE, batch_size=8))
+    plain = make_feed(photographs, replace(RECIPE, batch_size=8))
     assert walk[3].tobytes() != plain.batch(3)[0].tobytes()
     for threads in (2, 3):
         assert bytes_of(make_feed(on_threads(photographs, threads), recipe), range(4)) == bytes_of(
@@ -80,11 +85,10 @@ def test_threads_workers_and_resume_do_not_change_pixels(photographs, fields):
 
 
 def test_repeated_samples_look_different_each_time(photographs):
-    recipe = dataclasses.replace(RECIPE, batch_size=20, sampling="balanced", erasing=0.0)
     keep = np.zeros(21, bool)
     keep[[0, 1, 2, 3, 4, 5, 6, 7, 14]] = True  # 7, 1 and 1 of the classes
-    few = dataclasses.replace(photographs, train=photographs.train.keep(keep))
-    feed = make_feed(few, dataclasses.replace(recipe, batch_size=9))
+    few = photographs.train.keep(keep)
+    feed = feed_on(photographs, few, batch_size=9, sampling="balanced", erasing=0.0)
     images = np.concatenate([feed.batch(update)[0] for update in range(3)])
     seen = np.concatenate([feed.indices(update) for update in range(3)])
     assert np.unique(seen, return_counts=True)[1].max() >= 9
@@ -103,11 +107,9 @@ def test_erasing_uses_each_samples_numbers_of_the_epoch(photographs):
     """The numbers of a sample are found without those before: the bits of a generator that walked
     through them.
     """
-    recipe = dataclasses.replace(
-        RECIPE, batch_size=6, repeats=3, erasing=1.0, flip=False, crop_scale=1.0
-    )
+    recipe = replace(RECIPE, batch_size=6, repeats=3, erasing=1.0, flip=False, crop_scale=1.0)
     feed = make_feed(photographs, recipe)
-    plain = make_feed(photographs, dataclasses.replace(recipe, erasing=0.0))
+    plain = make_feed(photographs, replace(recipe, erasing=0.0))
     draws = np.random.default_rng([recipe.seed, 1, 4]).random((3, 21, 5))
     for update in (3, 5):
         chosen = draws[[0, 0, 1, 1, 2, 2], feed.indices(update)]
@@ -116,7 +118,7 @@ def test_erasing_uses_each_samples_numbers_of_the_epoch(photographs):
 
 
 def test_repeated_augmentation_spreads_the_copies(photographs):
-    recipe = dataclasses.replace(RECIPE, batch_size=6, repeats=3, mixup=0.2)
+    recipe = replace(RECIPE, batch_size=6, repeats=3, mixup=0.2)
     feed = make_feed(photographs, recipe)
     for update in range(3):
         indices = feed.indices(update)
@@ -128,9 +130,7 @@ def test_repeated_augmentation_spreads_the_copies(photographs):
 
 
 def as_kind(split: FileSplit, kind: type[FileSplit], **changes) -> FileSplit:
-    return kind(
-        **{field.name: getattr(split, field.name) for field in dataclasses.fields(split)} | changes
-    )
+    return kind(**{field.name: getattr(split, field.name) for field in fields(split)} | changes)
 
 
 class BreakingSplit(FileSplit):
@@ -148,26 +148,22 @@ FAILURES: list[BaseException] = []
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), MemoryError()])
 def test_after_a_failure_the_right_images_come(photographs, failure):
-    feed = make_feed(
-        dataclasses.replace(photographs, train=as_kind(photographs.train, BreakingSplit)), RECIPE
-    )
+    feed = feed_on(photographs, as_kind(photographs.train, BreakingSplit))
     FAILURES.append(failure)
     with pytest.raises(type(failure)):
         bytes_of(feed, range(5))
     assert bytes_of(feed, range(5)) == bytes_of(make_feed(photographs, RECIPE), range(5))
 
 
-def test_a_stream_that_ends_early_is_an_error(photographs):
+def test_a_stream_that_ends_early_is_an_error(photographs, raises_line):
     class ShortSplit(FileSplit):
         def stream(self, order):
             return super().stream(order[:6])
 
-    feed = make_feed(
-        dataclasses.replace(photographs, train=as_kind(photographs.train, ShortSplit)), RECIPE
-    )
+    feed = feed_on(photographs, as_kind(photographs.train, ShortSplit))
     feed.batch(0)
     expected = feed.indices(1)[2]
-    with pytest.raises(RuntimeError, match=rf"returned sample None instead of {expected}$"):
+    with raises_line(f"returned sample None instead of {expected}", kind=RuntimeError):
         feed.batch(1)
 
 
@@ -190,11 +186,7 @@ def test_a_slow_disk_does_not_limit_a_worker(photographs):
     """One after the other, 900 files would take 1.8 s longer than from memory."""
 
     def seconds(kind):
-        split = tiled(photographs.train, kind)
-        feed = make_feed(
-            dataclasses.replace(photographs, train=split),
-            dataclasses.replace(RECIPE, batch_size=100),
-        )
+        feed = feed_on(photographs, tiled(photographs.train, kind), batch_size=100)
         feed.batch(0)
         began = time.perf_counter()
         for update in range(1, 10):
@@ -225,9 +217,7 @@ class CountingSplit(FileSplit):
 
 def test_a_feed_reads_a_bounded_window_ahead(photographs):
     many = tiled(photographs.train, CountingSplit)
-    feed = make_feed(
-        dataclasses.replace(photographs, train=many), dataclasses.replace(RECIPE, batch_size=10)
-    )
+    feed = feed_on(photographs, many, batch_size=10)
     assert len(many) == 1050
     feed.batch(0)
     time.sleep(0.2)
@@ -245,7 +235,7 @@ def photographs_of_8_mb(photographs):
     labels = np.arange(count, dtype=np.int32) % 3
     sizes = np.full(count, size)
     train = FileSplit("", (str(path.resolve()),) * count, labels, sizes, threads=2)
-    return dataclasses.replace(photographs, train=train)
+    return replace(photographs, train=train)
 
 
 @pytest.fixture
@@ -259,7 +249,7 @@ def peak():
 
 
 def test_a_feed_of_large_files_holds_256_mb(photographs_of_8_mb, peak):
-    feed = make_feed(photographs_of_8_mb, dataclasses.replace(RECIPE, batch_size=40))
+    feed = make_feed(photographs_of_8_mb, replace(RECIPE, batch_size=40))
     bytes_of(feed, range(3))
     feed.close()
     assert peak() < 256 << 20
@@ -273,10 +263,8 @@ def test_an_evaluation_of_large_files_holds_256_mb(photographs_of_8_mb, peak):
 
 
 def test_a_feed_of_large_batches_holds_two(photographs, peak):
-    recipe = dataclasses.replace(RECIPE, batch_size=300, image_size=224, flip=False, erasing=0.0)
-    feed = make_feed(
-        dataclasses.replace(photographs, train=tiled(photographs.train, FileSplit)), recipe
-    )
+    many = tiled(photographs.train, FileSplit)
+    feed = feed_on(photographs, many, batch_size=300, image_size=224, flip=False, erasing=0.0)
     for update in range(3):
         feed.batch(update)  # a caller that still held the one before would hold a third
     feed.close()

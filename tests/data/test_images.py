@@ -7,7 +7,8 @@ import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import crop_and_flip
-from resnet_fn.data.images import draw_epoch, normalise, prepare, random_affine
+from resnet_fn.data.images import normalise, prepare, random_affine
+from resnet_fn.data.order import draw_epoch
 from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.data.sources.files import color_spec
 

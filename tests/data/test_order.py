@@ -4,14 +4,12 @@ import io
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.balance import balanced_order
-from resnet_fn.data.images import draw_epoch
 from resnet_fn.data.mix import erase_and_mix
-from resnet_fn.data.order import Plan, Streams, epoch_order, split_batch
+from resnet_fn.data.order import Plan, Streams, draw_epoch, epoch_order, split_batch
 from resnet_fn.data.preprocess import training_pixels
 from resnet_fn.models.inputs import make_masks
 from resnet_fn.runtime.workers import Workers
@@ -68,9 +66,9 @@ def test_no_two_random_streams_have_equal_seeds(monkeypatch):
     assert default_rng(three).random() != default_rng(five).random()
 
 
-def test_mixing_needs_an_even_share_of_each_worker():
+def test_mixing_needs_an_even_share_of_each_worker(raises_line):
     recipe = Recipe(dataset="synthetic", image_size=16, batch_size=6, mixup=0.2, cutmix=1.0)
-    with pytest.raises(ValueError, match="need an even number per worker, not 3; give 8"):
+    with raises_line("need an even number per worker, not 3; give 8"):
         Plan(recipe, np.zeros(64, np.int32), Workers(0, 2))
 
 

@@ -1,9 +1,9 @@
 """Which changes of the data a resume accepts, notes or rejects."""
 
-import dataclasses
 import hashlib
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,13 +20,11 @@ from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
-FLAGS = (
-    *shlex.split(
-        "--dataset imagefolder --image-size 16 --model resnet8 --batch-size 4 "
-        "--epochs 4 --max-shift 0 --max-rotation 0 --max-zoom 0 --flip "
-        "--policy trivialaugment --cutmix 1 --erasing 0.3 --ema 0.8 "
-        "--checkpoint-every 2 --keep-last 9 --data-threads 1 --no-progress"
-    ),
+ONE_EPOCH = shlex.split(
+    "--dataset imagefolder --image-size 16 --model resnet8 --batch-size 4 --epochs 1 "
+    "--max-shift 0 --max-rotation 0 --max-zoom 0 --flip --policy trivialaugment --cutmix 1 "
+    "--erasing 0.3 --ema 0.8 --checkpoint-every 2 --keep-last 9 --data-threads 1 --no-progress "
+    "--mode pynative --out-dir run"
 )
 
 
@@ -35,40 +33,28 @@ def test_a_renamed_class_folder_is_rejected(folder, capsys, raises_line):
     """The classes are sorted by name: "zebra" puts the others' labels one lower."""
 
     def run(*more: str) -> None:
-        words = [
-            *FLAGS,
-            "--epochs",
-            "1",
-            "--mode",
-            "pynative",
-            "--data-dir",
-            str(folder),
-            "--out-dir",
-            "run",
-        ]
-        train(*parse([*words, *more]))
+        train(*parse([*ONE_EPOCH, "--data-dir", str(folder), *more]))
+
+    def times():
+        paths = Path("run").rglob("*")
+        return {path: path.stat().st_mtime_ns for path in paths if path.name != "lock"}
 
     run()
     for half in ("train", "val"):
         (folder / half / "bee").rename(folder / half / "zebra")
-    before = {
-        path: path.stat().st_mtime_ns for path in Path("run").rglob("*") if path.name != "lock"
-    }
+    before = times()
     difference = "classes 'bee' → 'cat with a space', 'cat with a space' → 'zebra'"
     text = f"another training set than the checkpoint's ({difference})"
     with raises_line("resume: ", text, "give the same data"):
         run()
-    assert {
-        path: path.stat().st_mtime_ns for path in Path("run").rglob("*") if path.name != "lock"
-    } == before
+    assert times() == before
     run("--allow-other-data")
     assert f"resuming with {text}\n" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("device")
 def test_stored_data_threads_become_this_machines_cpus(folder, capsys, raises_line):
-    words = [*FLAGS, "--epochs", "1", "--mode", "pynative", "--data-dir", str(folder)]
-    train(*parse([*words, "--out-dir", "run"]))
+    train(*parse([*ONE_EPOCH, "--data-dir", str(folder)]))
     path = Path("run/config.json")
     cpus = cpu_count()
     config = json.loads(path.read_text())
@@ -87,7 +73,7 @@ RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
 
 @pytest.fixture
 def photographs(folder):
-    return check_files(load_dataset(RECIPE, str(folder)), "error")
+    return check_files(load_dataset(RECIPE, str(folder)))
 
 
 def saved(feed, classes=()):
@@ -96,7 +82,7 @@ def saved(feed, classes=()):
 
 
 def test_the_data_key_ignores_threads_and_workers(photographs):
-    two = dataclasses.replace(photographs, train=dataclasses.replace(photographs.train, threads=2))
+    two = replace(photographs, train=replace(photographs.train, threads=2))
     feed = make_feed(two, RECIPE, Workers(0, 2))
     other = make_feed(photographs, RECIPE)
     labels = photographs.train.labels
@@ -111,7 +97,7 @@ def test_the_data_key_ignores_threads_and_workers(photographs):
         "feed": "float32",
     }
     assert data_notes(saved(other.reproducibility_key), (), feed, False) == []
-    [line] = data_notes(saved({**feed.reproducibility_key, "feed": "uint8"}), (), feed, False)
+    (line,) = data_notes(saved({**feed.reproducibility_key, "feed": "uint8"}), (), feed, False)
     assert line == "resuming with --feed float32 instead of uint8: some bits of the results differ"
 
 
@@ -133,8 +119,8 @@ def test_resuming_on_other_data_is_rejected_or_noted(photographs, raises_line):
         "samples 20 → 21", "Unlike the version that began the run, this one reads .jfif"
     ):
         data_notes(older, classes, feed, False)
-    turned = dataclasses.replace(photographs.train, labels=photographs.train.labels[::-1].copy())
-    other = make_feed(dataclasses.replace(photographs, train=turned), RECIPE)
+    turned = replace(photographs.train, labels=photographs.train.labels[::-1].copy())
+    other = make_feed(replace(photographs, train=turned), RECIPE)
     assert other.reproducibility_key["files"] != known["files"]
 
 
@@ -145,7 +131,7 @@ def test_two_class_folders_swapped_whole_are_noticed(dataset, folder, raises_lin
     def feed_of(out):
         if dataset == "mindrecord":
             pack.main([str(folder), out, "--shards", "1", "--threads", "1", "--no-progress"])
-        recipe = dataclasses.replace(RECIPE, dataset=dataset)
+        recipe = replace(RECIPE, dataset=dataset)
         return make_feed(
             open_dataset(recipe, out if dataset == "mindrecord" else str(folder)), recipe
         )

@@ -155,7 +155,7 @@ def test_labels_are_read_back_and_no_formulas(run):
         table = csv.writer(file)
         table.writerow(["path", "label"])
         table.writerows([f"{index}.png", row["label"]] for index, row in enumerate(rows))
-    dataset = load_lists("set", "", "list.csv", 1, CLASSES)
+    dataset = load_lists("set", "", "list.csv", CLASSES)
     assert dataset.test.labels.tolist() == labels.tolist()
 
 

@@ -49,9 +49,10 @@ def describe(array: Any) -> str:
 def digest(*splits: Arrays) -> str:
     """Return the SHA-256 of the values, dtypes and shapes of all arrays in `splits`."""
     result = hashlib.sha256()
-    for array in (array for split in splits for array in (split.images, split.labels)):
-        result.update(describe(array).encode())
-        result.update(np.ascontiguousarray(array).data)
+    for split in splits:
+        for array in (split.images, split.labels):
+            result.update(describe(array).encode())
+            result.update(np.ascontiguousarray(array).data)
     return result.hexdigest()
 
 

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resnet_fn.config.reading import read_regular, reading
-from resnet_fn.config.wording import first_line
 from resnet_fn.data.dataset import DataSet, Split
-from resnet_fn.data.sources.files import color_spec
+from resnet_fn.data.sources.files import color_spec, show_contents
 
 # MindSpore's own readers are not used, because they accept only files of exactly 10,000 or 50,000
 # records.
@@ -65,6 +64,7 @@ _MOMENTS = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
+_FIX = "extract the archive again"
 _LARGEST = 1 << 30  # bytes of a file; those of the archives have at most 153 MB
 
 
@@ -95,7 +95,7 @@ def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
     # folders with some of the files, and their missing files
     partial: list[tuple[Path, list[str]]] = []
     for layout in _LAYOUTS[name]:
-        wanted = [*layout.train, layout.test, *([layout.names] if layout.names else [])]
+        wanted = list(filter(None, (*layout.train, layout.test, layout.names)))
         for folder in (root, root / layout.folder):
             missing = [file for file in wanted if not (folder / file).is_file()]
             if not missing:
@@ -105,9 +105,10 @@ def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
     if partial:
         folder, missing = min(partial, key=lambda pair: len(pair[1]))
         raise ValueError(f"data_dir: {folder} lacks {', '.join(missing)}; {fix}")
-    contents = ", ".join(sorted(path.name for path in root.iterdir())[:5]) or "nothing"
     expected = " or ".join(layout.train[0] for layout in _LAYOUTS[name])
-    raise ValueError(f"data_dir: {root} must contain {expected}, but it contains {contents}; {fix}")
+    raise ValueError(
+        f"data_dir: {root} must contain {expected}, but it contains {show_contents(root)}; {fix}"
+    )
 
 
 def _read(path: Path, layout: _Layout) -> Split:
@@ -125,7 +126,7 @@ def _read(path: Path, layout: _Layout) -> Split:
     else:
         content = _unpickle(path)
         key = b"labels" if layout.label_bytes == 1 else b"fine_labels"
-        try:
+        with reading(path, _FIX, "is not a CIFAR batch", (KeyError, TypeError, ValueError)):
             pixels = np.asarray(content[b"data"])
             labels = np.asarray(content[key])
             if (
@@ -137,10 +138,6 @@ def _read(path: Path, layout: _Layout) -> Split:
                     f"the data are {pixels.dtype} {pixels.shape}, and labels have shape "
                     f"{labels.shape}"
                 )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"{path}: is not a CIFAR batch ({error}); extract the archive again"
-            ) from None
     # A row of `pixels` holds an image's red, then green, then blue plane.
     images = np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
     return Split(images, labels.astype(np.int32))
@@ -179,15 +176,10 @@ class _Unpickler(pickle.Unpickler):
 
 def _unpickle(path: Path) -> Any:
     data = _bytes_of(path)
-    try:
+    with reading(path, _FIX, "is damaged or not a CIFAR file", (Exception,)):
         return _Unpickler(io.BytesIO(data), encoding="bytes").load()
-    except Exception as error:
-        cause = first_line(error)
-        raise ValueError(
-            f"{path}: is damaged or not a CIFAR file ({cause}); extract the archive again"
-        ) from None
 
 
 def _bytes_of(path: Path) -> bytes:
-    with reading(path, "extract the archive again"):
+    with reading(path, _FIX):
         return read_regular(path, _LARGEST)

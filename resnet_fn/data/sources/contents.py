@@ -142,11 +142,6 @@ def has_split(run: Path) -> bool:
     return (run / VALIDATION).exists()
 
 
-def has_contents(run: Path) -> bool:
-    """Return whether the run stored fingerprints of its files."""
-    return (run / CONTENTS).exists()
-
-
 def _read(path: Path, absent: Any, is_right: Callable[[Any], bool]) -> Any:
     """Return the contents of a JSON file for which `is_right` is true, or `absent` without the
     file.

@@ -4,47 +4,23 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 
+# number and file's bytes of one sample after the other
+Stream = Generator[tuple[int, bytes], None, None]
 # (place in the batch, sample's number, file's bytes) → result
 Decode = Callable[[int, int, bytes], Any]
+Decoding = list[Future[Any]]  # the samples of a batch that threads decode
 
 
-class Decoding:
-    """Holds a batch that threads decode."""
-
-    def __init__(self, indices: Sequence[int], decode: Decode) -> None:
-        self.indices, self.decode = indices, decode
-        self._results: list[Any] = [None] * len(indices)
-        self._left = len(indices)
-        self._error: BaseException | None = None
-        self._lock, self._ended = threading.Lock(), threading.Event()
-
-    def put(self, row: int, result: Any) -> None:
-        """Store a sample's result."""
-        self._results[row] = result
-        with self._lock:
-            self._left -= 1
-            is_whole = not self._left
-        if is_whole:
-            self._ended.set()
-
-    def fail(self, error: BaseException) -> None:
-        """Let `results` raise an error. Only the first error counts."""
-        with self._lock:
-            self._error = self._error or error
-        self._ended.set()
-
-    def results(self) -> list[Any]:
-        """Wait for all samples, and return their results in the order of the batch."""
-        if self._left:
-            self._ended.wait()  # wakes up once, not for each sample, because threads need the GIL
-        if self._error:
-            raise self._error
-        return self._results
+def results(decoding: Decoding) -> list[Any]:
+    """Wait for all samples, and return their results in the order of the batch."""
+    # wakes up once, not for each sample, because threads need the GIL
+    wait(decoding, return_when=FIRST_EXCEPTION)
+    return [future.result() for future in decoding]
 
 
 class Decoder:
@@ -54,17 +30,19 @@ class Decoder:
     holds one file, and files do not pile up.
     """
 
-    def __init__(self, samples: Generator[tuple[int, bytes], None, None], threads: int) -> None:
-        self._samples, self._pool = samples, ThreadPoolExecutor(threads, "decode")
-        self._places: deque[tuple[Decoding, int]] = deque()  # in the order of the stream
+    def __init__(self, samples: Stream, threads: int) -> None:
+        self._samples = samples
+        self._pool = ThreadPoolExecutor(threads, "decode")
+        # in the order of the stream: where a result goes, its place in the batch, the sample
+        self._places: deque[tuple[Future[Any], Decode, int, int]] = deque()
         self._stream = threading.Lock()
         self._finalizing = sys.is_finalizing  # modules are empty when Python ends
 
     def begin(self, indices: Sequence[int], decode: Decode) -> Decoding:
         """Let threads decode the next samples of the stream, whose numbers must be `indices`."""
-        decoding = Decoding(indices, decode)
-        for row in range(len(indices)):
-            self._places.append((decoding, row))
+        decoding: Decoding = [Future() for _ in indices]
+        for row, index in enumerate(indices):
+            self._places.append((decoding[row], decode, row, index))
             self._pool.submit(self._decode_next)
         return decoding
 
@@ -78,9 +56,9 @@ class Decoder:
         for indices in batches:
             begun.append(self.begin(indices.tolist(), decode))
             if len(begun) > 1:
-                yield begun.popleft().results()
+                yield results(begun.popleft())
         for decoding in begun:
-            yield decoding.results()
+            yield results(decoding)
 
     def close(self) -> None:
         """End the threads and the stream."""
@@ -90,19 +68,16 @@ class Decoder:
 
     def _decode_next(self) -> None:
         with self._stream:
-            decoding, row = self._places.popleft()
+            future, decode, row, expected = self._places.popleft()
             try:
                 index, data = next(self._samples, (None, b""))
-                if index != decoding.indices[row]:
-                    expected = decoding.indices[row]
+                if index != expected:
                     got = f"the data reader returned sample {index} instead of {expected}"
                     raise RuntimeError(got)
             except BaseException as error:
-                decoding.fail(error)
+                future.set_exception(error)
                 return
         try:
-            result = decoding.decode(row, index, data)
+            future.set_result(decode(row, index, data))
         except BaseException as error:
-            decoding.fail(error)
-        else:
-            decoding.put(row, result)
+            future.set_exception(error)

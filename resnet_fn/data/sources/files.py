@@ -4,11 +4,11 @@ import dataclasses
 import importlib.util
 import os
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -21,7 +21,7 @@ from resnet_fn.data.image_file import MOST_BYTES, raise_unless_files_fault
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, naming
-from resnet_fn.data.sources.decoder import Decoder
+from resnet_fn.data.sources.decoder import Decoder, Stream
 from resnet_fn.data.sources.names import Names
 
 _FIX = "fix the file and go on, or begin another run with --on-bad-sample skip"
@@ -92,6 +92,12 @@ def list_loose_images(folder: str | Path) -> list[str]:
     return sorted(name for name in os.listdir(folder) if is_image(name) and not is_left_out(name))
 
 
+def show_contents(folder: str | Path) -> str:
+    """Return the first names in `folder` as text, or "nothing"."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return ", ".join(sorted(names)[:5]) or "nothing"
+
+
 def _walk(
     folder: str | Path,
     onerror: Callable[[OSError], object] | None,
@@ -150,14 +156,13 @@ def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
 
 def how_to_convert(names: Iterable[str]) -> str:
     """Return a text with the command that converts images which are not read, or "" for others."""
-    endings = [os.path.splitext(name)[1].lower() for name in names]
-    endings = [ending for ending in endings if ending in _CONVERTED_TO]
-    if not endings:
+    endings = (os.path.splitext(name)[1].lower() for name in names)
+    counts = Counter(ending for ending in endings if ending in _CONVERTED_TO)
+    if not counts:
         return ""
-    kinds = dict.fromkeys(endings)
-    counts = ", ".join(f"{endings.count(kind)} {kind}" for kind in kinds)
-    commands = [f"magick mogrify -format {_CONVERTED_TO[kind]} *{kind}" for kind in kinds]
-    return f"{counts} not read; convert with ImageMagick: {first_few(commands)}"
+    numbers = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    commands = [f"magick mogrify -format {_CONVERTED_TO[kind]} *{kind}" for kind in counts]
+    return f"{numbers} not read; convert with ImageMagick: {first_few(commands)}"
 
 
 def read_image(path: str | Path) -> bytes:
@@ -172,7 +177,7 @@ class EncodedSplit:
     """
 
     threads: int  # number of decoding threads
-    stream: Callable[[np.ndarray], Generator[tuple[int, bytes], None, None]]
+    stream: Callable[[np.ndarray], Stream]
     undecodable: Callable[[int], BadSampleError]
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
@@ -253,7 +258,7 @@ class FileSplit(EncodedSplit):
         """Return the error for a sample that cannot be decoded."""
         return BadSampleError(f"{self.path(index)}: cannot be decoded; {_FIX}")
 
-    def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
+    def stream(self, order: np.ndarray) -> Stream:
         """Yield (sample number, file's bytes) for each sample number in `order`.
 
         Threads read files ahead.
@@ -266,14 +271,11 @@ class FileSplit(EncodedSplit):
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":
         """Return a split of the samples for which `wanted`, bool [N], is true."""
-        names = Names(name for name, want in zip(self.names, wanted, strict=True) if want)
-        sizes = self.sizes[wanted] if len(self.sizes) else self.sizes
-        prints = self.fingerprints[wanted] if len(self.fingerprints) else self.fingerprints
-        groups = self.groups
-        if groups:
-            groups = tuple(group for group, want in zip(groups, wanted, strict=True) if want)
-        changes = {"labels": self.labels[wanted], "sizes": sizes, "fingerprints": prints}
-        return dataclasses.replace(self, names=names, groups=groups, **changes)
+        names = Names(compress(self.names, wanted))
+        groups = self.groups and tuple(compress(self.groups, wanted))
+        arrays = {name: getattr(self, name) for name in ("labels", "sizes", "fingerprints")}
+        known = {name: array[wanted] for name, array in arrays.items() if len(array)}
+        return dataclasses.replace(self, names=names, groups=groups, **known)
 
 
 def read_ahead(

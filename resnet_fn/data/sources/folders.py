@@ -1,6 +1,5 @@
 """This module lists the images of a data set that has a folder for each class."""
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,15 +22,14 @@ from resnet_fn.data.sources.files import (
     list_folders,
     list_images,
     list_loose_images,
+    show_contents,
 )
 from resnet_fn.data.sources.halves import Halves, enter, find_halves, how_to_use, kind_of
 from resnet_fn.data.sources.imagenet_val import list_flat_val
 from resnet_fn.data.sources.validation import SplitRule, split_off
 
 
-def load_folder(
-    data_dir: str, threads: int, share: float, rule: SplitRule, trains: bool = True
-) -> DataSet:
+def load_folder(data_dir: str, share: float, rule: SplitRule, trains: bool = True) -> DataSet:
     """List the images of the training and the validation folder that `find_halves` finds.
 
     The classes are the sorted names of class folders. The validation folder has the same class
@@ -51,7 +49,7 @@ def load_folder(
         )
     validates = validation is not None or share > 0 or rule.is_fixed
     if not trains and (train_folder is None or (train_folder == root and not validates)):
-        return load_test_folder(data_dir, threads)
+        return load_test_folder(data_dir)
     is_empty = train_folder == root and root.is_dir() and not list_loose_images(root)
     if train_folder is None or ((classes or is_empty) and not validates):
         raise ValueError(f"data_dir: {_what_is_missing(root, halves)}")
@@ -83,11 +81,10 @@ def load_folder(
         notes += more
     notes += [*(how_to_use(test_folder, classes) for test_folder in halves.tests), *halves.notes]
     _check_not_empty(test)
-    train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
     return DataSet(train, test, color_spec("imagefolder", classes), tuple(notes), is_split=is_split)
 
 
-def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -> DataSet:
+def load_test_folder(data_dir: str, classes: Sequence[str] = ()) -> DataSet:
     """List all images in a folder of class folders, or in its validation folder, or test folder.
 
     `classes` are the classes of a trained net, some of which may have no folder, or () for the
@@ -115,7 +112,6 @@ def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -
     if not classes:
         _check_classes(Path(test.root), all_classes, test)
     _check_not_empty(test)
-    test = dataclasses.replace(test, threads=threads)
     nothing = FileSplit(test.root, (), np.zeros(0, np.int32))
     spec = color_spec("imagefolder", all_classes)
     return DataSet(nothing, test, spec, (*more, *notes), validates=False)
@@ -123,9 +119,8 @@ def load_test_folder(data_dir: str, threads: int, classes: Sequence[str] = ()) -
 
 def _what_is_missing(root: Path, halves: Halves) -> str:
     """Return the problem and the fix if a data set has no training folder, or nothing validates."""
-    contents = sorted(os.listdir(root))[:5] if root.is_dir() else []
-    shown = ", ".join(contents) or "nothing"
-    problem = f"{str(root)!r} must contain train/ and val/, but it contains {shown}"
+    contents = show_contents(root)
+    problem = f"{str(root)!r} must contain train/ and val/, but it contains {contents}"
     inner = [root / name for name in list_folders(root) if _holds_data_set(root / name)]
     if halves.train == root and inner:
         return f"{problem}; give --data-dir {inner[0]}"
@@ -219,7 +214,8 @@ def _list_labelled(
     entered = enter(folder, classes)
     folders = list_folders(entered)
     if entered != folder and not folders and not kind_of(entered.name):  # a class without others
-        entered, folders = entered.parent, [entered.name]
+        folders = [entered.name]
+        entered = entered.parent
     folder = entered
     if not folders:
         return list_flat_val(root, folder, classes)

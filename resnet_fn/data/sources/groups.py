@@ -36,7 +36,7 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
         groups = files.groups
         lack = f"cell {group_by!r}"
     elif group_by.isdecimal():
-        groups = list(map(_level(int(group_by)), names))
+        groups = [_level(name, int(group_by)) for name in names]
         lack = f"folder level {group_by}"
     else:
         groups = list(map(_pattern(group_by), names))
@@ -50,12 +50,9 @@ def group_files(files: FileSplit, names: Sequence[str], group_by: str) -> Sequen
     return groups
 
 
-def _level(number: int) -> Callable[[str], str]:
-    def group_of(name: str) -> str:
-        folders = name.split("/")[:-1]
-        return folders[number - 1] if 1 <= number <= len(folders) else ""
-
-    return group_of
+def _level(name: str, number: int) -> str:
+    folders = name.split("/")[:-1]
+    return folders[number - 1] if 1 <= number <= len(folders) else ""
 
 
 def _pattern(text: str) -> Callable[[str], str]:
@@ -67,9 +64,7 @@ def _pattern(text: str) -> Callable[[str], str]:
 
     def group_of(name: str) -> str:
         match = pattern.search(name)
-        if match is None:
-            return ""
-        return match[part] or ""
+        return (match and match[part]) or ""
 
     return group_of
 
@@ -101,18 +96,13 @@ def suggest_groups(names: Sequence[str], labels: np.ndarray) -> list[str]:
             several = {source for source, count in counts.items() if 1 < count < len(members)}
             images = sum(counts[source] for source in several)
             if len(several) >= sources and images >= share * len(members):
-                return [_suggestion(pattern, members, several)]
+                source = next(name for name in map(source_of, members) if name in several)
+                both = [name for name in members if source_of(name) == source][:2]
+                return [
+                    f"names such as {' and '.join(both)} look like images of one source; "
+                    f"to keep such a group on one side of the split, give --group-by '{pattern}'"
+                ]
     return []
-
-
-def _suggestion(pattern: str, names: Sequence[str], several: set[str]) -> str:
-    source_of = _pattern(pattern)
-    first = next(name for name in names if source_of(name) in several)
-    both = [name for name in names if source_of(name) == source_of(first)][:2]
-    return (
-        f"names such as {' and '.join(both)} look like images of one source; "
-        f"to keep such a group on one side of the split, give --group-by '{pattern}'"
-    )
 
 
 def _by_class(names: Sequence[str], labels: np.ndarray) -> list[list[str]]:

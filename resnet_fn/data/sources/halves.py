@@ -76,10 +76,11 @@ def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
     folders = list_folders(root)
     if known and folders == sorted(known):
         return Halves(train=root, classes=tuple(folders))
-    named = _sorted_by_kind(root, folders)
-    halves: dict[str, list[Path]] = {}
-    for kind in _NAMES:
-        halves[kind] = [folder for folder in named[kind] if _holds_classes(folder)]
+    # the folders of each kind; those of the kind "" have other names
+    named = {
+        kind: [root / name for name in folders if kind_of(name) == kind] for kind in ("", *_NAMES)
+    }
+    halves = {kind: list(filter(_holds_classes, paths)) for kind, paths in named.items()}
     if known and root / "val" in halves["validation"]:
         halves["validation"] = [root / "val"]
     if known and list_folders(root / "train") == sorted(known):
@@ -92,25 +93,15 @@ def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
         train = enter(train, known)
         classes = list_folders(train)
     known = known or classes
-    flat = [folder for folder in named["validation"] if has_images(folder)]
+    flat = list(filter(has_images, named["validation"]))
     validation = _only("validation", halves["validation"] or flat or named["validation"][:1])
-    tests = [folder for folder in named["test"] if has_images(folder)]
-    notes = []
-    for folder in named["unlabelled"]:
-        if has_images(folder):
-            notes.append(how_to_use(folder, known))
-    for folder in named[""]:
-        if has_images(folder):
-            notes.append(
-                f"{folder} is not used: its name is of no training, validation or test folder"
-            )
-    return Halves(
-        train=train,
-        classes=tuple(classes),
-        validation=validation,
-        tests=tuple(tests),
-        notes=tuple(notes),
-    )
+    tests = filter(has_images, named["test"])
+    notes = [how_to_use(folder, known) for folder in filter(has_images, named["unlabelled"])]
+    notes += [
+        f"{folder} is not used: its name is of no training, validation or test folder"
+        for folder in filter(has_images, named[""])
+    ]
+    return Halves(train, tuple(classes), validation, tuple(tests), tuple(notes))
 
 
 def how_to_use(folder: Path, classes: Collection[str]) -> str:
@@ -146,23 +137,8 @@ def _beside_classes(root: Path, folders: Sequence[str], named: _Places) -> Halve
                 f"warning: {folder} counts as a class, because folders beside it hold images; "
                 f"if it is the {kind} folder, move it out of {root}"
             )
-    return Halves(
-        train=root,
-        classes=tuple(classes),
-        validation=_only("validation", beside["validation"]),
-        tests=tuple(beside["test"]),
-        notes=tuple(notes),
-    )
-
-
-def _sorted_by_kind(root: Path, folders: Sequence[str]) -> dict[str, list[Path]]:
-    """Return the folders of each kind; those of the kind "" have other names."""
-    named: dict[str, list[Path]] = {"": []}
-    for kind in _NAMES:
-        named[kind] = []
-    for name in folders:
-        named[kind_of(name)].append(root / name)
-    return named
+    validation = _only("validation", beside["validation"])
+    return Halves(root, tuple(classes), validation, tuple(beside["test"]), tuple(notes))
 
 
 def _are_halves(named: _Places, candidates: Sequence[Path]) -> bool:

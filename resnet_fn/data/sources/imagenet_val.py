@@ -89,6 +89,5 @@ def list_flat_val(
 
 
 def _find_file(root: Path, name: str) -> Path | None:
-    return next(
-        (root / folder / name for folder in _FOLDERS if (root / folder / name).is_file()), None
-    )
+    paths = (root / folder / name for folder in _FOLDERS)
+    return next(filter(Path.is_file, paths), None)

@@ -126,13 +126,14 @@ def _compare(
     return changed
 
 
-def describe_changes(files: FileSplit, run: Path) -> list[str]:
+def describe_changes(dataset: DataSet, run: Path) -> list[str]:
     """Return lines about validation files that were added or removed since a run.
 
     There are none if the run split its validation files off, because `split_off` has such lines.
     """
     contents = read_split(run)
-    if contents is None or has_split(run):
+    files = dataset.test
+    if contents is None or has_split(run) or not isinstance(files, FileSplit):
         return []
     names = set(relative_names(files))
     before = contents.validation.keys()
@@ -182,11 +183,11 @@ def _find_trained(files: FileSplit, names: Sequence[str], contents: Contents) ->
     if texts := all_as_text(files):
         trained = set(contents.training.values())
         return [name for name, text in zip(names, texts, strict=True) if text in trained]
-    same = []
-    for name, size in zip(names, files.sizes.tolist(), strict=True):
-        if contents.training.get(name, "").partition(" ")[0] == str(size):
-            same.append(name)
-    return same
+    return [
+        name
+        for name, size in zip(names, files.sizes.tolist(), strict=True)
+        if contents.training.get(name, "").partition(" ")[0] == str(size)
+    ]
 
 
 def _candidates(dataset: DataSet) -> set[str]:

@@ -9,10 +9,11 @@ import re
 import sys
 import unicodedata
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,6 @@ def load_lists(
     data_dir: str,
     train_list: str,
     val_list: str,
-    threads: int,
     known: Sequence[str] = (),
     several: bool = False,
     group_by: str = "",
@@ -72,7 +72,6 @@ def load_lists(
         data_dir: folder to which relative paths in the lists refer.
         train_list: list of the training images, or "" for none, which needs `known`.
         val_list: list of the validation images, or "" for none.
-        threads: number of decoding threads.
         known: classes of a trained net, or () for the sorted classes of `train_list`.
         several: whether an image may have any number of classes, such as "cat;dog".
         group_by: column with the groups of `FileSplit`. A list without this column has no groups.
@@ -81,26 +80,30 @@ def load_lists(
         ValueError: if a list cannot be read, or a row is wrong.
     """
     read = partial(_read, data_dir=data_dir, known=known, several=several, group_by=group_by)
-    train = read("train_list", train_list, must_exist=not known)
+    train = read("train_list", train_list)
+    if train_list and not known:
+        _check_exists(train, data_dir)
     val = read("val_list", val_list)
-    classes = tuple(known) or _sorted_classes(merge_equal(train.classes))
+    names = sorted(merge_equal(train.classes))
+    if all(name.isascii() and name.isdigit() for name in names):
+        names.sort(key=int)
+    classes = tuple(known) or tuple(names)
     if len(classes) < 2 - several:
         got = f"one class only, {classes[0]!r}" if classes else "no class"
         raise ValueError(f"train_list: {train_list} has {got}; add images of more classes")
     source = "the trained net" if known else train_list
-    halves = [
+    training, validation = (
         FileSplit(
             data_dir,
             images.paths,
             _labels(images, classes, source, several),
-            threads=threads,
             groups=images.groups,
         )
         for images in (train, val)
-    ]
+    )
     alike = [] if known else warn_alike(train.classes)
     notes = (*train.notes, *val.notes, *alike, *_notes(train, val, classes, several))
-    return DataSet(halves[0], halves[1], color_spec("imagefolder", classes), notes)
+    return DataSet(training, validation, color_spec("imagefolder", classes), notes)
 
 
 def fits_folder(name: str, data_dir: str) -> bool:
@@ -116,11 +119,11 @@ def fits_folder(name: str, data_dir: str) -> bool:
 def _labels(images: ImageList, classes: Sequence[str], source: str, several: bool) -> np.ndarray:
     """Return labels, int32 [N], or zeros and ones, float32 [N, classes], if `several` is true."""
     find = number_classes(classes)
-    numbers: list[list[int]] = []
+    numbers: list[Any] = []
     for kind, names in enumerate(images.kinds):  # in the order of the rows
-        numbers.append([number for name in names if (number := find(name)) is not None])
-        if len(numbers[-1]) < len(names):
-            unknown = next(name for name in names if find(name) is None)
+        numbers.append(list(map(find, names)))
+        if None in numbers[-1]:
+            unknown = names[numbers[-1].index(None)]
             line = images.line_of(int(np.argmax(images.kind == kind)))
             fix = suggest_name(unknown, classes)
             raise ValueError(f"{line}: {unknown!r} is not a class of {source}; {fix}")
@@ -166,7 +169,6 @@ def _read(
     known: Sequence[str],
     several: bool,
     group_by: str,
-    must_exist: bool = True,
 ) -> ImageList:
     """Read and check a list. If `name` is "", return an empty list."""
     file = Path(name)
@@ -209,8 +211,6 @@ def _read(
         notes,
     )
     _check_contradictions(images, several)
-    if name and must_exist:
-        _check_exists(images, data_dir)
     return images
 
 
@@ -233,7 +233,7 @@ def _spell_as_on_disk(paths: Names, file: Path, data_dir: str) -> tuple[Names, t
     if listing.isascii() and b"\\" not in listing:
         return paths, ()
     exists = partial(_exists, data_dir)
-    for form, slashes in [(form, slashes) for form in _FORMS for slashes in (False, True)]:
+    for form, slashes in product(_FORMS, (False, True)):
         spell = partial(_spell, form=form, slashes=slashes)
         changed = list(islice((path for path in paths if spell(path) != path), _LOOKED_AT))
         if any(map(exists, map(spell, changed))) and not any(map(exists, changed)):
@@ -283,10 +283,3 @@ def _check_exists(images: ImageList, data_dir: str) -> None:
         begin = "paths are relative to --data-dir, so give the folder that they begin at"
         fix = near_path(path, begin)
     raise ValueError(f"{images.line_of(0)}: {path} does not exist; {fix}")
-
-
-def _sorted_classes(labels: Iterable[str]) -> tuple[str, ...]:
-    names = sorted(labels)
-    if all(name.isascii() and name.isdigit() for name in names):
-        names.sort(key=int)
-    return tuple(names)

@@ -20,7 +20,7 @@ from resnet_fn.data.image_file import open_image
 from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
-from resnet_fn.data.sources.contents import has_contents
+from resnet_fn.data.sources.contents import CONTENTS
 from resnet_fn.data.sources.files import FileSplit, list_folders, read_image
 from resnet_fn.data.sources.folders import load_folder, load_test_folder
 from resnet_fn.data.sources.kept import EarlierRun, describe_changes, describe_trained
@@ -74,13 +74,18 @@ def open_dataset(
             `trained_on` does not fit.
     """
     run = Path(run) if run else None
+    same_folder = True
     if trained_on:
         data_dir = data_dir or options.data_dir or trained_on.data_dir
+        same_folder = os.path.realpath(data_dir) == os.path.realpath(trained_on.data_dir)
         lists = {
             name: getattr(options, name) or getattr(trained_on, name)
             for name in ("train_list", "val_list")
         }
-        if _scores_other_folder(recipe, data_dir, options, trained_on, splits):
+        stored = trained_on.val_list or trained_on.train_list
+        list_file = options.train_list or options.val_list
+        scores_folder = not ("train" in splits or list_file or recipe.multi_label)
+        if scores_folder and stored and not same_folder and not fits_folder(stored, data_dir):
             lists = dict.fromkeys(lists, "")
         unneeded = "train" not in splits and lists["val_list"]
         if unneeded and not Path(lists["train_list"]).is_file():
@@ -93,8 +98,15 @@ def open_dataset(
             "check_files: 'no' cannot be used with on_bad_sample 'skip'; "
             "give --on-bad-sample error, or leave out --no-check-files"
         )
-    rule = _split_rule(recipe, run, trained_on, weights_of, data_dir)
-    rule = dataclasses.replace(rule, classes=trained_on.classes if trained_on else classes)
+    rule = SplitRule(
+        recipe.split_seed,
+        recipe.group_by,
+        run,
+        same_folder=same_folder,
+        classes=trained_on.classes if trained_on else classes,
+    )
+    if same_folder and not run and weights_of and weights_of.same_split:
+        rule = dataclasses.replace(rule, run=weights_of.folder, exact=False, same_folder=False)
     dataset = load_dataset(recipe, data_dir, options, rule, splits, trained_on, trained_files)
     left_out = read_bad_files(run) if skip and run and "train" in splits else None
     dataset = check_files(
@@ -109,10 +121,11 @@ def open_dataset(
         )
     notes = list(dataset.notes)
     if trained_on and run:
-        same = rule.same_folder and dataset.input.val_list == trained_on.val_list
-        notes += _describe_earlier(dataset, run, same_set=same)
+        notes += describe_trained(dataset, run)
+        if rule.same_folder and dataset.input.val_list == trained_on.val_list:
+            notes += describe_changes(dataset, run)
     elif weights_of:
-        notes += _describe_earlier(dataset, weights_of.folder, same_set=False)
+        notes += describe_trained(dataset, weights_of.folder)
     for name, split, title in (
         ("train", dataset.train, "training set"),
         ("test", dataset.test, "test set"),
@@ -135,12 +148,11 @@ def open_dataset(
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
         path = dataset.train.path(0)
         size = recipe.image_size
-        rate = recipe.learning_rate
         width, height = open_image(read_image(path)).size
         if min(width, height) >= 4 * size:
             notes.append(
                 f"warning: {path} has {width} x {height} pixels, but the recipe digits trains on "
-                f"{size} x {size}, with learning rate {rate}; "
+                f"{size} x {size}, with learning rate {recipe.learning_rate}; "
                 "give --recipe finetune with --weights FILE or --model NAME"
             )
     return dataclasses.replace(dataset, notes=tuple(notes))
@@ -162,15 +174,16 @@ def load_dataset(
     `open_dataset`.
     """
     check_buildable(recipe)
+    rule = rule or SplitRule(recipe.split_seed, recipe.group_by)
     classes = trained_on.classes if trained_on else ()
     scores_only = trained_on is not None and "train" not in splits
-    name, threads, data_dir = (
-        recipe.dataset,
-        data_threads(options.data_threads),
-        data_dir or options.data_dir,
-    )
-    lists = options.train_list, options.val_list
-    if lists[1] and name != "imagefolder":
+    name = recipe.dataset
+    threads = data_threads(options.data_threads)
+    data_dir = data_dir or options.data_dir
+    train_list = options.train_list
+    val_list = options.val_list
+    share = recipe.validation_share
+    if val_list and name != "imagefolder":
         raise ValueError(
             f"val_list: a list needs --dataset imagefolder, not {name}; leave out --val-list"
         )
@@ -191,13 +204,15 @@ def load_dataset(
         )
     elif not Path(data_dir).exists() and (nearest := near_path(data_dir, "")):
         raise ValueError(f"data_dir: {data_dir!r} does not exist; {nearest}")
-    elif any(lists):
-        how = (threads, classes, recipe.multi_label, recipe.group_by)
-        dataset = load_lists(data_dir, lists[0], lists[1], *how)
-        if not lists[1]:
-            dataset = _split_list(dataset, recipe.validation_share, rule or _split_rule(recipe))
-        elif recipe.validation_share:
-            note = f"{lists[1]} is the validation set, so nothing is split off the training images"
+    elif train_list or val_list:
+        how = (classes, recipe.multi_label, recipe.group_by)
+        dataset = load_lists(data_dir, train_list, val_list, *how)
+        if not val_list:
+            train, test, more = split_off(cast(FileSplit, dataset.train), share, rule)
+            notes = (*dataset.notes, *more)
+            dataset = DataSet(train, test, dataset.input, notes, is_split=True)
+        elif share:
+            note = f"{val_list} is the validation set, so nothing is split off the training images"
             dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
     elif recipe.multi_label:
         raise ValueError(
@@ -205,17 +220,14 @@ def load_dataset(
             "--val-list FILE"
         )
     elif name == "imagefolder":
-        folder = (data_dir, threads, recipe.validation_share, rule or _split_rule(recipe))
-        if scores_only and rule and not rule.same_folder:
-            dataset = _load_other_images(folder, recipe.on_bad_sample, classes, trained_files or {})
+        if scores_only and not rule.same_folder:
+            dataset = _load_other_images(data_dir, recipe, rule, trained_files or {})
         else:
-            dataset = load_folder(*folder, trains="train" in splits)
+            dataset = load_folder(data_dir, share, rule, trains="train" in splits)
     elif name == "mindrecord":
-        unpacked = list_folders(data_dir) and not Path(data_dir, INDEX).exists()
-        if scores_only and unpacked:
-            dataset = load_test_folder(data_dir, threads, classes)
-        else:
-            dataset = load_records(data_dir, threads)
+        is_folder = list_folders(data_dir) and not Path(data_dir, INDEX).exists()
+        unpacked = scores_only and is_folder
+        dataset = load_test_folder(data_dir, classes) if unpacked else load_records(data_dir)
     else:
         dataset = load_cifar(name, data_dir)
     spec = dataclasses.replace(
@@ -226,10 +238,14 @@ def load_dataset(
         mean=_per_channel("mean", recipe.mean, dataset.input),
         std=_per_channel("std", recipe.std, dataset.input),
         data_dir=str(Path(data_dir).resolve()) if data_dir else "",
-        train_list=str(Path(lists[0]).resolve()) if lists[0] else "",
-        val_list=str(Path(lists[1]).resolve()) if lists[1] else "",
+        train_list=str(Path(train_list).resolve()) if train_list else "",
+        val_list=str(Path(val_list).resolve()) if val_list else "",
     )
-    if trained_on and scores_only and lists[1] and spec.val_list != trained_on.val_list:
+    if recipe.of_files:
+        halves: Sequence[Any] = (dataset.train, dataset.test)
+        train, test = (dataclasses.replace(half, threads=threads) for half in halves)
+        dataset = dataclasses.replace(dataset, train=train, test=test)
+    if trained_on and scores_only and val_list and spec.val_list != trained_on.val_list:
         dataset = dataclasses.replace(dataset, validates=False)  # another list is scored
     return dataclasses.replace(dataset, input=spec)
 
@@ -251,73 +267,23 @@ def _per_channel(name: str, values: tuple[float, ...], spec: InputSpec) -> tuple
     )
 
 
-def _describe_earlier(dataset: DataSet, run: Path, same_set: bool) -> list[str]:
-    """Return lines about files that `run` trained on, or that its validation set has or lacks."""
-    if not isinstance(dataset.test, FileSplit):
-        return []
-    changes = describe_changes(dataset.test, run) if same_set else []
-    return [*describe_trained(dataset, run), *changes]
-
-
-def _scores_other_folder(
-    recipe: Recipe,
-    data_dir: str,
-    options: RunOptions,
-    trained_on: InputSpec,
-    splits: Sequence[str],
-) -> bool:
-    """Return whether `data_dir` is to be scored without the lists that the net was trained on."""
-    stored = trained_on.val_list or trained_on.train_list
-    list_file = options.train_list or options.val_list
-    if "train" in splits or list_file or not stored or recipe.multi_label:
-        return False
-    is_same = os.path.realpath(data_dir) == os.path.realpath(trained_on.data_dir)
-    return not is_same and not fits_folder(stored, data_dir)
-
-
-def _split_rule(
-    recipe: Recipe,
-    run: Path | None = None,
-    trained_on: InputSpec | None = None,
-    weights_of: EarlierRun | None = None,
-    data_dir: str = "",
-) -> SplitRule:
-    rule = SplitRule(recipe.split_seed, recipe.group_by, run)
-    if trained_on and os.path.realpath(data_dir) != os.path.realpath(trained_on.data_dir):
-        return dataclasses.replace(rule, same_folder=False)
-    if not run and weights_of and weights_of.same_split:
-        return dataclasses.replace(rule, run=weights_of.folder, exact=False, same_folder=False)
-    return rule
-
-
-def _split_list(dataset: DataSet, share: float, rule: SplitRule) -> DataSet:
-    """Split off validation files of a data set that has only training files."""
-    train, test, notes = split_off(cast(FileSplit, dataset.train), share, rule)
-    notes = [*dataset.notes, *notes]
-    return dataclasses.replace(dataset, train=train, test=test, notes=tuple(notes), is_split=True)
-
-
 def _load_other_images(
-    folder: tuple[str, int, float, SplitRule],
-    on_bad_sample: str,
-    classes: Sequence[str],
-    trained_files: Mapping[str, Any],
+    data_dir: str, recipe: Recipe, rule: SplitRule, trained_files: Mapping[str, Any]
 ) -> DataSet:
     """Load all images of another folder than the training's, or the validation split of a copy.
 
-    `folder` has the arguments of `load_folder`. For the other arguments see `open_dataset`.
+    `rule` has the classes of the trained net. For the other arguments see `open_dataset`.
     """
-    data_dir, threads, _, rule = folder
     notes: list[str] = []
     if rule.run and rule.is_fixed:
         with contextlib.suppress(ValueError):  # the run's validation images are not in this folder
-            copy = load_folder(*folder)
-            has_all = copy.classes == tuple(classes)
-            if has_all and has_contents(rule.run):  # so `split_off` has compared the images
+            copy = load_folder(data_dir, recipe.validation_share, rule)
+            has_all = copy.classes == tuple(rule.classes)
+            if has_all and (rule.run / CONTENTS).exists():  # so `split_off` has compared images
                 return copy
             spec = dataclasses.replace(copy.input, data_dir=data_dir)
             copy = dataclasses.replace(copy, input=spec)
-            left_out = read_bad_files(rule.run) if on_bad_sample == "skip" else None
+            left_out = read_bad_files(rule.run) if recipe.on_bad_sample == "skip" else None
             # Only this worker's files are checked, because other workers may not find a copy.
             trained = check_files(copy, check="no", splits=("train",), left_out=left_out).train
             if identify(trained).items() <= trained_files.items():
@@ -326,7 +292,7 @@ def _load_other_images(
                 f"warning: {data_dir} has files with the names of {len(copy.test)} validation "
                 "images of the run; all its images are scored, perhaps also training images"
             )
-    dataset = load_test_folder(data_dir, threads, classes)
+    dataset = load_test_folder(data_dir, rule.classes)
     return dataclasses.replace(dataset, notes=(*dataset.notes, *notes))
 
 

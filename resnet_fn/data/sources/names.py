@@ -16,7 +16,8 @@ class Names(Sequence[str]):
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._bytes = bytearray()  # the names in UTF-8, with a zero byte between two names
         self._ends = array("q")  # where each name ends
-        self.extend(names)
+        for name in names:
+            self.append(name)
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "Names":
@@ -34,11 +35,6 @@ class Names(Sequence[str]):
             self._bytes += b"\0"
         self._bytes += name.encode("utf-8", "surrogateescape")
         self._ends.append(len(self._bytes))
-
-    def extend(self, names: Iterable[str]) -> None:
-        """Add names at the end."""
-        for name in names:
-            self.append(name)
 
     def __len__(self) -> int:
         return len(self._ends)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from resnet_fn.config.reading import is_refused, read_json
+from resnet_fn.config.reading import read_json, reading
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import open_upright
 from resnet_fn.data.sources.contents import BAD_FILES
@@ -60,7 +60,6 @@ def pack(
     shards: int,
     short_side: int = 0,
     quality: int = 90,
-    threads: int = 1,
     advance: Callable[[int], object] = lambda samples: None,
 ) -> int:
     """Write the shards that `out` lacks, and then index.json. Return the number of written shards.
@@ -79,10 +78,14 @@ def pack(
     }
     path = out / _PLAN
     out.mkdir(parents=True, exist_ok=True)
-    if path.exists() and _read_plan(path) != plan:
-        raise ValueError(
-            f"out: {out} was packed from other files or with other settings; give another folder"
-        )
+    if path.exists():
+        with reading(path, "give another folder"):
+            earlier = read_json(path)
+        if earlier != plan:
+            raise ValueError(
+                f"out: {out} was packed from other files or with other settings; "
+                "give another folder"
+            )
     others = [name for name in _FILES if (out / name).exists()]
     if others and not path.exists():
         raise ValueError(f"out: {out}/{others[0]} was not written by pack; give another folder")
@@ -105,7 +108,7 @@ def pack(
             entry = _finished(out, shard)
             if entry is None:
                 side = short_side if name == "train" else 0
-                entry = _write_shard(out, shard, split, indices, side, quality, threads)
+                entry = _write_shard(out, shard, split, indices, side, quality)
                 written += 1
             entries.append(entry)
             advance(len(indices))
@@ -114,15 +117,6 @@ def pack(
         replace_json(out / NAMES.format(name), list(split.names), indent=None)
     replace_json(out / INDEX, index)
     return written
-
-
-def _read_plan(path: Path) -> Any:
-    try:
-        return read_json(path)
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and not is_refused(error):
-            raise
-        return None
 
 
 def _finished(out: Path, shard: str) -> dict[str, Any] | None:
@@ -146,7 +140,6 @@ def _write_shard(
     indices: np.ndarray,
     short_side: int,
     quality: int,
-    threads: int,
 ) -> dict[str, Any]:
     from mindspore.mindrecord import FileWriter
 
@@ -161,7 +154,7 @@ def _write_shard(
     writer = FileWriter(str(folder / shard), shard_num=1, overwrite=True)
     writer.add_schema(_SCHEMA, "image classification")
     checksums = []
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(split.threads) as pool:
         for start in range(0, len(indices), _CHUNK):
             part = indices[start : start + _CHUNK]
             images = list(pool.map(encode, part))

@@ -8,7 +8,7 @@ train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db
 
 import dataclasses
 import io
-from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,12 +17,14 @@ import numpy as np
 from resnet_fn.config.reading import read_json, read_regular, reading
 from resnet_fn.config.wording import first_line
 from resnet_fn.data.dataset import BadSampleError, DataSet
-from resnet_fn.data.sources.files import EncodedSplit, color_spec
+from resnet_fn.data.sources.decoder import Stream
+from resnet_fn.data.sources.files import EncodedSplit, color_spec, show_contents
 
 INDEX = "index.json"
 FORMAT = 2
 _FIX = "pack the set again"
-LABELS, NAMES = "{}-labels.npy", "{}-names.json"  # of the split "train" or "val"
+LABELS = "{}-labels.npy"  # of the split "train" or "val"
+NAMES = "{}-names.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +36,15 @@ class RecordSplit(EncodedSplit):
 
     files: tuple[str, ...]  # paths of the shards, in the order of the samples
     labels: np.ndarray  # int32 [N]
-    threads: int  # number of decoding threads
     names: tuple[str, ...]  # names of the image files that were packed
     contents: bytes  # SHA-256 of each file of the shards, one a line
+    threads: int = 1  # number of decoding threads
     listing: ClassVar[bytes] = b""  # empty, because `contents` identifies the data set
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
+    def stream(self, order: np.ndarray) -> Stream:
         """Yield (sample number, file's bytes) for each sample number in `order`."""
         # MindDataset takes at most as many numbers as it has samples. Opening a set of 400,000
         # samples takes 50 ms.
@@ -57,7 +59,7 @@ class RecordSplit(EncodedSplit):
             "pack the set again, then resume"
         )
 
-    def _read(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
+    def _read(self, order: np.ndarray) -> Stream:
         from mindspore import dataset as engine
 
         rows = None
@@ -93,7 +95,7 @@ class RecordSplit(EncodedSplit):
                 rows.stop()
 
 
-def load_records(data_dir: str, threads: int) -> DataSet:
+def load_records(data_dir: str) -> DataSet:
     """Load a data set that `pack` wrote.
 
     Raises ValueError if a file is missing, has the wrong size, or is not of `pack`.
@@ -103,39 +105,27 @@ def load_records(data_dir: str, threads: int) -> DataSet:
         with reading(root / INDEX, _FIX):
             index = read_json(root / INDEX)
     except (FileNotFoundError, NotADirectoryError):
-        contents = (
-            ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else [])
-            or "nothing"
-        )
         raise ValueError(
-            f"data_dir: {data_dir!r} must contain {INDEX}, but it contains {contents}; "
+            f"data_dir: {data_dir!r} must contain {INDEX}, but it contains "
+            f"{show_contents(root)}; "
             f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
         ) from None
-    try:
-        if index["format"] != FORMAT:
-            expected = FORMAT
-            got = index["format"]
-            raise ValueError(
-                f"{root / INDEX}: format must be {expected}, but it is {got}; pack the set again"
-            )
+    errors = (KeyError, TypeError, AttributeError, ValueError)
+    as_index = partial(reading, root / INDEX, _FIX, "is not an index of resnet_fn.pack", errors)
+    with as_index():
+        number = index["format"]
+    if number != FORMAT:
+        raise ValueError(f"{root / INDEX}: format must be {FORMAT}, but it is {number}; {_FIX}")
+    with as_index():
         spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
         splits = {name: _shards(index, name) for name in ("train", "val")}
-    except (KeyError, TypeError, AttributeError):
-        raise _not_an_index(root) from None
-    try:
         spec.check()
-    except ValueError as error:
-        raise _not_an_index(root, f" ({error})") from None
-    train, test = (_open_split(root, name, shards, threads) for name, shards in splits.items())
+    train, test = (_open_split(root, name, shards) for name, shards in splits.items())
     return DataSet(train, test, spec)
 
 
-def _not_an_index(root: Path, why: str = "") -> ValueError:
-    return ValueError(f"{root / INDEX}: is not an index of resnet_fn.pack{why}; pack the set again")
-
-
 def _shards(index: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return the descriptions of a split's shards. Raises TypeError if one is wrong."""
+    """Return the descriptions of a split's shards. Raises an error if one is wrong."""
     shards = list(index["splits"][name])
     for shard in shards:
         names = [shard["name"], *shard["files"]]
@@ -143,11 +133,11 @@ def _shards(index: dict[str, Any], name: str) -> list[dict[str, Any]]:
         counts = [shard["samples"], *shard["files"].values()]
         are_counts = all(type(count) is int and count >= 0 for count in counts)
         if not are_names or not are_counts or not all(map(str.isalnum, shard["sha256"].values())):
-            raise TypeError
+            raise ValueError(f"wrong shards of {name}")
     return shards
 
 
-def _open_split(root: Path, name: str, shards: list[dict[str, Any]], threads: int) -> RecordSplit:
+def _open_split(root: Path, name: str, shards: list[dict[str, Any]]) -> RecordSplit:
     for shard in shards:
         for file, size in shard["files"].items():
             path = root / file
@@ -159,18 +149,14 @@ def _open_split(root: Path, name: str, shards: list[dict[str, Any]], threads: in
     samples = sum(shard["samples"] for shard in shards)
     labels = _read_labels(root, name, samples)
     names = _read_names(root, name)
-    if len(labels) != samples or len(names) != samples:
+    if {len(labels), len(names)} != {samples}:
         raise ValueError(
             f"{root}: {name} has {len(labels)} labels and {len(names)} names, but the shards hold "
             f"{samples} samples; pack the set again"
         )
-    if not all(isinstance(item, str) for item in names):
-        raise ValueError(
-            f"{root / NAMES.format(name)}: cannot be read (not a list of names); {_FIX}"
-        )
     files = tuple(str(root / shard["name"]) for shard in shards)
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
-    return RecordSplit(files, labels, threads, tuple(names), digests.encode())
+    return RecordSplit(files, labels, tuple(names), digests.encode())
 
 
 def _read_labels(root: Path, name: str, samples: int) -> np.ndarray:
@@ -189,6 +175,6 @@ def _read_names(root: Path, name: str) -> list[Any]:
     path = root / NAMES.format(name)
     with reading(path, _FIX, errors=(FileNotFoundError, ValueError)):
         names = read_json(path)
-        if not isinstance(names, list):
+        if not isinstance(names, list) or not all(isinstance(item, str) for item in names):
             raise ValueError("not a list of names")
         return names

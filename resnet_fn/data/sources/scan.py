@@ -179,7 +179,7 @@ def check_files(
         for half in ("train", "test")
         if isinstance(split := getattr(dataset, half), FileSplit)
     }
-    count = sum(len(split) for split in files.values())
+    count = sum(map(len, files.values()))
     skip = on_bad == "skip" and left_out is None
     decode = left_out is None and (
         skip or check == "yes" or (check == "auto" and count <= MOST_CHECKED)

@@ -23,7 +23,7 @@ from resnet_fn.data.sources.groups import (
     group_files,
     suggest_groups,
 )
-from resnet_fn.data.sources.kept import Kept, find_kept
+from resnet_fn.data.sources.kept import find_kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,17 +108,10 @@ def _keep(
             raise ValueError(f"validation_share: {absent}; put them back, or start another run")
         held = hold_out(groups, files.labels, share, rule.seed)
         return held, [f"{absent}, so other images validate"]
-    if rule.exact:
-        held = kept.sides > 0
-    else:
-        sides = kept.sides
-        if not contents.are_known:
-            sides = _new_classes(files.labels, sides)
+    held = kept.sides > 0
+    if not rule.exact:
+        sides = kept.sides if contents.are_known else _new_classes(files.labels, kept.sides)
         held = hold_out(groups, files.labels, share, rule.seed, sides)
-    return held, _describe(kept, held, path, count, rule.exact)
-
-
-def _describe(kept: Kept, held: np.ndarray, path: Path, count: int, exact: bool) -> list[str]:
     notes = []
     if kept.missing:
         notes.append(
@@ -130,11 +123,11 @@ def _describe(kept: Kept, held: np.ndarray, path: Path, count: int, exact: bool)
         notes.append(
             f"{counted(kept.moved, 'validation image')} of {path} {verb} another path or class now"
         )
-    if not exact:
+    if not rule.exact:
         new = int((held & (kept.sides == 0)).sum())
         again = f"the {int(held.sum()) - new} validation images of {path} validate again"
         notes.append(f"{again}, and {new} new images join them" if new else again)
-    return notes
+    return held, notes
 
 
 def _new_classes(labels: np.ndarray, sides: np.ndarray) -> np.ndarray:
@@ -197,13 +190,10 @@ def hold_out(
 
 def _ranks(groups: Sequence[str], seed: int) -> np.ndarray:
     """Return the place of each file's group in the order of the groups' hashes, int64 [N]."""
-    hashes = np.fromiter((_hash(seed, group) for group in groups), np.uint64, len(groups))
-    return np.unique(hashes, return_inverse=True)[1]
-
-
-def _hash(seed: int, group: str) -> int:
-    text = f"{seed}\0{group}".encode("utf-8", "surrogateescape")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+    texts = (f"{seed}\0{group}".encode("utf-8", "surrogateescape") for group in groups)
+    hashes = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+    numbers = np.fromiter((int.from_bytes(value, "big") for value in hashes), np.uint64)
+    return np.unique(numbers, return_inverse=True)[1]
 
 
 def _classes_of_groups(ranks: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,7 @@ def warnings(folder, recipe=RECIPE, **options):
 def test_one_picture_on_both_sides_is_a_warning(folder):
     assert warnings(folder) == []
     for k in (1, 2):
-        shutil.copy(folder / "train/bee" / f"0{k} ü.JPEG", folder / "val/bee" / f"copy {k}.png")
+        shutil.copy(folder / f"train/bee/0{k} ü.JPEG", folder / f"val/bee/copy {k}.png")
     (line,) = warnings(folder)
     first = f"{folder}/val/bee/copy 1.png and {folder}/train/bee/01 ü.JPEG"
     assert line.startswith("warning: 2 of 11 validation images are identical to training images")
@@ -34,9 +34,9 @@ def test_one_picture_on_both_sides_is_a_warning(folder):
 
 def test_one_picture_in_two_classes_is_a_warning(folder):
     for k in (1, 2):
-        picture = folder / "train/bee" / f"0{k} ü.JPEG"
-        shutil.copy(picture, folder / "train/éléphant" / f"bee {k}.JPEG")
-        shutil.copy(picture, folder / "train/bee" / f"again {k}.JPEG")  # of the same class
+        picture = folder / f"train/bee/0{k} ü.JPEG"
+        shutil.copy(picture, folder / f"train/éléphant/bee {k}.JPEG")
+        shutil.copy(picture, folder / f"train/bee/again {k}.JPEG")  # of the same class
     (line,) = warnings(folder)
     assert line.startswith("warning: 2 images have identical copies of another class, such as ")
     assert f"{folder}/train/éléphant/bee 1.JPEG and {folder}/train/bee/01 ü.JPEG" in line

@@ -3,6 +3,7 @@
 import os
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +20,9 @@ SPLIT = replace(RECIPE, validation_share=0.3)
 
 
 def test_val_has_the_class_numbers_of_train(folder):
-    shutil.rmtree(folder / "val" / "bee")
-    (folder / "train" / "bee" / "notes.txt").write_text("not an image")
-    (folder / "train" / ".hidden").mkdir()
+    shutil.rmtree(folder / "val/bee")
+    (folder / "train/bee/notes.txt").write_text("not an image")
+    (folder / "train/.hidden").mkdir()
     dataset = open_dataset(RECIPE, str(folder))
     assert dataset.classes == ("bee", "cat with a space", "éléphant")
     assert dataset.train.labels.tolist() == [0] * 7 + [1] * 7 + [2] * 7
@@ -30,67 +31,55 @@ def test_val_has_the_class_numbers_of_train(folder):
     assert left_out.startswith(f"leaving out 2 names in {folder}/train that ")
     assert left_out.endswith(": .hidden, bee/notes.txt")
     assert missing == "the test set has no images of 1 of the 3 classes: bee"
-    (folder / "train" / "bee" / "notes.txt").unlink()
-    (folder / "train" / ".hidden").rmdir()
     for name in ("loose.jpg", "._loose.jpg"):
-        (folder / "train" / name).write_bytes(b"")
+        (folder / "train" / name).touch()
     assert load_dataset(RECIPE, str(folder)).notes[1:] == (
         f"ignoring 1 image beside the class folders, for example {folder}/train/loose.jpg",
     )
 
 
-def test_all_commands_list_the_same_images(folder, tmp_path, capsys):
+def test_all_commands_list_the_same_images(folder, capsys):
     """At any depth, through links, in torchvision's order; names that begin with a dot are the
     system's own.
     """
-    good = (folder / "train" / "bee" / "00 ü.JPEG").read_bytes()
-    place = tmp_path / "zoo"
+    good = (folder / "train/bee/00 ü.JPEG").read_bytes()
+    place = Path("zoo")
     inner = ("ant/9.jpg", "ant/b/1.jpg", "ant/b-c/2.jpg", "ant/b/c/0.PNG", "bee/1.jpg")
     others = ("ant/._9.jpg", "ant/b/.DS_Store", "ant/b/notes.txt", "ant/.thumbnails/9.jpg")
     for name in (*inner, *others, "elsewhere/3.jpg"):
-        file = (tmp_path if name.startswith("else") else place) / name
+        file = Path("" if name.startswith("else") else place, name)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(good if name not in others else b"none")
-    (place / "ant" / "linked").symlink_to(tmp_path / "elsewhere")
-    (place / "ant" / "b" / "around").symlink_to(place / "ant")  # a link to a folder that it lies in
+    (place / "ant/linked").symlink_to("../../elsewhere")
+    (place / "ant/b/around").symlink_to("../../ant")  # a link to a folder that it lies in
     images = ("9.jpg", "b/1.jpg", "b-c/2.jpg", "b/c/0.PNG", "linked/3.jpg")
     ordered = [f"ant/{name}" for name in sorted(images, key=os.path.split)] + ["bee/1.jpg"]
-    shutil.copytree(
-        place, tmp_path / "set" / "train", symlinks=False, ignore=shutil.ignore_patterns("around")
-    )
-    shutil.copytree(tmp_path / "set" / "train", tmp_path / "set" / "val")
-    split = load_dataset(SPLIT, str(place))
+    shutil.copytree(place, "set/train", ignore=shutil.ignore_patterns("around"))
+    shutil.copytree("set/train", "set/val")
+    split = load_dataset(SPLIT, "zoo")
     assert sorted((*split.train.names, *split.test.names)) == sorted(ordered)
     assert split.train.labels.tolist() == [0] * 3 + [1]
-    both = load_dataset(RECIPE, str(tmp_path / "set"))
+    both = load_dataset(RECIPE, "set")
     assert list(both.train.names) == list(both.test.names) == ordered
     assert len(both.notes) == 2  # of train and of val
     for note, half in zip(both.notes, ("train", "val"), strict=True):
-        assert note.startswith(f"leaving out 4 names in {tmp_path}/set/{half} that ")
+        assert note.startswith(f"leaving out 4 names in set/{half} that ")
         assert note.endswith(": ant/._9.jpg, ant/.thumbnails and 2 more")
-    capsys.readouterr()
     assert [os.path.relpath(path, place) for path in find_images([place])] == ordered
-    assert capsys.readouterr().err.startswith(f"leaving out 4 names in {place} that ")
-    pack(
-        open_dataset(RECIPE, str(tmp_path / "set"), options=RunOptions(check_files="yes")),
-        tmp_path / "packed",
-        1,
-    )
-    assert load_dataset(
-        replace(RECIPE, dataset="mindrecord"), str(tmp_path / "packed")
-    ).train.names == tuple(ordered)
+    assert "leaving out 4 names in zoo that " in capsys.readouterr().err
+    checked = open_dataset(RECIPE, "set", options=RunOptions(check_files="yes"))
+    pack(checked, Path("packed"), 1)
+    packed = load_dataset(replace(RECIPE, dataset="mindrecord"), "packed")
+    assert packed.train.names == tuple(ordered)
 
 
-def test_folders_around_the_set_are_no_classes(folder, tmp_path, raises_line):
-    for name in ("a", "b"):
-        shutil.copytree(folder, tmp_path / "two" / name)
-    place = f"{tmp_path}/two/a"
+def test_folders_around_the_set_are_no_classes(folder, raises_line):
+    for place in ("two/a", "two/b"):
+        shutil.copytree(folder, place)
     with raises_line(
-        f"{place} holds a data set, not a class",
-        "the folders train, val",
-        f"give --data-dir {place}",
+        "two/a holds a data set, not a class", "the folders train, val", "give --data-dir two/a"
     ):
-        load_dataset(SPLIT, str(tmp_path / "two"))
+        load_dataset(SPLIT, "two")
 
 
 @pytest.mark.parametrize("place", ["", "train"])
@@ -118,7 +107,7 @@ def flat(folder):
     """The same, val flat, in the official order of numbers, which is not that of the folders."""
     for class_number, name in enumerate(("éléphant", "bee", "cat with a space")):
         for number, path in enumerate(sorted((folder / "val" / name).iterdir())):
-            path.rename(folder / "val" / f"ILSVRC2012_val_{3 * class_number + number:08d}.JPEG")
+            path.rename(folder / f"val/ILSVRC2012_val_{3 * class_number + number:08d}.JPEG")
         (folder / "val" / name).rmdir()
     (folder / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n1\n1\n3\n3\n3\n2\n2\n2\n")
     rows = np.zeros(3, dtype=[("ILSVRC2012_ID", "O"), ("WNID", "O")])
@@ -127,27 +116,25 @@ def flat(folder):
     return folder
 
 
-def test_flat_val_needs_the_official_ground_truth(flat):
-    (flat / "val" / "._ILSVRC2012_val_00000000.JPEG").touch()
+def test_flat_val_needs_the_official_ground_truth(flat, raises_line):
+    (flat / "val/._ILSVRC2012_val_00000000.JPEG").touch()
     dataset = load_dataset(RECIPE, str(flat))
     assert dataset.test.labels.tolist() == [2] * 3 + [0] * 3 + [1] * 3
     assert dataset.notes[0].startswith(f"leaving out 1 names in {flat}/val that ")
     truth = flat / "ILSVRC2012_validation_ground_truth.txt"
     truth.write_text("1\n1\n")
-    with pytest.raises(ValueError, match=r"has 2 lines for 9 images in .*/val; the numbers"):
+    with raises_line("has 2 lines for 9 images in ", "/val; the numbers"):
         load_dataset(RECIPE, str(flat))
     truth.write_text("7\n" * 9)
-    with pytest.raises(ValueError, match="train has no folder for number 7"):
+    with raises_line("train has no folder for number 7"):
         load_dataset(RECIPE, str(flat))
     # the one that is damaged; the ground truth is read first
     for file in (flat / "meta.mat", truth):
         file.write_text("no number")
-        with pytest.raises(ValueError, match=rf"^{file}: is damaged \("):
+        with raises_line(f"{file}: is damaged ("):
             load_dataset(RECIPE, str(flat))
     (flat / "meta.mat").unlink()
-    with pytest.raises(
-        ValueError, match=r"has no class folders; .* extract meta.mat from ILSVRC2012_devkit_t12"
-    ):
+    with raises_line("has no class folders; ", " extract meta.mat from ILSVRC2012_devkit_t12"):
         load_dataset(RECIPE, str(flat))
 
 
@@ -155,8 +142,6 @@ def test_class_folders_that_are_alike_get_a_line(folder, make_photograph, encode
     for name in ("Bee", "e\u0301le\u0301phant"):
         (folder / "train" / name).mkdir()
         (folder / "train" / name / "1.JPEG").write_bytes(encode(make_photograph(1)))
-    lines = [
-        line for line in load_dataset(RECIPE, str(folder)).notes if "differ only in case" in line
-    ]
-    (line,) = lines
+    notes = load_dataset(RECIPE, str(folder)).notes
+    (line,) = (line for line in notes if "differ only in case" in line)
     assert "'Bee' and 'bee'; 'e\\u0301le\\u0301phant' and 'éléphant'" in line

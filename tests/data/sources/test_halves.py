@@ -43,30 +43,21 @@ def lay(make_photograph, encode):
 
 def halves(*names, classes=("bee", "cat")):
     """5 images of each class in the first folder, 2 in each other."""
-    counts = [5] + [2] * len(names)
-    pairs = [(name, count) for name, count in zip(names, counts, strict=False)]
-    return [f"{name}/{label} {count}" for name, count in pairs for label in classes]
+    return [f"{name}/{label} {5 if name == names[0] else 2}" for name in names for label in classes]
 
 
 VALIDATED = {
-    "Roboflow": (halves("train", "valid", "test"), "train", "valid"),
-    "fastai": ([*halves("train", "valid"), "test/unknown 3", "models/x.pkl"], "train", "valid"),
-    "Keras": (halves("train", "validation"), "train", "validation"),
-    "Food-11": (halves("training", "validation", "evaluation"), "training", "validation"),
-    "upper case": (halves("TRAIN", "VAL"), "TRAIN", "VAL"),
-    "dev": (halves("train", "dev"), "train", "dev"),
-    "ImageNet": (
-        halves("ILSVRC2012_img_train", "ILSVRC2012_img_val"),
-        "ILSVRC2012_img_train",
-        "ILSVRC2012_img_val",
-    ),
-    "a copy inside": (
-        halves("train", "val", "chest_xray/train", "__MACOSX/train"),
-        "train",
-        "val",
-    ),
-    "classes beside val": (halves(".", "val"), ".", "val"),
+    "Roboflow": ("train", "valid", "test"),
+    "fastai": ("train", "valid"),
+    "Keras": ("train", "validation"),
+    "Food-11": ("training", "validation", "evaluation"),
+    "upper case": ("TRAIN", "VAL"),
+    "dev": ("train", "dev"),
+    "ImageNet": ("ILSVRC2012_img_train", "ILSVRC2012_img_val"),
+    "a copy inside": ("train", "val", "chest_xray/train", "__MACOSX/train"),
+    "classes beside val": (".", "val"),
 }
+FASTAI = ("test/unknown 3", "models/x.pkl")
 TESTED = {
     "brain tumours": (halves("Training", "Testing"), "Training", "Testing"),
     "fruits-360": (
@@ -91,13 +82,14 @@ TESTED = {
 
 @pytest.mark.parametrize("name", VALIDATED)
 def test_a_validation_folder_of_any_usual_name_validates(lay, name):
-    places, train, validation = VALIDATED[name]
+    names = VALIDATED[name]
+    more = FASTAI if name == "fastai" else ()
     for recipe in (SPLIT, RECIPE):
-        dataset = load_dataset(recipe, lay(*places))
+        dataset = load_dataset(recipe, lay(*halves(*names), *more))
         assert dataset.classes == ("bee", "cat")
         assert (len(dataset.train), len(dataset.test), dataset.is_split) == (10, 4, False)
-        assert Path(dataset.train.root) == Path("set", train)
-        assert Path(dataset.test.root) == Path("set", validation)
+        roots = (dataset.train.root, dataset.test.root)
+        assert [*map(Path, roots)] == [Path("set", half) for half in names[:2]]
 
 
 @pytest.mark.parametrize("name", TESTED)
@@ -132,15 +124,16 @@ def test_an_unreadable_folder_beside_train_stops_nothing(lay):
     assert dataset.train.root == "set/train"
 
 
-def test_folders_that_are_not_used_are_named(lay):
-    places, _, _ = TESTED["Intel scenes"]
-    lines = "\n".join(load_dataset(SPLIT, lay(*places)).notes)
-    assert "predict RUN set/seg_pred" in lines
-    places, _, _ = TESTED["fruits-360"]
-    lines = "\n".join(load_dataset(SPLIT, lay(*places)).notes)
-    assert "set/test-multiple_fruits is not used" in lines
-    places, _, _ = VALIDATED["fastai"]
-    assert "predict RUN set/test" in "\n".join(load_dataset(SPLIT, lay(*places)).notes)
+@pytest.mark.parametrize(
+    ("places", "line"),
+    [
+        (TESTED["Intel scenes"][0], "predict RUN set/seg_pred"),
+        (TESTED["fruits-360"][0], "set/test-multiple_fruits is not used"),
+        ([*halves("train", "valid"), *FASTAI], "predict RUN set/test"),
+    ],
+)
+def test_folders_that_are_not_used_are_named(lay, places, line):
+    assert line in "\n".join(load_dataset(SPLIT, lay(*places)).notes)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +243,7 @@ def test_an_older_run_keeps_val_beside_valid(lay):
     lay(*halves("train", "val", "valid"))
     rule = SplitRule(run=Path("run"), classes=("bee", "cat"))
     assert load_dataset(RECIPE, "set", rule=rule).test.root == "set/val"
-    assert load_test_folder("set", 1, ("bee", "cat")).test.root == "set/val"
+    assert load_test_folder("set", ("bee", "cat")).test.root == "set/val"
 
 
 @pytest.mark.parametrize(
@@ -299,7 +292,7 @@ def test_an_unknown_class_in_validation_is_named(lay, raises_line):
     with raises_line("data_dir: set/val/zebra exists, but zebra is no class of train"):
         load_dataset(RECIPE, "set")
     with raises_line("set/val/zebra exists, but zebra is no class of the trained net"):
-        load_test_folder("set/val", 1, ("bee", "cat"))
+        load_test_folder("set/val", ("bee", "cat"))
 
 
 def test_classes_in_both_unicode_forms_keep_their_labels(lay):

@@ -1,19 +1,10 @@
 """Opening a data set: what is rejected before an image is read."""
 
-import dataclasses
-
-import pytest
+from dataclasses import replace
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.load import data_threads, load_dataset, open_dataset
 from resnet_fn.runtime.cpus import cpu_count
-
-
-def test_a_folder_that_is_not_needed_is_rejected(folder):
-    with pytest.raises(
-        ValueError, match=r"'.*' is given, but digits needs no folder; .*--dataset .*--recipe finet"
-    ):
-        load_dataset(Recipe(), str(folder))
 
 
 def test_photographs_with_the_digits_recipe_give_a_warning(folder):
@@ -25,13 +16,13 @@ def test_photographs_with_the_digits_recipe_give_a_warning(folder):
         "learning rate 0.2; give --recipe finetune with --weights FILE or --model NAME"
     )
     for other in ({"image_size": 16}, {"name": "mine"}):
-        assert open_dataset(dataclasses.replace(small, **other), str(folder)).notes == ()
+        assert open_dataset(replace(small, **other), str(folder)).notes == ()
     assert open_dataset(small, str(folder), splits=["test"]).notes == ()
 
 
-def test_more_threads_than_cpus_are_rejected():
+def test_more_threads_than_cpus_are_rejected(raises_line):
     most = cpu_count()
-    with pytest.raises(ValueError, match=f"data_threads: {most + 1} is more than the {most} CPU"):
+    with raises_line(f"data_threads: {most + 1} is more than the {most} CPU"):
         data_threads(most + 1)
     assert data_threads(0) == most
 
@@ -45,15 +36,12 @@ def test_the_nets_input_follows_recipe_and_folder(folder):
     assert (digits.image_size, digits.eval_resize, digits.data_dir) == (16, 0, "")
 
 
-def test_other_classes_than_in_training_are_rejected(folder):
+def test_other_classes_than_in_training_are_rejected(folder, raises_line):
     recipe = Recipe(dataset="imagefolder", image_size=24)
     trained_on = load_dataset(recipe, str(folder)).input
     again = open_dataset(recipe, trained_on=trained_on)  # in the folder of training
     assert again.input == trained_on
     for half in ("train", "val"):
         (folder / half / "bee").rename(folder / half / "wasp")
-    with pytest.raises(
-        ValueError,
-        match=r"^data_dir: the classes of imagefolder are not the trained net's .*'bee' → ",
-    ):
+    with raises_line("data_dir: the classes of imagefolder are not the trained net's ", "'bee' → "):
         open_dataset(recipe, trained_on=trained_on)

@@ -1,10 +1,11 @@
 """Packed records give the pixels of their files."""
 
-import dataclasses
+import io
 import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ FOLDER = Recipe(
     policy="trivialaugment",
     erasing=0.2,
 )
-RECORDS = dataclasses.replace(FOLDER, dataset="mindrecord")
+RECORDS = replace(FOLDER, dataset="mindrecord")
 
 
 def test_records_give_the_very_bits_of_the_folder(
@@ -36,9 +37,9 @@ def test_records_give_the_very_bits_of_the_folder(
     exif = Image.Exif()
     exif[0x112] = 6
     for half in ("train", "val"):
-        (folder / half / "bee" / "turned.jpg").write_bytes(encode(make_photograph(9), exif=exif))
-        (folder / half / "bee" / "webp.webp").write_bytes(encode(make_photograph(8), "WEBP"))
-    files = check_files(load_dataset(FOLDER, str(folder)), "error")
+        (folder / half / "bee/turned.jpg").write_bytes(encode(make_photograph(9), exif=exif))
+        (folder / half / "bee/webp.webp").write_bytes(encode(make_photograph(8), "WEBP"))
+    files = check_files(load_dataset(FOLDER, str(folder)))
     records = pack(folder)
     assert records.notes == ()
     assert records.classes == files.classes
@@ -48,32 +49,27 @@ def test_records_give_the_very_bits_of_the_folder(
 
 @pytest.mark.parametrize("fields", [{"repeats": 4}, {"sampling": "balanced"}])
 def test_repeated_samples_have_the_folders_bits_too(folder, pack, same_batches, fields):
-    files = check_files(load_dataset(FOLDER, str(folder)), "error")
+    files = check_files(load_dataset(FOLDER, str(folder)))
     records = pack(folder)
-    one = make_feed(files, dataclasses.replace(FOLDER, **fields))
-    two = make_feed(records, dataclasses.replace(RECORDS, **fields))
+    one = make_feed(files, replace(FOLDER, **fields))
+    two = make_feed(records, replace(RECORDS, **fields))
     with ThreadPoolExecutor(1) as thread:  # as a run asks for them
         thread.submit(same_batches, one, two, (0, 1, 2, 6, 4)).result()
 
 
-def test_a_damaged_packed_image_is_named(folder, pack):
-    path = folder / "train" / "bee" / "03 ü.JPEG"
+def test_a_damaged_packed_image_is_named(folder, pack, raises_line):
+    path = folder / "train/bee/03 ü.JPEG"
     records = pack(folder)
     feed = make_feed(records, RECORDS)
-    index = next(
-        index for index, name in enumerate(records.train.names) if name.endswith(path.name)
-    )
-    shard = next(
-        file for file in records.train.files if path.read_bytes() in Path(file).read_bytes()
-    )
-    whole = Path(shard).read_bytes()
-    Path(shard).write_bytes(whole.replace(path.read_bytes(), bytes(len(path.read_bytes()))))
-    name = re.escape(records.train.names[index])
+    image = path.read_bytes()
+    index = records.train.names.index("bee/03 ü.JPEG")
+    shard = next(file for file in map(Path, records.train.files) if image in file.read_bytes())
+    shard.write_bytes(shard.read_bytes().replace(image, bytes(len(image))))
     message = (
-        rf"^data: sample {index} \({name}\) of the packed set cannot be decoded; pack the "
-        r"set again, then resume$"
+        f"data: sample {index} (bee/03 ü.JPEG) of the packed set cannot be decoded; pack the set "
+        "again, then resume"
     )
-    with pytest.raises(BadSampleError, match=message):
+    with raises_line(message, kind=BadSampleError):
         list(map(feed.batch, range(5)))
     feed.close()
 
@@ -117,20 +113,20 @@ def test_evaluation_is_the_folders_bit_for_bit(folder, pack):
             assert all(a.tobytes() == b.tobytes() for a, b in zip(ours, theirs, strict=True))
 
 
-def damage_index(text):
-    return Path("out/index.json").write_text(text)
+def write(name, text):
+    return lambda: Path("out", name).write_text(text)
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda: damage_index("{"), ("out/index.json", "cannot be read", "pack the set again")),
+        (write("index.json", "{"), ("out/index.json", "cannot be read", "pack the set again")),
         (
-            lambda: damage_index('{"format": 1}'),
+            write("index.json", '{"format": 1}'),
             ("out/index.json", "format must be 2", "1", "pack the set again"),
         ),
         (
-            lambda: damage_index('{"format": 2, "splits": 3}'),
+            write("index.json", '{"format": 2, "splits": 3}'),
             ("out/index.json", "pack the set again"),
         ),
         (lambda: os.remove("out/index.json"), ("'out'", "index.json", "python -m resnet_fn.pack")),
@@ -142,8 +138,8 @@ def damage_index(text):
             lambda: np.save("out/val-labels.npy", np.zeros(8, np.int32)),
             ("out", "val", "8 labels and 9 names", "9 samples", "pack"),
         ),
-        (lambda: Path("out/val-names.json").write_text("[1]"), ("out", "val", "1 names", "pack")),
-        (lambda: Path("out/val-names.json").write_text("["), ("out", "names", "val", "pack")),
+        (write("val-names.json", '["a"]'), ("out", "val", "1 names", "pack")),
+        (write("val-names.json", "["), ("out", "names", "val", "pack")),
     ],
 )
 def test_a_damaged_packing_says_what_to_do(folder, pack, raises_line, damage, message):
@@ -167,7 +163,7 @@ INDEX = {
 def test_an_index_of_others_is_an_error(change, folder, pack, raises_line):
     pack(folder, "out")
     index = json.loads(Path("out/index.json").read_text())
-    damage_index(json.dumps({**index, **INDEX[change]}))
+    write("index.json", json.dumps({**index, **INDEX[change]}))()
     with raises_line("out/index.json", "pack the set again"):
         load_dataset(RECORDS, "out")
 
@@ -183,13 +179,12 @@ def test_a_lack_of_descriptors_is_no_damage(folder, pack, no_descriptors):
 
 def test_labels_in_a_zip_file_are_an_error(folder, pack, raises_line):
     pack(folder, "out")
-    with open("out/train-labels.npy", "wb") as file:
-        np.savez(file, np.zeros(8, np.int32))
-    with raises_line("out/train-labels.npy: cannot be read", "pack the set again"):
-        load_dataset(RECORDS, "out")
-    Path("out/train-labels.npy").write_bytes(b"PK\x03\x04 damaged")
-    with raises_line("out/train-labels.npy: cannot be read", "pack the set again"):
-        load_dataset(RECORDS, "out")
+    archive = io.BytesIO()
+    np.savez(archive, np.zeros(8, np.int32))
+    for content in (archive.getvalue(), b"PK\x03\x04 damaged"):
+        Path("out/train-labels.npy").write_bytes(content)
+        with raises_line("out/train-labels.npy: cannot be read", "pack the set again"):
+            load_dataset(RECORDS, "out")
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested"])

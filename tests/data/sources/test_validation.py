@@ -1,7 +1,8 @@
 """The validation images of a run stay its own when files come and go."""
 
-import dataclasses
 import itertools
+from dataclasses import replace
+from hashlib import blake2b
 
 import numpy as np
 import pytest
@@ -16,11 +17,9 @@ def listing(*counts):
     return FileSplit("pictures", tuple(names), labels)
 
 
-def held(files, share=0.2, groups=None, **settings):
+def held(files, share=0.2, seed=0):
     """The names that are held out."""
-    names = groups or files.names
-    mask = hold_out(names, files.labels, share, settings.get("seed", 0))
-    return {name for name, is_held in zip(files.names, mask, strict=True) if is_held}
+    return {*files.keep(hold_out(files.names, files.labels, share, seed)).names}
 
 
 @pytest.mark.parametrize(
@@ -28,16 +27,14 @@ def held(files, share=0.2, groups=None, **settings):
     [(10, 0.2, 2), (20, 0.13, 3), (2, 0.1, 1), (2, 0.9, 1), (1, 0.5, 0), (1000, 0.001, 1)],
 )
 def test_a_split_takes_a_share_of_every_class(count, share, expected):
-    labels = listing(count, 100, 0, count).labels
-    mask = hold_out(listing(count, 100, 0, count).names, labels, share, 0)
-    counts = np.bincount(labels[mask], minlength=4)
+    files = listing(count, 100, 0, count)
+    mask = hold_out(files.names, files.labels, share, 0)
+    counts = np.bincount(files.labels[mask], minlength=4)
     assert counts.tolist() == [expected, max(1, round(100 * share)), 0, expected]
 
 
 def test_the_smallest_hashes_of_seed_and_path_validate():
     """The rule as it is documented, by itself: BLAKE2b of "seed, NUL, path", 8 bytes."""
-    from hashlib import blake2b
-
     files = listing(30, 12)
     for seed in (0, 7):
         expected = set()
@@ -46,7 +43,7 @@ def test_the_smallest_hashes_of_seed_and_path_validate():
             names.sort(key=lambda name: blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest())
             expected |= set(names[:count])
         assert held(files, seed=seed) == expected
-    assert held(files, seed=0) != held(files, seed=7)
+    assert held(files) != held(files, seed=7)
 
 
 def test_the_split_ignores_order_folders_and_other_classes():
@@ -56,8 +53,8 @@ def test_the_split_ignores_order_folders_and_other_classes():
     order = np.random.default_rng(0).permutation(len(both))
     names = tuple(np.array(both.names)[order])
     assert held(FileSplit("", names, both.labels[order])) == held(both)
-    moved = dataclasses.replace(both, root="/elsewhere")
-    absolute = dataclasses.replace(moved, names=tuple(f"/elsewhere/{name}" for name in both.names))
+    moved = replace(both, root="/elsewhere")
+    absolute = replace(moved, names=tuple(f"/elsewhere/{name}" for name in both.names))
     first, second, third = (split_off(one, 0.2, SplitRule())[1] for one in (both, moved, absolute))
     assert second.names == first.names
     assert list(third.names) == [f"/elsewhere/{name}" for name in first.names]
