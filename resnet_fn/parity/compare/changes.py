@@ -115,42 +115,46 @@ class Changes(Parameters):
     ) -> Difference | TooSmall:
         """Return the difference by the first of these measures that applies:
 
-        1. The port alone moves the array: `_of_port_alone`.
+        1. The port alone moves the array: `_of_port_alone`. A move by less than what the last
+           places of `numbers` add up to is none.
         2. The array does not pass, and its gradient is only rounding: as a part of the stage.
         3. float32 hides the change, even as a part of all changes: left out, though it may pass.
-        4. float32 hides the change beside the array alone, which is undecided: as a part of all
-           changes.
-        5. The array is undecided for another reason: as a part of its value, if the stage has a
-           tolerance for that.
-        6. Any other: the change itself, for which the last places of `numbers` count as rounding.
+        4. The change itself decides, for which the last places of `numbers` count as rounding.
+        5. float32 hides the change beside the array alone: as a part of all changes.
+        6. The stage has a tolerance relative to values: as a part of the array's value.
+        7. The change stays undecided.
 
         No smaller error is judged harder than a larger one: what passes by another measure passes
         with any smaller error, too.
         """
+        # 1
         sizes = self._sizes(sides, array, numbers)
-        # what the reference keeps may move by rounding in the port: this counts as no change
         if not array.reference.any() and norm(array.port) <= ROUNDING_FACTOR * sizes.unit:
             array = array._replace(port=array.reference)
         value_tolerance = self._tolerance_of_value(sides, array)
         item = array.compare(change_bound(sizes, self.tolerance, value_tolerance, array.roundings))
         if array.port.any() and not array.reference.any():
-            return self._of_port_alone(sides, array, item)  # 1
+            return self._of_port_alone(sides, array, item)
+        # 2
         if as_only_rounding := array.as_only_rounding(item):
-            return as_only_rounding  # 2
-        # An array that differs in spite of its last place is not hidden; one that passes may be.
+            return as_only_rounding
+        # 3. An array that differs in spite of its last place is not hidden; one that passes may be.
         is_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
         if is_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
-            return TOO_SMALL  # 3
+            return TOO_SMALL
+        # 4
         if item.verdict != UNDECIDED:
-            return item  # 6
-        if is_hidden:  # 4
-            # Without a tolerance: nothing but rounding excuses what is seen so coarsely. `whole`
-            # is above 0: the array is trained, or it would be left out, and it has a change.
+            return item
+        # 5. Without a tolerance: nothing but rounding excuses what is seen so coarsely. `whole` is
+        # above 0: the array is trained, or it would be left out, and it has a change.
+        if is_hidden:
             fraction = sizes.change / array.of_stage.whole
             return as_fraction(item, fraction, 0.0, reasons.UNIT_OF_STAGE)
-        if sizes.value and self.value_tolerance is not None:  # 5, also of a trained array
+        # 6. Also of a trained array
+        if sizes.value and self.value_tolerance is not None:
             fraction = sizes.change / sizes.value
             return as_fraction(item, fraction, self.value_tolerance, reasons.PART_OF_VALUE)
+        # 7
         return item
 
     def _of_port_alone(self, sides: Sides, array: ComparedArray, item: Difference) -> Difference:

@@ -41,11 +41,13 @@ class PortWorkers:
         if not self.moved:
             return stage
         left = [item for item in stage.differences if item.id.name not in self.moved]
+        left_out = [item for item in stage.left_out if item.id.name not in self.moved]
         note = stage.note or "without BatchNorm's statistics, which move with each micro-batch"
         absent = stage.absent
-        if absent is Absent.NOT_READ and stage.verdict != UNDECIDED:  # it had these numbers alone
+        had_numbers = stage.differences or stage.left_out
+        if absent is Absent.NOT_READ and had_numbers:  # it may have had these alone
             absent = Absent.NOT_IN_TASK
-        return replace(stage, differences=left, note=note, absent=absent)
+        return replace(stage, differences=left, left_out=left_out, note=note, absent=absent)
 
     def with_mean_of_statistics(self, stage: Stage) -> Stage:
         """Add the comparison of BatchNorm's statistics with the mean of the workers' own."""

@@ -13,6 +13,7 @@ from resnet_fn.parity.compare.layers import compare_layers
 from resnet_fn.parity.compare.measures import integer_difference
 from resnet_fn.parity.compare.notes import first_found
 from resnet_fn.parity.compare.other_runs import OtherRuns
+from resnet_fn.parity.compare.randomness import undecided_if_random
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.compare.verdict import verdict
@@ -342,3 +343,13 @@ def test_arrays_too_small_in_another_run_are_named():
     array = np.float32([1, 2])
     same = Stage(EVAL_FORWARD, [difference("logits", array, array, 1e-5)])
     assert of_batches(small, same).too_small == ["w"]
+
+
+def test_all_that_draws_is_named_beside_other_reasons():
+    port, reference = trace(7), trace(7)
+    port = dataclasses.replace(port, random_train="noise")
+    reference = dataclasses.replace(reference, random_train="forward, at net.py:3")
+    stage = undecided_if_random(Stage(LOSS, undecided="not read"), port, reference)
+    assert stage.verdict == UNDECIDED
+    words = "in the net noise and in the reference forward, at net.py:3 draw random numbers"
+    assert stage.undecided.startswith(f"not read; {words} in training")

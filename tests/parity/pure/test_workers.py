@@ -58,6 +58,11 @@ def test_without_statistics_of_workers_reasons_stay(absent):
     port = SimpleNamespace(run=run, workers=[SimpleNamespace(run=run)])
     stage = PortWorkers(port).without_moved(Stage(LAST, note="why", absent=absent))
     assert (stage.verdict, stage.absent, stage.note) == (SKIPPED, absent, "why")
+    doubtful = dataclasses.replace(
+        SAME.differences[0], id=ArrayId("mean"), rounding=0.1, relative=0.2
+    )
+    stage = PortWorkers(port).without_moved(without_undecided(Stage(LAST, [doubtful])))
+    assert (stage.verdict, stage.left_out) == (SKIPPED, [])
 
 
 def test_what_all_workers_share_is_shown_once():
