@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.config.reading import read_regular
 from resnet_fn.runtime.disk import sha256
 
 _DTYPES = {
@@ -152,15 +153,13 @@ def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.nd
     """Read a safetensors file and compare it with `expected`, an entry that `write_tensor_files`
     returned.
     """
-    with open(path, "rb") as file:
-        length = 8 + int.from_bytes(file.read(8), "little")
-        file.seek(0)
-        # compared before the arrays are read, which may need much time and memory
-        header = file.read(min(length, os.fstat(file.fileno()).st_size))
-        if sha256(header) != expected["header_sha256"]:
-            raise ValueError("the sha256 of the header is wrong")
-        file.seek(0)
-        arrays = read_safetensors(file.read())
+    data = read_regular(path, at_most=expected["size"])
+    if len(data) != expected["size"]:
+        raise ValueError(f"the file has {len(data)} bytes instead of {expected['size']}")
+    length = 8 + int.from_bytes(data[:8], "little")
+    if sha256(data[:length]) != expected["header_sha256"]:
+        raise ValueError("the sha256 of the header is wrong")
+    arrays = read_safetensors(data)
     for name, entry in expected["tensors"].items():
         if sha256(arrays[name].reshape(-1)) != entry["sha256"]:
             raise ValueError(f"the sha256 of {name} is wrong")

@@ -80,12 +80,10 @@ def test_a_newer_format_is_rejected_without_a_fallback(tmp_path, capsys, raises_
 def test_a_manifest_without_its_keys_is_damaged(tmp_path, files, seal):
     folder = write(tmp_path)
     seal(folder, format=2, **({} if files is None else {"files": files}))
-    for text in ((folder / "manifest.json").read_text(), "[" * 100_000):
-        (folder / "manifest.json").write_text(text)
-        with pytest.raises(
-            CheckpointError, match=r"manifest\.json is damaged \(not a manifest\); use another"
-        ):
-            load_checkpoint(folder)
+    with pytest.raises(
+        CheckpointError, match=r"manifest\.json is damaged \(not a manifest\); use another"
+    ):
+        load_checkpoint(folder)
 
 
 def make_folder(path):
@@ -184,8 +182,8 @@ def test_another_users_checkpoint_is_not_damaged(closed, raises_line, another_us
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "weights.safetensors", "state.json"])
-@pytest.mark.parametrize("kind", ["fifo", "device", "sparse"])
-def test_a_fifo_device_or_huge_file_is_damage(tmp_path, name, kind, raises_line, foreign):
+@pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested"])
+def test_a_fifo_device_huge_or_nested_file_is_damage(tmp_path, name, kind, raises_line, foreign):
     folder = write(tmp_path)
     foreign(kind, folder / name)
     with raises_line(folder / name, "is damaged (", kind=CheckpointError):
