@@ -90,10 +90,10 @@ def float32_of_bfloat16(halves: np.ndarray) -> np.ndarray:
     return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
-def read_header(path: Path) -> dict[str, Any]:
-    """Return the header of a safetensors file: an entry for each array, perhaps "__metadata__".
+def read_metadata(path: Path) -> dict[str, str]:
+    """Return the metadata in the header of a safetensors file: texts by name, {} if there are none.
 
-    Nothing else is read. Raises ValueError if `path` has no intact header.
+    Only the header is read. Raises ValueError if `path` has no intact header.
     """
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -104,15 +104,7 @@ def read_header(path: Path) -> dict[str, Any]:
         header = None
     if not isinstance(header, dict):
         raise ValueError(f"{path} has no intact safetensors header; copy the file again")
-    return header
-
-
-def read_metadata(path: Path) -> dict[str, str]:
-    """Return the metadata in the header of a safetensors file: texts by name, {} if there are none.
-
-    Only the header is read. Raises ValueError if `path` has no intact header.
-    """
-    metadata = read_header(path).get("__metadata__")
+    metadata = header.get("__metadata__")
     metadata = metadata if isinstance(metadata, dict) else {}
     return {str(name): str(value) for name, value in metadata.items()}
 

@@ -175,13 +175,9 @@ def test_fifos_and_devices_as_weights_are_errors(kind, name, foreign, raises_lin
 
 
 def test_a_huge_file_is_not_read(raises_line):
-    """One with the bytes that its header describes, and one with more."""
-    for name, size in (("fits.safetensors", 60 << 30), ("zeros.safetensors", 4)):
-        header = {"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
-        text = json.dumps(header).encode()
-        Path(name).write_bytes(len(text).to_bytes(8, "little") + text)
-        os.truncate(name, 8 + len(text) + (60 << 30))
-    with raises_line("fits.safetensors: its arrays do not fit into memory", "; "):
-        read_weights("fits.safetensors")
-    with raises_line("zeros.safetensors is no intact safetensors file", "its header describes"):
-        read_arrays("zeros.safetensors")
+    header = {"w": {"dtype": "U8", "shape": [60 << 30], "data_offsets": [0, 60 << 30]}}
+    text = json.dumps(header).encode()
+    Path("a.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    os.truncate("a.safetensors", 8 + len(text) + (60 << 30))
+    with raises_line("a.safetensors: its arrays do not fit into memory", "; "):
+        read_weights("a.safetensors")
