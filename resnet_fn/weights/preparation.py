@@ -72,19 +72,21 @@ class Preparation:
 
 def of_run(source: str, spec: Mapping[str, Any], recipe: Mapping[str, Any]) -> Preparation | None:
     """Return a run's preparation. `spec` and `recipe` are its stored `InputSpec` and `Recipe`."""
-    return _of_spec(source, {"interpolation": "bilinear", **spec}, recipe.get("image_size"))
+    return of_export(source, {"interpolation": "bilinear", **spec}, recipe.get("image_size"))
 
 
-def of_export(source: str, spec: Mapping[str, Any]) -> Preparation | None:
-    """Return the preparation in the metadata of a file that `export` wrote."""
-    return _of_spec(source, spec, spec.get("image_size"))
+def of_export(
+    source: str, spec: Mapping[str, Any], image_size: int | None = None
+) -> Preparation | None:
+    """Return the preparation in the metadata of a file that `export` wrote.
 
-
-def _of_spec(source: str, spec: Mapping[str, Any], image_size: Any) -> Preparation | None:
+    `image_size` is the size in training, if it is another one than in evaluation.
+    """
     if not spec.get("image_size"):  # the net and its data were passed to `fit`
         return None
     values = {name: spec.get(name) for name in ("mean", "std", "interpolation", "eval_resize")}
-    values |= {"image_size": image_size, "eval_size": spec["image_size"]}
+    size = spec["image_size"]
+    values |= {"image_size": image_size or size, "eval_size": size}
     checked = _checked(source, values)
     resize = checked.pop("eval_resize", 0)
     crop = checked["eval_size"] / resize if resize else 0.0
@@ -163,9 +165,11 @@ def take_over(
     lines = []
     if shown := [f"{name} {show_value(value)}" for name, value in taken.items() if value]:
         lines.append(f"preparation {', '.join(shown)} (from {source.origin})")
-    pairs = [(name, getattr(recipe, name), wanted[name]) for name in wanted if name in typed]
-    different = [pair for pair in pairs if pair[1] != pair[2]]
-    kept = [f"{name} {show_value(ours)}, not {show_value(its)}" for name, ours, its in different]
+    kept = []
+    for name, its in wanted.items():
+        ours = getattr(recipe, name)
+        if name in typed and ours != its:
+            kept.append(f"{name} {show_value(ours)}, not {show_value(its)}")
     if kept:
         lines.append(f"preparation as given: {'; '.join(kept)} (from {source.origin})")
     new = changed(recipe, **taken)
