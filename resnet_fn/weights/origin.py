@@ -48,6 +48,7 @@ class Origin:
     is_named: bool = False  # whether the net's name in timm or torchvision is known
     difference: str = ""  # how the net differs from this package's with the same arrays, or ""
     preparation: Preparation | None = None  # how images were prepared for the net
+    classes: tuple[str, ...] = ()  # class names in a file that `export` wrote
     notes: tuple[str, ...] = ()  # lines about what was not used
 
 
@@ -63,7 +64,8 @@ def find_origin(path: Path, net: str = "") -> Origin:
         notes.append(f"            {beside} is of {config['architecture']}, so it is not used")
         config = {}
     origin = _named(path.name, of_release(path))
-    for source, entries in ((str(beside), config), (f"{path} itself", read_entries(path))):
+    in_file = read_entries(path)
+    for source, entries in ((str(beside), config), (f"{path} itself", in_file)):
         try:
             preparation = _preparation(source, entries)
         except ValueError as error:
@@ -78,7 +80,9 @@ def find_origin(path: Path, net: str = "") -> Origin:
             )
     if not origin.is_named:
         origin = _named(path.parent.name, origin.preparation, origin.difference)
-    return dataclasses.replace(origin, notes=tuple(notes))
+    names = in_file.get("classes")
+    classes = tuple(map(str, names)) if isinstance(names, list) else ()
+    return dataclasses.replace(origin, classes=classes, notes=tuple(notes))
 
 
 def _named(name: str, preparation: Preparation | None, difference: str = "") -> Origin:
