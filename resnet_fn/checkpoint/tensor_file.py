@@ -24,22 +24,18 @@ from resnet_fn.config.reading import read_regular
 from resnet_fn.runtime.disk import sha256
 
 _DTYPES = {
-    **{
-        "F64": "float64",
-        "F32": "float32",
-        "F16": "float16",
-        "I64": "int64",
-        "I32": "int32",
-        "I16": "int16",
-    },
-    **{
-        "I8": "int8",
-        "U64": "uint64",
-        "U32": "uint32",
-        "U16": "uint16",
-        "U8": "uint8",
-        "BOOL": "bool",
-    },
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
 }
 _CODES = {name: code for code, name in _DTYPES.items()}
 _LONGEST_HEADER = 100_000_000  # bytes, as in the safetensors package
