@@ -6,7 +6,6 @@ is no damage.
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,26 +47,22 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     with reading(path):
         try:
-            os.lstat(path)
+            manifest = _read_entries(path)
         except (FileNotFoundError, NotADirectoryError):
             raise CheckpointError(
                 f"{folder} contains no {MANIFEST}; give the folder of a checkpoint"
             ) from None
-        manifest = _read_entries(path)
         expected = manifest.pop("sha256")
         if expected != sha256(json.dumps(manifest, sort_keys=True).encode()):
             raise ValueError("the sha256 of the manifest is wrong")
-        number = manifest["format"]
-        files = manifest["files"]
-        if number == FORMAT and not _are_files(files):
-            raise ValueError("not a manifest")
+    number = manifest["format"]
     # no CheckpointError, because `newest` would then try older checkpoints of the same format
     if number != FORMAT:
         raise ValueError(
             f"{folder} has format {number}, but this version reads format {FORMAT}; "
             "use the version of resnet_fn that wrote it, or start a new run"
         )
-    return files
+    return manifest["files"]
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -90,14 +85,6 @@ def _read_entries(path: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or not manifest.keys() >= _ENTRIES:
         raise ValueError("not a manifest")
     return manifest
-
-
-def _are_files(files: Any) -> bool:
-    return (
-        isinstance(files, dict)
-        and files.keys() == {WEIGHTS, TRAINING, STATE}
-        and all(isinstance(entry, dict) and "size" in entry for entry in files.values())
-    )
 
 
 @contextlib.contextmanager

@@ -76,13 +76,18 @@ def test_a_newer_format_is_rejected_without_a_fallback(tmp_path, capsys, raises_
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("files", [None, {}, {"state.json": {}}, []])
-def test_a_manifest_without_its_keys_is_damaged(tmp_path, files, seal):
+@pytest.mark.parametrize(
+    ("entries", "damaged"),
+    [
+        ({}, r"manifest.json is damaged \(not a manifest\)"),
+        ({"files": {}}, "weights.safetensors is damaged"),
+        ({"files": []}, "weights.safetensors is damaged"),
+    ],
+)
+def test_a_manifest_without_its_keys_is_damaged(tmp_path, entries, damaged, seal):
     folder = write(tmp_path)
-    seal(folder, format=2, **({} if files is None else {"files": files}))
-    with pytest.raises(
-        CheckpointError, match=r"manifest\.json is damaged \(not a manifest\); use another"
-    ):
+    seal(folder, format=2, **entries)
+    with pytest.raises(CheckpointError, match=rf"{damaged}.*; use another"):
         load_checkpoint(folder)
 
 
@@ -188,15 +193,6 @@ def test_a_fifo_device_huge_or_nested_file_is_damage(tmp_path, name, kind, raise
     foreign(kind, folder / name)
     with raises_line(folder / name, "is damaged (", kind=CheckpointError):
         load_checkpoint(folder)
-
-
-def test_a_manifest_that_names_a_device_is_damaged(tmp_path, seal):
-    folder = write(tmp_path)
-    files = json.loads((folder / "manifest.json").read_text())["files"]
-    for more in ({"/dev/zero": {"size": 1, "sha256": ""}}, {"state.json": 7}):
-        seal(folder, format=2, files={**files, **more})
-        with pytest.raises(CheckpointError, match=r"damaged \(not a manifest\)"):
-            load_checkpoint(folder)
 
 
 def test_a_sealed_checkpoint_larger_than_memory_is_named(tmp_path, seal, raises_line):
