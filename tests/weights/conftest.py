@@ -8,6 +8,14 @@ from resnet_fn.weights import names
 from resnet_fn.weights.files import write_arrays
 
 
+@pytest.fixture(params=["safetensors", "ckpt", "pth"])
+def ending(request):
+    """The ending of each kind of file that is written."""
+    if request.param == "pth":
+        pytest.importorskip("torch", reason="writing .pth needs torch")
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def arrays_of():
     """A net's parameters as arrays by name."""
