@@ -98,8 +98,14 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
         raise ValueError(
             f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}"
         )
-    notes = tuple(f"            {note}" for note in (*read.notes, *_checkpoint_around(path)))
-    about: dict[str, Any] = {"averaged": read.averaged, "notes": notes}
+    notes = [*read.notes]
+    if path.name == WEIGHTS and path.with_name(MANIFEST).is_file():  # of a checkpoint
+        notes.append(
+            "these are bare weights; to read their moving average, if any, class names and "
+            f"preparation, give {path.parent}"
+        )
+    about: dict[str, Any] = {"averaged": read.averaged}
+    about["notes"] = tuple(f"            {note}" for note in notes)
     if read.fault:
         return WeightFile(path, read.arrays, UNKNOWN_STYLE, read.fault, True, **about)
     return _with_origin(_named_as_ours(path, read.arrays, **about))
@@ -152,16 +158,6 @@ def _with_origin(source: WeightFile) -> WeightFile:
         classes=origin.classes,
         preparation=origin.preparation,
         notes=(*source.notes, *origin.notes),
-    )
-
-
-def _checkpoint_around(path: Path) -> tuple[str, ...]:
-    """Return a note if `path` are the bare weights of a checkpoint."""
-    if path.name != WEIGHTS or not path.with_name(MANIFEST).is_file():
-        return ()
-    return (
-        "these are bare weights; "
-        f"to read their moving average, if any, class names and preparation, give {path.parent}",
     )
 
 
@@ -267,20 +263,20 @@ def start_from(
     sets `reset_head`. If the weights replace all parameters, an `initialisation` raises ValueError
     if it is in `chosen`, the user's flags, and is a line otherwise.
     """
-    other = other_classes(source, classes)
+    new = other_classes(source, classes) or ("as --reset-head wants" if recipe.reset_head else "")
     is_usual = recipe.initialisation == Recipe.declarations["initialisation"].default
     useless = ""
-    if not (is_usual or other or recipe.reset_head):
+    if not (is_usual or new):
         useless = "has no effect, because the weights replace all parameters"
     if useless and "initialisation" in chosen:
         raise ValueError(f"initialisation: {recipe.initialisation!r} {useless}; leave it out")
     try:
-        load_weights(net, source, recipe.reset_head or bool(other))
+        load_weights(net, source, bool(new))
     except WeightsError as error:
         raise WeightsError(
             f"weights: {_difference(net, source, recipe.model, recipe.weights) or error}"
         ) from None
-    if new := other or ("as --reset-head wants" if recipe.reset_head else ""):
+    if new:
         return describe_source(source, f"{new}: the last layer is new")
     unnamed = f"for {counted(len(classes), 'class', 'classes')} without names"
     known = "for the same classes" if source.classes else unnamed
@@ -353,8 +349,15 @@ def convert_weights(
     write_arrays(Path(target), renamed, metadata)
     unsure = "" if model or read.model else ambiguity(net_options["name"])
     warnings = [text for text in (read.warning, warning, unsure) if text]
-    about = {"from": read.style, "to": to, "tensors": len(shapes), "notes": read.notes}
-    return {"model": net_options["name"], "path": read.path, **about, "warnings": warnings}
+    return {
+        "model": net_options["name"],
+        "path": read.path,
+        "from": read.style,
+        "to": to,
+        "tensors": len(shapes),
+        "notes": read.notes,
+        "warnings": warnings,
+    }
 
 
 def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
