@@ -116,14 +116,14 @@ def of_timm(source: str, config: Mapping[str, Any]) -> Preparation | None:
     Returns None if `config` has none of them. timm uses `test_input_size` and `test_crop_pct` only
     if it is asked to, so these are in a note.
     """
-    values = {name: config.get(name) or None for name in ("mean", "std", "interpolation")}
+    values = {name: config.get(name) for name in ("mean", "std", "interpolation")}
     size = _side(config.get("input_size"))
     unused = {name: config[name] for name in ("input_size", "crop_pct") if config.get(name)}
     if not unused and not any(values.values()):
         return None
     if size and not values["interpolation"]:
         values["interpolation"] = "bicubic"  # as in timm
-    checked = _checked(source, {**values, "image_size": size or None, "eval_size": size or None})
+    checked = _checked(source, {**values, "image_size": size, "eval_size": size})
     crop = _share(source, "crop_pct", config.get("crop_pct") or _TIMM_CROP)
     notes = []
     if (mode := config.get("crop_mode") or "center") != "center":
@@ -186,8 +186,8 @@ def typed_preparation(recipe: Recipe, chosen: Collection[str]) -> set[str]:
 
     A size of 0 is a value, but an empty mean, deviation or filter stands for that of the weights.
     """
-    typed = {name for name in PREPARATION if name in chosen}
-    return {name for name in typed if getattr(recipe, name) not in ("", ())}
+    given = {name: getattr(recipe, name) for name in PREPARATION if name in chosen}
+    return {name for name, value in given.items() if value not in ("", ())}
 
 
 def _wanted(recipe: Recipe, source: Preparation, typed: set[str]) -> dict[str, Any]:
@@ -209,11 +209,11 @@ def _wanted(recipe: Recipe, source: Preparation, typed: set[str]) -> dict[str, A
 
 
 def _checked(source: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are not None, converted to the types of a recipe's settings.
+    """Return the values that are not empty or 0, converted to the types of a recipe's settings.
 
     Raises ValueError if a value is not allowed for the setting.
     """
-    stated = {name: value for name, value in values.items() if value is not None}
+    stated = {name: value for name, value in values.items() if value}
     try:
         return {name: Recipe.declarations[name].checked(value) for name, value in stated.items()}
     except ValueError as error:
