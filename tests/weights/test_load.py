@@ -8,10 +8,7 @@ import pytest
 from mindspore import Parameter, Tensor
 
 from resnet_fn import convert
-from resnet_fn.checkpoint.folder import save_checkpoint
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.values import to_dict
-from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.inspect import __main__ as inspect
 from resnet_fn.models import create_model
 from resnet_fn.weights import names
@@ -127,35 +124,14 @@ def test_weights_of_another_function_are_warned_or_rejected(capsys, written):
     assert read_any_weights("b.safetensors").useless  # to look at, not to load
 
 
-IMAGES = InputSpec(
-    name="images",
-    classes=(),
-    channels=3,
-    image_size=8,
-    full_scale=255.0,
-    mean=(0.0,) * 3,
-    std=(1.0,) * 3,
-)
-
-
-def checkpoint_at(update: int, weights: list[Parameter], training: list[Parameter]) -> Path:
-    state = {
-        "update": update,
-        "recipe": {"model": "resnet8"},
-        "dataset": to_dict(IMAGES),
-        "best": {"update": 1},
-    }
-    return save_checkpoint(Path(f"run/checkpoints/step-{update:08d}"), weights, training, state)
-
-
-def test_of_a_run_folder_the_average_counts(net):
+def test_of_a_run_folder_the_average_counts(net, save_run):
     weights = list(net.get_parameters())
     averages = [Parameter(parameter * 0.5, name=f"ema.{parameter.name}") for parameter in weights]
     count = Parameter(Tensor(np.float32(7)), name="ema_updates")
     momentum = Parameter(weights[0] * 2, name=f"momentum.{weights[0].name}")
-    checkpoint_at(1, weights, [momentum])
+    save_run(1, weights, [momentum])
     assert not read_weights("run").averaged
-    checkpoint_at(2, weights, [momentum, *averages, count])
+    save_run(2, weights, [momentum, *averages, count])
     source = read_weights("run")
     assert (source.averaged, source.update, source.path.name) == (True, 2, "step-00000002")
     assert source.arrays.keys() == {parameter.name for parameter in weights}
@@ -174,12 +150,10 @@ def test_of_a_run_folder_the_average_counts(net):
         assert note.endswith(f"class names and preparation, give run/checkpoints/{step}")
 
 
-def test_the_best_checkpoint_of_a_run_is_loaded(net, capsys):
+def test_the_best_checkpoint_of_a_run_is_loaded(net, save_run, capsys):
     weights = list(net.get_parameters())
-    best = checkpoint_at(1, weights, [])
-    last = checkpoint_at(
-        2, [Parameter(parameter + 1, name=parameter.name) for parameter in weights], []
-    )
+    best = save_run(1, weights)
+    last = save_run(2, [Parameter(parameter + 1, name=parameter.name) for parameter in weights])
     for which, path in (("last", last), ("best", best)):
         recipe, source = read_start(Recipe(model="resnet8", weights="run", which=which), ())
         lines = start_from(create_model("resnet8", num_classes=3), source, recipe, "abc")
