@@ -60,7 +60,8 @@ def find_origin(path: Path, net: str = "") -> Origin:
     """
     beside = path.with_name("config.json")
     config, notes = _read_config(beside)
-    if net and _is_other_net(config, net):
+    known = {timm_name(model, stem) for model in MODELS for stem in ("", "d")}
+    if net and str(config.get("architecture")) in known - {net}:
         notes.append(f"            {beside} is of {config['architecture']}, so it is not used")
         config = {}
     is_named, difference = _named(path.name)
@@ -152,12 +153,6 @@ def _from_json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _is_other_net(config: Mapping[str, Any], net: str) -> bool:
-    """Return whether a `config.json` is of a net of this package, but not of `net`."""
-    known = {timm_name(model, stem) for model in MODELS for stem in ("", "d")}
-    return str(config.get("architecture")) in known - {net}
 
 
 def _difference(source: str, net: str, config: Mapping[str, Any]) -> str:
