@@ -220,15 +220,15 @@ def _largest_dict(shapes: Shapes) -> Net:
 
     An average with at least half as many arrays is preferred.
     """
-    groups: dict[str, Names] = {}
+    groups: dict[str, Names] = {"": {}}
     for path in shapes:
         start = path.rfind("/") + 1
         groups.setdefault(path[:start], {})[path[start:]] = path
-    most = max(map(len, groups.values()), default=0)
+    most = max(map(len, groups.values()))
     large = [group for group, names in groups.items() if 2 * len(names) >= most]
     averages = [group for group in large if _is_average(group, shapes)]
-    group = max(averages or large, key=lambda group: len(groups[group]), default="")
-    names = groups.get(group, {})
+    group = max(averages or large, key=lambda group: len(groups[group]))
+    names = groups[group]
     before = ""
     for wrapper in ("_orig_mod.", "module."):  # of torch.compile and DataParallel
         if all(name.startswith(wrapper) for name in names):
