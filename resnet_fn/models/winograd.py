@@ -61,14 +61,14 @@ def matrices_of(stride: int) -> Matrices:
     """Return the matrices A [p, 4], G [p, 3] and B [p, inputs of a tile] for stride 1 or 2."""
     if stride == 1:
         return cook_toom()
-    of_two = cook_toom(taps=2)
-    products = len(of_two[0])
-    a = np.vstack([of_two[0], np.eye(TILE)])
+    a_of_two, g_of_two, b_of_two = cook_toom(taps=2)
+    products = len(a_of_two)
+    a = np.vstack([a_of_two, np.eye(TILE)])
     g = np.zeros((products + TILE, TAPS))
-    g[:products, ::2] = of_two[1]
+    g[:products, ::2] = g_of_two
     g[products:, 1] = 1
     b = np.zeros((products + TILE, 2 * TILE + 1))
-    b[:products, ::2] = of_two[2]
+    b[:products, ::2] = b_of_two
     b[products:, 1::2] = np.eye(TILE)
     return a, g, b
 
@@ -107,10 +107,7 @@ def _axis(size: int, stride: int, copies: bool) -> tuple[Tensor, Tensor]:
     into = into[:, :, 1 : size + 1].reshape(rows, size)
     out = out[:, :, :outputs].reshape(rows, outputs)
     if copies:
-        into, out = (
-            np.ascontiguousarray(np.broadcast_to(matrix, (products, *matrix.shape)))
-            for matrix in (into, out)
-        )
+        into, out = (np.stack([matrix] * products) for matrix in (into, out))
     return Tensor(into), Tensor(out)
 
 
