@@ -45,6 +45,10 @@ def is_product(cell):
     return bool(cell.way) or geometry == ((1, 1), (1, 1), 0, 1)
 
 
+def normal(rng, *shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
 def relative(actual, expected):
     return np.sqrt(((actual.asnumpy() - expected) ** 2).mean() / (expected**2).mean())
 
@@ -75,9 +79,9 @@ GEOMETRIES = [
 def test_outputs_and_gradients_are_those_of_the_convolution(way, size, stride, shape):
     n, c, o, height, width = shape
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(n, c, height, width)).astype(np.float32)
-    given = rng.normal(size=(n, o, -(-height // stride), -(-width // stride))).astype(np.float32)
-    weight = (rng.normal(size=(o, c, size, size)) / np.sqrt(size**2 * c)).astype(np.float32)
+    x = normal(rng, n, c, height, width)
+    given = normal(rng, n, o, -(-height // stride), -(-width // stride))
+    weight = normal(rng, o, c, size, size) / np.float32(np.sqrt(size**2 * c))
     cell = conv(c, o, size, stride)
     cell.weight.set_data(Tensor(weight))
     assert cell.fitting_way(all_products=way != "winograd") == way
@@ -99,7 +103,7 @@ def test_outputs_and_gradients_are_those_of_the_convolution(way, size, stride, s
 
 def test_less_memory_gives_the_same_bits():
     rng = np.random.default_rng(0)
-    x, given = (Tensor(rng.normal(size=(3, c, 9, 14)).astype(np.float32)) for c in (16, 24))
+    x, given = (Tensor(normal(rng, 3, c, 9, 14)) for c in (16, 24))
     cell = conv(16, 24, 3, 1)
 
     def total(x):
@@ -174,7 +178,7 @@ def check_standard_operations(gate, gates):
     )
     net.set_train(False)
     use_products(net)
-    images = Tensor(np.random.default_rng(0).normal(size=(2, 3, 16, 16)).astype(np.float32))
+    images = Tensor(normal(np.random.default_rng(0), 2, 3, 16, 16))
     before, own = net(images).asnumpy(), by_products(net)
     assert len(own[1]) == gates
     with standard_operations(net):
