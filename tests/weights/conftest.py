@@ -13,6 +13,13 @@ from resnet_fn.weights import names
 from resnet_fn.weights.files import write_arrays
 
 
+@pytest.fixture(scope="session")
+def torch():
+    return pytest.importorskip(
+        "torch", reason="PyTorch writes files, and computes what nets should"
+    )
+
+
 @pytest.fixture(params=["safetensors", "ckpt", "pth"])
 def ending(request):
     """The ending of each kind of file that is written."""

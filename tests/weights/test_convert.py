@@ -24,8 +24,7 @@ def test_round_trip_is_byte_identical(style, in_empty_folder, written):
     ).read_bytes()
 
 
-def test_torch_loads_our_files_and_computes_the_same(written):
-    torch = pytest.importorskip("torch", reason="the reference net needs torch")
+def test_torch_loads_our_files_and_computes_the_same(torch, written):
     from resnet_fn.parity.reference.nets import reference_net
 
     ours = written("a.safetensors")

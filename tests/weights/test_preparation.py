@@ -250,8 +250,7 @@ def test_metadata_say_the_preparation(written):
         check_settings("b.safetensors", wanted)
 
 
-def test_training_scripts_settings_say_the_preparation(written):
-    torch = pytest.importorskip("torch")
+def test_training_scripts_settings_say_the_preparation(torch, written):
     import argparse
 
     written("a.pth", "torchvision")
@@ -290,8 +289,7 @@ def test_training_scripts_settings_say_the_preparation(written):
     assert "crop_pct 0.95, but no square input_size" in source.notes[-1]
 
 
-def test_strange_entries_do_not_stop_a_start(written):
-    torch = pytest.importorskip("torch")
+def test_strange_entries_do_not_stop_a_start(torch, written):
     from argparse import Namespace
 
     deep = "[" * 50_000
