@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 9  # reads of checkpoints that a run changes meanwhile
 _STEP = re.compile(r"step-(\d{8})")
+# A killed run leaves half-written files in the run folder.
+_LEFT_FILE = re.compile(
+    r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|contents|bad_files)\.\w+"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,7 +245,7 @@ class RunFolder:
             if update > after and not is_checkpoint(path):
                 aside = temporary_name(path, "damaged")
                 path.rename(aside)
-                warn(f"{path} has no intact {MANIFEST}, and is now {aside}")
+                _warn([f"{path} has no intact {MANIFEST}, and is now {aside}"])
 
     def config(self) -> dict[str, Any]:
         """Return the contents of config.json, or {} if the file is missing or no run wrote it."""
@@ -271,6 +275,10 @@ class RunFolder:
             "workers": workers.size,
             "versions": {"resnet_fn": __version__, **packages, "python": platform.python_version()},
         }
+        # a killed run left them, because the lock keeps others out
+        for left in self.path.iterdir():
+            if _LEFT_FILE.fullmatch(left.name):
+                left.unlink()
         path = self.path / "recipe.toml"
         written = self.config().get("recipe_file")
         changed = written is not None and path.exists() and sha256_of_file(path) != written

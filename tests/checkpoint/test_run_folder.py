@@ -29,6 +29,18 @@ def test_runs_of_one_second_get_separate_folders():
     ]
 
 
+def test_unfinished_settings_of_a_killed_process_are_removed(lock):
+    RUN.create(lock)
+    Path("run/.tmp-1-0123abcd-recipe.toml").write_text("half of")
+    # an export's that is being written, the user's
+    others = [".tmp-1-0123abcd-net.onnx", ".tmp-mine"]
+    for name in others:
+        Path("run", name).touch()
+    assert RUN.write_config(Recipe(), RunOptions(), Workers(), 'extends = "digits"\n') == []
+    there = sorted(path.name for path in Path("run").iterdir())
+    assert there == [*others, "checkpoints", "config.json", "lock", "recipe.toml"]
+
+
 def test_a_changed_recipe_file_of_a_run_stays(lock):
     path = Path("run/recipe.toml")
     RUN.create(lock)
