@@ -11,6 +11,7 @@ the weights do no harm, and need no package.
 import functools
 import io
 import math
+import os
 import pickle
 import zipfile
 from collections import OrderedDict
@@ -274,6 +275,8 @@ def _read_legacy(path: Path) -> Any:
             size = count * np.dtype(_TYPES[unpickler.storages[key].kind]).itemsize
             extents[key] = (file.tell(), size)
             file.seek(size, io.SEEK_CUR)
+        if file.tell() > os.fstat(file.fileno()).st_size:
+            raise ValueError("it ends too early")
     return contents
 
 

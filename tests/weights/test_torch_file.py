@@ -14,7 +14,6 @@ import zipfile
 import numpy as np
 import pytest
 
-from resnet_fn.weights.files import read_arrays
 from resnet_fn.weights.torch_file import TorchFileError, TorchTensor, Unread, read_torch_file
 
 torch = pytest.importorskip("torch", reason="torch.save writes the files")
@@ -132,8 +131,8 @@ def test_a_cut_older_file_is_an_error():
     data = path.read_bytes()
     for kept in (len(data) - 4, 300, 40):
         path.write_bytes(data[:kept])
-        with pytest.raises(ValueError, match="is no intact PyTorch file"):
-            read_arrays(path)
+        with pytest.raises(TorchFileError, match="is no intact PyTorch file"):
+            read_torch_file(path)
 
 
 OUTSIDE = [(0, (9,), (1,)), (2, (2, 2), (1, 1)), (3, (3,), (-1,))]
@@ -192,6 +191,8 @@ def test_a_shared_storage_is_read_once():
 )
 def test_too_little_memory_is_no_damage():
     import resource
+
+    from resnet_fn.weights.files import read_arrays
 
     torch.save({"a": torch.ones(1)}, "a.pth", _use_new_zipfile_serialization=False)
     with open("a.pth", "r+b") as file:
