@@ -67,15 +67,13 @@ def main(arguments: Sequence[str]) -> int:
         "quality": (1, 95),
         "threads": (0, 4096),
     }
-    bounds_given = [
-        (flag_name(name), getattr(parsed, name), *limits) for name, limits in bounds.items()
-    ]
-    text = "--{}: {} is not in {}..{}; give a number in this range"
-    wrong = (
-        (not least <= value <= most, text.format(*row))
-        for row in bounds_given
-        for _, value, least, most in [row]
-    )
+    wrong = []
+    for name, (least, most) in bounds.items():
+        value = getattr(parsed, name)
+        text = (
+            f"--{flag_name(name)}: {value} is not in {least}..{most}; give a number in this range"
+        )
+        wrong.append((not least <= value <= most, text))
     cli.raise_usage_errors(*wrong)
     from tqdm import tqdm
 

@@ -37,7 +37,6 @@ DENSER = {
     "update/schedule.py": 11.4,
     "update/vectors.py": 11.3,
     "weights/net_in_file.py": 11.9,
-    "weights/preparation.py": 12.2,
 }
 MODULES = [path.relative_to(DENSITY.PACKAGE).as_posix() for path in DENSITY.PACKAGE.rglob("*.py")]
 

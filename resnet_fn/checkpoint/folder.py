@@ -28,16 +28,14 @@ from resnet_fn.checkpoint.manifest import (
     TRAINING,
     WEIGHTS,
     CheckpointError,
-    check_size,
     is_checkpoint,
-    parse_object,
-    read_file,
     read_manifest,
     reading,
     write_manifest,
 )
 from resnet_fn.checkpoint.replace import replace_folder, temporary_name
 from resnet_fn.checkpoint.tensor_file import read_tensor_file, write_tensor_files
+from resnet_fn.config.reading import read_regular
 from resnet_fn.runtime.disk import sha256, sync_folder, write_synced
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ class SavedState(dict[str, Any]):
     """The contents of a checkpoint's state.json. An entry that is missing is a CheckpointError."""
 
     def __init__(self, path: Path, entries: Mapping[str, Any]) -> None:
-        super().__init__(entries)
+        super().__init__(**entries)
         self._path = path
 
     def __missing__(self, name: str) -> Any:
@@ -196,7 +194,6 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     for name in (WEIGHTS, TRAINING):
         path = folder / name
         with reading(path):
-            check_size(path, files[name]["size"])
             arrays[name] = read_tensor_file(path, files[name])
     return Checkpoint(folder, arrays[WEIGHTS], arrays[TRAINING], _read_state(folder, files))
 
@@ -209,7 +206,7 @@ def load_state(folder: Path) -> SavedState:
 def _read_state(folder: Path, files: Mapping[str, Any]) -> SavedState:
     path = folder / STATE
     with reading(path):
-        text = read_file(path, files[STATE]["size"])
+        text = read_regular(path, at_most=files[STATE]["size"])
         if sha256(text) != files[STATE]["sha256"]:
             raise ValueError("the sha256 of the file is wrong")
-        return SavedState(path, parse_object(text, "a JSON object"))
+        return SavedState(path, json.loads(text))

@@ -6,12 +6,11 @@ is no damage.
 
 import contextlib
 import json
-import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.config.reading import is_refused, read_json
 from resnet_fn.runtime.disk import sha256, write_synced
 
 MANIFEST = "manifest.json"
@@ -20,7 +19,6 @@ WEIGHTS = "weights.safetensors"
 TRAINING = "training.safetensors"
 STATE = "state.json"
 _ENTRIES = {"format", "files", "sha256"}
-_LARGEST = 2**28  # bytes; the manifest of 100,000 arrays has 20 MB
 
 
 class CheckpointError(ValueError):
@@ -49,28 +47,22 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     with reading(path):
         try:
-            os.lstat(path)
+            manifest = _read_entries(path)
         except (FileNotFoundError, NotADirectoryError):
             raise CheckpointError(
                 f"{folder} contains no {MANIFEST}; give the folder of a checkpoint"
             ) from None
-        manifest = parse_object(read_file(path, at_most=_LARGEST), "a manifest")
-        if not manifest.keys() >= _ENTRIES:
-            raise ValueError("not a manifest")
         expected = manifest.pop("sha256")
         if expected != sha256(json.dumps(manifest, sort_keys=True).encode()):
             raise ValueError("the sha256 of the manifest is wrong")
-        number = manifest["format"]
-        files = manifest["files"]
-        if number == FORMAT and not _are_files(files):
-            raise ValueError("not a manifest")
+    number = manifest["format"]
     # no CheckpointError, because `newest` would then try older checkpoints of the same format
     if number != FORMAT:
         raise ValueError(
             f"{folder} has format {number}, but this version reads format {FORMAT}; "
             "use the version of resnet_fn that wrote it, or start a new run"
         )
-    return files
+    return manifest["files"]
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -82,18 +74,17 @@ def is_checkpoint(folder: Path) -> bool:
     if not path.is_file():
         return False
     try:
-        manifest = parse_object(read_file(path, at_most=_LARGEST), "a manifest")
+        _read_entries(path)
     except ValueError:
         return False
-    return manifest.keys() >= _ENTRIES
+    return True
 
 
-def _are_files(files: Any) -> bool:
-    return (
-        isinstance(files, dict)
-        and files.keys() == {WEIGHTS, TRAINING, STATE}
-        and all(isinstance(entry, dict) and "size" in entry for entry in files.values())
-    )
+def _read_entries(path: Path) -> dict[str, Any]:
+    manifest = read_json(path)
+    if not isinstance(manifest, dict) or not manifest.keys() >= _ENTRIES:
+        raise ValueError("not a manifest")
+    return manifest
 
 
 @contextlib.contextmanager
@@ -101,18 +92,13 @@ def reading(path: Path) -> Iterator[None]:
     """Name the file `path` in the errors of a `with` block that reads the file.
 
     Raises:
-        CheckpointError: If the block raises ValueError, KeyError, TypeError or AttributeError,
+        CheckpointError: If the file is missing or no regular file, or the block raises an error
             because the file's contents are not those that were written.
         OSError: If the system cannot read the file.
         ValueError: If the file does not fit into memory.
     """
     try:
         yield
-    except OSError as error:
-        raise OSError(
-            f"{path}: cannot be read ({error.strerror or error}), so the checkpoint was not "
-            "checked and may be intact; remove the cause, and run the same command again"
-        ) from None
     except MemoryError:
         raise ValueError(
             f"{path}: its {path.stat().st_size / 1e9:.3g} GB do not fit into memory; "
@@ -120,43 +106,13 @@ def reading(path: Path) -> Iterator[None]:
         ) from None
     except CheckpointError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path} is damaged ({error}); use another checkpoint") from None
-
-
-def check_size(path: Path, size: int | None = None, at_most: int | None = None) -> None:
-    """Raise an error if a file, which was not opened yet, is not `size` bytes long.
-
-    Raises:
-        ValueError: If the file is missing, no regular file, or has another size.
-        MemoryError: If the file is larger than the machine's memory.
-    """
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        raise ValueError("the file is missing") from None
-    if not stat.S_ISREG(status.st_mode):  # reading a FIFO or a device might never end
-        raise ValueError("not a regular file")
-    if size is not None and status.st_size != size:
-        raise ValueError(f"the file has {status.st_size} bytes instead of {size}")
-    if at_most is not None and status.st_size > at_most:
-        raise ValueError(f"the file has {status.st_size} bytes")
-    if status.st_size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
-        raise MemoryError
-
-
-def read_file(path: Path, size: int | None = None, at_most: int | None = None) -> bytes:
-    """Return the contents of a file. For the other arguments and the errors see `check_size`."""
-    check_size(path, size, at_most)
-    return path.read_bytes()
-
-
-def parse_object(text: bytes, what: str) -> dict[str, Any]:
-    """Return a JSON object. Raises ValueError if `text` is not `what`."""
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        value = None
-    if not isinstance(value, dict):
-        raise ValueError(f"not {what}")
-    return value
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        cause = getattr(error, "strerror", None) or error
+        if isinstance(error, OSError) and not (
+            isinstance(error, FileNotFoundError) or is_refused(error)
+        ):
+            raise OSError(
+                f"{path}: cannot be read ({cause}), so the checkpoint was not checked and may be "
+                "intact; remove the cause, and run the same command again"
+            ) from None
+        raise CheckpointError(f"{path} is damaged ({cause}); use another checkpoint") from None

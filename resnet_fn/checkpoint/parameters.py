@@ -57,13 +57,10 @@ def check_finite(arrays: Arrays, source: object, infinite: Collection[str] = ())
 
     A net with NaN or infinite weights may have finite outputs.
     """
-    bad = {
-        name: int(bad_values(array, name in infinite).sum())
-        for name, array in sorted(arrays.items())
-    }
-    counts = [
-        f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count
-    ]
+    counts = []
+    for name, array in sorted(arrays.items()):
+        if count := int(bad_values(array, name in infinite).sum()):
+            counts.append(f"{count} of {array.size} values of {name}")
     if counts:
         raise ValueError(
             f"{source} contains NaN or infinity ({first_few(counts)}); "

@@ -18,7 +18,6 @@ _UNIQUE = r"\d+-[0-9a-f]{8}"  # see `temporary_name`
 _REPLACED = re.compile(rf"(step-\d{{8}})\.replaced-{_UNIQUE}")
 # The last two endings are those of earlier versions.
 _LEFT = re.compile(rf"step-\d{{8}}(\.replaced-{_UNIQUE})?\.tmp-({_UNIQUE}|\d+|pruned)")
-_REPLACED_BY_OLD_VERSION = re.compile(r"(step-\d{8})\.old")
 
 
 def temporary_name(folder: Path, kind: str = "tmp") -> Path:
@@ -68,15 +67,6 @@ def recover_interrupted_replace(checkpoints: Path) -> None:
             if folder.exists():
                 remove_folder(path)  # otherwise it would come back after `folder` was removed
             else:
-                path.rename(folder)
-        elif match := _REPLACED_BY_OLD_VERSION.fullmatch(path.name):
-            # Earlier versions removed it only with the next replacement of the same checkpoint. If
-            # later checkpoints exist, the new `step-NNNNNNNN` was no longer kept.
-            folder = checkpoints / match[1]
-            later = (step.name for step in checkpoints.glob("step-" + "[0-9]" * 8))
-            if folder.exists():
-                remove_folder(path)
-            elif max(later, default="") < folder.name:
                 path.rename(folder)
 
 

@@ -371,12 +371,13 @@ def will_resume(base: Draft, given: Mapping[str, Any]) -> bool:
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
     """Load the checkpoint `path`, or the "last" or "best" checkpoint of the run folder `path`."""
-    folder, is_one = locate(Path(path))
-    if not Path(path).exists():
-        raise CheckpointError(f"{path} does not exist; {near_run(Path(path), 'give a run folder')}")
+    if not path.exists():
+        raise CheckpointError(f"{path} does not exist; {near_run(path, 'give a run folder')}")
+    folder, is_one = locate(path)
     if is_one:
-        return load_run_checkpoint(Path(path))
-    return RunFolder(folder).best() if which == "best" else RunFolder(folder).newest()
+        return load_run_checkpoint(path)
+    run = RunFolder(folder)
+    return run.best() if which == "best" else run.newest()
 
 
 def earlier_run(weights: str | Path, recipe: Recipe) -> "EarlierRun | None":
@@ -388,11 +389,9 @@ def earlier_run(weights: str | Path, recipe: Recipe) -> "EarlierRun | None":
     if not weights or not Path(weights).is_dir():
         return None
     before = settings_of(str(weights))["recipe"]
-    settings = [
-        (before.get("split_seed", 0), before.get("group_by", "")),
-        (recipe.split_seed, recipe.group_by),
-    ]
-    return EarlierRun(locate(Path(weights))[0], settings[0] == settings[1])
+    settings_before = (before.get("split_seed", 0), before.get("group_by", ""))
+    is_same_split = settings_before == (recipe.split_seed, recipe.group_by)
+    return EarlierRun(locate(Path(weights))[0], is_same_split)
 
 
 def settings_of(path: str) -> dict[str, Any]:

@@ -20,28 +20,24 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.config.reading import read_regular
 from resnet_fn.runtime.disk import sha256
 
 _DTYPES = {
-    **{
-        "F64": "float64",
-        "F32": "float32",
-        "F16": "float16",
-        "I64": "int64",
-        "I32": "int32",
-        "I16": "int16",
-    },
-    **{
-        "I8": "int8",
-        "U64": "uint64",
-        "U32": "uint32",
-        "U16": "uint16",
-        "U8": "uint8",
-        "BOOL": "bool",
-    },
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
 }
 _CODES = {name: code for code, name in _DTYPES.items()}
-_LONGEST_HEADER = 100_000_000  # bytes, as in the safetensors package
 _CHUNK = 1 << 16  # number of elements that are hashed at a time
 
 
@@ -89,31 +85,18 @@ def float32_of_bfloat16(halves: np.ndarray) -> np.ndarray:
     return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
-def read_header(path: Path) -> dict[str, Any]:
-    """Return the header of a safetensors file: an entry for each array, perhaps "__metadata__".
-
-    Nothing else is read. Raises ValueError if `path` has no intact header.
-    """
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        text = file.read(length) if length <= _LONGEST_HEADER else b""
-    try:
-        header = json.loads(text)
-    except (ValueError, RecursionError):
-        header = None
-    if not isinstance(header, dict):
-        raise ValueError(f"{path} has no intact safetensors header; copy the file again")
-    return header
-
-
 def read_metadata(path: Path) -> dict[str, str]:
     """Return the metadata in the header of a safetensors file: texts by name, {} if there are none.
 
-    Only the header is read. Raises ValueError if `path` has no intact header.
+    No array is read. Raises ValueError if `path` is no intact safetensors file.
     """
-    metadata = read_header(path).get("__metadata__")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    return {str(name): str(value) for name, value in metadata.items()}
+    from safetensors import SafetensorError, safe_open  # installed with MindSpore
+
+    try:
+        with safe_open(path, "numpy") as file:
+            return file.metadata() or {}
+    except SafetensorError:
+        raise ValueError(f"{path} has no intact safetensors header; copy the file again") from None
 
 
 def write_tensor_files(
@@ -152,19 +135,17 @@ def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.nd
     """Read a safetensors file and compare it with `expected`, an entry that `write_tensor_files`
     returned.
     """
-    with open(path, "rb") as file:
-        length = 8 + int.from_bytes(file.read(8), "little")
-        file.seek(0)
-        # compared before the arrays are read, which may need much time and memory
-        header = file.read(min(length, os.fstat(file.fileno()).st_size))
-        if sha256(header) != expected["header_sha256"]:
-            raise ValueError("the sha256 of the header is wrong")
-        file.seek(0)
-        arrays = read_safetensors(file.read())
+    data = read_regular(path, at_most=expected["size"])
+    if len(data) != expected["size"]:
+        raise ValueError(f"the file has {len(data)} bytes instead of {expected['size']}")
+    length = 8 + int.from_bytes(data[:8], "little")
+    if sha256(data[:length]) != expected["header_sha256"]:
+        raise ValueError("the sha256 of the header is wrong")
+    arrays = read_safetensors(data)
     for name, entry in expected["tensors"].items():
         if sha256(arrays[name].reshape(-1)) != entry["sha256"]:
             raise ValueError(f"the sha256 of {name} is wrong")
-    return {name: arrays[name] for name in expected["tensors"]}
+    return arrays
 
 
 def check_dtype(name: str, dtype: object) -> None:

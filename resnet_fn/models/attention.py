@@ -83,12 +83,13 @@ class GatherExcite(nn.Cell):
 
     def __init__(self, channels: int, variant: str, size: int, norm: Norm) -> None:
         super().__init__()
-        layers = (
-            OrderedDict(conv1=GlobalDepthwise(channels, size), norm1=norm(channels))
+        self.gather = (
+            nn.SequentialCell(
+                OrderedDict(conv1=GlobalDepthwise(channels, size), norm1=norm(channels))
+            )
             if variant != "minus"
-            else {}
+            else None
         )
-        self.gather = nn.SequentialCell(layers) if layers else None
         self.mlp = Excite(channels) if variant == "plus" else None
 
     def construct(self, x: Tensor) -> Tensor:

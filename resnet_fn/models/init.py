@@ -68,13 +68,10 @@ def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool
             if cell.bias is not None:
                 _fill(cell.bias, bias_init(fan_in))
         elif isinstance(cell, nn.BatchNorm2d):
-            for parameter in (cell.gamma, cell.beta, cell.moving_mean, cell.moving_variance):
-                _fill(
-                    parameter,
-                    "ones"
-                    if parameter is cell.gamma or parameter is cell.moving_variance
-                    else "zeros",
-                )
+            for parameter in (cell.gamma, cell.moving_variance):
+                _fill(parameter, "ones")
+            for parameter in (cell.beta, cell.moving_mean):
+                _fill(parameter, "zeros")
     for cell in cells if zero_init_residual else ():
         last = getattr(cell, getattr(cell, "last_norm", ""), None)  # only blocks have one
         if isinstance(last, nn.BatchNorm2d):

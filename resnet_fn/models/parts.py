@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from itertools import accumulate
 
 from mindspore import nn
 
@@ -63,11 +64,7 @@ def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
     """
     names_of = {}  # names of each parameter: its part, its modules and its own name
     for path in paths:
-        parts = path.split(".")
-        names_of[path] = [
-            group_of(path),
-            *(".".join(parts[:count]) for count in range(1, len(parts) + 1)),
-        ]
+        names_of[path] = [group_of(path), *accumulate(path.split("."), "{}.{}".format)]
     selected: set[str] = set()
     for name in filter(None, (part.strip() for part in names.split(","))):
         matching = {

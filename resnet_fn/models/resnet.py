@@ -226,8 +226,9 @@ def _stem(kind: str, in_channels: int, channels: int, norm: Norm) -> nn.Cell:
         conv(half, half, 3),
         norm(half),
         nn.ReLU(),
+        conv(half, channels, 3),
     ]
-    return nn.SequentialCell([*layers, conv(half, channels, 3)])
+    return nn.SequentialCell(layers)
 
 
 def _stage(

@@ -61,14 +61,14 @@ def matrices_of(stride: int) -> Matrices:
     """Return the matrices A [p, 4], G [p, 3] and B [p, inputs of a tile] for stride 1 or 2."""
     if stride == 1:
         return cook_toom()
-    of_two = cook_toom(taps=2)
-    products = len(of_two[0])
-    a = np.vstack([of_two[0], np.eye(TILE)])
+    a_of_two, g_of_two, b_of_two = cook_toom(taps=2)
+    products = len(a_of_two)
+    a = np.vstack([a_of_two, np.eye(TILE)])
     g = np.zeros((products + TILE, TAPS))
-    g[:products, ::2] = of_two[1]
+    g[:products, ::2] = g_of_two
     g[products:, 1] = 1
     b = np.zeros((products + TILE, 2 * TILE + 1))
-    b[:products, ::2] = of_two[2]
+    b[:products, ::2] = b_of_two
     b[products:, 1::2] = np.eye(TILE)
     return a, g, b
 
@@ -107,13 +107,11 @@ def _axis(size: int, stride: int, copies: bool) -> tuple[Tensor, Tensor]:
     into = into[:, :, 1 : size + 1].reshape(rows, size)
     out = out[:, :, :outputs].reshape(rows, outputs)
     if copies:
-        into, out = (
-            np.ascontiguousarray(np.broadcast_to(matrix, (products, *matrix.shape)))
-            for matrix in (into, out)
-        )
+        into, out = (np.stack([matrix] * products) for matrix in (into, out))
     return Tensor(into), Tensor(out)
 
 
+@ops.constexpr
 @functools.cache
 def _filters(stride: int) -> Tensor:
     g = matrices_of(stride)[1]
@@ -143,19 +141,14 @@ def _filtered(weight: Tensor, filters: Tensor) -> Tensor:
     return _times_transposed(filters, taps).reshape(-1, o, c)
 
 
-@ops.constexpr
-def _filters_of(stride: int) -> Tensor:
-    return _filters(stride)
-
-
 def times_filtered(v: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     """Multiply factors [products, M, C] by those of a weight [O, C, 3, 3], to [products, M, O]."""
-    return _batch_times_transposed(v, _filtered(weight, _filters_of(stride)))
+    return _batch_times_transposed(v, _filtered(weight, _filters(stride)))
 
 
 def gradients_of_product(given: Tensor, v: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of `times_filtered` with stride 1 for the output's gradient `given`."""
-    filters = _filters_of(1)
+    filters = _filters(1)
     # Without `depend`, MindSpore would keep the forward pass's factors, which are large.
     u = _filtered(ops.depend(weight, given), filters)
     of_u = _batch_transposed_times(given, v)
@@ -203,7 +196,7 @@ def gradient_of_input(given: Tensor, weight: Tensor, shape: tuple[int, ...], str
     into_height, out_height, into_width, out_width = _matrices(height, width, stride)
     products, rows, _ = out_height.shape
     # Without `depend`, MindSpore would keep the forward pass's factors, which are large.
-    u = _filtered(ops.depend(weight, given), _filters_of(stride))
+    u = _filtered(ops.depend(weight, given), _filters(stride))
     y = given.reshape(n * o * new_height, new_width)
     y = _times_transposed(out_width, y)
     y = y.reshape(products, -1, new_height)

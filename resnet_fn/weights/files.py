@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.checkpoint.tensor_file import read_header, read_safetensors, write_safetensors
+from resnet_fn.checkpoint.tensor_file import read_safetensors, write_safetensors
 from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.reading import check_memory, read_regular
 from resnet_fn.config.wording import first_few, first_line
@@ -137,26 +137,9 @@ def write_arrays(
 
 def _read_safetensors(path: Path) -> Arrays:
     try:
-        _check_size(path)
         return read_safetensors(read_regular(path))
     except ValueError as error:
         raise _not_intact(path, "safetensors", error) from None
-
-
-def _check_size(path: Path) -> None:
-    """Raise ValueError if a safetensors file has other bytes than its header describes.
-
-    The file is read afterwards, and may be a huge file of zeros with a good beginning.
-    """
-    with open(path, "rb") as file:
-        length = 8 + int.from_bytes(file.read(8), "little")
-    try:
-        arrays = [entry for name, entry in read_header(path).items() if name != "__metadata__"]
-        described = length + max((entry["data_offsets"][1] for entry in arrays), default=0)
-    except (ValueError, KeyError, TypeError, IndexError):
-        raise ValueError("its header is damaged") from None
-    if (size := path.stat().st_size) != described:
-        raise ValueError(f"it has {size:,} bytes, but its header describes {described:,}")
 
 
 def _read_ckpt(path: Path) -> Arrays:

@@ -19,7 +19,6 @@ from resnet_fn.checkpoint.parameters import (
     saved_variables,
 )
 from resnet_fn.checkpoint.run_folder import find_checkpoint
-from resnet_fn.checkpoint.tensor_file import read_metadata
 from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.printing import warn
@@ -99,9 +98,14 @@ def read_any_weights(file: File, which: str = "last") -> WeightFile:
         raise ValueError(
             f"which: {which!r} is for run folders, but {path} is a file; leave out which={which!r}"
         )
-    notes = tuple(f"            {note}" for note in (*read.notes, *_checkpoint_around(path)))
-    classes = _exported_classes(path)
-    about: dict[str, Any] = {"averaged": read.averaged, "classes": classes, "notes": notes}
+    notes = [*read.notes]
+    if path.name == WEIGHTS and path.with_name(MANIFEST).is_file():  # of a checkpoint
+        notes.append(
+            "these are bare weights; to read their moving average, if any, class names and "
+            f"preparation, give {path.parent}"
+        )
+    about: dict[str, Any] = {"averaged": read.averaged}
+    about["notes"] = tuple(f"            {note}" for note in notes)
     if read.fault:
         return WeightFile(path, read.arrays, UNKNOWN_STYLE, read.fault, True, **about)
     return _with_origin(_named_as_ours(path, read.arrays, **about))
@@ -138,41 +142,22 @@ def _with_origin(source: WeightFile) -> WeightFile:
     except ValueError:
         net = {"name": "", "stem": ""}
     origin = find_origin(source.path, timm_name(net["name"], net["stem"]))
-    warning = source.warning
-    useless = source.useless
+    warning, useless = source.warning, source.useless
     if source.style == "torchvision" and not useless:
         twins = "" if origin.is_named else ANTIALIASED.get((net["name"], net["stem"]), "")
-        unsure = f"these arrays also fit timm's {twins}, which compute something else"
-        unsure = f"{unsure}, and nothing names the net" if twins else ""
-        warning, useless = origin.difference or warning or unsure, bool(origin.difference)
+        if twins and not warning:
+            warning = (
+                f"these arrays also fit timm's {twins}, which compute something else, and nothing "
+                "names the net"
+            )
+        warning, useless = origin.difference or warning, bool(origin.difference)
     return dataclasses.replace(
         source,
         warning=warning,
         useless=useless,
+        classes=origin.classes,
         preparation=origin.preparation,
         notes=(*source.notes, *origin.notes),
-    )
-
-
-def _exported_classes(path: Path) -> tuple[str, ...]:
-    """Return the class names in a file that `export` wrote, or () for other files."""
-    if path.suffix != ".safetensors":
-        return ()
-    try:
-        classes = json.loads(read_metadata(path)["classes"])
-    except (KeyError, ValueError, RecursionError):
-        return ()
-    are_names = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
-    return tuple(classes) if are_names else ()
-
-
-def _checkpoint_around(path: Path) -> tuple[str, ...]:
-    """Return a note if `path` are the bare weights of a checkpoint."""
-    if path.name != WEIGHTS or not path.with_name(MANIFEST).is_file():
-        return ()
-    return (
-        "these are bare weights; "
-        f"to read their moving average, if any, class names and preparation, give {path.parent}",
     )
 
 
@@ -278,20 +263,20 @@ def start_from(
     sets `reset_head`. If the weights replace all parameters, an `initialisation` raises ValueError
     if it is in `chosen`, the user's flags, and is a line otherwise.
     """
-    other = other_classes(source, classes)
+    new = other_classes(source, classes) or ("as --reset-head wants" if recipe.reset_head else "")
     is_usual = recipe.initialisation == Recipe.declarations["initialisation"].default
     useless = ""
-    if not (is_usual or other or recipe.reset_head):
+    if not (is_usual or new):
         useless = "has no effect, because the weights replace all parameters"
     if useless and "initialisation" in chosen:
         raise ValueError(f"initialisation: {recipe.initialisation!r} {useless}; leave it out")
     try:
-        load_weights(net, source, recipe.reset_head or bool(other))
+        load_weights(net, source, bool(new))
     except WeightsError as error:
         raise WeightsError(
             f"weights: {_difference(net, source, recipe.model, recipe.weights) or error}"
         ) from None
-    if new := other or ("as --reset-head wants" if recipe.reset_head else ""):
+    if new:
         return describe_source(source, f"{new}: the last layer is new")
     unnamed = f"for {counted(len(classes), 'class', 'classes')} without names"
     known = "for the same classes" if source.classes else unnamed
@@ -364,8 +349,15 @@ def convert_weights(
     write_arrays(Path(target), renamed, metadata)
     unsure = "" if model or read.model else ambiguity(net_options["name"])
     warnings = [text for text in (read.warning, warning, unsure) if text]
-    about = {"from": read.style, "to": to, "tensors": len(shapes), "notes": read.notes}
-    return {"model": net_options["name"], "path": read.path, **about, "warnings": warnings}
+    return {
+        "model": net_options["name"],
+        "path": read.path,
+        "from": read.style,
+        "to": to,
+        "tensors": len(shapes),
+        "notes": read.notes,
+        "warnings": warnings,
+    }
 
 
 def _difference(net: nn.Cell, source: WeightFile, model: str, path: str) -> str:
@@ -418,11 +410,10 @@ def _other_function(net: nn.Cell, model: str) -> str:
     genet50_minus, else "".
     """
     minus = "genet50_minus"
-    plain = same_parameters("genet50_minus")[0]
-    gates = (cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite))
-    gated = any(not list(cell.get_parameters()) for cell in gates)
+    cells = [cell for _, cell in net.cells_and_names()]
+    gated = any(isinstance(cell, GatherExcite) and cell.gather is None for cell in cells)
     if gated and model != minus:
-        origin = f"are of {model}" if model else f"may be of {plain}"
+        origin = f"are of {model}" if model else f"may be of {same_parameters(minus)[0]}"
         return (
             f"these weights {origin}, but this net has the gates of {minus}, which have no "
             "parameters"

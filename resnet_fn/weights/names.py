@@ -85,30 +85,20 @@ def recognise_style(names: Iterable[str]) -> str:
 def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
     """Return a dict from a file's names to our names, without the names of optimizer state."""
     names = strip_extras(names)
-    if style == "torchvision":  # a module with a running mean is a norm layer
-        norms = {
-            name.rpartition(".")[0]
-            for name in names
-            if name.endswith((".running_mean", ".running_var"))
-        }
-        back = {new: old for old, new in LEAVES.items()}
-        split = ((name, *name.rpartition(".")[::2]) for name in names)
-        return {
-            name: f"{stem}.{back.get(leaf, leaf)}" if stem in norms else name
-            for name, stem, leaf in split
-        }
-    ours = {name: name for name in names}
-    if style in _DOWNSAMPLE:
-        for name in names:
-            ours[name] = re.sub(
-                rf"^{_HEAD[style]}\.",
-                "fc.",
-                name.replace(f".{_DOWNSAMPLE[style]}.", ".downsample."),
-            )
-    if style == "official":
-        ours = {
-            name: re.sub(r"(layer\d+\.\d+\.bn[12])d\.", r"\1.", new) for name, new in ours.items()
-        }
+    back = {new: old for old, new in LEAVES.items()}
+    # a module with a running mean is torchvision's norm layer
+    mean = ".running_mean"
+    norms = {name.removesuffix(mean) for name in names if name.endswith(mean)}
+    ours = {}
+    for name in names:
+        stem, _, leaf = name.rpartition(".")
+        new = f"{stem}.{back.get(leaf, leaf)}" if stem in norms else name
+        if style in _DOWNSAMPLE:
+            new = new.replace(f".{_DOWNSAMPLE[style]}.", ".downsample.")
+            new = re.sub(rf"^{_HEAD[style]}\.", "fc.", new)
+        if style == "official":
+            new = re.sub(r"(layer\d+\.\d+\.bn[12])d\.", r"\1.", new)
+        ours[name] = new
     return ours
 
 

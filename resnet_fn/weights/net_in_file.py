@@ -20,9 +20,9 @@ _DINO = "dino_loss"  # an entry of DINO's files, in which the teacher is the stu
 # Words before nets that learn together with another one: of BYOL, and of MoCo and others.
 _USED = re.compile("online")
 _NOT_USED = re.compile("momentum|encoder_k|key_encoder")
-_FIRST_BLOCK = "layer1.0.conv1.weight"
-_STEMS = ("conv1.weight", "conv1.0.weight")
-# The same of nn.Sequential(*net.children()), where numbers stand for names.
+# What stands before a net, and the name of its first layer. In nn.Sequential(*net.children()),
+# numbers stand for names.
+_FIRST_BLOCK = re.compile(r"(|.*[./])(layer1|4)\.0\.conv1\.weight")
 _CHILDREN = {
     "0": "conv1",
     "1": "bn1",
@@ -33,7 +33,6 @@ _CHILDREN = {
     "9": "fc",
 }
 _NUMBERED_BLOCK = "4.0.conv1.weight"
-_NUMBERED_STEMS = ("0.weight", "0.0.weight")
 _SHORTCUT = re.compile(r"^(layer\d+\.\d+)\.shortcut\.")  # another name of `downsample`
 _HEADS = ("fc", "classifier", "linear", "head")  # names of a last layer, in the net or beside it
 
@@ -108,10 +107,7 @@ def _completed(names: Names, prefix: str, weights: Names) -> tuple[Names, str]:
 
 def _with_head(names: Names, head: str, shapes: Shapes) -> Names:
     """Return `names` with the last layer `head`, a name in the file, as `fc`."""
-    renamed = {}
-    for name, path in names.items():
-        if not path.startswith(f"{head}."):
-            renamed[name] = path
+    renamed = {name: path for name, path in names.items() if not path.startswith(f"{head}.")}
     for leaf in ("weight", "bias"):
         if f"{head}.{leaf}" in shapes:
             renamed[f"fc.{leaf}"] = f"{head}.{leaf}"
@@ -120,30 +116,22 @@ def _with_head(names: Names, head: str, shapes: Shapes) -> Names:
 
 def _describe_rest(group: str, nets: Iterable[Names], shapes: Shapes) -> str:
     """Return a note about the arrays beside the nets, in the same dict as the net that is read."""
-    used: set[str] = set()
-    for names in nets:
-        used.update(names.values())
-    beside = []
-    for path in shapes:
-        name = path.removeprefix(group)
-        if path.startswith(group) and path not in used and "/" not in name:
-            beside.append(name)
-    left_out = sorted(strip_extras(beside))
+    used = {path for names in nets for path in names.values()}
+    beside = [path for path in shapes if path[: path.rfind("/") + 1] == group]
+    not_read = [path.removeprefix(group) for path in beside if path not in used]
+    left_out = sorted(strip_extras(not_read))
     return f"left out: {first_few(left_out)}" if left_out else ""
 
 
 def _nets(shapes: Shapes) -> dict[str, Names]:
     """Return the names of each ResNet, by what stands before them."""
     nets: dict[str, Names] = {}
-    kinds = ((_FIRST_BLOCK, _STEMS), (_NUMBERED_BLOCK, _NUMBERED_STEMS))
-    for first, stems in kinds:
-        for name in shapes:
-            prefix = name.removesuffix(first)
-            if prefix == name or prefix[-1:] not in ("", ".", "/"):
-                continue
-            has_stem = any(f"{prefix}{stem}" in shapes for stem in stems)
-            if has_stem and not is_optimizer_state(prefix):
-                nets[prefix] = {}
+    for match in filter(None, map(_FIRST_BLOCK.fullmatch, shapes)):
+        prefix, layer = match.groups()
+        stem = f"{prefix}{'conv1' if layer == 'layer1' else '0'}"
+        has_stem = f"{stem}.weight" in shapes or f"{stem}.0.weight" in shapes
+        if has_stem and not is_optimizer_state(prefix):
+            nets[prefix] = {}
     longest_first = sorted(nets, key=len, reverse=True)
     for path in shapes:
         for prefix in longest_first:
@@ -185,11 +173,8 @@ def _is_average(prefix: str, shapes: Shapes) -> bool:
 
 def _layers(names: Names, shapes: Shapes) -> Shapes:
     """Return the shapes of a net's weights before the last layer, which one design determines."""
-    layers = {}
-    for name, path in names.items():
-        if re.fullmatch(r"(conv1|layer\d+)\..*weight", name):
-            layers[name] = shapes[path]
-    return layers
+    is_layer = re.compile(r"(conv1|layer\d+)\..*weight").fullmatch
+    return {name: shapes[path] for name, path in names.items() if is_layer(name)}
 
 
 def _head(prefix: str, group: str, names: Names, shapes: Shapes) -> str:
@@ -210,18 +195,12 @@ def _head(prefix: str, group: str, names: Names, shapes: Shapes) -> str:
 
 
 def _features(names: Names, shapes: Shapes) -> int:
-    """Return the number of channels after the last convolution."""
-    last = (0, 0, 0)
-    features = 0
+    """Return the number of channels after the last convolution, the most of all convolutions."""
+    sizes = [0]
     for name, path in names.items():
-        match = re.fullmatch(r"layer(\d+)\.(\d+)\.conv(\d)\.weight", name)
-        if match is None or not shapes[path]:
-            continue
-        position = (int(match[1]), int(match[2]), int(match[3]))
-        if position > last:
-            last = position
-            features = shapes[path][0]
-    return features
+        if re.fullmatch(r"layer\d+\.\d+\.conv\d\.weight", name):
+            sizes += shapes[path][:1]
+    return max(sizes)
 
 
 def _single_linear(start: str, features: int, shapes: Shapes) -> str:
@@ -241,15 +220,15 @@ def _largest_dict(shapes: Shapes) -> Net:
 
     An average with at least half as many arrays is preferred.
     """
-    groups: dict[str, Names] = {}
+    groups: dict[str, Names] = {"": {}}
     for path in shapes:
         start = path.rfind("/") + 1
         groups.setdefault(path[:start], {})[path[start:]] = path
-    most = max(map(len, groups.values()), default=0)
+    most = max(map(len, groups.values()))
     large = [group for group, names in groups.items() if 2 * len(names) >= most]
     averages = [group for group in large if _is_average(group, shapes)]
-    group = max(averages or large, key=lambda group: len(groups[group]), default="")
-    names = groups.get(group, {})
+    group = max(averages or large, key=lambda group: len(groups[group]))
+    names = groups[group]
     before = ""
     for wrapper in ("_orig_mod.", "module."):  # of torch.compile and DataParallel
         if all(name.startswith(wrapper) for name in names):
@@ -261,4 +240,4 @@ def _largest_dict(shapes: Shapes) -> Net:
 
 
 def _quoted(names: Iterable[str]) -> str:
-    return first_few([f"{name!r}" for name in names])
+    return first_few([*map(repr, names)])

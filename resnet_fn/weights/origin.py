@@ -45,10 +45,11 @@ _PLAIN: dict[str, Sequence[Any]] = {
 class Origin:
     """What is known of a weight file besides its arrays."""
 
-    is_named: bool = False  # whether the net's name in timm or torchvision is known
-    difference: str = ""  # how the net differs from this package's with the same arrays, or ""
-    preparation: Preparation | None = None  # how images were prepared for the net
-    notes: tuple[str, ...] = ()  # lines about what was not used
+    is_named: bool  # whether the net's name in timm or torchvision is known
+    difference: str  # how the net differs from this package's with the same arrays, or ""
+    preparation: Preparation | None  # how images were prepared for the net
+    classes: tuple[str, ...]  # class names in a file that `export` wrote
+    notes: tuple[str, ...]  # lines about what was not used
 
 
 def find_origin(path: Path, net: str = "") -> Origin:
@@ -59,36 +60,37 @@ def find_origin(path: Path, net: str = "") -> Origin:
     """
     beside = path.with_name("config.json")
     config, notes = _read_config(beside)
-    if net and _is_other_net(config, net):
+    known = {timm_name(model, stem) for model in MODELS for stem in ("", "d")}
+    if net and str(config.get("architecture")) in known - {net}:
         notes.append(f"            {beside} is of {config['architecture']}, so it is not used")
         config = {}
-    origin = _named(path.name, of_release(path))
-    for source, entries in ((str(beside), config), (f"{path} itself", read_entries(path))):
+    is_named, difference = _named(path.name)
+    preparation = of_release(path)
+    in_file = read_entries(path)
+    for source, entries in ((str(beside), config), (f"{path} itself", in_file)):
         try:
-            preparation = _preparation(source, entries)
+            described = _preparation(source, entries)
         except ValueError as error:
             notes.append(f"warning: {error}; images are not prepared as in this file")
-            preparation = None
-        if preparation or "architecture" in entries:
+            described = None
+        if described or "architecture" in entries:
             name = str(entries.get("architecture", ""))
-            origin = Origin(
-                is_named=origin.is_named or bool(_NET_NAME.search(name)),
-                difference=_difference(source, name, entries) or origin.difference,
-                preparation=preparation or origin.preparation,
-            )
-    if not origin.is_named:
-        origin = _named(path.parent.name, origin.preparation, origin.difference)
-    return dataclasses.replace(origin, notes=tuple(notes))
+            is_named |= bool(_NET_NAME.search(name))
+            difference = _difference(source, name, entries) or difference
+            preparation = described or preparation
+    if not is_named:
+        is_named, of_folder = _named(path.parent.name)
+        difference = difference or of_folder
+    names = in_file.get("classes")
+    classes = tuple(map(str, names)) if isinstance(names, list) else ()
+    return Origin(is_named, difference, preparation, classes, tuple(notes))
 
 
-def _named(name: str, preparation: Preparation | None, difference: str = "") -> Origin:
-    """Return what is known of a net from the name of its file or folder.
-
-    A `difference` that is known already is kept.
-    """
+def _named(name: str) -> tuple[bool, str]:
+    """Return whether the name of a file or folder has a net's, and the net's difference to ours."""
     match = _NET_NAME.search(name)
     net = match[0].lower() if match else ""
-    return Origin(bool(net), difference or _difference(f"the name {name!r}", net, {}), preparation)
+    return bool(net), _difference(f"the name {name!r}", net, {})
 
 
 def _preparation(source: str, entries: Mapping[str, Any]) -> Preparation | None:
@@ -116,16 +118,16 @@ def read_entries(path: Path) -> dict[str, Any]:
 
 def _as_timm(arch: str, args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of timm's and torchvision's scripts, named as in `config.json`."""
-    entries = {"architecture": arch or args.get("model"), "model_args": args.get("model_kwargs")}
-    entries |= {name: args.get(name) for name in ("mean", "std", "interpolation")}
+    names = ("mean", "std", "interpolation", "crop_pct", "input_size")
+    entries = {name: args.get(name) for name in names}
+    entries |= {"architecture": arch or args.get("model"), "model_args": args.get("model_kwargs")}
     size = args.get("img_size")
-    crop = args.get("crop_pct")
     crop_size, resize = args.get("val_crop_size"), args.get("val_resize_size")  # torchvision
-    if crop_size and resize and isinstance(crop_size, int) and isinstance(resize, int):
+    if isinstance(crop_size, int) and isinstance(resize, int) and resize:
         size = crop_size
-        crop = crop_size / resize
-    input_size = args.get("input_size") or (size and [3, size, size])
-    entries |= {"input_size": input_size, "crop_pct": crop}
+        entries["crop_pct"] = crop_size / resize
+    if size and not entries["input_size"]:
+        entries["input_size"] = [3, size, size]
     return {name: value for name, value in entries.items() if value}
 
 
@@ -151,12 +153,6 @@ def _from_json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _is_other_net(config: Mapping[str, Any], net: str) -> bool:
-    """Return whether a `config.json` is of a net of this package, but not of `net`."""
-    known = {timm_name(model, stem) for model in MODELS for stem in ("", "d")}
-    return str(config.get("architecture")) in known - {net}
 
 
 def _difference(source: str, net: str, config: Mapping[str, Any]) -> str:

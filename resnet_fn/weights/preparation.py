@@ -72,19 +72,21 @@ class Preparation:
 
 def of_run(source: str, spec: Mapping[str, Any], recipe: Mapping[str, Any]) -> Preparation | None:
     """Return a run's preparation. `spec` and `recipe` are its stored `InputSpec` and `Recipe`."""
-    return _of_spec(source, {"interpolation": "bilinear", **spec}, recipe.get("image_size"))
+    return of_export(source, {"interpolation": "bilinear", **spec}, recipe.get("image_size"))
 
 
-def of_export(source: str, spec: Mapping[str, Any]) -> Preparation | None:
-    """Return the preparation in the metadata of a file that `export` wrote."""
-    return _of_spec(source, spec, spec.get("image_size"))
+def of_export(
+    source: str, spec: Mapping[str, Any], image_size: int | None = None
+) -> Preparation | None:
+    """Return the preparation in the metadata of a file that `export` wrote.
 
-
-def _of_spec(source: str, spec: Mapping[str, Any], image_size: Any) -> Preparation | None:
+    `image_size` is the size in training, if it is another one than in evaluation.
+    """
     if not spec.get("image_size"):  # the net and its data were passed to `fit`
         return None
     values = {name: spec.get(name) for name in ("mean", "std", "interpolation", "eval_resize")}
-    values |= {"image_size": image_size, "eval_size": spec["image_size"]}
+    size = spec["image_size"]
+    values |= {"image_size": image_size or size, "eval_size": size}
     checked = _checked(source, values)
     resize = checked.pop("eval_resize", 0)
     crop = checked["eval_size"] / resize if resize else 0.0
@@ -114,14 +116,14 @@ def of_timm(source: str, config: Mapping[str, Any]) -> Preparation | None:
     Returns None if `config` has none of them. timm uses `test_input_size` and `test_crop_pct` only
     if it is asked to, so these are in a note.
     """
-    values = {name: config.get(name) or None for name in ("mean", "std", "interpolation")}
+    values = {name: config.get(name) for name in ("mean", "std", "interpolation")}
     size = _side(config.get("input_size"))
     unused = {name: config[name] for name in ("input_size", "crop_pct") if config.get(name)}
     if not unused and not any(values.values()):
         return None
     if size and not values["interpolation"]:
         values["interpolation"] = "bicubic"  # as in timm
-    checked = _checked(source, {**values, "image_size": size or None, "eval_size": size or None})
+    checked = _checked(source, {**values, "image_size": size, "eval_size": size})
     crop = _share(source, "crop_pct", config.get("crop_pct") or _TIMM_CROP)
     notes = []
     if (mode := config.get("crop_mode") or "center") != "center":
@@ -163,9 +165,11 @@ def take_over(
     lines = []
     if shown := [f"{name} {show_value(value)}" for name, value in taken.items() if value]:
         lines.append(f"preparation {', '.join(shown)} (from {source.origin})")
-    pairs = [(name, getattr(recipe, name), wanted[name]) for name in wanted if name in typed]
-    different = [pair for pair in pairs if pair[1] != pair[2]]
-    kept = [f"{name} {show_value(ours)}, not {show_value(its)}" for name, ours, its in different]
+    kept = []
+    for name, its in wanted.items():
+        ours = getattr(recipe, name)
+        if name in typed and ours != its:
+            kept.append(f"{name} {show_value(ours)}, not {show_value(its)}")
     if kept:
         lines.append(f"preparation as given: {'; '.join(kept)} (from {source.origin})")
     new = changed(recipe, **taken)
@@ -182,8 +186,8 @@ def typed_preparation(recipe: Recipe, chosen: Collection[str]) -> set[str]:
 
     A size of 0 is a value, but an empty mean, deviation or filter stands for that of the weights.
     """
-    typed = {name for name in PREPARATION if name in chosen}
-    return {name for name in typed if getattr(recipe, name) not in ("", ())}
+    given = {name: getattr(recipe, name) for name in PREPARATION if name in chosen}
+    return {name for name, value in given.items() if value not in ("", ())}
 
 
 def _wanted(recipe: Recipe, source: Preparation, typed: set[str]) -> dict[str, Any]:
@@ -205,11 +209,11 @@ def _wanted(recipe: Recipe, source: Preparation, typed: set[str]) -> dict[str, A
 
 
 def _checked(source: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are not None, converted to the types of a recipe's settings.
+    """Return the values that are not empty or 0, converted to the types of a recipe's settings.
 
     Raises ValueError if a value is not allowed for the setting.
     """
-    stated = {name: value for name, value in values.items() if value is not None}
+    stated = {name: value for name, value in values.items() if value}
     try:
         return {name: Recipe.declarations[name].checked(value) for name, value in stated.items()}
     except ValueError as error:

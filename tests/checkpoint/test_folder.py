@@ -28,14 +28,14 @@ def arrays(seed=0):
     }
 
 
-def write(folder, update=7, seed=0):
+def write(update=7, seed=0, folder=Path()):
     state = {**STATE, "update": update}
     return write_checkpoint(folder / f"step-{update:08d}", arrays(seed), arrays(seed + 1), state)
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-def test_poisoned_state_is_never_saved(tmp_path, raises_line, poison):
-    write(tmp_path, 1)
+def test_poisoned_state_is_never_saved(raises_line, poison):
+    write(1)
     poisoned = arrays()
     poisoned["layer1.0.conv1.weight"][1, 2, 0, 0] = poison
     for weights, training in ((poisoned, arrays()), (arrays(), poisoned)):
@@ -43,31 +43,29 @@ def test_poisoned_state_is_never_saved(tmp_path, raises_line, poison):
             "was not saved, because layer1.0.conv1.weight contains NaN or infinity",
             kind=CheckpointError,
         ):
-            write_checkpoint(tmp_path / "step-00000002", weights, training, STATE)
-    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+            write_checkpoint(Path("step-00000002"), weights, training, STATE)
+    assert os.listdir() == ["step-00000001"]
 
 
-def test_values_whose_sum_overflows_are_saved(tmp_path):
+def test_values_whose_sum_overflows_are_saved():
     wide = {"a": np.full(9, 3e38, np.float32), "b": np.full(9, 60000, np.float16)}
-    folder = write_checkpoint(tmp_path / "step-00000001", wide, {}, STATE)
+    folder = write_checkpoint(Path("step-00000001"), wide, {}, STATE)
     assert np.array_equal(load_checkpoint(folder).weights["a"], wide["a"])
 
 
-def test_a_save_that_fails_leaves_what_was_there(tmp_path):
-    write(tmp_path, 1, seed=3)
+def test_a_save_that_fails_leaves_what_was_there():
+    write(1, seed=3)
     with pytest.raises(TypeError):
-        write_checkpoint(tmp_path / "step-00000001", arrays(), arrays(), {"update": object()})
-    assert np.array_equal(
-        load_checkpoint(tmp_path / "step-00000001").weights["half"], arrays(3)["half"]
-    )
-    assert len(list(tmp_path.iterdir())) == 1
+        write_checkpoint(Path("step-00000001"), arrays(), arrays(), {"update": object()})
+    assert np.array_equal(load_checkpoint(Path("step-00000001")).weights["half"], arrays(3)["half"])
+    assert len(os.listdir()) == 1
 
 
-def test_a_newer_format_is_rejected_without_a_fallback(tmp_path, capsys, raises_line, seal):
-    run = RunFolder(tmp_path)
+def test_a_newer_format_is_rejected_without_a_fallback(capsys, raises_line, seal):
+    run = RunFolder(Path())
     run.checkpoints.mkdir()
     for update in (1, 2):
-        folder = write(run.checkpoints, update)
+        folder = write(update, folder=run.checkpoints)
         seal(folder, format=1, files={})
     with raises_line(
         f"{folder} has format 1, but this version reads format 2; ", "start a new run"
@@ -76,16 +74,19 @@ def test_a_newer_format_is_rejected_without_a_fallback(tmp_path, capsys, raises_
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("files", [None, {}, {"state.json": {}}, []])
-def test_a_manifest_without_its_keys_is_damaged(tmp_path, files, seal):
-    folder = write(tmp_path)
-    seal(folder, format=2, **({} if files is None else {"files": files}))
-    for text in ((folder / "manifest.json").read_text(), "[" * 100_000):
-        (folder / "manifest.json").write_text(text)
-        with pytest.raises(
-            CheckpointError, match=r"manifest\.json is damaged \(not a manifest\); use another"
-        ):
-            load_checkpoint(folder)
+@pytest.mark.parametrize(
+    ("entries", "damaged"),
+    [
+        ({}, r"manifest.json is damaged \(not a manifest\)"),
+        ({"files": {}}, "weights.safetensors is damaged"),
+        ({"files": []}, "weights.safetensors is damaged"),
+    ],
+)
+def test_a_manifest_without_its_keys_is_damaged(entries, damaged, seal):
+    folder = write()
+    seal(folder, format=2, **entries)
+    with pytest.raises(CheckpointError, match=rf"{damaged}.*; use another"):
+        load_checkpoint(folder)
 
 
 def make_folder(path):
@@ -104,51 +105,49 @@ def make_link(path):
 
 
 @pytest.mark.parametrize("make", [make_folder, make_site, make_link, Path.touch])
-def test_only_checkpoints_are_replaced(tmp_path, raises_line, make):
-    path = tmp_path / "precious"
+def test_only_checkpoints_are_replaced(raises_line, make):
+    path = Path("precious")
     make(path)
-    before = sorted(tmp_path.rglob("*"))
+    before = sorted(Path().rglob("*"))
     with raises_line(f"folder: {path} exists", "is not replaced; give another", kind=ValueError):
         write_checkpoint(path, arrays(), arrays(), STATE)
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(Path().rglob("*")) == before
 
 
-def test_what_lies_beside_a_replaced_checkpoint_stays(tmp_path):
-    folder = write_checkpoint(tmp_path / "model", arrays(1), {}, STATE)
-    shutil.copytree(folder, tmp_path / "model.old")
-    make_folder(tmp_path / f"model.tmp-{os.getpid()}")
+def test_what_lies_beside_a_replaced_checkpoint_stays():
+    folder = write_checkpoint(Path("model"), arrays(1), {}, STATE)
+    shutil.copytree(folder, Path("model.old"))
+    make_folder(Path(f"model.tmp-{os.getpid()}"))
     write_checkpoint(folder, arrays(2), {}, STATE)
     for name, seed in (("model", 2), ("model.old", 1)):
-        assert np.array_equal(
-            load_checkpoint(tmp_path / name).weights["half"], arrays(seed)["half"]
-        )
-    assert len(list(tmp_path.iterdir())) == 3
+        assert np.array_equal(load_checkpoint(Path(name)).weights["half"], arrays(seed)["half"])
+    assert len(os.listdir()) == 3
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, "bfloat16"])
-def test_a_dtype_that_cannot_be_stored_is_named(tmp_path, says, dtype):
+def test_a_dtype_that_cannot_be_stored_is_named(says, dtype):
     if dtype == "bfloat16":
         mindspore = pytest.importorskip("mindspore")
         dtype = mindspore.Tensor([0.0], mindspore.bfloat16).numpy().dtype
     weights = {"phase": np.zeros(2, dtype)}
     with pytest.raises(CheckpointError) as caught:
-        write_checkpoint(tmp_path / "step-00000001", weights, {}, STATE)
+        write_checkpoint(Path("step-00000001"), weights, {}, STATE)
     says(caught, "phase: dtype", "use one of float64")
     assert "learning rate" not in str(caught.value)
 
 
-def test_an_empty_folder_may_become_a_checkpoint(tmp_path):
-    (tmp_path / "step-00000007").mkdir()
-    assert load_checkpoint(write(tmp_path)).state == STATE
+def test_an_empty_folder_may_become_a_checkpoint():
+    (Path("step-00000007")).mkdir()
+    assert load_checkpoint(write()).state == STATE
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
 @pytest.mark.parametrize("name", ["manifest.json", "weights.safetensors", "state.json"])
-def test_an_error_of_the_system_is_no_damage(tmp_path, monkeypatch, capsys, says, number, name):
+def test_an_error_of_the_system_is_no_damage(monkeypatch, capsys, says, number, name):
     """Neither an older checkpoint is used, nor a new run advised."""
-    run = RunFolder(tmp_path)
+    run = RunFolder(Path())
     run.checkpoints.mkdir()
-    paths = [str(write(run.checkpoints, update) / name) for update in (1, 2)]
+    paths = [str(write(update, folder=run.checkpoints) / name) for update in (1, 2)]
     real = builtins.open
 
     def refuse(path, *arguments, **keywords):
@@ -164,8 +163,8 @@ def test_an_error_of_the_system_is_no_damage(tmp_path, monkeypatch, capsys, says
     assert "damaged" not in str(caught.value) + capsys.readouterr().err
 
 
-def test_too_many_open_files_are_no_damage(tmp_path, no_descriptors):
-    folder = write(tmp_path)
+def test_too_many_open_files_are_no_damage(no_descriptors):
+    folder = write()
     with pytest.raises(OSError, match="Too many open files") as caught, no_descriptors():
         load_checkpoint(folder)
     assert not isinstance(caught.value, CheckpointError)
@@ -174,7 +173,7 @@ def test_too_many_open_files_are_no_damage(tmp_path, no_descriptors):
 
 @pytest.mark.parametrize("closed", [".", "manifest.json", "weights.safetensors"])
 def test_another_users_checkpoint_is_not_damaged(closed, raises_line, another_user):
-    folder = write(Path())
+    folder = write()
     for path in (Path(), folder):
         path.chmod(0o755)
     (folder / closed).chmod(0)
@@ -184,25 +183,16 @@ def test_another_users_checkpoint_is_not_damaged(closed, raises_line, another_us
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "weights.safetensors", "state.json"])
-@pytest.mark.parametrize("kind", ["fifo", "device", "sparse"])
-def test_a_fifo_device_or_huge_file_is_damage(tmp_path, name, kind, raises_line, foreign):
-    folder = write(tmp_path)
+@pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested"])
+def test_a_fifo_device_or_huge_file_is_damage(name, kind, raises_line, foreign):
+    folder = write()
     foreign(kind, folder / name)
     with raises_line(folder / name, "is damaged (", kind=CheckpointError):
         load_checkpoint(folder)
 
 
-def test_a_manifest_that_names_a_device_is_damaged(tmp_path, seal):
-    folder = write(tmp_path)
-    files = json.loads((folder / "manifest.json").read_text())["files"]
-    for more in ({"/dev/zero": {"size": 1, "sha256": ""}}, {"state.json": 7}):
-        seal(folder, format=2, files={**files, **more})
-        with pytest.raises(CheckpointError, match=r"damaged \(not a manifest\)"):
-            load_checkpoint(folder)
-
-
-def test_a_sealed_checkpoint_larger_than_memory_is_named(tmp_path, seal, raises_line):
-    folder = write(tmp_path)
+def test_a_sealed_checkpoint_larger_than_memory_is_named(seal, raises_line):
+    folder = write()
     path = folder / "weights.safetensors"
     size = 10**13
     try:
@@ -217,8 +207,8 @@ def test_a_sealed_checkpoint_larger_than_memory_is_named(tmp_path, seal, raises_
 
 
 @pytest.mark.parametrize("text", ["[" * 20_000 + "]" * 20_000, "7", "[]", "nothing"])
-def test_state_json_that_is_no_object_is_damaged(tmp_path, seal, text, raises_line):
-    folder = write(tmp_path)
+def test_state_json_that_is_no_object_is_damaged(seal, text, raises_line):
+    folder = write()
     (folder / "state.json").write_text(text)
     files = json.loads((folder / "manifest.json").read_text())["files"]
     sha256 = hashlib.sha256(text.encode()).hexdigest()
@@ -227,8 +217,8 @@ def test_state_json_that_is_no_object_is_damaged(tmp_path, seal, text, raises_li
         load_checkpoint(folder)
 
 
-def test_a_full_disk_names_the_checkpoint(tmp_path, no_room):
+def test_a_full_disk_names_the_checkpoint(no_room):
     with pytest.raises(OSError, match="File too large") as caught, no_room(100):
-        write(tmp_path)
-    assert caught.value.filename == str(tmp_path / "step-00000007")
-    assert not any(tmp_path.iterdir())
+        write()
+    assert caught.value.filename == "step-00000007"
+    assert not os.listdir()

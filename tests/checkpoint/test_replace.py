@@ -24,20 +24,18 @@ def names():
     return sorted(path.name for path in RUN.checkpoints.iterdir())
 
 
-@pytest.mark.parametrize("name", [REPLACED, "step-00000003.old"])
-def test_a_replacement_that_a_crash_interrupted_is_undone(name):
+def test_a_replacement_that_a_crash_interrupted_is_undone():
     write("step-00000002", 2)
-    write(name, 3)
+    write(REPLACED, 3)
     recover_interrupted_replace(RUN.checkpoints)
     assert RUN.newest().weights["w"].tolist() == [3, 3, 3]
     assert names() == ["step-00000002", "step-00000003"]
 
 
-@pytest.mark.parametrize("name", [REPLACED, "step-00000003.old"])
-def test_a_replaced_checkpoint_never_comes_back_after_pruning(name):
+def test_a_replaced_checkpoint_never_comes_back_after_pruning():
     """A crash after the new checkpoint had its name left the old one."""
     write("step-00000003", 30)
-    write(name, 3)
+    write(REPLACED, 3)
     recover_interrupted_replace(RUN.checkpoints)
     assert load_checkpoint(RUN.checkpoint_path(3)).weights["w"].tolist() == [30, 30, 30]
     for update in (4, 5, 6):
@@ -64,14 +62,6 @@ def test_an_old_folder_that_stays_fails_no_save(monkeypatch):
     recover_interrupted_replace(RUN.checkpoints)
     assert names() == ["step-00000003"]
     assert RUN.newest().weights["w"].tolist() == [30, 30, 30]
-
-
-def test_an_old_folder_beside_the_new_one_goes():
-    """Earlier versions removed it with the next replacement."""
-    write("step-00000003", 30)
-    write("step-00000003.old", 3)
-    recover_interrupted_replace(RUN.checkpoints)
-    assert names() == ["step-00000003"]
 
 
 @pytest.mark.parametrize("remove", [False, True])

@@ -12,6 +12,11 @@ from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
 RECIPE = Recipe(batch_size=240)
+RUN = RunFolder(Path("run"))
+
+
+def update_of(path="run", which="last"):
+    return find_checkpoint(Path(path), which).state["update"]
 
 
 def test_runs_of_one_second_get_separate_folders():
@@ -25,28 +30,26 @@ def test_runs_of_one_second_get_separate_folders():
 
 
 def test_unfinished_settings_of_a_killed_process_are_removed(lock):
-    run = RunFolder(Path("run"))
-    run.create(lock)
+    RUN.create(lock)
     Path("run/.tmp-1-0123abcd-recipe.toml").write_text("half of")
     # an export's that is being written, the user's
     others = [".tmp-1-0123abcd-net.onnx", ".tmp-mine"]
     for name in others:
         Path("run", name).touch()
-    assert run.write_config(Recipe(), RunOptions(), Workers(), 'extends = "digits"\n') == []
+    assert RUN.write_config(Recipe(), RunOptions(), Workers(), 'extends = "digits"\n') == []
     there = sorted(path.name for path in Path("run").iterdir())
     assert there == [*others, "checkpoints", "config.json", "lock", "recipe.toml"]
 
 
 def test_a_changed_recipe_file_of_a_run_stays(lock):
-    run = RunFolder(Path("run"))
     path = Path("run/recipe.toml")
-    run.create(lock)
+    RUN.create(lock)
     for text in ("seed = 1\n", "seed = 2\n"):
-        assert run.write_config(Recipe(), RunOptions(), Workers(), text) == []
+        assert RUN.write_config(Recipe(), RunOptions(), Workers(), text) == []
         assert path.read_text() == text
     path.write_text("# mine\nseed = 2\n")
     for _ in range(2):
-        (note,) = run.write_config(Recipe(), RunOptions(), Workers(), "seed = 3\n")
+        (note,) = RUN.write_config(Recipe(), RunOptions(), Workers(), "seed = 3\n")
         assert note == "run/recipe.toml has been changed since the run wrote it, and stays as it is"
         assert path.read_text() == "# mine\nseed = 2\n"
 
@@ -54,27 +57,27 @@ def test_a_changed_recipe_file_of_a_run_stays(lock):
 def test_a_damaged_config_leaves_the_checkpoints_recipe(checkpoint):
     checkpoint("run", 5)
     Path("run/config.json").write_text('{"recipe":' * 100_000)
-    assert RunFolder(Path("run")).config() == {}
+    assert RUN.config() == {}
     assert parse(["--resume", "run"])[0] == RECIPE  # the checkpoint's
 
 
 def test_best_is_the_one_that_the_newest_names(checkpoint):
     checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
-    assert find_checkpoint(Path("run"), "best").state["update"] == 5
-    assert find_checkpoint(Path("run"), "last").state["update"] == 10
+    assert update_of(which="best") == 5
+    assert update_of() == 10
     checkpoint("run", 5).rename("mine")  # a checkpoint folder may have any name
-    assert find_checkpoint(Path("mine")).state["update"] == 5
+    assert update_of("mine") == 5
 
 
 def damage(update, file="weights.safetensors"):
-    path = RunFolder(Path("run")).checkpoint_path(update) / file
+    path = RUN.checkpoint_path(update) / file
     path.write_bytes(bytes(path.stat().st_size))
 
 
 def test_the_best_needs_no_arrays_of_others(checkpoint, capsys):
     checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
     damage(10)
-    assert find_checkpoint(Path("run"), "best").state["update"] == 5
+    assert update_of(which="best") == 5
     assert capsys.readouterr().err == ""
 
 
@@ -84,21 +87,21 @@ def test_a_damaged_best_gives_way_to_the_earlier(file, checkpoint, capsys):
     checkpoint("run", 5, best={"top1": 0.8, "update": 5})
     checkpoint("run", 10, best={"top1": 0.9, "update": 10})
     damage(10, file)
-    assert find_checkpoint(Path("run"), "best").state["update"] == 5
+    assert update_of(which="best") == 5
     assert f"{file} is damaged" in capsys.readouterr().err
     checkpoint("run", 15, best={"top1": 0.8, "update": 5})
     damage(5, file)
     with pytest.raises(CheckpointError, match=f"step-00000005/{file} is damaged"):
-        find_checkpoint(Path("run"), "best")
+        update_of(which="best")
 
 
 def test_a_runs_checkpoints_folder_stands_for_the_run(checkpoint, monkeypatch):
     checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
-    RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
-    assert find_checkpoint(Path("run/checkpoints"), "best").state["update"] == 5
+    RUN.write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
+    assert update_of("run/checkpoints", "best") == 5
     assert parse(["--resume", "run/checkpoints/"])[1].log_every == 7
     monkeypatch.chdir("run/checkpoints")
-    assert find_checkpoint(Path(".")).state["update"] == 10
+    assert update_of(".") == 10
 
 
 def test_a_missing_path_names_runs_that_exist(checkpoint):
@@ -112,62 +115,58 @@ def test_a_missing_path_names_runs_that_exist(checkpoint):
     ):
         Path("empty").mkdir(exist_ok=True)
         with pytest.raises(CheckpointError, match=message):
-            find_checkpoint(Path(path))
+            update_of(path)
 
 
 def test_pruning_keeps_newest_best_and_every_nth(checkpoint):
-    run = RunFolder(Path("run"))
     checkpoint("run", *range(1, 11))
-    (run.checkpoints / "step-00000011.tmp-1").mkdir()
-    (run.checkpoints / "step-00000011.tmp-mine").mkdir()  # not a run's
-    run.prune(10, keep_last=2, keep_every=4, best=3)
-    assert run.updates() == [3, 4, 8, 9, 10]
+    (RUN.checkpoints / "step-00000011.tmp-1").mkdir()
+    (RUN.checkpoints / "step-00000011.tmp-mine").mkdir()  # not a run's
+    RUN.prune(10, keep_last=2, keep_every=4, best=3)
+    assert RUN.updates() == [3, 4, 8, 9, 10]
     names = [f"step-{u:08d}" for u in (3, 4, 8, 9, 10)] + ["step-00000011.tmp-mine"]
-    assert sorted(path.name for path in run.checkpoints.iterdir()) == names
+    assert sorted(path.name for path in RUN.checkpoints.iterdir()) == names
 
 
 def test_pruning_never_removes_what_was_just_written(checkpoint):
     """Damaged later ones, which a resumed run is about to make again, do not count among the
     newest.
     """
-    run = RunFolder(Path("run"))
     checkpoint("run", 1, 2, 3, 7, 8, 9)
-    run.prune(3, keep_last=2)
-    assert run.updates() == [2, 3, 7, 8, 9]
+    RUN.prune(3, keep_last=2)
+    assert RUN.updates() == [2, 3, 7, 8, 9]
 
 
 def test_the_best_is_reread_after_a_replacement(checkpoint, at_open, capsys):
-    run = RunFolder(Path("run"))
     checkpoint("run", 1, 2, best={"top1": 0.5, "update": 1})
 
     def go_on() -> None:
         checkpoint("run", 3, 4, best={"top1": 0.6, "update": 3})
-        run.prune(4, keep_last=2, best=3)
+        RUN.prune(4, keep_last=2, best=3)
 
     at_open("step-00000001/weights", go_on)
-    assert run.best().state["update"] == 3
+    assert RUN.best().state["update"] == 3
     assert capsys.readouterr().err == ""
 
 
 def test_the_newest_is_reread_after_a_replacement(checkpoint, at_open, capsys):
     checkpoint("run", 1, 2)
     at_open("step-00000002/state", lambda: checkpoint("run", 2, best={"top1": 0.7, "update": 2}))
-    assert RunFolder(Path("run")).newest().state["best"] == {"top1": 0.7, "update": 2}
+    assert RUN.newest().state["best"] == {"top1": 0.7, "update": 2}
     assert capsys.readouterr().err == ""
 
 
 def test_a_damaged_checkpoint_without_manifest_is_kept_aside(checkpoint, capsys):
-    run = RunFolder(Path("run"))
     checkpoint("run", 1, 2, 3)
-    (run.checkpoint_path(1) / "manifest.json").unlink()
-    (run.checkpoint_path(3) / "manifest.json").write_text("half of")
-    run.set_aside(after=2)
-    assert run.updates() == [1, 2]
-    (aside,) = run.checkpoints.glob("step-00000003.damaged-*")
+    (RUN.checkpoint_path(1) / "manifest.json").unlink()
+    (RUN.checkpoint_path(3) / "manifest.json").write_text("half of")
+    RUN.set_aside(after=2)
+    assert RUN.updates() == [1, 2]
+    (aside,) = RUN.checkpoints.glob("step-00000003.damaged-*")
     assert len(list(aside.iterdir())) == 4
     assert f"has no intact manifest.json, and is now {aside}" in capsys.readouterr().err
     checkpoint("run", 3)
-    run.prune(3, keep_last=3)
+    RUN.prune(3, keep_last=3)
     assert aside.exists()
 
 
@@ -177,5 +176,5 @@ def test_another_users_old_checkpoint_is_not_read(checkpoint, another_user):
     closed = Path("run/checkpoints/step-00000005")
     closed.chmod(0)
     with another_user():
-        assert RunFolder(Path("run")).newest().state["update"] == 10
+        assert RUN.newest().state["update"] == 10
     closed.chmod(0o755)

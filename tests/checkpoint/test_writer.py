@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from concurrent.futures import wait
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.update.optimizer import momentum_sgd
 from resnet_fn.update.state import make_state
 
+FOLDER = Path("step-00000003")
 STATE = {"update": 3, "epoch": 0, "best": None, "last": None}
 
 
@@ -41,17 +43,16 @@ def held_disk(monkeypatch):
     gate.set()
 
 
-def test_training_during_a_slow_save_changes_no_file(tmp_path, state, held_disk):
-    folder = tmp_path / "step-00000003"
+def test_training_during_a_slow_save_changes_no_file(state, held_disk):
     pruned = []
     with CheckpointWriter(state) as writer:
-        writer.save(folder, STATE, lambda: pruned.append(folder.exists()))
+        writer.save(FOLDER, STATE, lambda: pruned.append(FOLDER.exists()))
         ops.assign(state.weights[0], Tensor(np.full((2, 3), 7, np.float32)))  # the next update
         assert state.weights[0].asnumpy().sum() == 42
         assert writer.poll() == []
-        assert not folder.exists()
+        assert not FOLDER.exists()
         held_disk.set()
-    saved = load_checkpoint(folder)
+    saved = load_checkpoint(FOLDER)
     assert saved.weights["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert list(saved.training) == [parameter.name for parameter in state.training]
     assert pruned == [True], "older checkpoints go only when this one is there"
@@ -60,59 +61,58 @@ def test_training_during_a_slow_save_changes_no_file(tmp_path, state, held_disk)
     assert 0 < event["stall_seconds"] < event["write_seconds"]
 
 
-def test_a_second_save_waits_for_the_first(tmp_path, state, held_disk):
+def test_a_second_save_waits_for_the_first(state, held_disk):
     threading.Timer(0.3, held_disk.set).start()
     with CheckpointWriter(state) as writer:
-        writer.save(tmp_path / "step-00000003", STATE, lambda: None)
+        writer.save(FOLDER, STATE, lambda: None)
         ops.assign(state.weights[0], Tensor(np.full((2, 3), 7, np.float32)))
-        writer.save(tmp_path / "step-00000004", {**STATE, "update": 4}, lambda: None)
-    assert load_checkpoint(tmp_path / "step-00000003").weights["w"].sum() == 15
-    assert load_checkpoint(tmp_path / "step-00000004").weights["w"].sum() == 42
+        writer.save(FOLDER.with_name("step-00000004"), {**STATE, "update": 4}, lambda: None)
+    assert load_checkpoint(FOLDER).weights["w"].sum() == 15
+    assert load_checkpoint(FOLDER.with_name("step-00000004")).weights["w"].sum() == 42
     first, second = writer.poll()
     assert first["stall_seconds"] < 0.2 < second["stall_seconds"]
 
 
-def inodes(folder):
-    return {path.name: path.stat().st_ino for path in folder.glob("*.safetensors")}
+def inodes():
+    return {path.name: path.stat().st_ino for path in FOLDER.glob("*.safetensors")}
 
 
-def test_an_equal_second_save_writes_only_the_state(tmp_path, state, monkeypatch):
+def test_an_equal_second_save_writes_only_the_state(state, monkeypatch):
     """As after an evaluation. What an evaluation has moved, or a disk without links: all anew."""
-    folder = tmp_path / "step-00000003"
     found = []
     with CheckpointWriter(state) as writer:
         for loss in (0.5, 0.4):
-            writer.save(folder, {**STATE, "last": {"loss": loss}}, lambda: None)
+            writer.save(FOLDER, {**STATE, "last": {"loss": loss}}, lambda: None)
             writer.wait()
-            found.append(inodes(folder))
-            assert load_checkpoint(folder).state["last"] == {"loss": loss}
+            found.append(inodes())
+            assert load_checkpoint(FOLDER).state["last"] == {"loss": loss}
         ops.assign(state.weights[0], Tensor(np.full((2, 3), -0.0, np.float32)))
-        writer.save(folder, STATE, lambda: None)
+        writer.save(FOLDER, STATE, lambda: None)
         writer.wait()
-        found.append(inodes(folder))
-        assert np.signbit(load_checkpoint(folder).weights["w"]).all()
+        found.append(inodes())
+        assert np.signbit(load_checkpoint(FOLDER).weights["w"]).all()
         monkeypatch.setattr(os, "link", lambda *_: os.stat("not there"))
-        writer.save(folder, {**STATE, "epoch": 7}, lambda: None)
+        writer.save(FOLDER, {**STATE, "epoch": 7}, lambda: None)
     assert found[0] == found[1]
     assert not {*found[1].values()} & {*found[2].values()}
-    assert load_checkpoint(folder).state["epoch"] == 7
-    assert np.signbit(load_checkpoint(folder).weights["w"]).all()
+    assert load_checkpoint(FOLDER).state["epoch"] == 7
+    assert np.signbit(load_checkpoint(FOLDER).weights["w"]).all()
 
 
-def test_a_wait_for_a_save_can_end_early(tmp_path, state, held_disk):
+def test_a_wait_for_a_save_can_end_early(state, held_disk):
     with CheckpointWriter(state) as writer:
-        writer.save(tmp_path / "step-00000003", STATE, lambda: None)
+        writer.save(FOLDER, STATE, lambda: None)
         began = time.monotonic()
         writer.wait(0.05)
         assert 0.05 <= time.monotonic() - began < 5
-        assert not (tmp_path / "step-00000003").exists()
+        assert not FOLDER.exists()
         held_disk.set()
 
 
-def test_an_error_is_raised_at_the_next_poll(tmp_path, state):
-    (tmp_path / "file").write_text("in the way")
+def test_an_error_is_raised_at_the_next_poll(state):
+    Path("file").write_text("in the way")
     with CheckpointWriter(state) as writer:
-        writer.save(tmp_path / "file" / "step-00000003", STATE, lambda: None)
+        writer.save("file" / FOLDER, STATE, lambda: None)
         wait(writer._saves)
         with pytest.raises(
             OSError, match=r"cannot be saved \(Not a directory\); remove the cause.*--out-dir"
@@ -120,16 +120,16 @@ def test_an_error_is_raised_at_the_next_poll(tmp_path, state):
             writer.poll()
         assert writer.poll() == [], "once"
     with pytest.raises(OSError, match="cannot be saved"), CheckpointWriter(state) as writer:
-        writer.save(tmp_path / "file" / "step-00000003", STATE, lambda: None)
+        writer.save("file" / FOLDER, STATE, lambda: None)
     # but it does not hide the loop's own error
     with pytest.raises(KeyError), CheckpointWriter(state) as writer:  # noqa: PT012
-        writer.save(tmp_path / "file" / "step-00000003", STATE, lambda: None)
+        writer.save("file" / FOLDER, STATE, lambda: None)
         raise KeyError
 
 
-def test_the_process_does_not_end_before_the_write(tmp_path, python):
+def test_the_process_does_not_end_before_the_write(python):
     """`sys.exit` right after `save`, on a disk that takes half a second for each sync."""
-    script = tmp_path / "script.py"
+    script = Path("script.py")
     script.write_text(
         "import os, sys, time\n"
         "from pathlib import Path\n"
@@ -141,8 +141,8 @@ def test_the_process_does_not_end_before_the_write(tmp_path, python):
         "fsync = os.fsync\n"
         "tensor_file.os.fsync = lambda d: (time.sleep(0.5), fsync(d))\n"
         "with CheckpointWriter(make_state(nn.Dense(3, 1, 'ones'), momentum_sgd([]))) as writer:\n"
-        f"    writer.save(Path({str(tmp_path / 'step-00000003')!r}), {STATE!r}, lambda: None)\n"
+        f"    writer.save(Path({str(FOLDER)!r}), {STATE!r}, lambda: None)\n"
         "    sys.exit(7)\n"
     )
     python(script, code=7)
-    assert load_checkpoint(tmp_path / "step-00000003").weights["weight"].tolist() == [[1, 1, 1]]
+    assert load_checkpoint(FOLDER).weights["weight"].tolist() == [[1, 1, 1]]

@@ -28,14 +28,14 @@ def small_net(norm="none"):
     return create_model("resnet8", num_classes=4, in_channels=1, norm=norm)
 
 
-def arrays(masks, update):
+def masks_of(net, update, workers=Workers(), **changes):
+    """The masks of an update of the recipe with these changes, as arrays."""
+    masks = make_masks(dataclasses.replace(RECIPE, **changes), net, workers)
     return [None if part is None else part.asnumpy() for part in masks(update)]
 
 
 def test_masks_drop_their_share_and_scale_the_rest():
-    net = small_net()
-    recipe = dataclasses.replace(RECIPE, batch_size=40_000)
-    keep, mask = arrays(make_masks(recipe, net), 0)
+    keep, mask = masks_of(small_net(), 0, batch_size=40_000)
     assert (keep.shape, mask.shape) == ((40_000, 3), (40_000, 64))
     assert (keep[:, 0] == 1).all()
     assert set(np.unique(keep[:, 1]).tolist()) == {0, np.float32(1 / 0.75)}
@@ -47,16 +47,16 @@ def test_masks_drop_their_share_and_scale_the_rest():
 def test_masks_depend_on_seed_update_and_sample_alone():
     net = small_net()
     assert make_masks(Recipe(), net)(3) == ()
-    keep, mask = arrays(make_masks(dataclasses.replace(RECIPE, drop_path=0.0), net), 3)
+    keep, mask = masks_of(net, 3, drop_path=0.0)
     assert keep is None
     assert mask.shape == (12, 64)
-    assert arrays(make_masks(dataclasses.replace(RECIPE, dropout=0.0), net), 3)[1] is None
-    keep, mask = arrays(make_masks(RECIPE, net), 5)
-    parts = [arrays(make_masks(RECIPE, net, Workers(rank, 3)), 5) for rank in range(3)]
-    np.testing.assert_array_equal(np.concatenate([part[0] for part in parts]), keep)
-    np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), mask)
-    assert (arrays(make_masks(RECIPE, net), 6)[1] != mask).any()
-    assert (arrays(make_masks(dataclasses.replace(RECIPE, seed=1), net), 5)[1] != mask).any()
+    assert masks_of(net, 3, dropout=0.0)[1] is None
+    keep, mask = masks_of(net, 5)
+    keeps, masks = zip(*(masks_of(net, 5, Workers(rank, 3)) for rank in range(3)), strict=True)
+    np.testing.assert_array_equal(np.concatenate(keeps), keep)
+    np.testing.assert_array_equal(np.concatenate(masks), mask)
+    assert (masks_of(net, 6)[1] != mask).any()
+    assert (masks_of(net, 5, seed=1)[1] != mask).any()
 
 
 def test_a_dropped_block_is_its_shortcut():
@@ -71,10 +71,9 @@ def test_a_dropped_block_is_its_shortcut():
     x = net.layer1(net.relu(net.bn1(net.conv1(images))))
     x = net.layer3(nn.ReLU()(net.layer2[0].downsample(x)))
     np.testing.assert_allclose(output[1], net.fc(x.mean((2, 3))).asnumpy()[1], rtol=1e-5, atol=1e-6)
-    half = net(images, None, mask * 0.5).asnumpy() - net.fc.bias.asnumpy()
-    np.testing.assert_allclose(
-        2 * half, net(images).asnumpy() - net.fc.bias.asnumpy(), rtol=1e-4, atol=1e-6
-    )
+    bias = net.fc.bias.asnumpy()
+    half = net(images, None, mask * 0.5).asnumpy() - bias
+    np.testing.assert_allclose(2 * half, net(images).asnumpy() - bias, rtol=1e-4, atol=1e-6)
 
 
 SPEC = color_spec("", (), IMAGENET_MEAN, IMAGENET_STD)
@@ -92,11 +91,8 @@ def test_updates_from_bytes_equal_those_from_floats():
             rng = np.random.default_rng(seed)
             images = rng.integers(0, 256, (8, 3, 6, 5), dtype=np.uint8)
             labels = Tensor(rng.integers(0, 4, 8).astype(np.int32))
-            given = (
-                images
-                if as_bytes
-                else normalise_on_host(images, SPEC, np.empty(images.shape, np.float32))
-            )
+            floats = normalise_on_host(images, SPEC, np.empty(images.shape, np.float32))
+            given = images if as_bytes else floats
             losses.append(float(step(Tensor(given), labels, 0.1).loss))
         weights.append([p.asnumpy() for p in net.get_parameters()])
     np.testing.assert_allclose(losses[3:], losses[:3], rtol=1e-6)

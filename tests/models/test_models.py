@@ -15,6 +15,10 @@ from resnet_fn.models.resnet import ResNet
 pytestmark = pytest.mark.usefixtures("device")
 
 
+def size_of(net):
+    return sum(parameter.size for parameter in net.trainable_params())
+
+
 @pytest.mark.parametrize(
     ("name", "count"),
     [
@@ -47,18 +51,14 @@ pytestmark = pytest.mark.usefixtures("device")
 )
 def test_imagenet_nets_have_their_published_parameter_counts(name, count):
     name, _, stem = name.partition(" ")
-    assert (
-        sum(parameter.size for parameter in create_model(name, stem=stem).trainable_params())
-        == count
-    )
+    assert size_of(create_model(name, stem=stem)) == count
 
 
 @pytest.mark.parametrize(("depth", "option_a"), [(20, 269_722), (110, 1_727_962)])
 def test_cifar_nets_have_the_papers_parameter_counts(depth, option_a):
     # The paper's option A has no weights in its shortcuts; our two projections add
     # 16·32 + 2·32 + 32·64 + 2·64 = 2,752.
-    net = create_model(f"resnet{depth}", num_classes=10)
-    assert sum(parameter.size for parameter in net.trainable_params()) == option_a + 2_752
+    assert size_of(create_model(f"resnet{depth}", num_classes=10)) == option_a + 2_752
 
 
 def test_float16_keeps_gathers_in_float32():

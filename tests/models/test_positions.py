@@ -14,12 +14,16 @@ from resnet_fn.models.positions import broadcast_hw, mean, total
 pytestmark = pytest.mark.usefixtures("device")
 
 
+def normal(rng, *shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
 @pytest.mark.parametrize("shape", [(3, 4, 1, 1), (1, 4, 5, 6), (3, 1, 1, 1), (4, 1, 1)])
 @pytest.mark.parametrize("standard", [False, True])
 def test_both_gradients_of_a_broadcast_product_are_right(shape, standard):
     rng = np.random.default_rng(0)
-    x, given = rng.normal(size=(2, 3, 4, 5, 6)).astype(np.float32)
-    factor = rng.normal(size=shape).astype(np.float32)
+    x, given = normal(rng, 2, 3, 4, 5, 6)
+    factor = normal(rng, *shape)
 
     def weighted(x, factor):
         return (x * broadcast_hw(factor, x, standard) * Tensor(given)).sum()
@@ -35,10 +39,7 @@ def test_both_gradients_of_a_broadcast_product_are_right(shape, standard):
 @pytest.mark.parametrize(("function", "count"), [(total, 1), (mean, 35)])
 def test_sums_and_means_are_those_of_the_positions(function, count, standard):
     rng = np.random.default_rng(0)
-    x, given = (
-        rng.normal(size=(3, 4, 5, 7)).astype(np.float32),
-        rng.normal(size=(3, 4, 1, 1)).astype(np.float32),
-    )
+    x, given = normal(rng, 3, 4, 5, 7), normal(rng, 3, 4, 1, 1)
 
     def weighted(x):
         sums = function(x, standard)

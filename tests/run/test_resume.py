@@ -125,7 +125,9 @@ def test_a_users_lock_file_is_rejected_and_kept(lock):
 def test_auto_resumes_after_a_crash_in_a_replacement(checkpoint, lock):
     checkpoint("run", 5, 10)
     assert start(lock, out_dir="run")[1].state["update"] == 10
-    Path("run/checkpoints/step-00000010").rename("run/checkpoints/step-00000010.old")
+    Path("run/checkpoints/step-00000010").rename(
+        "run/checkpoints/step-00000010.replaced-77-0123abcd"
+    )
     assert start(lock, out_dir="run")[1].state["update"] == 10
     text = rejected(lock, out_dir="run", resume="never")
     assert text == "out_dir: run already holds a run; give another --out-dir or --resume auto"

@@ -1,16 +1,11 @@
 """Converted weights compute what the originals do."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from mindspore import Tensor
 
 from resnet_fn import convert
-from resnet_fn.checkpoint.folder import save_checkpoint
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.values import to_dict
-from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import create_model
 from resnet_fn.weights import names
 from resnet_fn.weights.files import read_arrays
@@ -29,8 +24,7 @@ def test_round_trip_is_byte_identical(style, in_empty_folder, written):
     ).read_bytes()
 
 
-def test_torch_loads_our_files_and_computes_the_same(written):
-    torch = pytest.importorskip("torch", reason="the reference net needs torch")
+def test_torch_loads_our_files_and_computes_the_same(torch, written):
     from resnet_fn.parity.reference.nets import reference_net
 
     ours = written("a.safetensors")
@@ -69,22 +63,12 @@ def test_the_command_writes_the_chosen_names(capsys, written):
 
 
 @pytest.mark.slow
-def test_two_nets_with_equal_parameters_are_warned_of(capsys):
+def test_two_nets_with_equal_parameters_are_warned_of(save_run, capsys):
     """A bare file does not say which of two models it is of; a checkpoint of ours does, and then it
     is a fact.
     """
     net = create_model("genet50_minus", num_classes=2, initialisation="he_uniform")
-    images = InputSpec(
-        name="images",
-        classes=(),
-        channels=3,
-        image_size=8,
-        full_scale=255.0,
-        mean=(0.0,) * 3,
-        std=(1.0,) * 3,
-    )
-    state = {"update": 1, "recipe": {"model": "genet50_minus"}, "dataset": to_dict(images)}
-    save_checkpoint(Path("run/checkpoints/step-00000001"), list(net.get_parameters()), [], state)
+    save_run(1, list(net.get_parameters()), model="genet50_minus")
     known = convert_weights("run", "a.safetensors")
     assert (known["model"], known["warnings"]) == ("genet50_minus", [])
     unsure = (

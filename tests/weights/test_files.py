@@ -23,25 +23,20 @@ ARRAYS = {
 }
 
 
-def test_a_malicious_pickle_does_not_run(in_empty_folder):
-    torch = pytest.importorskip("torch", reason="reading .pth needs torch")
-
+def test_a_malicious_pickle_does_not_run(torch):
     class Malicious:
         def __reduce__(self):
-            return (open, (str(in_empty_folder / "ran"), "w"))
+            return open, ("ran", "w")
 
     torch.save({"conv1.weight": Malicious()}, "a.pth")
     with pytest.raises(
         ValueError, match=r"a\.pth .*that could run code \(conv1\.weight\); save net"
     ):
         read_arrays("a.pth")
-    assert not (in_empty_folder / "ran").exists()
+    assert not Path("ran").exists()
 
 
-@pytest.mark.parametrize("ending", ["safetensors", "ckpt", "pth"])
 def test_a_cut_file_is_rejected(ending):
-    if ending == "pth":
-        pytest.importorskip("torch", reason="writing .pth needs torch")
     write_arrays(f"a.{ending}", ARRAYS)
     data = Path(f"a.{ending}").read_bytes()
     Path(f"b.{ending}").write_bytes(data[:-4])
@@ -49,7 +44,6 @@ def test_a_cut_file_is_rejected(ending):
         read_arrays(f"b.{ending}")
 
 
-@pytest.mark.parametrize("ending", ["safetensors", "ckpt", "pth"])
 @pytest.mark.parametrize(
     ("contents", "kind"),
     [
@@ -71,8 +65,7 @@ def test_a_file_that_holds_no_weights_is_named(ending, contents, kind):
         read_arrays(f"a.{ending}")
 
 
-def test_a_pytorch_zip_bomb_is_rejected():
-    pytest.importorskip("torch", reason="writing .pth needs torch")
+def test_a_pytorch_zip_bomb_is_rejected(torch):
     write_arrays("a.pth", {"conv1.weight": np.zeros(2**24, np.float32)})
     with (
         zipfile.ZipFile("a.pth") as whole,
@@ -87,8 +80,7 @@ def test_a_pytorch_zip_bomb_is_rejected():
         read_arrays("b.pth")
 
 
-def test_pytorchs_files_are_read_without_pytorch(monkeypatch):
-    pytest.importorskip("torch", reason="writing .pth needs torch")
+def test_pytorchs_files_are_read_without_pytorch(torch, monkeypatch):
     write_arrays("a.pth", ARRAYS)
     monkeypatch.setitem(sys.modules, "torch", None)
     read = read_arrays("a.pth").arrays
@@ -100,9 +92,8 @@ def test_pytorchs_files_are_read_without_pytorch(monkeypatch):
         write_arrays("b.pth", ARRAYS)
 
 
-def test_the_bytes_decide_how_a_file_is_read():
+def test_the_bytes_decide_how_a_file_is_read(torch):
     """The endings are those of training scripts, the Hugging Face hub and PyTorch Lightning."""
-    pytest.importorskip("torch", reason="writing .pth needs torch")
     write_arrays("a.pth", ARRAYS)
     write_arrays("a.safetensors", ARRAYS)
     names = ("model_best.pth.tar", "pytorch_model.bin", "last.ckpt", "net.th")
@@ -137,10 +128,7 @@ def test_files_of_other_kinds_are_named(name, words):
         read_arrays(name)
 
 
-@pytest.mark.parametrize("ending", ["safetensors", "ckpt", "pth"])
 def test_equal_weights_give_equal_files_readable_by_others(ending, python):
-    if ending == "pth":
-        pytest.importorskip("torch", reason="writing .pth needs torch")
     arrays = {"fc.weight": np.ones((3, 2), np.float32), "fc.bias": np.zeros(3, np.float32)}
     write_arrays(f"a.{ending}", arrays)
     code = (
@@ -175,13 +163,9 @@ def test_fifos_and_devices_as_weights_are_errors(kind, name, foreign, raises_lin
 
 
 def test_a_huge_file_is_not_read(raises_line):
-    """One with the bytes that its header describes, and one with more."""
-    for name, size in (("fits.safetensors", 60 << 30), ("zeros.safetensors", 4)):
-        header = {"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
-        text = json.dumps(header).encode()
-        Path(name).write_bytes(len(text).to_bytes(8, "little") + text)
-        os.truncate(name, 8 + len(text) + (60 << 30))
-    with raises_line("fits.safetensors: its arrays do not fit into memory", "; "):
-        read_weights("fits.safetensors")
-    with raises_line("zeros.safetensors is no intact safetensors file", "its header describes"):
-        read_arrays("zeros.safetensors")
+    header = {"w": {"dtype": "U8", "shape": [60 << 30], "data_offsets": [0, 60 << 30]}}
+    text = json.dumps(header).encode()
+    Path("a.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    os.truncate("a.safetensors", 8 + len(text) + (60 << 30))
+    with raises_line("a.safetensors: its arrays do not fit into memory", "; "):
+        read_weights("a.safetensors")

@@ -8,10 +8,7 @@ import pytest
 from mindspore import Parameter, Tensor
 
 from resnet_fn import convert
-from resnet_fn.checkpoint.folder import save_checkpoint
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.values import to_dict
-from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.inspect import __main__ as inspect
 from resnet_fn.models import create_model
 from resnet_fn.weights import names
@@ -30,45 +27,47 @@ from resnet_fn.weights.recognise import WeightsError, recognise_model
 pytestmark = pytest.mark.usefixtures("device")
 
 
+@pytest.fixture
+def net():
+    return create_model("resnet8", num_classes=3)
+
+
+def bits(net):
+    return {parameter.name: parameter.asnumpy().tobytes() for parameter in net.get_parameters()}
+
+
 @pytest.mark.parametrize("style", names.STYLES)
-@pytest.mark.parametrize("ending", ["safetensors", "ckpt", "pth"])
-def test_every_style_in_every_format_loads(style, ending, arrays_of, written):
-    if ending == "pth":
-        pytest.importorskip("torch", reason="reading .pth needs torch")
+def test_every_style_in_every_format_loads(style, ending, net, written):
     ours = written(f"a.{ending}", style)
-    net = create_model("resnet8", num_classes=3)
     load_weights(net, f"a.{ending}")
-    for name, array in arrays_of(net).items():
-        assert array.tobytes() == ours[name].tobytes(), name
+    assert bits(net) == {name: array.tobytes() for name, array in ours.items()}
     assert recognise_model(read_weights(f"a.{ending}").arrays)["name"] == "resnet8"
 
 
-def test_unfitting_arrays_are_listed_and_nothing_is_assigned(arrays_of, written, raises_line):
+def test_unfitting_arrays_are_listed_and_nothing_is_assigned(net, written, raises_line):
     def change(arrays):
         del arrays["bn1.beta"], arrays["layer3.0.conv2.weight"]
         arrays["layer9.bias"] = np.zeros(1, np.float32)
         arrays["conv1.weight"] = np.zeros((16, 1, 3, 3), np.float32)
 
     written("a.safetensors", change=change)
-    net = create_model("resnet8", num_classes=3)
-    before = arrays_of(net)
+    before = bits(net)
     parts = ("missing: bn1.beta, layer3.0.conv2.weight; ", "unexpected: layer9.bias; ")
     shapes = "of another shape: conv1.weight (16, 1, 3, 3) instead of (16, 3, 3, 3)"
     with raises_line(
         "a.safetensors does not fit", *parts, shapes, "give the model of these", kind=WeightsError
     ):
         load_weights(net, "a.safetensors")
-    assert all(array.tobytes() == before[name].tobytes() for name, array in arrays_of(net).items())
+    assert bits(net) == before
 
 
-def test_weights_with_nan_or_infinity_are_rejected(arrays_of, written, raises_line):
+def test_weights_with_nan_or_infinity_are_rejected(net, written, raises_line):
     def poison(arrays):
         arrays["fc.bias"][1] = np.nan
         arrays["conv1.weight"][0, :, 0, 0] = -np.inf
 
     written("a.safetensors", change=poison)
-    net = create_model("resnet8", num_classes=3)
-    before = arrays_of(net)
+    before = bits(net)
     named = "3 of 432 values of conv1.weight, 1 of 3 values of fc.bias"
     for refuses in (
         lambda: load_weights(net, "a.safetensors"),
@@ -81,7 +80,7 @@ def test_weights_with_nan_or_infinity_are_rejected(arrays_of, written, raises_li
             "--allow-non-finite",
         ):
             refuses()
-    assert all(array.tobytes() == before[name].tobytes() for name, array in arrays_of(net).items())
+    assert bits(net) == before
     assert not Path("b.ckpt").exists()
     assert convert.main(["a.safetensors", "b.ckpt", "--allow-non-finite"]) == 0
     load_weights(net, "b.ckpt", allow_non_finite=True)
@@ -125,43 +124,20 @@ def test_weights_of_another_function_are_warned_or_rejected(capsys, written):
     assert read_any_weights("b.safetensors").useless  # to look at, not to load
 
 
-IMAGES = InputSpec(
-    name="images",
-    classes=(),
-    channels=3,
-    image_size=8,
-    full_scale=255.0,
-    mean=(0.0,) * 3,
-    std=(1.0,) * 3,
-)
-
-
-def checkpoint_at(update: int, weights: list[Parameter], training: list[Parameter]) -> Path:
-    state = {
-        "update": update,
-        "recipe": {"model": "resnet8"},
-        "dataset": to_dict(IMAGES),
-        "best": {"update": 1},
-    }
-    return save_checkpoint(Path(f"run/checkpoints/step-{update:08d}"), weights, training, state)
-
-
-def test_of_a_run_folder_the_average_counts():
-    weights = list(create_model("resnet8", num_classes=3).get_parameters())
+def test_of_a_run_folder_the_average_counts(net, save_run):
+    weights = list(net.get_parameters())
     averages = [Parameter(parameter * 0.5, name=f"ema.{parameter.name}") for parameter in weights]
     count = Parameter(Tensor(np.float32(7)), name="ema_updates")
     momentum = Parameter(weights[0] * 2, name=f"momentum.{weights[0].name}")
-    checkpoint_at(1, weights, [momentum])
+    save_run(1, weights, [momentum])
     assert not read_weights("run").averaged
-    checkpoint_at(2, weights, [momentum, *averages, count])
+    save_run(2, weights, [momentum, *averages, count])
     source = read_weights("run")
     assert (source.averaged, source.update, source.path.name) == (True, 2, "step-00000002")
-    assert source.arrays.keys() == {parameter.name for parameter in weights}
+    assert source.arrays.keys() == bits(net).keys()
     for parameter in weights:
-        assert (
-            source.arrays[parameter.name].tobytes()
-            == (parameter.asnumpy() * np.float32(0.5)).tobytes()
-        )
+        half = parameter.asnumpy() * np.float32(0.5)
+        assert np.array_equal(source.arrays[parameter.name], half)
     bare = read_weights("run/checkpoints/step-00000002/weights.safetensors")
     assert bare.arrays["fc.bias"].tobytes() == weights[-1].asnumpy().tobytes()
     assert (bare.averaged, source.notes) == (False, ())
@@ -172,12 +148,10 @@ def test_of_a_run_folder_the_average_counts():
         assert note.endswith(f"class names and preparation, give run/checkpoints/{step}")
 
 
-def test_the_best_checkpoint_of_a_run_is_loaded(capsys):
-    weights = list(create_model("resnet8", num_classes=3).get_parameters())
-    best = checkpoint_at(1, weights, [])
-    last = checkpoint_at(
-        2, [Parameter(parameter + 1, name=parameter.name) for parameter in weights], []
-    )
+def test_the_best_checkpoint_of_a_run_is_loaded(net, save_run, capsys):
+    weights = list(net.get_parameters())
+    best = save_run(1, weights)
+    last = save_run(2, [Parameter(parameter + 1, name=parameter.name) for parameter in weights])
     for which, path in (("last", last), ("best", best)):
         recipe, source = read_start(Recipe(model="resnet8", weights="run", which=which), ())
         lines = start_from(create_model("resnet8", num_classes=3), source, recipe, "abc")
@@ -195,55 +169,49 @@ def test_the_best_checkpoint_of_a_run_is_loaded(capsys):
             command.main(["a.safetensors", "b.safetensors", "--which", "best"])
 
 
-def test_training_makes_a_new_head_for_other_classes(written, tmp_path):
-    ours = written("a.safetensors")  # of 3 classes
-    recipe = Recipe(model="resnet8", weights="a.safetensors")
+def start(classes, chosen=(), known=(), **fields):
+    """The lines of a training that starts from a.safetensors, which has the class names `known`.
 
-    def start(classes, known=(), **fields):
-        net = create_model("resnet8", num_classes=len(classes))
-        head = net.fc.weight.asnumpy().copy()
-        source = dataclasses.replace(read_weights("a.safetensors"), classes=known)
-        (line,) = start_from(net, source, dataclasses.replace(recipe, **fields), classes)
-        assert net.conv1.weight.asnumpy().tobytes() == ours["conv1.weight"].tobytes()
-        assert (net.fc.weight.asnumpy().tobytes() == head.tobytes()) == ("new" in line)
-        return line.removeprefix("weights     a.safetensors")
+    The last layer of the net is new if the first line says so.
+    """
+    net = create_model("resnet8", num_classes=len(classes))
+    head = net.fc.weight.asnumpy().copy()
+    source = dataclasses.replace(read_weights("a.safetensors"), classes=known)
+    recipe = Recipe(model="resnet8", weights="a.safetensors", **fields)
+    lines = start_from(net, source, recipe, classes, chosen)
+    assert np.array_equal(net.conv1.weight.asnumpy(), source.arrays["conv1.weight"])
+    assert np.array_equal(net.fc.weight.asnumpy(), head) == ("new" in lines[0])
+    return [line.removeprefix("weights     a.safetensors") for line in lines]
 
-    assert start("abc") == ", for 3 classes without names: the last layer is kept"
-    assert start("abc", known=("a", "b", "c")) == ", for the same classes: the last layer is kept"
-    assert start("abc", reset_head=True) == ", as --reset-head wants: the last layer is new"
-    assert start("abcde") == ", for 3 classes, not 5: the last layer is new"
-    assert (
-        start("abc", known=("b", "a", "c"))
-        == ", for these classes in another order: the last layer is new"
-    )
-    assert (
-        start("abc", known=("x", "y", "z"))
-        == ", for other classes (x, y, z): the last layer is new"
-    )
+
+def test_training_makes_a_new_head_for_other_classes(written):
+    written("a.safetensors")  # of 3 classes
+    new = "the last layer is new"
+    assert start("abc") == [", for 3 classes without names: the last layer is kept"]
+    assert start("abc", known=tuple("abc")) == [", for the same classes: the last layer is kept"]
+    assert start("abc", reset_head=True) == [f", as --reset-head wants: {new}"]
+    assert start("abcde") == [f", for 3 classes, not 5: {new}"]
+    assert start("abc", known=tuple("bac")) == [f", for these classes in another order: {new}"]
+    assert start("abc", known=tuple("xyz")) == [f", for other classes (x, y, z): {new}"]
     written(
         "a.safetensors",
         change=lambda arrays: [arrays.pop(name) for name in ("fc.weight", "fc.bias")],
     )
-    assert start("abc") == ", without a last layer: the last layer is new"
+    assert start("abc") == [f", without a last layer: {new}"]
 
 
 def test_an_initialisation_that_weights_replace_is_rejected(written, raises_line):
     written("a.safetensors")  # of 3 classes
-    recipe = Recipe(model="resnet8", weights="a.safetensors", initialisation="torch")
-
-    def start(classes, chosen=("initialisation",)):
-        net = create_model("resnet8", num_classes=len(classes))
-        return start_from(net, read_weights("a.safetensors"), recipe, classes, chosen)
-
+    torchs = {"initialisation": "torch"}
     with raises_line("initialisation: 'torch'", "no effect", "leave it out"):
-        start("abc")
-    assert "the last layer is new" in start("abcde")[0]
-    first, note = start("abc", chosen=())
+        start("abc", torchs, **torchs)
+    assert "the last layer is new" in start("abcde", torchs, **torchs)[0]
+    first, note = start("abc", **torchs)
     assert "the last layer is kept" in first
     assert note.startswith("initialisation torch has no effect")
 
 
-def test_a_last_layer_of_several_parts_makes_room(written):
+def test_a_last_layer_of_several_parts_makes_room(net, written):
     """As MoCo's nets have them, and nets with `fc = nn.Sequential(...)`."""
 
     def several(arrays):
@@ -251,21 +219,15 @@ def test_a_last_layer_of_several_parts_makes_room(written):
         arrays["fc.0.bias"] = np.zeros(64, np.float32)
         arrays["fc.2.weight"], arrays["fc.2.bias"] = arrays.pop("fc.weight"), arrays.pop("fc.bias")
 
-    ours = written("a.safetensors", "torchvision", change=several)
-    source = read_weights("a.safetensors")
-    recipe = Recipe(model="resnet8", weights="a.safetensors")
+    written("a.safetensors", "torchvision", change=several)
     for reset in (False, True):
-        net = create_model("resnet8", num_classes=3)
-        head = net.fc.weight.asnumpy().copy()
-        (line,) = start_from(net, source, dataclasses.replace(recipe, reset_head=reset), "abc")
+        (line,) = start("abc", reset_head=reset)
         assert (
             "a last layer of other parts (fc.0.weight, fc.0.bias, fc.2.weight and 1 more)" in line
         )
         assert line.endswith("the last layer is new")
-        assert net.fc.weight.asnumpy().tobytes() == head.tobytes()
-        assert net.conv1.weight.asnumpy().tobytes() == ours["conv1.weight"].tobytes()
     with pytest.raises(WeightsError, match=r"unexpected: fc\.0\.weight.*reset_head=True"):
-        load_weights(create_model("resnet8", num_classes=3), "a.safetensors")
+        load_weights(net, "a.safetensors")
 
 
 def test_a_recipe_without_a_model_takes_its_weights(written):

@@ -86,8 +86,7 @@ def test_a_folders_name_counts_if_nothing_else_does(written, raises_line):
     assert not read_weights("resnetblur18-study/net.safetensors").warning
 
 
-def test_a_training_checkpoint_names_its_net(written, raises_line):
-    torch = pytest.importorskip("torch")
+def test_a_training_checkpoint_names_its_net(torch, written, raises_line):
     written("net.pth", "torchvision", model="resnet18")
     state = torch.load("net.pth", weights_only=True)
     torch.save({"epoch": 3, "arch": "resnetblur18", "state_dict": state}, "last.pth.tar")

@@ -66,8 +66,17 @@ def start(recipe):
     return read_start(recipe, recipes.chosen(recipe))
 
 
+def finetuned(weights, **given):
+    """The recipe finetune with these weights and settings, and the weights, as training starts."""
+    return start(recipes.finetune(weights=weights, **given))
+
+
 def settings_of(recipe):
     return {name: getattr(recipe, name) for name in PREPARATION}
+
+
+def check_settings(weights, wanted, **given):
+    assert settings_of(finetuned(weights, **given)[0]).items() >= wanted.items()
 
 
 @pytest.mark.parametrize(
@@ -97,13 +106,12 @@ def settings_of(recipe):
     ],
 )
 def test_chosen_settings_win_over_the_files(entries, given, wanted, hub):
-    recipe, _ = start(recipes.finetune(weights=hub(entries), **given))
-    assert settings_of(recipe).items() >= wanted.items()
+    check_settings(hub(entries), wanted, **given)
 
 
 def test_a_chosen_zero_wins_over_the_files(hub):
     weights = hub(RA4)
-    recipe, _ = start(recipes.finetune(weights=weights, eval_resize=0))
+    recipe, _ = finetuned(weights, eval_resize=0)
     assert (recipe.image_size, recipe.evaluation_resize) == (224, 256)  # 224 / 0.875
     two_sizes = {"weights": weights, "model": "resnet8", "eval_size": 0}
     recipe, _ = start(recipes.imagenet_resnet50_v2(**two_sizes))
@@ -113,8 +121,8 @@ def test_a_chosen_zero_wins_over_the_files(hub):
 def test_a_resize_below_the_files_size_is_rejected(hub, raises_line):
     weights = hub({**RA4, "input_size": [3, 288, 288]})
     with raises_line("eval_resize: 256", "288", "hub/config.json", "--eval-size"):
-        start(recipes.finetune(weights=weights, eval_resize=256))
-    recipe, _ = start(recipes.finetune(weights=weights, eval_resize=256, eval_size=224))
+        finetuned(weights, eval_resize=256)
+    recipe, _ = finetuned(weights, eval_resize=256, eval_size=224)
     assert (recipe.eval_size, recipe.eval_resize) == (224, 256)
 
 
@@ -163,7 +171,7 @@ def test_sets_in_memory_take_mean_and_deviation_alone(hub):
 
 def test_lines_say_what_comes_from_where(hub):
     tests = {"test_input_size": [3, 288, 288], "test_crop_pct": 1.0}
-    _, source = start(recipes.finetune(weights=hub({**RA4, **tests}), image_size=128))
+    _, source = finetuned(hub({**RA4, **tests}), image_size=128)
     taken, given, larger = source.notes
     parts = (
         "mean 0.5,0.5,0.5",
@@ -176,18 +184,18 @@ def test_lines_say_what_comes_from_where(hub):
     assert "image_size 128, not 224" in given
     assert "--eval-size 288 --eval-resize 288" in larger
     for crop_mode in ("squash", "border"):
-        _, source = start(recipes.finetune(weights=hub({**RA4, "crop_mode": crop_mode})))
+        _, source = finetuned(hub({**RA4, "crop_mode": crop_mode}))
         warning = f"warning: hub/config.json has the crop_mode {crop_mode!r}"
         assert any(warning in note for note in source.notes)
 
 
 def test_weights_without_preparation_get_a_note(written):
     written("a.safetensors")
-    recipe, source = start(recipes.finetune(weights="a.safetensors"))
+    recipe, source = finetuned("a.safetensors")
     assert "preparation as in the recipe" in source.notes[-1]
     assert "--mean, --std, --interpolation, --eval-resize" in source.notes[-1]
     assert (recipe.mean, recipe.interpolation, recipe.eval_resize) == ((), "", 0)
-    _, source = start(recipes.finetune(weights="a.safetensors", mean=HALF))
+    _, source = finetuned("a.safetensors", mean=HALF)
     assert not source.notes
 
 
@@ -202,7 +210,7 @@ def test_weights_without_preparation_get_a_note(written):
     ],
 )
 def test_impossible_values_are_named_and_not_used(entries, parts, hub, says):
-    recipe, source = start(recipes.finetune(weights=hub(entries)))
+    recipe, source = finetuned(hub(entries))
     says(source.notes[0], "warning: hub/config.json", *parts.split("|"))
     assert (recipe.mean, recipe.std, recipe.interpolation, recipe.eval_resize) == ((), (), "", 0)
 
@@ -217,11 +225,11 @@ def test_a_config_of_another_net_is_not_used(written):
     ):
         entries = {"architecture": architecture, "pretrained_cfg": RA4}
         Path("config.json").write_text(json.dumps(entries))
-        recipe, source = start(recipes.finetune(weights="model.safetensors"))
+        recipe, source = finetuned("model.safetensors")
         assert recipe.mean == mean, architecture
         assert any("not used" in note for note in source.notes) == (not mean)
     Path("config.json").write_text("{")
-    _, source = start(recipes.finetune(weights="model.safetensors"))
+    _, source = finetuned("model.safetensors")
     assert "warning: config.json cannot be read" in source.notes[0]
 
 
@@ -237,14 +245,12 @@ def test_metadata_say_the_preparation(written):
     }
     for metadata in ({"preprocessing": json.dumps(exported)}, {"pretrained_cfg": json.dumps(RA4)}):
         write_safetensors(Path("b.safetensors"), arrays, metadata)
-        recipe, _ = start(recipes.finetune(weights="b.safetensors"))
         sizes = {"image_size": 96, "eval_resize": 100, "interpolation": "lanczos"}
         wanted = TAKEN if "pretrained_cfg" in metadata else {**IMAGENET, **sizes}
-        assert settings_of(recipe).items() >= wanted.items()
+        check_settings("b.safetensors", wanted)
 
 
-def test_training_scripts_settings_say_the_preparation(written):
-    torch = pytest.importorskip("torch")
+def test_training_scripts_settings_say_the_preparation(torch, written):
     import argparse
 
     written("a.pth", "torchvision")
@@ -271,21 +277,19 @@ def test_training_scripts_settings_say_the_preparation(written):
         ),
     ):
         torch.save(saved, "b.pth")
-        recipe, _ = start(recipes.finetune(weights="b.pth"))
-        assert settings_of(recipe).items() >= wanted.items()
+        check_settings("b.pth", wanted)
     size = {"img_size": 160}
     crop = {"crop_pct": 0.95, "mean": HALF}
     for given, wanted, notes in ((size, (160, 182, ()), 1), (crop, (224, 0, HALF), 2)):
         args = argparse.Namespace(model="resnet8", **given)
         torch.save({"arch": "resnet8", "state_dict": state, "args": args}, "b.pth")
-        recipe, source = start(recipes.finetune(weights="b.pth"))
+        recipe, source = finetuned("b.pth")
         assert (recipe.image_size, recipe.eval_resize, recipe.mean) == wanted
         assert len(source.notes) == notes
     assert "crop_pct 0.95, but no square input_size" in source.notes[-1]
 
 
-def test_strange_entries_do_not_stop_a_start(written):
-    torch = pytest.importorskip("torch")
+def test_strange_entries_do_not_stop_a_start(torch, written):
     from argparse import Namespace
 
     deep = "[" * 50_000
@@ -295,13 +299,13 @@ def test_strange_entries_do_not_stop_a_start(written):
     strange = ({"architecture": {"a": [1]}}, {"architecture": [1]}, {"mean": {"a": 1}})
     for entries in (*strange, {"input_size": {"a": 1}, "crop_pct": 0.9}, {"pretrained_cfg": [3]}):
         Path("config.json").write_text(json.dumps(entries))
-        recipe, _ = start(recipes.finetune(weights="model.safetensors"))
+        recipe, _ = finetuned("model.safetensors")
         assert (recipe.mean, recipe.eval_resize) == ((), 0)
     Path("config.json").unlink()
     state = {name: torch.from_numpy(array) for name, array in arrays.items()}
     for args in ({"val_crop_size": "224", "val_resize_size": "256"}, {"mean": "x"}, {"std": [[1]]}):
         torch.save({"state_dict": state, "args": Namespace(**args)}, "b.pth")
-        recipe, _ = start(recipes.finetune(weights="b.pth"))
+        recipe, _ = finetuned("b.pth")
         assert (recipe.mean, recipe.eval_resize) == ((), 0)
 
 
@@ -365,9 +369,9 @@ def test_a_run_prepares_images_as_its_weights_say(trained, photographs):
 def test_a_run_as_weights_brings_its_preparation(trained, photographs):
     run = str(trained[0])
     wanted = {**TAKEN, "image_size": 24, "eval_resize": 26}
-    assert settings_of(start(recipes.finetune(weights=run))[0]).items() >= wanted.items()
-    recipe, _ = start(recipes.finetune(weights=run, std=(0.25,), interpolation="box"))
-    assert settings_of(recipe).items() >= {**wanted, "std": (0.25,), "interpolation": "box"}.items()
+    check_settings(run, wanted)
+    own = {"std": (0.25,), "interpolation": "box"}
+    check_settings(run, wanted | own, **own)
     _, dataset, _ = load_weight_file(run, recipes.finetune(), data_dir=str(photographs))
     assert (dataset.input.interpolation, dataset.input.image_size, dataset.input.eval_resize) == (
         "bicubic",
@@ -380,7 +384,7 @@ def test_convert_keeps_preparation_and_class_names(trained):
     recipes_of = {}
     for weights in (str(trained[0]), "a.safetensors"):
         convert_weights(weights, "a.safetensors", "torchvision")
-        recipe, source = start(recipes.finetune(weights=weights))
+        recipe, source = finetuned(weights)
         recipes_of[weights] = (settings_of(recipe), source.classes)
     first, second = recipes_of.values()
     assert first == second

@@ -38,10 +38,15 @@ def tensors():
     return {**{str(kind): (values * 10).to(kind) for kind in types}, **views}
 
 
+def reread(contents, **options):
+    """What is read of contents that torch.save wrote."""
+    torch.save(contents, "a.pth", **options)
+    return read_torch_file(pathlib.Path("a.pth"))
+
+
 @pytest.mark.parametrize("options", FORMATS, ids=["zip", "protocol 4", "before 1.6"])
-def test_each_type_and_view_keeps_its_bits(options, tmp_path):
-    torch.save(tensors(), tmp_path / "a.pth", **options)
-    read = read_torch_file(tmp_path / "a.pth")
+def test_each_type_and_view_keeps_its_bits(options):
+    read = reread(tensors(), **options)
     assert list(read) == list(tensors())
     for name, tensor in tensors().items():
         expected = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
@@ -54,7 +59,7 @@ class Config(dict):
     """A kind of dict, as OmegaConf, addict and Lightning have them."""
 
 
-def test_other_objects_in_a_file_do_no_harm(tmp_path):
+def test_other_objects_in_a_file_do_no_harm():
     """Settings, schedules, metrics in NumPy's types: nothing of them is imported or built."""
     optimizer = torch.optim.SGD([torch.zeros(3, requires_grad=True)], lr=0.1)
     others = {
@@ -66,8 +71,7 @@ def test_other_objects_in_a_file_do_no_harm(tmp_path):
         "schedule": torch.optim.lr_scheduler.StepLR(optimizer, 3),
         "class": Config,
     }
-    torch.save({"state_dict": tensors(), **others}, tmp_path / "a.pth")
-    read = read_torch_file(tmp_path / "a.pth")
+    read = reread({"state_dict": tensors(), **others})
     arrays = [name for name, item in read.items() if isinstance(item, TorchTensor)]
     assert arrays == [f"state_dict/{name}" for name in tensors()]
     assert all(isinstance(read[name], Unread) for name in read if name not in arrays)
@@ -83,8 +87,7 @@ def test_no_function_that_a_file_names_runs(name, options, tmp_path):
         "exec": Runs(exec, code),
         "loads": Runs(pickle.loads, pickle.dumps(Runs(exec, code))),
     }
-    torch.save({"a": calls[name], "w": torch.ones(2)}, tmp_path / "a.pth", **options)
-    read = read_torch_file(tmp_path / "a.pth")
+    read = reread({"a": calls[name], "w": torch.ones(2)}, **options)
     assert isinstance(read["a"], Unread)
     assert read["w"].read().tolist() == [1, 1]
     assert not os.path.exists(place)
@@ -101,68 +104,67 @@ class Runs:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_a_whole_saved_net_gives_its_state_dict(tmp_path):
+def test_a_whole_saved_net_gives_its_state_dict():
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, bias=False), torch.nn.BatchNorm2d(4))
-    torch.save({"model": torch.nn.DataParallel(net)}, tmp_path / "a.pth")
-    torch.jit.script(net).save(tmp_path / "b.pt")
-    for file, prefix in (("a.pth", "model/module."), ("b.pt", "")):
-        read = read_torch_file(tmp_path / file)
+    whole = reread({"model": torch.nn.DataParallel(net)})
+    torch.jit.script(net).save("b.pt")
+    scripted = read_torch_file(pathlib.Path("b.pt"))
+    for read, prefix in ((whole, "model/module."), (scripted, "")):
         for name, tensor in net.state_dict().items():
-            if name != "1.num_batches_tracked" or file == "a.pth":
+            if name != "1.num_batches_tracked" or read is whole:
                 assert read[f"{prefix}{name}"].read().tobytes() == tensor.numpy().tobytes(), name
 
 
-def test_a_flipped_bit_is_an_error(tmp_path):
-    torch.save({"a": torch.ones(5000)}, tmp_path / "a.pth")
-    data = bytearray((tmp_path / "a.pth").read_bytes())
+def test_a_flipped_bit_is_an_error():
+    path = pathlib.Path("a.pth")
+    torch.save({"a": torch.ones(5000)}, path)
+    data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
-    (tmp_path / "a.pth").write_bytes(data)
+    path.write_bytes(data)
     with pytest.raises(zipfile.BadZipFile, match="CRC"):
-        read_torch_file(tmp_path / "a.pth")["a"].read()
+        read_torch_file(path)["a"].read()
 
 
-def test_a_cut_older_file_is_an_error(tmp_path):
-    torch.save({"a": torch.ones(50)}, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
-    data = (tmp_path / "a.pth").read_bytes()
+def test_a_cut_older_file_is_an_error():
+    path = pathlib.Path("a.pth")
+    torch.save({"a": torch.ones(50)}, path, _use_new_zipfile_serialization=False)
+    data = path.read_bytes()
     for kept in (len(data) - 4, 300, 40):
-        (tmp_path / "b.pth").write_bytes(data[:kept])
+        path.write_bytes(data[:kept])
         with pytest.raises(TorchFileError, match="is no intact PyTorch file"):
-            read_torch_file(tmp_path / "b.pth")
+            read_torch_file(path)
 
 
 OUTSIDE = [(0, (9,), (1,)), (2, (2, 2), (1, 1)), (3, (3,), (-1,))]
 
 
 @pytest.mark.parametrize(("offset", "shape", "strides"), OUTSIDE)
-def test_a_tensor_beyond_its_storage_is_an_error(offset, shape, strides, tmp_path):
+def test_a_tensor_beyond_its_storage_is_an_error(offset, shape, strides):
     class Outside:
         def __reduce__(self):
             storage = torch.ones(4)._typed_storage()
             hooks = collections.OrderedDict()
             return torch._utils._rebuild_tensor_v2, (storage, offset, shape, strides, False, hooks)
 
-    torch.save({"a": Outside()}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match="lies outside of its storage"):
-        read_torch_file(tmp_path / "a.pth")["a"].read()
+        reread({"a": Outside()})["a"].read()
 
 
-def test_shared_objects_are_read_once(tmp_path):
+def test_shared_objects_are_read_once():
     shared = {"w": torch.ones(2)}
     for _ in range(40):
         shared = {"a": shared, "b": shared}  # 2⁴⁰ ways to `w`
-    torch.save(shared, tmp_path / "a.pth")
-    assert list(read_torch_file(tmp_path / "a.pth")) == [f"{'a/' * 40}w"]
+    assert list(reread(shared)) == [f"{'a/' * 40}w"]
 
 
-def test_a_small_file_cannot_claim_much_memory(tmp_path):
-    torch.save({"a": torch.ones(1).expand(100_000, 100_000)}, tmp_path / "a.pth")
+def test_a_small_file_cannot_claim_much_memory():
     with pytest.raises(ValueError, match="repeats 1 number"):
-        read_torch_file(tmp_path / "a.pth")["a"].read()
-    torch.save({"a": torch.ones(2)}, tmp_path / "b.pth")
+        reread({"a": torch.ones(1).expand(100_000, 100_000)})["a"].read()
+    torch.save({"a": torch.ones(2)}, "b.pth")
     memo = pickle.PROTO + b"\x02" + pickle.EMPTY_DICT + pickle.LONG_BINPUT + b"\0\0\0\x80."
     entries = {"data.pkl": memo, "byteorder": b"little" * 10**7}
     for name, content in entries.items():
-        with zipfile.ZipFile(tmp_path / "b.pth") as old, zipfile.ZipFile("c.pth", "w") as new:
+        with zipfile.ZipFile("b.pth") as old, zipfile.ZipFile("c.pth", "w") as new:
             for entry in old.infolist():
                 changed = entry.filename == f"b/{name}"
                 packed = zipfile.ZIP_DEFLATED * (name == "byteorder" and changed)
@@ -174,14 +176,11 @@ def test_a_small_file_cannot_claim_much_memory(tmp_path):
         tracemalloc.stop()
 
 
-def test_a_shared_storage_is_read_once(tmp_path):
+def test_a_shared_storage_is_read_once():
     """Of 500 views, and the zip archive's directory is read once."""
     values = torch.arange(1_000_000.0)
     for options in ({}, {"_use_new_zipfile_serialization": False}):
-        torch.save(
-            {str(row): values[row:][:9] for row in range(500)}, tmp_path / "a.pth", **options
-        )
-        read = read_torch_file(tmp_path / "a.pth")
+        read = reread({str(row): values[row:][:9] for row in range(500)}, **options)
         start = time.process_time()
         assert [array.read()[0] for array in read.values()] == list(range(500))
         assert time.process_time() - start < 0.5
@@ -190,13 +189,13 @@ def test_a_shared_storage_is_read_once(tmp_path):
 @pytest.mark.skipif(
     not hasattr(os, "posix_fallocate"), reason="limits a process's memory as Linux does"
 )
-def test_too_little_memory_is_no_damage(tmp_path):
+def test_too_little_memory_is_no_damage():
     import resource
 
     from resnet_fn.weights.files import read_arrays
 
-    torch.save({"a": torch.ones(1)}, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
-    with open(tmp_path / "a.pth", "r+b") as file:
+    torch.save({"a": torch.ones(1)}, "a.pth", _use_new_zipfile_serialization=False)
+    with open("a.pth", "r+b") as file:
         size = file.seek(-12, os.SEEK_END) + 8 + 4 * 10**10
         file.write((10**10).to_bytes(8, "little"))
         file.truncate(size)  # 40 GB, of which nothing is on the disk
@@ -204,6 +203,6 @@ def test_too_little_memory_is_no_damage(tmp_path):
     resource.setrlimit(resource.RLIMIT_AS, (20 * 10**9, limits[1]))
     try:
         with pytest.raises(MemoryError):
-            read_arrays(tmp_path / "a.pth")
+            read_arrays("a.pth")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)

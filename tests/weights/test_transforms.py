@@ -72,8 +72,9 @@ def same_logits(torch, net, transform, file, pictures):
     ],
 )
 @pytest.mark.usefixtures("device")
-def test_released_weights_get_their_own_transforms(model, weights, torchvision, tmp_path, pictures):
-    torch = pytest.importorskip("torch")
+def test_released_weights_get_their_own_transforms(
+    torch, model, weights, torchvision, tmp_path, pictures
+):
     known = torchvision.models.get_model_weights(model)[weights]
     net = randomise(torch, torchvision.models.get_model(model, num_classes=len(CLASSES)))
     file = tmp_path / known.url.rpartition("/")[2]
@@ -94,8 +95,7 @@ def test_released_weights_get_their_own_transforms(model, weights, torchvision, 
     ],
 )
 @pytest.mark.usefixtures("device", "torchvision")
-def test_timms_config_gives_timms_transforms(name, described_by, tmp_path, pictures):
-    torch = pytest.importorskip("torch")
+def test_timms_config_gives_timms_transforms(torch, name, described_by, tmp_path, pictures):
     timm = pytest.importorskip("timm", reason=TIMM)
 
     net = randomise(torch, timm.create_model(name, pretrained=False, num_classes=len(CLASSES)))
