@@ -262,12 +262,15 @@ def _classes(report: dict[str, Any]) -> list[str]:
 def _curves(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
     if "curves" not in plots:
         return []
-    names = []
+    names = ""
     for row, colour in colours_of_curves(report):
-        area = number(row["average_precision"], ".3f")
-        names.append(f'<li style="--colour: {colour}"><bdi>{text(row["name"])}</bdi> {area}</li>')
-    legend = [f'<ul class="legend">{"".join(names)}</ul>'] if names else []
-    return [_CURVES, image("precision-recall curves", plots["curves"]), *legend]
+        name = f"<bdi>{text(row['name'])}</bdi> {row['average_precision']:.3f}"
+        names += f'<li style="--colour: {colour}">{name}</li>'
+    return [
+        _CURVES,
+        image("precision-recall curves", plots["curves"]),
+        f'<ul class="legend">{names}</ul>',
+    ]
 
 
 def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
@@ -317,10 +320,10 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
         cells = []
         for sample in row["samples"]:
             caption = number(sample["probability"], ".2%")
-            caption += (
-                "" if sample["right"] else f" <b>→ {text(sample['prediction'] or NO_CLASS)}</b>"
-            )
-            kind = "" if sample["right"] else ' class="wrong"'
+            kind = ""
+            if not sample["right"]:
+                caption += f" <b>→ {text(sample['prediction'] or NO_CLASS)}</b>"
+                kind = ' class="wrong"'
             caption += f"<br><span>{text(sample['name'])}</span>"
             picture = image(sample["name"], next(files))
             cells.append(f"<figure{kind}>{picture}<figcaption>{caption}</figcaption></figure>")
