@@ -96,7 +96,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     """Return the contents of report.json, in which None replaces values that are not finite."""
     scores = evaluation.scores
     trained = evaluation.trained
-    task = evaluation.scores.task
+    task = scores.task
     classes = [in_utf8(name) for name in trained.input.classes]
     labels = evaluation.dataset.test.labels
     by_class = task.by_class(scores, labels, len(classes))
@@ -134,7 +134,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
         },
         "recipe": to_dict(trained.recipe),
         "options": evaluation.options,
-        "averages": task.averages(scores, labels, len(classes)),
+        "averages": metrics.averages(by_class, task.every_class),
         "classes": [
             {
                 "name": name,
@@ -185,7 +185,7 @@ def _sample(
     evaluation: Evaluation, index: int, label: int, classes: Sequence[str]
 ) -> dict[str, Any]:
     scores = evaluation.scores
-    task = evaluation.scores.task
+    task = scores.task
     probability, right = task.of_class(scores, index, label)
     return {
         "index": index,
