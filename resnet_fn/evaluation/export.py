@@ -80,8 +80,8 @@ def export(
     kind = out.suffix.removeprefix(".")
     if kind not in _WRITERS:
         raise ValueError(
-            f"out: {out} ends in {out.suffix or 'nothing'!r}; give a file that ends in .mindir, .onnx or "
-            ".safetensors"
+            f"out: {out} ends in {out.suffix or 'nothing'!r}; give a file that ends in .mindir, "
+            ".onnx or .safetensors"
         )
     beside = out.with_name(out.name + ".json")
     check_output("out", beside, _IS_CARD)

@@ -158,8 +158,10 @@ def load_run(
 def _describe(checkpoint: Checkpoint) -> tuple[Recipe, InputSpec]:
     """Return the recipe and the net's input of a checkpoint, whose JSON may be a stranger's."""
     try:
-        recipe = recipe_from_dict(checkpoint.state["recipe"])
-        return recipe, InputSpec.from_dict(checkpoint.state["dataset"])
+        return (
+            recipe_from_dict(checkpoint.state["recipe"]),
+            InputSpec.from_dict(checkpoint.state["dataset"]),
+        )
     except CheckpointError:
         raise
     except ValueError as error:
@@ -224,14 +226,15 @@ def open_trained_dataset(
     be a folder of other images to score.
     """
     assert trained.checkpoint
-    more: dict[str, Any] = {
-        "run": trained.checkpoint.path.parent.parent,
-        "trained_on": trained.input,
-        "trained_files": trained.checkpoint.state.get("feed"),
-    }
-    options = unchecked(RunOptions, {"val_list": val_list, "progress": False})
     return open_dataset(
-        trained.recipe, data_dir, options=options, workers=workers, splits=("test",), **more
+        trained.recipe,
+        data_dir,
+        options=unchecked(RunOptions, {"val_list": val_list, "progress": False}),
+        workers=workers,
+        splits=("test",),
+        run=trained.checkpoint.path.parent.parent,
+        trained_on=trained.input,
+        trained_files=trained.checkpoint.state.get("feed"),
     )
 
 
