@@ -75,13 +75,20 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     for index in range(BINS):
         inside = bin_of == index + 1
         count = int(inside.sum())
-        row = {"from": float(edges[index]), "to": float(edges[index + 1]), "count": count}
         mean = accuracy = None
         if count:
             mean = float(exact[inside].mean())
             accuracy = float(right[inside].mean())
             error += count / len(exact) * abs(accuracy - mean)
-        rows.append({**row, "confidence": mean, "accuracy": accuracy})
+        rows.append(
+            {
+                "from": float(edges[index]),
+                "to": float(edges[index + 1]),
+                "count": count,
+                "confidence": mean,
+                "accuracy": accuracy,
+            }
+        )
     return {"error": error, "bins": rows}
 
 

@@ -65,8 +65,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> cli.Parser:
-    about = "Show the parameters of a checkpoint, or compare two checkpoints."
-    parser = cli.Parser("inspect", about, _EXAMPLES, "CHECKPOINT [OTHER]")
+    parser = cli.Parser(
+        "inspect",
+        "Show the parameters of a checkpoint, or compare two checkpoints.",
+        _EXAMPLES,
+        "CHECKPOINT [OTHER]",
+    )
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", help="a run or checkpoint folder, or a weight file"
     )
@@ -105,8 +109,9 @@ def _read(file: str, which: str) -> Any:
     names = {UNKNOWN_STYLE: "unknown names", "ours": "this package's names"}.get(
         source.style, f"{source.style} names"
     )
-    average = ", moving average of the weights" if source.averaged else ""
-    first = f"{source.path}: {source.model + ', ' if source.model else ''}{names}{average}"
+    first = f"{source.path}: {source.model + ', ' if source.model else ''}{names}"
+    if source.averaged:
+        first += ", moving average of the weights"
     say(first, *source.notes)
     if source.warning:
         warn(f"{source.path}: {source.warning}")
@@ -115,15 +120,14 @@ def _read(file: str, which: str) -> Any:
 
 def _parameters(file: str, which: str, board: Any) -> dict[str, Any]:
     source = _read(file, which)
-    rows = [array_statistics(name, array) for name, array in source.arrays.items()]
-    if board:
-        for name, array in source.arrays.items():
-            # a histogram cannot show NaN and infinity
-            if (finite := array[np.isfinite(array)]).size:
-                board.add_histogram(f"weights/{name}", finite, source.update)
+    rows = []
+    for name, array in source.arrays.items():
+        rows.append(array_statistics(name, array))
+        finite = array[np.isfinite(array)]  # a histogram cannot show NaN and infinity
+        if board and finite.size:
+            board.add_histogram(f"weights/{name}", finite, source.update)
     values = sum(array.size for array in source.arrays.values())
-    say(*statistics_table(rows))
-    say(f"{counted(len(rows), 'array')}, {counted(values, 'value')}")
+    say(*statistics_table(rows), f"{counted(len(rows), 'array')}, {counted(values, 'value')}")
     return {"parameters": [dataclasses.asdict(row) for row in rows]}
 
 
