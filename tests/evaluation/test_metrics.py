@@ -31,21 +31,24 @@ def guesses():
     return labels, logits, logits.argmax(1)
 
 
+def check_by_class(ours, labels, predictions, every_class, **which):
+    """The scores of each class and their averages are scikit-learn's."""
+    theirs = sklearn.precision_recall_fscore_support(labels, predictions, zero_division=0, **which)
+    for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
+        np.testing.assert_allclose(ours[name], values, rtol=1e-12, err_msg=name)
+    for kind, values in metrics.averages(ours, every_class).items():
+        expected = sklearn.precision_recall_fscore_support(
+            labels, predictions, average=kind, zero_division=0
+        )
+        assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
+
+
 def test_class_scores_are_scikit_learns(guesses):
     labels, _, predictions = guesses
     confusion = metrics.confusion_matrix(labels, predictions, 7)
     assert (confusion == sklearn.confusion_matrix(labels, predictions, labels=range(7))).all()
     ours = ONE_CLASS.by_class(Scores(np.float32(0), predictions, np.int32(0)), labels, 7)
-    theirs = sklearn.precision_recall_fscore_support(
-        labels, predictions, labels=range(7), zero_division=0
-    )
-    for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
-        np.testing.assert_allclose(ours[name], values, rtol=1e-12, err_msg=name)
-    for kind, values in metrics.averages(ours).items():
-        expected = sklearn.precision_recall_fscore_support(
-            labels, predictions, average=kind, zero_division=0
-        )
-        assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
+    check_by_class(ours, labels, predictions, every_class=False, labels=range(7))
 
 
 def test_calibration_is_scikit_learns(guesses):
@@ -118,16 +121,9 @@ def test_scores_of_several_classes_are_each_classs_own():
     scores = ANY_CLASSES.by_class(
         Scores(np.float32(0), np.int32(0), np.int32(0), None, probabilities), labels, 3
     )
-    theirs = sklearn.precision_recall_fscore_support(labels, probabilities >= 0.5, zero_division=0)
-    for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
-        np.testing.assert_allclose(scores[name], values, rtol=1e-12, err_msg=name)
-    assert scores["predicted"].tolist() == [3, 2, 0]
     # the absent class counts, as 0
-    for kind, values in metrics.averages(scores, every_class=True).items():
-        expected = sklearn.precision_recall_fscore_support(
-            labels, probabilities >= 0.5, average=kind, zero_division=0
-        )
-        assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
+    check_by_class(scores, labels, probabilities >= 0.5, every_class=True)
+    assert scores["predicted"].tolist() == [3, 2, 0]
 
 
 def of_class(labels, classes):
@@ -171,17 +167,13 @@ def test_the_gallery_has_each_classs_surest_and_worst():
     assert list(many) == list(range(10, 40))  # the 30 weakest
 
 
-def mistakes(labels, probabilities, loss, limit):
-    scores = Scores(np.float32(loss), np.int32(0), np.int32(0), probabilities=probabilities)
-    return ANY_CLASSES.mistakes(scores, labels, limit)
-
-
 def test_multi_label_mistakes_are_sorted_by_confidence():
     positive = np.array([[True, False, True], [False, False, True]])
     probabilities = np.float32([[0.125, 0.75, 0.875], [0.25, 0.5, 0.375]])
+    scores = Scores(np.ones(2, np.float32), np.int32(0), np.int32(0), probabilities=probabilities)
     wrong = [(0, 0, 0.875), (0, 1, 0.75), (1, 2, 0.625), (1, 1, 0.5)]
     for limit in (9, 2):
-        assert mistakes(positive, probabilities, [0.5, 0.5], limit) == wrong[:limit]
+        assert ANY_CLASSES.mistakes(scores, positive, limit) == wrong[:limit]
     # each by its own class
     assert metrics.gallery(positive, -probabilities, [0.0, 0.0, 0.0]) == {0: [0], 2: [0, 1]}
 

@@ -32,18 +32,18 @@ def lay(make_photograph, encode):
         folder, _, count = place.rpartition(" ")
         Path(folder).mkdir(parents=True)
         for number in range(int(count)):
-            picture = make_photograph(1000 * seed + number, 12 + seed, 9)
-            Path(folder, f"{number}.jpg").write_bytes(encode(picture))
+            picture = encode(make_photograph(1000 * seed + number, 12 + seed, 9))
+            Path(folder, f"{number}.jpg").write_bytes(picture)
 
     return write
 
 
 @pytest.fixture
 def run_of():
-    """run_of(folder, share) writes the run of an untrained net for the data set in `folder`."""
+    """run_of(folder, **settings) writes the run of an untrained net for the data set there."""
 
-    def make(folder, share):
-        recipe = replace(RECIPE, validation_share=share)
+    def make(folder, **settings):
+        recipe = replace(RECIPE, **settings)
         dataset = open_dataset(recipe, folder)
         state = {
             "update": 1,
@@ -51,8 +51,7 @@ def run_of():
             "dataset": to_dict(dataset.input),
             "feed": make_feed(dataset, recipe).reproducibility_key,
         }
-        net = build_net(recipe, dataset.input)
-        weights = list(net.get_parameters())
+        weights = list(build_net(recipe, dataset.input).get_parameters())
         save_checkpoint(Path("run/checkpoints/step-00000001"), weights, [], state)
         write_split(Path("run"), dataset, is_new=True)
         return dataset
@@ -65,7 +64,7 @@ def split_run(lay, run_of):
     """A run on 10 images each of bee, cat and dog in P, of which 2 each validated."""
     for seed, name in enumerate(("bee", "cat", "dog")):
         lay(f"P/{name} 10", seed)
-    return run_of("P", 0.2)
+    return run_of("P", validation_share=0.2)
 
 
 def scored(folder):
@@ -128,7 +127,7 @@ def test_a_test_folder_beside_train_is_scored(lay, run_of):
     for half in ("train", "valid", "test"):
         for seed, name in enumerate(("bee", "cat")):
             lay(f"P/{half}/{name} 4", len(half) + seed)
-    run_of("P", 0.2)
+    run_of("P", validation_share=0.2)
     for folder, root in (("P", "P/valid"), ("P/test", "P/test"), ("P/train", "P/train")):
         test = scored(folder).test
         assert (len(test), test.root) == (8, root)
@@ -151,11 +150,7 @@ def test_a_packed_run_may_be_scored_on_folders(lay, run_of, main):
     for name in ("bee", "cat"):
         lay(f"P/{name} 6")
     main("pack", "P", "packed", "--validation-share", "0.2", "--no-progress")
-    recipe = replace(RECIPE, dataset="mindrecord")
-    dataset = open_dataset(recipe, "packed")
-    state = {"update": 1, "recipe": to_dict(recipe), "dataset": to_dict(dataset.input)}
-    net = build_net(recipe, dataset.input)
-    save_checkpoint(Path("run/checkpoints/step-00000001"), list(net.get_parameters()), [], state)
+    run_of("packed", dataset="mindrecord")
     lay("T/cat 3", 5)
     assert scored("T").test.labels.tolist() == [1] * 3
 

@@ -22,16 +22,18 @@ def make_report(classes=3, **changes):
     confusion[0][:3] = [0, 1, 1]
     scores = {"precision": 0.5, "recall": 0.25, "f1": 0.125}
     return {
-        **{"loss": 0.7, "top1": 0.875, "top5": 0.9375, "count": classes + 1},
+        "loss": 0.7,
+        "top1": 0.875,
+        "top5": 0.9375,
+        "count": classes + 1,
         "checkpoint": {
-            **{
-                "run": "a<b",
-                "update": 3,
-                "recipe": "mine",
-                "model": "resnet8",
-                "dataset": "digits",
-            },
-            **{"label_smoothing": 0.0, "date": "2026-11-23"},
+            "run": "a<b",
+            "update": 3,
+            "recipe": "mine",
+            "model": "resnet8",
+            "dataset": "digits",
+            "label_smoothing": 0.0,
+            "date": "2026-11-23",
         },
         "data": {"folder": "/sets/d<", "training_images": 1437, "validates": True},
         "recipe": to_dict(Recipe(name="mine", epochs=9, batch_size=32, learning_rate=0.1, seed=7)),
