@@ -67,8 +67,7 @@ def nesterov() -> Answer:
 
 def convolution() -> Answer:
     """Check the precision of a 3x3 convolution, and on a CPU also the speed."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(2, 16, 8, 8)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(2, 16, 8, 8)).astype(np.float32)
     cell = conv(16, 16, 3)
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.stack([padded[:, :, i : i + 8, j : j + 8] for i in range(3) for j in range(3)], 2)

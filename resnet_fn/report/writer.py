@@ -79,12 +79,11 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
     of_mistakes = sample_pictures(dataset, [index for index, _, _ in mistakes])
     heatmaps: list[bytes] = []
     if mistakes:
-        batches = [np.array([index]) for index, _, _ in mistakes]
+        indices, predicted, _ = zip(*mistakes, strict=True)
+        batches = np.array(indices)[:, None]
         images = np.concatenate([*dataset.test.eval_images(batches, dataset.input)])
         # A missed class X, "not X" in the report, gets the map of the evidence for X.
-        maps = class_maps(
-            evaluation.trained.net, images, [predicted for _, predicted, _ in mistakes]
-        )
+        maps = class_maps(evaluation.trained.net, images, predicted)
         heatmaps = [
             heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)
         ]
