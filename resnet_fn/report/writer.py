@@ -103,6 +103,9 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     state = trained.checkpoint.state
     balance = state["class_balance"] or [{}] * len(classes)
     written = trained.checkpoint.path
+    date = ""
+    if written.exists():
+        date = time.strftime("%Y-%m-%d", time.gmtime(written.stat().st_mtime))
     curves = []
     areas = np.full(len(classes), np.nan)
     if scores.probabilities is not None:
@@ -122,9 +125,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             "model": trained.recipe.model,
             "dataset": trained.recipe.dataset,
             "label_smoothing": trained.recipe.label_smoothing,
-            "date": time.strftime("%Y-%m-%d", time.gmtime(written.stat().st_mtime))
-            if written.exists()
-            else "",
+            "date": date,
         },
         "data": {
             "folder": evaluation.dataset.input.data_dir,
@@ -139,11 +140,9 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
                 "name": name,
                 **{key: values[index].item() for key, values in by_class.items()},
                 **balance[index],
-                "average_precision": area,
+                "average_precision": finite_or_null(areas[index].item()),
             }
-            for index, (name, area) in enumerate(
-                zip(classes, finite_or_null(areas.tolist()), strict=True)
-            )
+            for index, name in enumerate(classes)
         ],
         "mean_average_precision": finite_or_null(metrics.mean_average_precision(areas)),
         "curves": curves,
@@ -206,9 +205,9 @@ def predictions_csv(evaluation: Evaluation) -> str:
     writer = table_writer(text)
     ranks = range(top.shape[2])
     header = [*_COLUMNS, task.wrong_by]
-    writer.writerow(
-        header + [f"{what}{rank + 1}" for rank in ranks for what in ("class", "probability")]
-    )
+    for rank in ranks:
+        header += [f"class{rank + 1}", f"probability{rank + 1}"]
+    writer.writerow(header)
     for index in range(len(scores.rank)):
         row: list[object] = [index, to_cell(sample_name(evaluation.dataset, index))]
         row += [

@@ -31,9 +31,11 @@ def guesses():
     return labels, logits, logits.argmax(1)
 
 
-def check_by_class(ours, labels, predictions, every_class, **which):
+def check_by_class(ours, labels, predictions, every_class, of=None):
     """The scores of each class and their averages are scikit-learn's."""
-    theirs = sklearn.precision_recall_fscore_support(labels, predictions, zero_division=0, **which)
+    theirs = sklearn.precision_recall_fscore_support(
+        labels, predictions, labels=of, zero_division=0
+    )
     for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
         np.testing.assert_allclose(ours[name], values, rtol=1e-12, err_msg=name)
     for kind, values in metrics.averages(ours, every_class).items():
@@ -48,7 +50,7 @@ def test_class_scores_are_scikit_learns(guesses):
     confusion = metrics.confusion_matrix(labels, predictions, 7)
     assert (confusion == sklearn.confusion_matrix(labels, predictions, labels=range(7))).all()
     ours = ONE_CLASS.by_class(Scores(np.float32(0), predictions, np.int32(0)), labels, 7)
-    check_by_class(ours, labels, predictions, every_class=False, labels=range(7))
+    check_by_class(ours, labels, predictions, every_class=False, of=range(7))
 
 
 def test_calibration_is_scikit_learns(guesses):
