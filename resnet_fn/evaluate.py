@@ -152,11 +152,19 @@ def main(arguments: Sequence[str]) -> int:
         for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")
     }
     if file:
-        how |= {"options": file.make(RunOptions)}
-        scores, dataset = evaluate_weights(weights, file.make(Recipe), parsed.which, **how)
+        scores, dataset = evaluate_weights(
+            weights, file.make(Recipe), parsed.which, options=file.make(RunOptions), **how
+        )
     else:
-        how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}
-        evaluation = evaluate_in_detail(trained, parsed.which, **how)
+        evaluation = evaluate_in_detail(
+            trained,
+            parsed.which,
+            tta=parsed.tta,
+            ema=parsed.ema,
+            image_size=size,
+            val_list=parsed.val_list,
+            **how,
+        )
         scores = evaluation.scores
         dataset = evaluation.dataset
         if parsed.report:

@@ -165,12 +165,11 @@ def _describe(checkpoint: Checkpoint) -> tuple[Recipe, InputSpec]:
     except CheckpointError:
         raise
     except ValueError as error:
-        fix = "" if "; " in str(error) else "; give a run of train"
-        raise CheckpointError(f"{checkpoint.path}: {error}{fix}") from None
+        fault = str(error)
     except TypeError as error:
-        raise CheckpointError(
-            f"{checkpoint.path}: does not describe a net ({error}); give a run of train"
-        ) from None
+        fault = f"does not describe a net ({error})"
+    fix = "" if "; " in fault else "; give a run of train"
+    raise CheckpointError(f"{checkpoint.path}: {fault}{fix}")
 
 
 def load_weight_file(

@@ -82,7 +82,7 @@ def predictions(
     with closing(read_ahead(read, _items(trained, images), data_threads(0))) as prepared:
         while block := list(islice(prepared, BLOCK)):
             likeliest = _likeliest(trained, [planes for _, planes in block], limit)
-            for (item, planes), (indices, probabilities) in zip(block, likeliest, strict=True):
+            for (item, planes), top_classes in zip(block, likeliest.tolist(), strict=True):
                 if isinstance(planes, str):
                     yield {"file": item.name, "error": planes}
                     continue
@@ -90,9 +90,9 @@ def predictions(
                     {
                         "class": trained.classes[int(index)],
                         "index": int(index),
-                        "probability": float(probability),
+                        "probability": probability,
                     }
-                    for index, probability in zip(indices, probabilities, strict=True)
+                    for index, probability in zip(*top_classes, strict=True)
                     if probability >= least
                 ]
                 yield {"file": item.name, "top": rows}

@@ -1,6 +1,5 @@
 """The command `inspect` shows the parameters of a checkpoint, or compares two checkpoints."""
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -36,7 +35,14 @@ _RESULTS = (["parameters"], ["differences", "missing"])
 def main(arguments: Sequence[str]) -> int:
     """Print a table, and write histograms (--out-dir) and statistics (--json)."""
     parsed = _parser().parse(arguments)
-    _check(parsed)
+    folders = Path(parsed.checkpoint).is_dir() or Path(f"{parsed.other}").is_dir()
+    cli.raise_usage_errors(
+        (parsed.other and parsed.out_dir, "--out-dir looks at one checkpoint; leave out OTHER"),
+        (
+            parsed.which == "best" and not folders,
+            "--which is for run folders only; leave --which out",
+        ),
+    )
     if parsed.json:
         with cli.as_usage_error():
             check_output("--json", parsed.json, has_keys(*_RESULTS))
@@ -85,17 +91,6 @@ def _parser() -> cli.Parser:
         "--json", type=file_to_write, metavar="FILE", help="write statistics (NaN, inf as null)"
     )
     return parser
-
-
-def _check(parsed: argparse.Namespace) -> None:
-    folders = Path(parsed.checkpoint).is_dir() or Path(f"{parsed.other}").is_dir()
-    cli.raise_usage_errors(
-        (parsed.other and parsed.out_dir, "--out-dir looks at one checkpoint; leave out OTHER"),
-        (
-            parsed.which == "best" and not folders,
-            "--which is for run folders only; leave --which out",
-        ),
-    )
 
 
 def _read(file: str, which: str) -> Any:
