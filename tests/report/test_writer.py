@@ -23,16 +23,13 @@ def test_report_agrees_with_scikit_learn_on_real_logits(evaluation):
     dataset = evaluation.dataset
     ((images, labels, _),) = eval_batches(dataset.test, dataset.input, 360)
     logits = evaluation.trained.net(mindspore.Tensor(images)).asnumpy().astype(np.float64)
+    probabilities = softmax(logits, axis=1)
     report = build_report(evaluation)
-    assert report["loss"] == pytest.approx(
-        metrics.log_loss(labels, softmax(logits, axis=1)), rel=1e-5
-    )
+    assert report["loss"] == pytest.approx(metrics.log_loss(labels, probabilities), rel=1e-5)
     assert report["top1"] == metrics.accuracy_score(labels, logits.argmax(1))
     assert report["top5"] == metrics.top_k_accuracy_score(labels, logits, k=5, labels=range(10))
     areas = [row["average_precision"] for row in report["classes"]]
-    first = metrics.average_precision_score(
-        labels == 0, softmax(logits, axis=1)[:, 0].astype(np.float32)
-    )
+    first = metrics.average_precision_score(labels == 0, probabilities[:, 0].astype(np.float32))
     assert areas[0] == pytest.approx(first, abs=1e-12)
     assert report["mean_average_precision"] == pytest.approx(np.mean(areas))
     assert (
@@ -61,9 +58,7 @@ def test_reports_are_the_same_bytes_when_written_twice(evaluation):
         first["checkpoint"]["label_smoothing"] == evaluation.trained.recipe.label_smoothing == 0.1
     )
     rows = list(csv.DictReader(io.StringIO(predictions_csv(evaluation))))
-    assert [row["label"] for row in rows] == [
-        str(label) for label in evaluation.dataset.test.labels
-    ]
+    assert [int(row["label"]) for row in rows] == evaluation.dataset.test.labels.tolist()
     assert sum(int(row["right"]) for row in rows) / 360 == first["top1"]
     assert rows[7]["name"] == "validation-00007"
     assert float(rows[7]["probability1"]) >= float(rows[7]["probability2"]) > 0
