@@ -148,19 +148,22 @@ def _facts(report: dict[str, Any]) -> list[str]:
     folder = f"; {data['folder']}" * bool(data["folder"])
     pixels = f"{options['image_size']} pixels, " * bool(options["image_size"])  # 0: no images
     averaged = ", averaged weights (EMA)" * options["ema"]
-    facts = {
-        "data": f"{recipe['dataset']}: {images}{len(report['classes'])} classes{folder}",
-        "recipe": f"{recipe['name']}: {recipe['epochs']} epochs, batch size "
-        f"{recipe['batch_size']}, "
-        f"{recipe['optimizer']}, learning rate {recipe['learning_rate']:g}, seed {recipe['seed']}",
-        "scored": f"{pixels}test-time augmentation {options['tta']}{averaged}",
-    }
-    settings = [(text(name), text(value)) for name, value in recipe.items()]
+    data_set = f"{recipe['dataset']}: {images}{len(report['classes'])} classes{folder}"
+    used = (
+        f"{recipe['name']}: {recipe['epochs']} epochs, batch size {recipe['batch_size']}, "
+        f"{recipe['optimizer']}, learning rate {recipe['learning_rate']:g}, seed {recipe['seed']}"
+    )
+    lines = (
+        f"<b>data</b>: {text(data_set)}",
+        f"<b>recipe</b>: {text(used)}",
+        f"<b>scored</b>: {pixels}test-time augmentation {options['tta']}{averaged}",
+    )
+    settings = table(
+        ("setting", "value"), [(text(name), text(value)) for name, value in recipe.items()], 2
+    )
     return [
-        "<p "
-        f'class="facts">{"<br>".join(f"<b>{name}</b>: {text(value)}" for name, value in facts.items())}</p>',
-        "<details><summary>All "
-        f"settings</summary>{table(('setting', 'value'), settings, 2)}</details>",
+        f'<p class="facts">{"<br>".join(lines)}</p>',
+        f"<details><summary>All settings</summary>{settings}</details>",
     ]
 
 

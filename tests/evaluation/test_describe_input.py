@@ -163,9 +163,9 @@ def test_two_readers_get_the_nets_logits(read, name, exported, make_photograph, 
     jpeg = encode(make_photograph(5, 127, 80), quality=95, exif=turned)
     for data in (sample, jpeg, encode(make_photograph(6, 200, 141), "PNG")):
         Path("picture").write_bytes(data)
-        own = Tensor(trained.preprocess("picture"))
-        others = Tensor(read(card["preprocessing"], data).astype(np.float32))
-        wanted, logits = (trained.net(images).numpy()[0] for images in (own, others))
+        own = trained.preprocess("picture")
+        others = read(card["preprocessing"], data).astype(np.float32)
+        wanted, logits = (trained.net(Tensor(images)).numpy()[0] for images in (own, others))
         assert np.abs(logits - wanted).max() <= 1e-4 * np.abs(wanted).max()
         if data is sample:
             assert logits[:10] == pytest.approx(card["sample"]["logits"], abs=1e-4)
@@ -178,16 +178,14 @@ def test_the_sample_reveals_any_omitted_preprocessing_step(exported):
     about = card["preprocessing"]
     sample = base64.b64decode(card["sample"]["png_base64"])
     right = with_pillow(about, sample)
-    wrong = {
-        name: with_pillow({**about, name: value}, sample)
-        for name, value in {
-            "exif_orientation": False,
-            "interpolation": "nearest",  # as without antialiasing
-            "eval_resize": 32,
-            "crop": "none",
-            "mean": [0.485, 0.456, 0.406],
-        }.items()
+    changes = {
+        "exif_orientation": False,
+        "interpolation": "nearest",  # as without antialiasing
+        "eval_resize": 32,
+        "crop": "none",
+        "mean": [0.485, 0.456, 0.406],
     }
+    wrong = {name: with_pillow({**about, name: changes[name]}, sample) for name in changes}
     wrong["crop"] = wrong["crop"][:, :, :32, :32]  # from a corner
     wrong["colour_order"] = right[:, ::-1]
     for name, values in wrong.items():
