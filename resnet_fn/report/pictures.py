@@ -37,8 +37,13 @@ def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
     mean, std = (values[:, None, None] for values in dataset.input.moments)
     pictures = []
     for images in dataset.test.eval_images([np.array([index]) for index in indices], dataset.input):
-        planes = (np.clip(images[0] * std + mean, 0, 1) * 255).round().astype(np.uint8)
-        image = Image.fromarray(planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0))
+        pixels = (
+            (np.clip(images[0] * std + mean, 0, 1) * 255)
+            .round()
+            .astype(np.uint8)
+            .transpose(1, 2, 0)
+        )
+        image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
         file = io.BytesIO()
         image.save(file, "PNG" if image.width <= _PNG_UP_TO else "JPEG", quality=90)
         pictures.append(file.getvalue())
@@ -77,6 +82,7 @@ def heat_picture(picture: bytes, heat: np.ndarray) -> bytes:
     from PIL import Image
 
     image = open_image(picture)
+    kind = image.format
     pixels = np.asarray(image.convert("RGB"), np.float64)
     large = np.asarray(
         Image.fromarray(heat).resize(image.size, Image.Resampling.BILINEAR), np.float64
@@ -84,6 +90,6 @@ def heat_picture(picture: bytes, heat: np.ndarray) -> bytes:
     share = _OPACITY * large.clip(0, 1)[:, :, None]
     file = io.BytesIO()
     Image.fromarray((pixels * (1 - share) + _HEAT * share).round().astype(np.uint8)).save(
-        file, image.format, quality=90
+        file, kind, quality=90
     )
     return file.getvalue()
