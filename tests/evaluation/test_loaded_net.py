@@ -126,7 +126,7 @@ def test_a_strangers_checkpoint_is_named(name, raises_line):
     state = {"update": 5, "best": None, "recipe": to_dict(RECIPE), "dataset": SPEC, **STATES[name]}
     save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), [], state)
     with raises_line(
-        "run/checkpoints/step-00000005: ", FAULTS.get(name, ""), "; ", kind=CheckpointError
+        "run/checkpoints/step-00000005", FAULTS.get(name, ""), "; ", kind=CheckpointError
     ):
         load_run("run/checkpoints/step-00000005")
     with contextlib.suppress(ValueError):  # weights need less of it
