@@ -32,8 +32,12 @@ def main(arguments: Sequence[str]) -> int:
 
     `--json` and `--report` also write files.
     """
-    about = "Compute the metrics of a checkpoint on all validation images, or on other images."
-    flags = cli.Parser("evaluate", about, _EXAMPLES, "RUN")
+    flags = cli.Parser(
+        "evaluate",
+        "Compute the metrics of a checkpoint on all validation images, or on other images.",
+        _EXAMPLES,
+        "RUN",
+    )
     shared_flags.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")
     group.add_argument(
@@ -46,16 +50,19 @@ def main(arguments: Sequence[str]) -> int:
     )
     group.add_argument("--model", metavar="NAME", help="net to use instead of the recipe's")
     group.add_argument("--stem", metavar="NAME", help="stem to use instead of the recipe's")
-    usual = Recipe()
     shared_flags.add_setting_flags(
         flags,
-        usual,
-        skip={*vars(usual)} - {*_OF_WEIGHTS},
+        Recipe(),
+        skip={*Recipe.declarations} - {*_OF_WEIGHTS},
         heading="instead of the weights' preparation",
     )
     group = flags.add_argument_group("scoring")
-    tta = "flip: average the logits of the image and its mirror image; default none"
-    group.add_argument("--tta", choices=("none", "flip"), default="none", help=tta)
+    group.add_argument(
+        "--tta",
+        choices=("none", "flip"),
+        default="none",
+        help="flip: average the logits of the image and its mirror image; default none",
+    )
     group.add_argument(
         "--image-size",
         type=shared_flags.pixels,
@@ -70,8 +77,12 @@ def main(arguments: Sequence[str]) -> int:
         metavar="N",
         help="samples read at a time; at most 64 are computed; default 256",
     )
-    folder = "folder of the data set, or of other images in class folders; default: as in training"
-    group.add_argument("--data-dir", default="", metavar="PATH", help=folder)
+    group.add_argument(
+        "--data-dir",
+        default="",
+        metavar="PATH",
+        help="folder of the data set, or of other images in class folders; default: as in training",
+    )
     group.add_argument(
         "--val-list", default="", metavar="FILE", help="list of images; default: as in training"
     )
@@ -83,22 +94,23 @@ def main(arguments: Sequence[str]) -> int:
         metavar="FILE",
         help="write the metrics as JSON to this file",
     )
-    files = "write report.html, report.json and predictions.csv to this folder"
-    group.add_argument("--report", type=folder_to_write, metavar="DIR", help=files)
+    group.add_argument(
+        "--report",
+        type=folder_to_write,
+        metavar="DIR",
+        help="write report.html, report.json and predictions.csv to this folder",
+    )
     parsed = flags.parse(arguments)
     weights = parsed.weights
     trained = shared_flags.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
     changes = {
         name: value
-        for name, value in shared_flags.settings_in(parsed, Recipe).items()
+        for name, value in vars(parsed).items()
         if name in ("model", "stem", *_OF_WEIGHTS) and value is not None
     }
     also = ", ".join(f"--{flag_name(name)}" for name in _OF_WEIGHTS)
-    of_weights = f"--recipe, --model and --stem need --weights, as do {also}; leave them out"
-    lacking = weights and not parsed.recipe
-    flip = parsed.tta != "none"
     size = parsed.image_size
-    of_trained = parsed.report or flip or parsed.val_list or parsed.ema is not None
+    of_trained = parsed.report or parsed.tta != "none" or parsed.val_list or parsed.ema is not None
     cli.raise_usage_errors(
         (parsed.batch_size < 1, f"--batch-size: {parsed.batch_size} is too small; give 1 or more"),
         (
@@ -107,9 +119,12 @@ def main(arguments: Sequence[str]) -> int:
             "size",
         ),
         (bool(trained) == bool(weights), "give either RUN, or --weights FILE and --recipe NAME"),
-        (trained and (parsed.recipe or changes), of_weights),
         (
-            lacking,
+            trained and (parsed.recipe or changes),
+            f"--recipe, --model and --stem need --weights, as do {also}; leave them out",
+        ),
+        (
+            weights and not parsed.recipe,
             "--weights needs --recipe NAME, because a weight file does not describe the data and "
             "the net",
         ),
@@ -137,11 +152,19 @@ def main(arguments: Sequence[str]) -> int:
         for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")
     }
     if file:
-        how |= {"options": file.make(RunOptions)}
-        scores, dataset = evaluate_weights(weights, file.make(Recipe), parsed.which, **how)
+        scores, dataset = evaluate_weights(
+            weights, file.make(Recipe), parsed.which, options=file.make(RunOptions), **how
+        )
     else:
-        how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}
-        evaluation = evaluate_in_detail(trained, parsed.which, **how)
+        evaluation = evaluate_in_detail(
+            trained,
+            parsed.which,
+            tta=parsed.tta,
+            ema=parsed.ema,
+            image_size=size,
+            val_list=parsed.val_list,
+            **how,
+        )
         scores = evaluation.scores
         dataset = evaluation.dataset
         if parsed.report:
@@ -156,9 +179,10 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.json:
             write_output(parsed.json, json.dumps(finite_or_null(metrics)) + "\n")
         if parsed.report:
-            fix = how_to_install("matplotlib")
-            without = "" if available() else f" (tables only; for plots, {fix})"
-            say(f"report: {Path(parsed.report, 'report.html')}{without}")
+            line = f"report: {Path(parsed.report, 'report.html')}"
+            if not available():
+                line += f" (tables only; for plots, {how_to_install('matplotlib')})"
+            say(line)
     return 0
 
 

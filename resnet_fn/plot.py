@@ -92,11 +92,13 @@ def draw(lines: dict[str, list[Events]], out: Path) -> list[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Draw the curves of runs to a file, or print a table."""
-    about = (
+    flags = cli.Parser(
+        "plot",
         "Draw the curves of runs, or compare runs in a table.\nRuns of train that differ only "
-        "in the seed are combined."
+        "in the seed are combined.",
+        _EXAMPLES,
+        "RUN …",
     )
-    flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
     flags.add_argument(
         "--out", metavar="FILE", help="image file to write (.png, .svg or .pdf); default curves.png"
@@ -104,11 +106,10 @@ def main(arguments: Sequence[str]) -> int:
     flags.add_argument("--table", action="store_true", help="print a table instead of drawing")
     parsed = flags.parse(arguments)
     out = Path(parsed.out or "curves.png")
-    unknown = out.suffix not in (".png", ".svg", ".pdf")
     cli.raise_usage_errors(
         (parsed.out and parsed.table, "--out cannot be used with --table; give one of them"),
         (
-            unknown and not parsed.table,
+            out.suffix not in (".png", ".svg", ".pdf") and not parsed.table,
             f"--out: {str(out)!r} has an unknown ending; use .png, .svg or .pdf",
         ),
     )

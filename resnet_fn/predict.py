@@ -45,8 +45,14 @@ def main(arguments: Sequence[str]) -> int:
     _check_order(checkpoint, images)
     lists = {path for path in images if path == parsed.list or is_list(path)}
     names = [read_list(path) if path in lists else find_images([path]) for path in images]
-    how = {name: getattr(parsed, name) for name in ("ema", "allow_non_finite", "device", "threads")}
-    trained = load_run(checkpoint, parsed.which, **how)
+    trained = load_run(
+        checkpoint,
+        parsed.which,
+        ema=parsed.ema,
+        allow_non_finite=parsed.allow_non_finite,
+        device=parsed.device,
+        threads=parsed.threads,
+    )
     several = trained.recipe.multi_label
     doubt = parsed.sort == "doubt"
     cli.raise_usage_errors(
@@ -62,8 +68,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     known = [name for part in names if isinstance(part, list) for name in part]
     total = None if lists else len(known)  # a list is read while its images are predicted
-    classes = min(parsed.top or TOP, len(trained.classes))
     top = parsed.top or TOP
+    classes = min(top, len(trained.classes))
     threshold = parsed.threshold or SAID_FROM
     computed = predictions(trained, itertools.chain.from_iterable(names), top, threshold)
     # The bar is on stderr, if stderr is a terminal.
@@ -87,26 +93,48 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    about = "Print the likeliest classes of images, and their probabilities."
-    flags = cli.Parser("predict", about, _EXAMPLES, "RUN IMAGE_OR_FOLDER …")
-    paths = (
-        "RUN (run or checkpoint folder) unless --checkpoint is given, then image files, folders, "
-        "lists (.txt, .csv), or - for a list from stdin"
+    flags = cli.Parser(
+        "predict",
+        "Print the likeliest classes of images, and their probabilities.",
+        _EXAMPLES,
+        "RUN IMAGE_OR_FOLDER …",
     )
-    flags.add_argument("images", nargs="*", metavar="IMAGE_OR_FOLDER", help=paths)
-    a_list = "file with the path of an image in each line, whatever the ending of its name"
-    flags.add_argument("--list", metavar="FILE", help=a_list)
+    flags.add_argument(
+        "images",
+        nargs="*",
+        metavar="IMAGE_OR_FOLDER",
+        help="RUN (run or checkpoint folder) unless --checkpoint is given, then image files, "
+        "folders, lists (.txt, .csv), or - for a list from stdin",
+    )
+    flags.add_argument(
+        "--list",
+        metavar="FILE",
+        help="file with the path of an image in each line, whatever the ending of its name",
+    )
     shared_flags.add_checkpoint_flags(flags, positional=False)
     group = flags.add_argument_group("output")
-    top = "number of classes to print for each image; default 5"
-    group.add_argument("--top", type=int, metavar="N", help=top)
-    threshold = f"smallest probability to print, for multi-label nets; default {SAID_FROM}"
-    group.add_argument("--threshold", type=float, metavar="P", help=threshold)
+    group.add_argument(
+        "--top", type=int, metavar="N", help="number of classes to print for each image; default 5"
+    )
+    group.add_argument(
+        "--threshold",
+        type=float,
+        metavar="P",
+        help=f"smallest probability to print, for multi-label nets; default {SAID_FROM}",
+    )
     group.add_argument("--json", action="store_true", help="print one line of JSON for each image")
-    table = "write the predictions as CSV to this file"
-    group.add_argument("--csv", type=file_to_write, metavar="FILE", help=table)
-    sort = "doubt: least certain predictions first; default name"
-    group.add_argument("--sort", choices=("name", "doubt"), default="name", help=sort)
+    group.add_argument(
+        "--csv",
+        type=file_to_write,
+        metavar="FILE",
+        help="write the predictions as CSV to this file",
+    )
+    group.add_argument(
+        "--sort",
+        choices=("name", "doubt"),
+        default="name",
+        help="doubt: least certain predictions first; default name",
+    )
     shared_flags.add_device_flags(flags)
     parsed = flags.parse(arguments)
     most = parsed.top

@@ -26,6 +26,13 @@ def runs():
     return ["runs/a", "runs/b"]
 
 
+def write_recipes(runs):
+    """Give the runs recipes that differ in the seed only."""
+    for seed, name in enumerate(runs):
+        recipe = {"name": "digits", "seed": seed, "epochs": 3}
+        Path(name, "config.json").write_text(json.dumps({"recipe": recipe, "options": {}}))
+
+
 @pytest.mark.parametrize(("ending", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
 def test_plot_draws_the_same_file_twice(runs, ending, magic, capsys):
     for name in ("one", "two"):
@@ -52,9 +59,7 @@ def test_seeds_of_one_recipe_share_a_line(runs):
     events = {name: plot.read_events(Path(name)) for name in runs}
     # without recipes
     assert plot.lines_of(events) == ({name: [rows] for name, rows in events.items()}, [])
-    for seed, name in enumerate(runs):
-        recipe = {"name": "digits", "seed": seed, "epochs": 3}
-        Path(name, "config.json").write_text(json.dumps({"recipe": recipe, "options": {}}))
+    write_recipes(runs)
     events["runs/b"].append({"event": "train", "update": 9, "loss": 1.0})
     lines, warnings = plot.lines_of(events)
     assert lines == {
@@ -82,21 +87,11 @@ def test_missing_and_empty_logs_are_named(runs):
 
 def test_the_table_needs_no_matplotlib(runs, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for seed, name in enumerate(runs):
-        Path(name, "config.json").write_text(
-            json.dumps({"recipe": {"name": "digits", "seed": seed, "epochs": 3}, "options": {}})
-        )
+    write_recipes(runs)
     assert plot.main([*runs, "--table"]) == 0
     out, err = capsys.readouterr()
-    assert out.splitlines()[1].split() == [
-        "digits",
-        "2",
-        "0,1",
-        "8",
-        *["90.00%", "±", "0.00"] * 2,
-        "not",
-        "finite",
-    ]
+    row = "digits 2 0,1 8 90.00% ± 0.00 90.00% ± 0.00 not finite"
+    assert " ".join(out.splitlines()[1].split()) == row
     assert err == ""
     with pytest.raises(
         ValueError, match=r"^plot needs matplotlib; run pip install '\.\[plots\]' in"

@@ -114,14 +114,13 @@ def on_all_workers(findings: list[Finding], workers: Workers) -> list[Finding]:
     counts = sum_over_ranks(
         np.array([not finding["ok"] for finding in findings], np.float32), workers
     )
-    texts = [
-        f"broken on {count:.0f} of {workers.size} workers (see the log of each worker)"
-        for count in counts
-    ]
-    return [
-        {**finding, "ok": False, "found": text} if count and finding["ok"] else finding
-        for finding, count, text in zip(findings, counts, texts, strict=True)
-    ]
+    combined = []
+    for finding, count in zip(findings, counts, strict=True):
+        if count and finding["ok"]:
+            text = f"broken on {count:.0f} of {workers.size} workers (see the log of each worker)"
+            finding = {**finding, "ok": False, "found": text}
+        combined.append(finding)
+    return combined
 
 
 def lines_of(finding: Finding) -> list[str]:
@@ -135,8 +134,11 @@ def main(arguments: Sequence[str]) -> int:
     """Run all checks and print the findings, or list a net's defaults and calls that a later
     MindSpore may change.
     """
-    about = "Test MindSpore, the device and the disk. The exit code is 1 if a check fails."
-    flags = cli.Parser("doctor", about, _EXAMPLES, "")
+    flags = cli.Parser(
+        "doctor",
+        "Test MindSpore, the device and the disk. The exit code is 1 if a check fails.",
+        _EXAMPLES,
+    )
     group = flags.add_argument_group("a port")
     group.add_argument(
         "net",
@@ -157,9 +159,11 @@ def main(arguments: Sequence[str]) -> int:
         help="write versions, variables and findings",
     )
     parsed = flags.parse(arguments)
-    alone = bool(parsed.net and (parsed.json or parsed.out_dir))
     cli.raise_usage_errors(
-        (alone, "net: with FILE:NAME no tests run; leave out --json and --out-dir")
+        (
+            parsed.net and (parsed.json or parsed.out_dir),
+            "net: with FILE:NAME no tests run; leave out --json and --out-dir",
+        )
     )
     if parsed.json:
         with cli.as_usage_error():
@@ -174,8 +178,9 @@ def main(arguments: Sequence[str]) -> int:
             *resting_settings(parsed.net),
             *changing_calls(Path(parsed.net.rpartition(":")[0])),
         ]
-        nothing = f"{parsed.net}: nothing depends on a default that a later MindSpore changes"
-        say(*(lines or [nothing]))
+        if not lines:
+            lines = [f"{parsed.net}: nothing depends on a default that a later MindSpore changes"]
+        say(*lines)
         return 0
     if not out.is_dir():
         raise ValueError(f"out_dir: {out} is not a folder; create it, or give another folder")
@@ -188,18 +193,18 @@ def main(arguments: Sequence[str]) -> int:
     ):
         local = [attempt(check) for check in checks(Path(folder), workers)]
     findings = on_all_workers(local, workers)
-    for finding in (
-        findings if workers.is_main else [finding for finding in local if not finding["ok"]]
-    ):
-        say(*lines_of(finding))
+    for finding in findings if workers.is_main else local:
+        if workers.is_main or not finding["ok"]:
+            say(*lines_of(finding))
     broken = [finding["name"] for finding in findings if not finding["ok"]]
     barrier(workers)  # when the first worker exits with an error code, msrun ends the others
     if workers.is_main:
         if parsed.json:
             written = {**description, "findings": findings, "broken": broken}
             write_output(parsed.json, json.dumps(written, indent=1) + "\n")
-        ok = len(findings) - len(broken)
-        say("", f"{ok} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s")
+        seconds = time.perf_counter() - began
+        count = len(findings)
+        say("", f"{count - len(broken)} of {count} ok, in {seconds:.0f} s")
     if broken:
         raise ValueError(f"broken: {', '.join(broken)}")
     return 0

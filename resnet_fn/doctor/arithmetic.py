@@ -46,17 +46,16 @@ def nesterov() -> Answer:
     """Check two updates of SGD with Nesterov momentum and weight decay against float64."""
     rng = np.random.default_rng(0)
     value = rng.normal(size=3)
-    gradients = rng.normal(size=(2, 3))
     weight = Parameter(Tensor(value.astype(np.float32)), name="doctor.weight")
-    optimizer = momentum_sgd([(weight, 0.01)], 0.9, nesterov=True)
-    update, velocity = optimizer.update, np.zeros(3)
+    update = momentum_sgd([(weight, 0.01)], 0.9, nesterov=True).update
+    velocity = np.zeros(3)
 
     @mindspore.jit
     def step(gradient: Tensor, rate: Tensor) -> Tensor:
         update((gradient,), rate)
         return rate  # a function that returns nothing does nothing: MindSpore 2.10 drops the update
 
-    for gradient in gradients:
+    for gradient in rng.normal(size=(2, 3)):
         step(Tensor(gradient.astype(np.float32)), Tensor(np.float32(0.1)))
         gradient = gradient + 0.01 * value
         velocity = 0.9 * velocity + gradient
@@ -67,8 +66,7 @@ def nesterov() -> Answer:
 
 def convolution() -> Answer:
     """Check the precision of a 3x3 convolution, and on a CPU also the speed."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(2, 16, 8, 8)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(2, 16, 8, 8)).astype(np.float32)
     cell = conv(16, 16, 3)
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.stack([padded[:, :, i : i + 8, j : j + 8] for i in range(3) for j in range(3)], 2)
@@ -180,9 +178,12 @@ def skip() -> Answer:
     scaler = DynamicLossScaler(initial=1024.0)
     weights = net.trainable_params()
     optimizer = momentum_sgd([(parameter, 0.0) for parameter in weights], 0.9)
-    state = make_state(net, optimizer, scaler)
     step = make_train_step(
-        net, make_loss(0.0), optimizer, state=state, plan=StepPlan(clip_norm=1.0)
+        net,
+        make_loss(0.0),
+        optimizer,
+        state=make_state(net, optimizer, scaler),
+        plan=StepPlan(clip_norm=1.0),
     )
     labels = Tensor(np.zeros(2, np.int32))
     moved = []

@@ -74,41 +74,36 @@ def lines_of_cpu(cpu: dict[str, Any]) -> list[str]:
         width = f"AVX-512 of {cpu['width']} width"
     if cpu["avx512_speedup"]:
         width += f": a product is {cpu['avx512_speedup']} x as fast"
-    more = []
-    if cpu["width"] == "full" and kind not in instructions.FASTER_UNLIMITED:
-        more = [
-            "nets may train faster with AVX-512: python scripts/benchmark step --net resnet50-224 "
-            "--against ours_all",
-            "prints a ratio below 1 for a net that does; add such nets to FASTER_UNLIMITED in "
-            "resnet_fn/runtime/instructions.py:",
-            f'{kind}: frozenset({{"resnet50"}}),',
-        ]
-    return [
+    text = [
         f"cpu        family {kind[0]} model {kind[1]}, {width}",
         f"kernels    {cpu['instructions']}",
-        *(f"           {line}" for line in more),
     ]
+    if cpu["width"] == "full" and kind not in instructions.FASTER_UNLIMITED:
+        text += [
+            "           nets may train faster with AVX-512: python scripts/benchmark step --net "
+            "resnet50-224 --against ours_all",
+            "           prints a ratio below 1 for a net that does; add such nets to "
+            "FASTER_UNLIMITED in resnet_fn/runtime/instructions.py:",
+            f'           {kind}: frozenset({{"resnet50"}}),',
+        ]
+    return text
 
 
 def lines(machine: dict[str, Any]) -> list[str]:
     """Return the result of `describe_machine` as lines of text."""
     packages = machine["packages"]
-    variables = machine["variables"]
     absent = [name for name in EXTRAS if not packages[name]]
-    threads = (
-        f", {machine['threads']} threads on {machine['cpus']} CPUs" if machine["threads"] else ""
-    )
+    threads = ""
+    if machine["threads"]:
+        threads = f", {machine['threads']} threads on {machine['cpus']} CPUs"
     return [
         f"versions   resnet_fn {machine['resnet_fn']}, Python {machine['python']}, "
         f"{machine['system']}",
         "packages   "
         f"{', '.join(f'{name} {version}' for name, version in packages.items() if version)}",
-        *(
-            [f"           not installed (some commands need them): {', '.join(absent)}"]
-            if absent
-            else []
-        ),
+        *[f"           not installed (some commands need them): {', '.join(absent)}"]
+        * bool(absent),
         f"device     {machine['device']}{threads}, worker 0 of {machine['workers']}",
         *(lines_of_cpu(machine["cpu"]) if machine["cpu"] else []),
-        f"variables  {' '.join(f'{name}={value}' for name, value in variables.items())}",
+        f"variables  {' '.join(f'{name}={value}' for name, value in machine['variables'].items())}",
     ]

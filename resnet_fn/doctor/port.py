@@ -4,12 +4,12 @@ import ast
 import contextlib
 import functools
 import inspect
+import pydoc
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import mindspore
 from mindspore import nn
 
 from resnet_fn.config.wording import first_few
@@ -45,20 +45,25 @@ _FUNCTIONS = re.compile(
 )
 
 
+def _head(documented: object) -> str:
+    """Return the docstring above the arguments, in one line."""
+    return " ".join((documented.__doc__ or "").partition("Args:")[0].split())
+
+
 def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
     """Return {argument: new default} for the defaults of a layer that a later MindSpore changes."""
-    text = " ".join((layer.__doc__ or "").partition("Args:")[0].split())
+    text = _head(layer)
     changes = dict(_SILENT.get(layer.__name__, {}))
     now = inspect.signature(layer.__init__).parameters
     if signature := re.search(rf"``(?:[\w.]*\.)?{layer.__name__}\((.*?)\)``", text):
         with contextlib.suppress(SyntaxError):
             arguments = ast.parse(f"def new({signature[1]}): pass").body[0].args  # type: ignore[attr-defined]
-            names = [argument.arg for argument in arguments.args][
-                -len(arguments.defaults) or len(arguments.args) :
-            ]
-            for name, value in zip(names, arguments.defaults, strict=True):
-                if name in now and isinstance(value, ast.Constant) and value.value is not None:
-                    changes |= {name: repr(value.value)} if value.value != now[name].default else {}
+            last = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+            for argument, new in zip(last, arguments.defaults, strict=True):
+                old = now.get(argument.arg)
+                is_known = isinstance(new, ast.Constant) and new.value is not None
+                if old and is_known and new.value != old.default:
+                    changes[argument.arg] = repr(new.value)
     pattern = r"`+(\w+)`+[^`]*(?:renamed to `\w+`)?[^`.]*chang\w+ from ``[^`]+`` to ``([^`]+)``"
     changes |= {name: value for name, value in re.findall(pattern, text) if value != "None"}
     changes |= dict(re.findall(r"`(\w+)` will default to ``([^`]+)``", text))
@@ -97,11 +102,11 @@ def resting_settings(location: str) -> list[str]:
     Return a line for each default that layers use and a later MindSpore changes, and for each given
     Dropout keep_prob.
     """
-    kinds = [
-        kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Cell)
-    ]
-    layers = {kind: rests for kind in kinds if (rests := changing_defaults(kind))} | {
-        nn.Dropout: {}
+    layers = {
+        kind: rests
+        for kind in vars(nn).values()
+        if isinstance(kind, type) and issubclass(kind, nn.Cell)
+        if (rests := changing_defaults(kind)) or kind is nn.Dropout
     }
     build = load_function(location, "net")
     with _recorded(layers) as recorded, imports_beside(location):
@@ -109,23 +114,23 @@ def resting_settings(location: str) -> list[str]:
     paths = {id(cell): path for path, cell in net.cells_and_names()}
     rows: dict[str, list[str]] = {}
     for key, (cell, layer, arguments) in recorded.items():
-        path = paths.get(key, type(cell).__name__)
-        name = layer.__name__
         defaults = inspect.signature(layer).parameters
+        lines = []
         for argument, new in layers[layer].items():
             if argument not in arguments:
                 old = defaults[argument].default
-                line = (
-                    f"{name}: {argument} uses the default {old!r}, which becomes {new}; "
+                lines.append(
+                    f"{argument} uses the default {old!r}, which becomes {new}; "
                     f"write {argument}={old!r}{_OPPOSITE.get(argument, '')}"
                 )
-                rows.setdefault(line, []).append(path)
         if layer is nn.Dropout and "keep_prob" in arguments:
-            keep = (
-                f"{name}: keep_prob (first argument) becomes p, the dropped share; write "
+            lines.append(
+                "keep_prob (first argument) becomes p, the dropped share; write "
                 f"p={1 - cell.keep_prob:g}"
             )
-            rows.setdefault(keep, []).append(path)
+        for line in lines:
+            paths_of_line = rows.setdefault(f"{layer.__name__}: {line}", [])
+            paths_of_line.append(paths.get(key, type(cell).__name__))
     return [f"{text} ({first_few(names)})" for text, names in rows.items()]
 
 
@@ -147,19 +152,9 @@ def changing_calls(file: Path) -> Iterator[str]:
         full = f"{names[root]}{dot}{rest}" if root in names and "(" not in call else ""
         text = "" if full or not dot else _METHODS.get(call.rpartition(".")[2], "")
         if full.startswith(("mindspore.ops.", "mindspore.mint.")):
-            value: Any = functools.reduce(
-                lambda at, word: getattr(at, word, None), full.split(".")[1:], mindspore
-            )
-            head = " ".join((getattr(value, "__doc__", None) or "").partition("Args:")[0].split())
-            sentences = [
-                part
-                for part in re.split(r"(?<=\.) (?=[A-Z-])", head)
-                if "after version" in part.lower()
-            ]
-            text = (
-                next(filter(_FUNCTIONS.search, sentences), "")
-                .rpartition("warning:: ")[2]
-                .strip(". -")
-            )
+            for sentence in re.split(r"(?<=\.) (?=[A-Z-])", _head(pydoc.locate(full))):
+                if "after version" in sentence.lower() and _FUNCTIONS.search(sentence):
+                    text = sentence.rpartition("warning:: ")[2].strip(". -")
+                    break
         if text:
             yield f"{file.name}:{node.lineno}: {call} may change: {text}"

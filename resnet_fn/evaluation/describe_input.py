@@ -2,8 +2,6 @@
 sample to check it.
 """
 
-import base64
-import hashlib
 import io
 from typing import Any
 
@@ -24,9 +22,8 @@ def describe_preprocessing(spec: InputSpec) -> dict[str, Any]:
     "steps", sentences for people that say the same. A program that has only the description can
     compute the net's input.
     """
-    fields = {name: value for name, value in to_dict(spec).items() if name not in _NOT_OF_A_PICTURE}
     return {
-        **fields,
+        **{name: value for name, value in to_dict(spec).items() if name not in _NOT_OF_A_PICTURE},
         "exif_orientation": True,
         "colour_order": "grey" if spec.channels == 1 else "RGB",
         "antialias": spec.interpolation != "nearest",
@@ -86,20 +83,10 @@ def sample_picture(spec: InputSpec) -> bytes:
     side = 3 * max(spec.eval_resize, spec.image_size) // 2 + 1
     rows, columns = np.mgrid[0 : side + side // 3, 0:side]
     red = np.where(columns % 3 == 0, 255, 40) * (rows > side // 3)
-    green = 255 * rows // (side + side // 3)
+    green = 255 * rows // len(rows)
     blue = 255 * columns // side
-    pixels = np.stack((red, green, blue), -1).astype(np.uint8)
     exif = Image.Exif()
     file = io.BytesIO()
     exif[0x0112] = _ORIENTATION
-    Image.fromarray(pixels).save(file, "PNG", exif=exif)
+    Image.fromarray(np.stack((red, green, blue), -1).astype(np.uint8)).save(file, "PNG", exif=exif)
     return file.getvalue()
-
-
-def describe_sample(png: bytes, logits: np.ndarray) -> dict[str, Any]:
-    """Return a picture and its first logits as JSON types."""
-    return {
-        "png_base64": base64.b64encode(png).decode(),
-        "sha256": hashlib.sha256(png).hexdigest(),
-        "logits": [float(logit) for logit in logits[:10]],
-    }

@@ -27,7 +27,7 @@ from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.weights.load import other_classes
 
-TTA = ("none", "flip")
+_TTA = ("none", "flip")
 # samples · classes; above, a report has only probabilities of the likeliest classes
 _ALL_UP_TO = 20_000_000
 
@@ -100,8 +100,8 @@ def evaluate_in_detail(
         raise ValueError(
             f"image_size: {image_size} is negative; give pixels, or 0 for the recipe's size"
         )
-    if tta not in TTA:
-        raise ValueError(f"tta: {tta!r} is unknown; {suggest_name(tta, TTA)}")
+    if tta not in _TTA:
+        raise ValueError(f"tta: {tta!r} is unknown; {suggest_name(tta, _TTA)}")
     workers = process.start(device, threads)
     check_settings(
         workers, which=which, tta=tta, ema=ema, image_size=image_size, batch_size=batch_size
@@ -111,16 +111,11 @@ def evaluate_in_detail(
     )
     dataset = open_trained_dataset(trained, data_dir, workers, val_list=val_list)
     check_state(workers, trained.net.get_parameters())
-    step = make_eval_step(
-        FlipAverage(trained.net) if tta == "flip" else trained.net, with_logits=True
-    )
+    net = FlipAverage(trained.net) if tta == "flip" else trained.net
+    step = make_eval_step(net, with_logits=True)
     scores = score(step, dataset, batch_size, workers, all_classes=keeps_all_classes(dataset))
-    options = {
-        "which": which,
-        "tta": tta,
-        "ema": trained.averaged,
-        "image_size": trained.input.image_size,
-    }
+    size = trained.input.image_size
+    options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": size}
     return Evaluation(trained, dataset, scores, options, workers)
 
 
@@ -159,16 +154,22 @@ def evaluate_weights(
     check_settings(
         workers, recipe, which=which, check_files=options.check_files, batch_size=batch_size
     )
-    data = {"data_dir": data_dir, "options": options, "workers": workers, "splits": ("test",)}
     trained, dataset, source = load_weight_file(
-        file, recipe, which, allow_non_finite=allow_non_finite, **data
+        file,
+        recipe,
+        which,
+        allow_non_finite=allow_non_finite,
+        data_dir=data_dir,
+        options=options,
+        workers=workers,
+        splits=("test",),
     )
     check_settings(workers, trained.recipe)  # each worker read its own file
     check_state(workers, trained.net.get_parameters())
     if workers.is_main and (other := other_classes(source, dataset.classes)):
-        changes = renamed(source.classes, dataset.classes)
         warn(
-            f"{source.path}: the last layer is {other}, {changes}; "
+            f"{source.path}: the last layer is {other}, "
+            f"{renamed(source.classes, dataset.classes)}; "
             "the net is scored with the data set's classes"
         )
     step = make_eval_step(trained.net, task_of(recipe.multi_label).needs_logits)

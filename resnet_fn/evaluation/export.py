@@ -2,6 +2,7 @@
 net.
 """
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +18,12 @@ from resnet_fn.checkpoint.tensor_file import write_safetensors
 from resnet_fn.config.wording import first_line
 from resnet_fn.data.dataset import eval_batches
 from resnet_fn.data.image_file import open_image
-from resnet_fn.evaluation.describe_input import describe_sample, sample_picture
+from resnet_fn.evaluation.describe_input import sample_picture
 from resnet_fn.evaluation.loaded_net import LoadedNet, load_run, open_trained_dataset
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.models import build_net
 from resnet_fn.models.convolution import standard_operations
-from resnet_fn.runtime.disk import replace_file, writing
+from resnet_fn.runtime.disk import replace_file, sha256, writing
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.runtime.outputs import check_output, has_keys
 
@@ -78,10 +79,9 @@ def export(
     out = Path(out)
     kind = out.suffix.removeprefix(".")
     if kind not in _WRITERS:
-        ending = out.suffix or "nothing"
         raise ValueError(
-            f"out: {out} ends in {ending!r}; give a file that ends in .mindir, .onnx or "
-            ".safetensors"
+            f"out: {out} ends in {out.suffix or 'nothing'!r}; give a file that ends in .mindir, "
+            ".onnx or .safetensors"
         )
     beside = out.with_name(out.name + ".json")
     check_output("out", beside, _IS_CARD)
@@ -118,9 +118,7 @@ def _validation_images(trained: LoadedNet, data_dir: str) -> np.ndarray:
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
     """Return a description of the exported net as JSON types."""
     spec = trained.input
-    meaning = task_of(trained.recipe.multi_label).output
     shape = [batch or None, spec.channels, spec.image_size, spec.image_size]
-    logits = [batch or None, len(spec.classes)]
     return {
         "format": kind,
         "model": trained.recipe.model,
@@ -128,7 +126,12 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
         "update": trained.update,
         "input": {"name": INPUT, "shape": shape, "dtype": "float32", "layout": "NCHW"},
         "preprocessing": trained.preprocessing,
-        "output": {"name": OUTPUT, "shape": logits, "dtype": "float32", "meaning": meaning},
+        "output": {
+            "name": OUTPUT,
+            "shape": [shape[0], len(spec.classes)],
+            "dtype": "float32",
+            "meaning": task_of(trained.recipe.multi_label).output,
+        },
         "classes": list(spec.classes),
         "sample": _sample(trained),
     }
@@ -137,8 +140,12 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
 def _sample(trained: LoadedNet) -> dict[str, Any]:
     """Return a picture and the net's logits, with which others check how they prepare pictures."""
     png = sample_picture(trained.input)
-    logits = trained.net.set_train(False)(Tensor(trained.preprocess(open_image(png))))
-    return describe_sample(png, logits.numpy()[0])
+    logits = trained.net.set_train(False)(Tensor(trained.preprocess(open_image(png)))).numpy()
+    return {
+        "png_base64": base64.b64encode(png).decode(),
+        "sha256": sha256(png),
+        "logits": logits[0, :10].astype(float).tolist(),
+    }
 
 
 def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:
@@ -162,9 +169,9 @@ def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int
     try:
         logits = np.concatenate([answers(part) for part in parts])
     except Exception as error:
-        cause = first_line(error)
         raise ExportError(
-            f"the file cannot be run ({cause}) and was not kept; set a batch size: --batch N"
+            f"the file cannot be run ({first_line(error)}) and was not kept; set a batch size: "
+            "--batch N"
         ) from None
     if logits.shape != expected.shape:
         raise ExportError(
@@ -178,8 +185,12 @@ def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int
             "images; "
             f"the largest allowed difference is {limit:.3g}, and no file was kept"
         )
-    same = float((logits.argmax(1) == expected.argmax(1)).mean())
-    return {"images": rows, "largest_difference": difference, "tolerance": limit, "same_top1": same}
+    return {
+        "images": rows,
+        "largest_difference": difference,
+        "tolerance": limit,
+        "same_top1": float((logits.argmax(1) == expected.argmax(1)).mean()),
+    }
 
 
 class _Float32Logits(nn.Cell):
@@ -221,12 +232,7 @@ def _save(file: Path, model: Any) -> None:
 
 def _write_mindir(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
     shape = card["input"]["shape"]
-    sample = (
-        Tensor(np.zeros(shape, np.float32))
-        if shape[0]
-        else Tensor(shape=shape, dtype=mindspore.float32)
-    )
-    _export(trained, file, sample, "MINDIR")
+    _export(trained, file, Tensor(shape=shape, dtype=mindspore.float32), "MINDIR")
     _save(file, ModelProto.FromString(file.read_bytes()))
 
 
@@ -270,12 +276,11 @@ def _write_safetensors(trained: LoadedNet, file: Path, card: dict[str, Any]) -> 
 
 
 def _read_safetensors(file: Path, trained: LoadedNet) -> Forward:
-    read = mindspore.load_checkpoint(str(file), format="safetensors")
     # new: its weights can only come from the file
     net = build_net(trained.recipe, trained.input).set_train(False)
-    assign_all(
-        tuple(net.get_parameters()), {name: value.numpy() for name, value in read.items()}, file
-    )
+    read = mindspore.load_checkpoint(str(file), format="safetensors")
+    weights = {name: value.numpy() for name, value in read.items()}
+    assign_all(tuple(net.get_parameters()), weights, file)
     return lambda images: net(Tensor(images)).numpy().astype(np.float32)
 
 

@@ -77,8 +77,9 @@ def read_list(file: str) -> Iterator[str]:
     try:
         opened = open_user_file(file)  # `_names` closes it
     except FileNotFoundError:
-        fix = near_path(file, "give a list of images")
-        raise ValueError(f"{file}: does not exist; {fix}") from None
+        raise ValueError(
+            f"{file}: does not exist; {near_path(file, 'give a list of images')}"
+        ) from None
     except OSError as error:
         raise _unreadable(file, error) from None
     return _names(opened, file)
@@ -127,14 +128,14 @@ def _decoded(source: Any, file: str) -> Iterator[str]:
 def _path_in(line: str, folder: str, is_first: bool) -> str:
     """Return the path with which a line of a list begins, or "" if the line names no image."""
     column = _SEPARATORS.split(line, 1)[0]
-    ends = (column, line.rpartition(" ")[0], line.partition(" ")[0])
-    parts = [from_cell(part.strip().strip('"')) for part in (line, *ends)]
+    starts = (line, column, line.rpartition(" ")[0], line.partition(" ")[0])
+    parts = [from_cell(part.strip().strip('"')) for part in starts]
     for part in filter(None, (line, *parts)):
         for path in (part, part.replace("\\", "/")):  # as Windows writes
             for candidate in (path, os.path.join(folder, path)):
                 if os.path.isfile(candidate) or os.path.islink(candidate):
                     return candidate
     is_header = is_first and parts[1].lower() in _HEADERS
-    if is_header or not line.strip() or line.lstrip().startswith("#"):
+    if is_header or line.strip()[:1] in ("", "#"):
         return ""
     return next(filter(is_image, parts), line.strip())  # a file that does not exist

@@ -158,17 +158,18 @@ def load_run(
 def _describe(checkpoint: Checkpoint) -> tuple[Recipe, InputSpec]:
     """Return the recipe and the net's input of a checkpoint, whose JSON may be a stranger's."""
     try:
-        recipe = recipe_from_dict(checkpoint.state["recipe"])
-        return recipe, InputSpec.from_dict(checkpoint.state["dataset"])
+        return (
+            recipe_from_dict(checkpoint.state["recipe"]),
+            InputSpec.from_dict(checkpoint.state["dataset"]),
+        )
     except CheckpointError:
         raise
     except ValueError as error:
-        fix = "" if "; " in str(error) else "; give a run of train"
-        raise CheckpointError(f"{checkpoint.path}: {error}{fix}") from None
+        fault = str(error)
     except TypeError as error:
-        raise CheckpointError(
-            f"{checkpoint.path}: does not describe a net ({error}); give a run of train"
-        ) from None
+        fault = f"does not describe a net ({error})"
+    fix = "" if "; " in fault else "; give a run of train"
+    raise CheckpointError(f"{checkpoint.path}: {fault}{fix}")
 
 
 def load_weight_file(
@@ -224,14 +225,15 @@ def open_trained_dataset(
     be a folder of other images to score.
     """
     assert trained.checkpoint
-    more: dict[str, Any] = {
-        "run": trained.checkpoint.path.parent.parent,
-        "trained_on": trained.input,
-        "trained_files": trained.checkpoint.state.get("feed"),
-    }
-    options = unchecked(RunOptions, {"val_list": val_list, "progress": False})
     return open_dataset(
-        trained.recipe, data_dir, options=options, workers=workers, splits=("test",), **more
+        trained.recipe,
+        data_dir,
+        options=unchecked(RunOptions, {"val_list": val_list, "progress": False}),
+        workers=workers,
+        splits=("test",),
+        run=trained.checkpoint.path.parent.parent,
+        trained_on=trained.input,
+        trained_files=trained.checkpoint.state.get("feed"),
     )
 
 

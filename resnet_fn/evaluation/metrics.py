@@ -20,7 +20,7 @@ def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) 
     classes].
     """
     cells = labels.astype(np.int64) * classes + predictions
-    return np.bincount(cells, minlength=classes * classes).reshape(classes, classes)
+    return np.bincount(cells, minlength=classes**2).reshape(classes, classes)
 
 
 def class_scores(
@@ -32,13 +32,10 @@ def class_scores(
     `support` counts the samples of a class, `predicted` the predictions of the class, `right` the
     correct predictions.
     """
-    precision = right / np.maximum(predicted, 1)
-    recall = right / np.maximum(support, 1)
-    f1 = 2 * right / np.maximum(support + predicted, 1)
     return {
-        "precision": precision,
-        "recall": recall,
-        "f1": f1,
+        "precision": right / np.maximum(predicted, 1),
+        "recall": right / np.maximum(support, 1),
+        "f1": 2 * right / np.maximum(support + predicted, 1),
         "support": support,
         "predicted": predicted,
     }
@@ -73,24 +70,26 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     """
     exact = confidence.astype(np.float64)
     edges = np.linspace(0.0, 1.0, BINS + 1)
-    bin_of = np.clip(np.searchsorted(edges, exact, side="left") - 1, 0, BINS - 1)
+    bin_of = np.clip(np.searchsorted(edges, exact, side="left"), 1, BINS)
     rows = []
     error = 0.0
     for index in range(BINS):
-        inside = bin_of == index
-        row: dict[str, Any] = {
-            "from": float(edges[index]),
-            "to": float(edges[index + 1]),
-            "count": int(inside.sum()),
-        }
-        row |= {"confidence": None, "accuracy": None}
-        if row["count"]:
-            row |= {
-                "confidence": float(exact[inside].mean()),
-                "accuracy": float(right[inside].mean()),
+        inside = bin_of == index + 1
+        count = int(inside.sum())
+        mean = accuracy = None
+        if count:
+            mean = float(exact[inside].mean())
+            accuracy = float(right[inside].mean())
+            error += count / len(exact) * abs(accuracy - mean)
+        rows.append(
+            {
+                "from": float(edges[index]),
+                "to": float(edges[index + 1]),
+                "count": count,
+                "confidence": mean,
+                "accuracy": accuracy,
             }
-            error += row["count"] / len(exact) * abs(row["accuracy"] - row["confidence"])
-        rows.append(row)
+        )
     return {"error": error, "bins": rows}
 
 
@@ -110,11 +109,8 @@ def confused_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[tuple[in
     pairs, counts = np.unique(
         np.stack((labels[wrong], predictions[wrong]), 1), axis=0, return_counts=True
     )
-    order = np.argsort(-counts, kind="stable")
-    return [
-        (a, b, count)
-        for (a, b), count in zip(pairs[order].tolist(), counts[order].tolist(), strict=True)
-    ]
+    rows = np.column_stack((pairs, counts))[np.argsort(-counts, kind="stable")]
+    return [(a, b, count) for a, b, count in rows.tolist()]
 
 
 def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

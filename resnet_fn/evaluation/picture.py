@@ -12,7 +12,7 @@ from resnet_fn.data.image_file import NO_IMAGE, describe_unopened
 from resnet_fn.data.preprocess import open_upright, upright
 from resnet_fn.data.sources.files import how_to_convert, read_image
 
-_CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
+_CHANNELS = ((), (1,), (3,), (4,))  # grey, grey, RGB, RGBA
 _FIX = "give a path, a PIL image, or uint8 [H, W, 3] (RGB, 0 to 255)"
 
 
@@ -30,13 +30,12 @@ def open_picture(image: Any, mode: str) -> Any:
 
     name = str(image)
     data = b""
-    is_path = isinstance(image, str | Path)
-    if not is_path:
+    fix = "fix or remove the file"
+    if not isinstance(image, str | Path):
         image = as_pil(image)
         name = getattr(image, "filename", "") or "the PIL image"
-    fix = "fix or remove the file"
     try:
-        if not is_path:
+        if is_pil_image(image):
             return upright(image, mode)
         data = read_image(image)
         return open_upright(data, mode)
@@ -67,10 +66,9 @@ def as_pil(image: Any, name: str = "image") -> Any:
         return image
     if not isinstance(image, np.ndarray):
         raise ValueError(f"{name}: {type(image).__name__} is not an image; {_FIX}")
-    channels = image.shape[2] if image.ndim == 3 else 1
-    has_pixels = image.ndim in (2, 3) and channels in _CHANNELS and image.size > 0
+    has_pixels = image.ndim in (2, 3) and image.shape[2:] in _CHANNELS and image.size > 0
     if image.dtype != np.uint8 or not has_pixels:
         raise ValueError(f"{name}: {image.dtype} {list(image.shape)} is not an image; {_FIX}")
-    if channels == 1:
-        image = image.reshape(image.shape[:2])
+    if image.shape[2:] == (1,):
+        image = image[..., 0]
     return Image.fromarray(np.ascontiguousarray(image))

@@ -56,8 +56,8 @@ def predict(
             dtype or shape.
     """
     each = _each(images)  # before the net is loaded, because a path may not exist
-    trained = run if isinstance(run, LoadedNet) else load_run(run)
-    return list(predictions(trained, each, top, threshold))
+    run = run if isinstance(run, LoadedNet) else load_run(run)
+    return list(predictions(run, each, top, threshold))
 
 
 def predictions(
@@ -76,12 +76,13 @@ def predictions(
     def read(item: _Item) -> _Planes:
         return _prepare(trained, item.name) if item.planes is None else item.planes
 
-    several = trained.recipe.multi_label
-    limit, least = (len(trained.classes), threshold) if several else (top, 0.0)
+    limit, least = top, 0.0
+    if trained.recipe.multi_label:
+        limit, least = len(trained.classes), threshold
     with closing(read_ahead(read, _items(trained, images), data_threads(0))) as prepared:
         while block := list(islice(prepared, BLOCK)):
             likeliest = _likeliest(trained, [planes for _, planes in block], limit)
-            for (item, planes), (indices, probabilities) in zip(block, likeliest, strict=True):
+            for (item, planes), top_classes in zip(block, likeliest.tolist(), strict=True):
                 if isinstance(planes, str):
                     yield {"file": item.name, "error": planes}
                     continue
@@ -89,9 +90,9 @@ def predictions(
                     {
                         "class": trained.classes[int(index)],
                         "index": int(index),
-                        "probability": float(probability),
+                        "probability": probability,
                     }
-                    for index, probability in zip(indices, probabilities, strict=True)
+                    for index, probability in zip(*top_classes, strict=True)
                     if probability >= least
                 ]
                 yield {"file": item.name, "top": rows}
@@ -144,17 +145,13 @@ def _likeliest(trained: LoadedNet, images: Sequence[_Planes], limit: int) -> np.
     The first row of an image holds the numbers of the classes, the second their probabilities.
     """
     count = len(images)
-    task = task_of(trained.recipe.multi_label)
-    readable = [
-        (index, planes) for index, planes in enumerate(images) if not isinstance(planes, str)
-    ]
-    if not readable:
-        return np.zeros((count, 2, 0), np.float32)
     spec = trained.input
     rows = SMALL_BLOCK if count <= SMALL_BLOCK else BLOCK
     batch = np.zeros((rows, spec.channels, spec.image_size, spec.image_size), np.float32)
-    for index, planes in readable:  # the places do not depend on the images that cannot be read
-        batch[index] = planes
+    for index, planes in enumerate(images):
+        if not isinstance(planes, str):  # an image that cannot be read keeps its place
+            batch[index] = planes
     logits = trained.eval_step(Tensor(batch), Tensor(np.zeros(rows, np.int32))).logits
     assert logits is not None
+    task = task_of(trained.recipe.multi_label)
     return task.top_classes(logits.numpy()[:count], limit).reshape(count, 2, -1)

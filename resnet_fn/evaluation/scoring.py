@@ -80,8 +80,8 @@ def score(
     all_classes = all_classes or task.needs_logits
     block = block_size(batch_size)
     share = -(-len(split) // (block * workers.size)) * block
-    batches = -(-share // batch_size)
     # batches of equal size need the least padding
+    batches = -(-share // batch_size)
     batch_size = -(-share // (batches * block)) * block
     # loss, prediction, rank, times scored, likeliest classes, all probabilities
     rows = np.zeros(0, np.float32)
@@ -89,8 +89,9 @@ def score(
     def evaluate() -> Iterator[None]:
         """Score this worker's samples. Stops after each batch that was read."""
         nonlocal rows
-        samples = eval_batches(split, dataset.input, batch_size, workers, block)
-        for images, labels, indices in samples:
+        for images, labels, indices in eval_batches(
+            split, dataset.input, batch_size, workers, block
+        ):
             yield
             for start in range(0, batch_size, block):
                 numbers = indices[start : start + block]
@@ -123,8 +124,7 @@ def score(
         raise RuntimeError(
             f"evaluation did not score samples {np.flatnonzero(rows[:, 3] != 1)[:5]} exactly once"
         )
-    prediction = rows[:, 1].astype(np.int32)
-    rank = rows[:, 2].astype(np.int32)
+    prediction, rank = rows[:, 1:3].astype(np.int32).T
     likely, every = np.split(rows[:, 4:], [2 * min(TOP, len(dataset.classes))], 1)
     top = likely.reshape(len(split), 2, -1) if likely.size else None
     return task.complete(

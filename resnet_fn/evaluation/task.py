@@ -71,9 +71,7 @@ class Task:
         k probabilities.
         """
         finite = np.isfinite(logits).all(1, keepdims=True)
-        order = np.argsort(
-            -np.where(finite, logits.astype(np.float64), 0.0), axis=1, kind="stable"
-        )[:, :limit]
+        order = np.argsort(-np.where(finite, logits, 0.0), axis=1, kind="stable")[:, :limit]
         return np.concatenate(
             (order, np.take_along_axis(self.probabilities(logits), order, 1)), 1
         ).astype(np.float32)
@@ -87,7 +85,7 @@ class Task:
 
     def summarise(self, scores: Scores) -> dict[str, float]:
         """Return the metrics of this task without the loss, as fractions of 1."""
-        return {f"top{k}": float((scores.rank < k).sum() / len(scores.rank)) for k in (1, TOP)}
+        return {f"top{k}": float((scores.rank < k).mean()) for k in (1, TOP)}
 
     def by_class(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
         """Return precision, recall and F1 of each class (see `metrics.class_scores`)."""
@@ -95,14 +93,6 @@ class Task:
         return metrics.class_scores(
             *(np.bincount(x, minlength=classes) for x in (right, labels, scores.prediction))
         )
-
-    def averages(
-        self, scores: Scores, labels: np.ndarray, classes: int
-    ) -> dict[str, dict[str, float]]:
-        """Return the macro and weighted averages of precision, recall and F1 (see
-        `metrics.averages`).
-        """
-        return metrics.averages(self.by_class(scores, labels, classes), self.every_class)
 
     def predicted(self, scores: Scores, index: int) -> np.ndarray:
         """Return the predicted classes of sample `index` in ascending order."""
@@ -139,11 +129,9 @@ class Task:
         """
         small = len(classes) <= _MATRIX_UP_TO
         pairs = metrics.confused_pairs(labels, scores.prediction)[: 20 if small else None]
-        matrix = (
-            metrics.confusion_matrix(labels, scores.prediction, len(classes)).tolist()
-            if small
-            else None
-        )
+        matrix = None
+        if small:
+            matrix = metrics.confusion_matrix(labels, scores.prediction, len(classes)).tolist()
         return {
             "calibration": metrics.calibration(_confidence(scores), scores.rank < 1),
             "confusion": matrix,
@@ -171,8 +159,10 @@ class _AnyClasses(Task):
 
     def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
         wrong = ((scores.every >= metrics.SAID_FROM) != (labels > 0)).sum(1, dtype=np.int32)
-        areas = metrics.average_precisions(labels, scores.every)
-        return scores._replace(rank=np.maximum(scores.rank, wrong), areas=areas)
+        return scores._replace(
+            rank=np.maximum(scores.rank, wrong),
+            areas=metrics.average_precisions(labels, scores.every),
+        )
 
     def summarise(self, scores: Scores) -> dict[str, float]:
         assert scores.areas is not None
@@ -238,9 +228,11 @@ def summarise(scores: Scores) -> dict[str, Any]:
         A dict with "loss", "top1", "top5" and "count". For a multi-label net, "map" (mean average
         precision) replaces "top1" and "top5". "top1", "top5" and "map" are in 0..1.
     """
-    count = len(scores.loss)
-    loss = float(scores.loss.astype(np.float64).sum() / count)
-    return {"loss": loss, **scores.task.summarise(scores), "count": count}
+    return {
+        "loss": float(scores.loss.astype(np.float64).mean()),
+        **scores.task.summarise(scores),
+        "count": len(scores.loss),
+    }
 
 
 def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any]:
@@ -250,7 +242,9 @@ def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, A
     results = summarise(scores)
     if not classes:  # targets that `resnet_fn.fit` was given are no classes
         return {name: results[name] for name in ("loss", "count")}
-    return {**results, "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
+    by_class = scores.task.by_class(scores, labels, classes)
+    averages = metrics.averages(by_class, scores.task.every_class)
+    return {**results, "macro_f1": averages["macro"]["f1"]}
 
 
 def describe_scores(results: Mapping[str, Any], classes: Sequence[str]) -> str:

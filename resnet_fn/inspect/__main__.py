@@ -1,6 +1,5 @@
 """The command `inspect` shows the parameters of a checkpoint, or compares two checkpoints."""
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -36,7 +35,14 @@ _RESULTS = (["parameters"], ["differences", "missing"])
 def main(arguments: Sequence[str]) -> int:
     """Print a table, and write histograms (--out-dir) and statistics (--json)."""
     parsed = _parser().parse(arguments)
-    _check(parsed)
+    folders = Path(parsed.checkpoint).is_dir() or Path(f"{parsed.other}").is_dir()
+    cli.raise_usage_errors(
+        (parsed.other and parsed.out_dir, "--out-dir looks at one checkpoint; leave out OTHER"),
+        (
+            parsed.which == "best" and not folders,
+            "--which is for run folders only; leave --which out",
+        ),
+    )
     if parsed.json:
         with cli.as_usage_error():
             check_output("--json", parsed.json, has_keys(*_RESULTS))
@@ -65,8 +71,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> cli.Parser:
-    about = "Show the parameters of a checkpoint, or compare two checkpoints."
-    parser = cli.Parser("inspect", about, _EXAMPLES, "CHECKPOINT [OTHER]")
+    parser = cli.Parser(
+        "inspect",
+        "Show the parameters of a checkpoint, or compare two checkpoints.",
+        _EXAMPLES,
+        "CHECKPOINT [OTHER]",
+    )
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", help="a run or checkpoint folder, or a weight file"
     )
@@ -83,17 +93,6 @@ def _parser() -> cli.Parser:
     return parser
 
 
-def _check(parsed: argparse.Namespace) -> None:
-    folders = Path(parsed.checkpoint).is_dir() or Path(f"{parsed.other}").is_dir()
-    cli.raise_usage_errors(
-        (parsed.other and parsed.out_dir, "--out-dir looks at one checkpoint; leave out OTHER"),
-        (
-            parsed.which == "best" and not folders,
-            "--which is for run folders only; leave --which out",
-        ),
-    )
-
-
 def _read(file: str, which: str) -> Any:
     """Read weights from a file or a folder as a `WeightFile`, and print a line about the
     weights.
@@ -105,8 +104,9 @@ def _read(file: str, which: str) -> Any:
     names = {UNKNOWN_STYLE: "unknown names", "ours": "this package's names"}.get(
         source.style, f"{source.style} names"
     )
-    average = ", moving average of the weights" if source.averaged else ""
-    first = f"{source.path}: {source.model + ', ' if source.model else ''}{names}{average}"
+    first = f"{source.path}: {source.model + ', ' if source.model else ''}{names}"
+    if source.averaged:
+        first += ", moving average of the weights"
     say(first, *source.notes)
     if source.warning:
         warn(f"{source.path}: {source.warning}")
@@ -115,15 +115,14 @@ def _read(file: str, which: str) -> Any:
 
 def _parameters(file: str, which: str, board: Any) -> dict[str, Any]:
     source = _read(file, which)
-    rows = [array_statistics(name, array) for name, array in source.arrays.items()]
-    if board:
-        for name, array in source.arrays.items():
-            # a histogram cannot show NaN and infinity
-            if (finite := array[np.isfinite(array)]).size:
-                board.add_histogram(f"weights/{name}", finite, source.update)
+    rows = []
+    for name, array in source.arrays.items():
+        rows.append(array_statistics(name, array))
+        finite = array[np.isfinite(array)]  # a histogram cannot show NaN and infinity
+        if board and finite.size:
+            board.add_histogram(f"weights/{name}", finite, source.update)
     values = sum(array.size for array in source.arrays.values())
-    say(*statistics_table(rows))
-    say(f"{counted(len(rows), 'array')}, {counted(values, 'value')}")
+    say(*statistics_table(rows), f"{counted(len(rows), 'array')}, {counted(values, 'value')}")
     return {"parameters": [dataclasses.asdict(row) for row in rows]}
 
 

@@ -57,8 +57,11 @@ def statistics_table(rows: Sequence[ArrayStatistics]) -> list[str]:
         shape = "x".join(map(str, row.shape)) or "scalar"
         numbers = [row.mean, row.std, row.min, row.max, row.norm]
         cells.append([row.name, shape, row.dtype, *(f"{number:.3e}" for number in numbers)])
-    notes = ["", *(f"  {row.not_finite} NOT FINITE" if row.not_finite else "" for row in rows)]
-    return [line + note for line, note in zip(aligned(cells), notes, strict=True)]
+    head, *lines = aligned(cells)
+    return [head] + [
+        line + f"  {row.not_finite} NOT FINITE" * bool(row.not_finite)
+        for line, row in zip(lines, rows, strict=True)
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,9 +89,11 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
             "arrays in name and shape; give two checkpoints of one net"
         )
     apart = [name for name in alike if not np.array_equal(ours[name], theirs[name], equal_nan=True)]
-    differences = [difference(name, ours[name], theirs[name]) for name in apart]
     return Comparison(
-        differences=sorted(differences, key=lambda item: -item.relative),
+        differences=sorted(
+            (difference(name, ours[name], theirs[name]) for name in apart),
+            key=lambda item: -item.relative,
+        ),
         same=len(alike) - len(apart),
         missing=[name for name in theirs if name not in ours],
         unexpected=[name for name in ours if name not in theirs],
@@ -104,14 +109,13 @@ def comparison_table(compared: Comparison) -> list[str]:
     """Return lines of text with the names that only one set has, the differences, and the number of
     equal arrays.
     """
-    kinds = {
-        "only in OTHER": compared.missing,
-        "not in OTHER": compared.unexpected,
-        "other shapes": compared.shapes,
-    }
     lines = [
         f"{kind} ({len(names)}): {first_few(names, _NAMED)}"
-        for kind, names in kinds.items()
+        for kind, names in (
+            ("only in OTHER", compared.missing),
+            ("not in OTHER", compared.unexpected),
+            ("other shapes", compared.shapes),
+        )
         if names
     ]
     if compared.differences:

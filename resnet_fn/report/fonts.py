@@ -27,9 +27,11 @@ def font_families(texts: Iterable[str]) -> tuple[list[str], str]:
     for file in {*findSystemFonts()} - {font.fname for font in fontManager.ttflist}:
         with contextlib.suppress(Exception):  # FreeType cannot read all kinds of files
             fontManager.addfont(file)
-    upright = [font for font in fontManager.ttflist if (font.style, font.weight) == ("normal", 400)]
-    fit = [font for font in upright if not _UNFIT.search(font.name)]
-    letters = {font.name: missing & _letters_of(font.fname) for font in fit}
+    letters = {
+        font.name: missing & _letters_of(font.fname)
+        for font in fontManager.ttflist
+        if (font.style, font.weight) == ("normal", 400) and not _UNFIT.search(font.name)
+    }
     while missing & set().union(*letters.values()):
         best = max(letters, key=lambda name: len(letters[name] & missing))
         families.append(best)

@@ -52,6 +52,17 @@ _CURVES = (
 )
 NO_CLASS = "no class"
 _TABLE_UP_TO = 100  # most classes for which the page shows the confusion matrix
+# Columns of the table of classes: title, key and format. If no class has a value, it is left out.
+_CLASS_COLUMNS = (
+    ("precision", "precision", ".4f"),
+    ("recall", "recall", ".4f"),
+    ("F1", "f1", ".4f"),
+    ("support", "support", "d"),
+    ("training images", "training_images", ".4g"),
+    ("weight in the loss", "loss_weight", ".4g"),
+    ("uses of an image per epoch", "times_seen", ".4g"),
+    ("average precision", "average_precision", ".4f"),
+)
 # most rows and columns of a table that a narrow window shows without scrolling
 _ROWS = 20
 _COLUMNS = 11
@@ -137,19 +148,22 @@ def _facts(report: dict[str, Any]) -> list[str]:
     folder = f"; {data['folder']}" * bool(data["folder"])
     pixels = f"{options['image_size']} pixels, " * bool(options["image_size"])  # 0: no images
     averaged = ", averaged weights (EMA)" * options["ema"]
-    facts = {
-        "data": f"{recipe['dataset']}: {images}{len(report['classes'])} classes{folder}",
-        "recipe": f"{recipe['name']}: {recipe['epochs']} epochs, batch size "
-        f"{recipe['batch_size']}, "
-        f"{recipe['optimizer']}, learning rate {recipe['learning_rate']:g}, seed {recipe['seed']}",
-        "scored": f"{pixels}test-time augmentation {options['tta']}{averaged}",
-    }
-    settings = [(text(name), text(value)) for name, value in recipe.items()]
+    data_set = f"{recipe['dataset']}: {images}{len(report['classes'])} classes{folder}"
+    used = (
+        f"{recipe['name']}: {recipe['epochs']} epochs, batch size {recipe['batch_size']}, "
+        f"{recipe['optimizer']}, learning rate {recipe['learning_rate']:g}, seed {recipe['seed']}"
+    )
+    lines = (
+        f"<b>data</b>: {text(data_set)}",
+        f"<b>recipe</b>: {text(used)}",
+        f"<b>scored</b>: {pixels}test-time augmentation {options['tta']}{averaged}",
+    )
+    settings = table(
+        ("setting", "value"), [(text(name), text(value)) for name, value in recipe.items()], 2
+    )
     return [
-        "<p "
-        f'class="facts">{"<br>".join(f"<b>{name}</b>: {text(value)}" for name, value in facts.items())}</p>',
-        "<details><summary>All "
-        f"settings</summary>{table(('setting', 'value'), settings, 2)}</details>",
+        f'<p class="facts">{"<br>".join(lines)}</p>',
+        f"<details><summary>All settings</summary>{settings}</details>",
     ]
 
 
@@ -160,8 +174,10 @@ def _run(report: dict[str, Any], pictures: Pictures) -> list[str]:
         image(f"curves of the {panel[0]}", file)
         for panel, file in zip(PANELS, pictures.curves, strict=True)
     )
-    caption = "<h2>The run</h2><p>The dotted line marks the update that this report evaluates.</p>"
-    return [caption, f'<div class="grid curves">{"".join(images)}</div>']
+    return [
+        "<h2>The run</h2><p>The dotted line marks the update that this report evaluates.</p>",
+        f'<div class="grid curves">{"".join(images)}</div>',
+    ]
 
 
 def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
@@ -184,8 +200,10 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
 
 def _confusion(report: dict[str, Any]) -> list[str]:
     if not report["calibration"]:
-        caption = f"The net predicts each class whose probability is {SAID_FROM} or more."
-        return [f"<p>An image can have any number of classes. {caption}</p>"]
+        return [
+            "<p>An image can have any number of classes. The net predicts each class whose "
+            f"probability is {SAID_FROM} or more.</p>"
+        ]
     names = [text(row["name"]) for row in report["classes"]]
     parts = ["<h2>Confusion matrix</h2>"]
     if len(names) > _TABLE_UP_TO:
@@ -195,21 +213,15 @@ def _confusion(report: dict[str, Any]) -> list[str]:
         )
     else:
         parts.append("<p>Rows are true classes, and columns are predicted classes.</p>")
-        rows = []
-        for row, (name, counts) in enumerate(zip(names, report["confusion"], strict=True)):
-            cells = (
-                _count(count, sum(counts), row == column) for column, count in enumerate(counts)
-            )
-            rows.append(f"<tr><th>{name}</th>{''.join(cells)}</tr>")
         upright = max(len(row["name"]) for row in report["classes"]) > 3
-        head = "<th></th>" + "".join(
-            f"<th>{f'<span>{name}</span>' if upright else name}</th>" for name in names
-        )
-        matrix = (
-            "<table "
-            f'class="matrix"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-        )
-        parts.append(scrolling(matrix, len(names), len(names)))
+        head = "".join(f"<th>{f'<span>{name}</span>' if upright else name}</th>" for name in names)
+        matrix = f'<table class="matrix"><thead><tr><th></th>{head}</tr></thead><tbody>'
+        for row, (name, counts) in enumerate(zip(names, report["confusion"], strict=True)):
+            matrix += f"<tr><th>{name}</th>"
+            for column, count in enumerate(counts):
+                matrix += _count(count, sum(counts), row == column)
+            matrix += "</tr>"
+        parts.append(scrolling(f"{matrix}</tbody></table>", len(names), len(names)))
     if report["confused"]:
         parts.append("<h2>Most often confused</h2>")
         pairs = [
@@ -231,41 +243,37 @@ def _count(count: int, of_class: int, right: bool) -> str:
 
 
 def _classes(report: dict[str, Any]) -> list[str]:
-    columns = {name: (name, ".4f") for name in ("precision", "recall")}
-    columns |= {"f1": ("F1", ".4f"), "support": ("support", "d")}
-    if "loss_weight" in report["classes"][0]:
-        columns |= {
-            "training_images": ("training images", ".4g"),
-            "loss_weight": ("weight in the loss", ".4g"),
-        }
-        columns["times_seen"] = ("uses of an image per epoch", ".4g")
-    area = report["mean_average_precision"]
-    if area is not None:
-        columns["average_precision"] = ("average precision", ".4f")
+    columns = [
+        (title, key, form)
+        for title, key, form in _CLASS_COLUMNS
+        if any(row.get(key) is not None for row in report["classes"])
+    ]
     rows = [  # averages come first: nobody would look for them below a thousand classes
         {"name": f"{name} average", **values, "support": report["count"]}
         for name, values in report["averages"].items()
     ]
-    rows[0]["average_precision"] = area
+    rows[0]["average_precision"] = report["mean_average_precision"]
     cells = []
     for row in [*rows, *report["classes"]]:
         values = (
-            "" if row.get(key) is None else number(row[key], form)
-            for key, (_, form) in columns.items()
+            "" if row.get(key) is None else format(row[key], form) for _, key, form in columns
         )
         cells.append([text(row["name"]), *values])
-    return ["<h2>Classes</h2>", table(("class", *(title for title, _ in columns.values())), cells)]
+    return ["<h2>Classes</h2>", table(["class", *(title for title, *_ in columns)], cells)]
 
 
 def _curves(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
     if "curves" not in plots:
         return []
-    names = []
+    names = ""
     for row, colour in colours_of_curves(report):
-        area = number(row["average_precision"], ".3f")
-        names.append(f'<li style="--colour: {colour}"><bdi>{text(row["name"])}</bdi> {area}</li>')
-    legend = [f'<ul class="legend">{"".join(names)}</ul>'] if names else []
-    return [_CURVES, image("precision-recall curves", plots["curves"]), *legend]
+        name = f"<bdi>{text(row['name'])}</bdi> {row['average_precision']:.3f}"
+        names += f'<li style="--colour: {colour}">{name}</li>'
+    return [
+        _CURVES,
+        image("precision-recall curves", plots["curves"]),
+        f'<ul class="legend">{names}</ul>',
+    ]
 
 
 def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
@@ -317,10 +325,10 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
         cells = []
         for sample in row["samples"]:
             caption = number(sample["probability"], ".2%")
-            caption += (
-                "" if sample["right"] else f" <b>→ {text(sample['prediction'] or NO_CLASS)}</b>"
-            )
-            kind = "" if sample["right"] else ' class="wrong"'
+            kind = ""
+            if not sample["right"]:
+                caption += f" <b>→ {text(sample['prediction'] or NO_CLASS)}</b>"
+                kind = ' class="wrong"'
             caption += f"<br><span>{text(sample['name'])}</span>"
             picture = image(sample["name"], next(files))
             cells.append(f"<figure{kind}>{picture}<figcaption>{caption}</figcaption></figure>")
@@ -346,17 +354,19 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: in
     """
 
     def cells(tag: str, row: Sequence[str]) -> str:
-        kinds = ['class="text"' if column < text_columns else "" for column in range(len(row))]
+        kind = ' class="text"'
         return "".join(
-            f"<{tag} {kind}>{cell}</{tag}>" for kind, cell in zip(kinds, row, strict=True)
+            f"<{tag}{kind * (column < text_columns)}>{cell}</{tag}>"
+            for column, cell in enumerate(row)
         )
 
     lines = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    head = f"<thead><tr>{cells('th', header)}</tr></thead>"
     dense = ' class="dense"' * (len(header) > 6)
-    return scrolling(
-        f"<table{dense}>{head}\n<tbody>{lines}</tbody></table>", lines.count("<tr>"), len(header)
+    content = (
+        f"<table{dense}><thead><tr>{cells('th', header)}</tr></thead>\n"
+        f"<tbody>{lines}</tbody></table>"
     )
+    return scrolling(content, lines.count("<tr>"), len(header))
 
 
 def scrolling(content: str, rows: int, columns: int) -> str:

@@ -45,20 +45,12 @@ def available() -> bool:
     return is_importable("matplotlib")
 
 
-def plain(name: str) -> str:
-    """Escape dollar signs in a name, because matplotlib typesets text between dollar signs as
-    mathematics.
+def plain_numbers(axis: "Axis") -> None:
+    """Format the numbers of an axis as 20,000 or 0.00001, without powers of ten and without a
+    common offset.
     """
-    return name.replace("$", r"\$")
-
-
-def plain_numbers(*every: "Axis") -> None:
-    """Format the numbers of axes as 20,000 or 0.00001, without powers of ten and without a common
-    offset.
-    """
-    for axis in every:
-        axis.set_major_formatter(lambda value, _: f"{value:,.10f}".rstrip("0").rstrip("."))
-        axis.set_minor_formatter(lambda value, _: "")
+    axis.set_major_formatter(lambda value, _: f"{value:,.10f}".rstrip("0").rstrip("."))
+    axis.set_minor_formatter(lambda value, _: "")
 
 
 def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
@@ -82,13 +74,12 @@ def plot_reliability(calibration: dict[str, Any]) -> "Figure":
     rows = [row for row in calibration["bins"] if row["count"]]
     middle = [(row["from"] + row["to"]) / 2 for row in rows]
     accuracy = [row["accuracy"] for row in rows]
-    width = 1 / len(calibration["bins"])
+    width = 0.92 / len(calibration["bins"])
     figure = Figure(figsize=(5.6, 6.0), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    upper.bar(middle, accuracy, width * 0.92, color=_BLUE, label="accuracy")
-    confidence = [row["confidence"] for row in rows]
+    upper.bar(middle, accuracy, width, color=_BLUE, label="accuracy")
     upper.plot(
-        confidence,
+        [row["confidence"] for row in rows],
         accuracy,
         "o",
         color="black",
@@ -103,7 +94,7 @@ def plot_reliability(calibration: dict[str, Any]) -> "Figure":
         title=f"expected calibration error {calibration['error']:.4f}",
     )
     figure.legend(loc="outside lower center", ncols=2)
-    lower.bar(middle, [row["count"] for row in rows], width * 0.92, color=_GREY)
+    lower.bar(middle, [row["count"] for row in rows], width, color=_GREY)
     lower.set(xlabel="confidence", ylabel="samples", yscale="log", xlim=(0, 1), ylim=(0.5, None))
     plain_numbers(lower.yaxis)
     return figure
@@ -121,16 +112,20 @@ def plot_curves(report: dict[str, Any]) -> "Figure":
     axes = figure.add_subplot()
     for index, curve in enumerate(curves):
         style = {"color": colours[index]} if colours else {"color": _GREY, "alpha": 0.5}
-        recall = [0.0, *curve["recall"]]
-        precision = [curve["precision"][0], *curve["precision"]]
-        axes.plot(recall, precision, drawstyle="steps-pre", lw=1.2, clip_on=False, **style)
-    area = report["mean_average_precision"]
+        axes.plot(
+            [0.0, *curve["recall"]],
+            [curve["precision"][0], *curve["precision"]],
+            drawstyle="steps-pre",
+            lw=1.2,
+            clip_on=False,
+            **style,
+        )
     axes.set(
         xlabel="recall",
         ylabel="precision",
         xlim=(0, 1),
         ylim=(0, 1),
-        title=f"mean average precision {area:.4f}",
+        title=f"mean average precision {report['mean_average_precision']:.4f}",
     )
     axes.grid(alpha=0.3)
     return figure
@@ -184,12 +179,15 @@ def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]]) 
     )
     axes.set(xlabel="update", ylabel=quantity)
     axes.grid(alpha=0.3)
-    plain_numbers(axes.xaxis, axes.yaxis)
+    plain_numbers(axes.xaxis)
+    plain_numbers(axes.yaxis)
     for index, (name, runs) in enumerate(lines.items()):
         for kind, field, style in curves:
             updates, values = _values(runs, kind, field)
             thin = kind == "train" and len(curves) > 1
-            width, alpha, label = (0.8, 0.6, None) if thin else (1.5, 1.0, plain(name))
+            # matplotlib typesets text between dollar signs as mathematics
+            plain = name.replace("$", r"\$")
+            width, alpha, label = (0.8, 0.6, None) if thin else (1.5, 1.0, plain)
             mean = values.mean(0)
             axes.plot(
                 updates,

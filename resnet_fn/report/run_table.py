@@ -65,16 +65,14 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
     differing = [
         key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)
     ]
-    settings = [
-        [f"{key} {show_value(recipe.get(key, '')) or 'none'}" for key in differing]
-        for recipe in first
-    ]
     titles = {}
-    for recipe, by, names in zip(first, settings, groups.values(), strict=True):
-        title = (
-            f"{recipe['name']} {names[0]}" if recipe.get("dataset") == CUSTOM else recipe["name"]
-        )
-        titles[", ".join([title, *by])] = names
+    for recipe, names in zip(first, groups.values(), strict=True):
+        title = recipe["name"]
+        if recipe.get("dataset") == CUSTOM:
+            title += f" {names[0]}"
+        for key in differing:
+            title += f", {key} {show_value(recipe.get(key, '')) or 'none'}"
+        titles[title] = names
     return titles
 
 
@@ -92,15 +90,13 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
     """Return the lines of the table, and warnings about groups with equal seeds or different
     numbers of updates.
     """
-    tasks = {name: task_of(run.recipe.get("multi_label")) for name, run in runs.items()}
-    (name, task), *others = tasks.items()
-    if other := next((other for _, other in others if other is not task), None):
-        raise ValueError(
-            f"{name}: the metric is {task.title}, but other runs have {other.title}; make two "
-            "tables"
-        )
-    metric = task.metric
+    task, *others = (task_of(run.recipe.get("multi_label")) for run in runs.values())
     title = task.title
+    if other := next((other for other in others if other is not task), None):
+        raise ValueError(
+            f"{next(iter(runs))}: the metric is {title}, but other runs have {other.title}; make "
+            "two tables"
+        )
     rows = [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")]
     notes = []
     for label, names in group_runs({name: run.recipe for name, run in runs.items()}).items():
@@ -114,36 +110,33 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
                 f"warning: {', '.join(names)} have the same recipe, and some of them the same seed"
             )
         values = [
-            [event[metric] for event in run.evaluations if metric in event] for run in members
+            [event[task.metric] for event in run.evaluations if task.metric in event]
+            for run in members
         ]
-        best = [
-            max((value for value in row if value is not None), default=None)
-            for row in values
-            if row
-        ]
+        known = [row for row in values if row]  # runs of `fit` have none without classes
+        best = [max((value for value in row if value is not None), default=None) for row in known]
         reached = str(updates[0]) if len(set(updates)) == 1 else f"{min(updates)}..{max(updates)}"
-        final = _mean([event[metric] for event in last if metric in event], 100, "%")
-        loss = _mean([event.get("loss") for event in last])
         rows.append(
             (
                 label,
                 str(len(names)),
                 ",".join(map(str, seeds)),
                 reached,
-                final,
-                _mean(best, 100, "%"),
-                loss,
+                _mean([row[-1] for row in known], ".2%"),
+                _mean(best, ".2%"),
+                _mean([event.get("loss") for event in last], ".4f"),
             )
         )
     return aligned(rows, "   "), notes
 
 
-def _mean(values: Sequence[float | None], scale: float = 1.0, unit: str = "") -> str:
+def _mean(values: Sequence[float | None], form: str) -> str:
     if not values:  # runs of `fit` whose targets are no classes have no top-1
         return "-"
-    numbers = [scale * value for value in values if value is not None]
+    numbers = [value for value in values if value is not None]
     if len(numbers) < len(values):
         return "not finite"
-    digits = 2 if unit else 4
-    text = f"{statistics.mean(numbers):.{digits}f}{unit}"
-    return text if len(numbers) < 2 else f"{text} ± {statistics.stdev(numbers):.{digits}f}"
+    text = format(statistics.mean(numbers), form)
+    if len(numbers) < 2:
+        return text
+    return f"{text} ± {format(statistics.stdev(numbers), form).removesuffix('%')}"

@@ -79,12 +79,11 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
     of_mistakes = sample_pictures(dataset, [index for index, _, _ in mistakes])
     heatmaps: list[bytes] = []
     if mistakes:
-        batches = [np.array([index]) for index, _, _ in mistakes]
+        indices, predicted, _ = zip(*mistakes, strict=True)
+        batches = np.array(indices)[:, None]
         images = np.concatenate([*dataset.test.eval_images(batches, dataset.input)])
         # A missed class X, "not X" in the report, gets the map of the evidence for X.
-        maps = class_maps(
-            evaluation.trained.net, images, [predicted for _, predicted, _ in mistakes]
-        )
+        maps = class_maps(evaluation.trained.net, images, predicted)
         heatmaps = [
             heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)
         ]
@@ -96,7 +95,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     """Return the contents of report.json, in which None replaces values that are not finite."""
     scores = evaluation.scores
     trained = evaluation.trained
-    task = evaluation.scores.task
+    task = scores.task
     classes = [in_utf8(name) for name in trained.input.classes]
     labels = evaluation.dataset.test.labels
     by_class = task.by_class(scores, labels, len(classes))
@@ -104,6 +103,9 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     state = trained.checkpoint.state
     balance = state["class_balance"] or [{}] * len(classes)
     written = trained.checkpoint.path
+    date = ""
+    if written.exists():
+        date = time.strftime("%Y-%m-%d", time.gmtime(written.stat().st_mtime))
     curves = []
     areas = np.full(len(classes), np.nan)
     if scores.probabilities is not None:
@@ -123,9 +125,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             "model": trained.recipe.model,
             "dataset": trained.recipe.dataset,
             "label_smoothing": trained.recipe.label_smoothing,
-            "date": time.strftime("%Y-%m-%d", time.gmtime(written.stat().st_mtime))
-            if written.exists()
-            else "",
+            "date": date,
         },
         "data": {
             "folder": evaluation.dataset.input.data_dir,
@@ -134,17 +134,15 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
         },
         "recipe": to_dict(trained.recipe),
         "options": evaluation.options,
-        "averages": task.averages(scores, labels, len(classes)),
+        "averages": metrics.averages(by_class, task.every_class),
         "classes": [
             {
                 "name": name,
                 **{key: values[index].item() for key, values in by_class.items()},
                 **balance[index],
-                "average_precision": area,
+                "average_precision": finite_or_null(areas[index].item()),
             }
-            for index, (name, area) in enumerate(
-                zip(classes, finite_or_null(areas.tolist()), strict=True)
-            )
+            for index, name in enumerate(classes)
         ],
         "mean_average_precision": finite_or_null(metrics.mean_average_precision(areas)),
         "curves": curves,
@@ -185,7 +183,7 @@ def _sample(
     evaluation: Evaluation, index: int, label: int, classes: Sequence[str]
 ) -> dict[str, Any]:
     scores = evaluation.scores
-    task = evaluation.scores.task
+    task = scores.task
     probability, right = task.of_class(scores, index, label)
     return {
         "index": index,
@@ -207,9 +205,9 @@ def predictions_csv(evaluation: Evaluation) -> str:
     writer = table_writer(text)
     ranks = range(top.shape[2])
     header = [*_COLUMNS, task.wrong_by]
-    writer.writerow(
-        header + [f"{what}{rank + 1}" for rank in ranks for what in ("class", "probability")]
-    )
+    for rank in ranks:
+        header += [f"class{rank + 1}", f"probability{rank + 1}"]
+    writer.writerow(header)
     for index in range(len(scores.rank)):
         row: list[object] = [index, to_cell(sample_name(evaluation.dataset, index))]
         row += [

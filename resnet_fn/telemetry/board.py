@@ -164,8 +164,7 @@ class Board:
             times = max(1, _SIDE // images.shape[-1])
             shown = images[:_SHOWN, :, ::step, ::step].repeat(times, axis=2).repeat(times, axis=3)
             # a fixed scale, so that a wrong normalisation shows: -2.5 is black
-            grey = shown / 5.0 + 0.5
-            pixels = np.clip(grey, 0, 1)
+            pixels = np.clip(shown / 5.0 + 0.5, 0, 1)
             self._file.add(summary.image("train/first_batch", pixels, dataformats="NCHW"), 0)
         except Exception as error:
             warn(f"first batch not shown in TensorBoard: {first_line(error)}")
@@ -193,8 +192,7 @@ class Board:
     def _add_config(self, recipe: Recipe, options: RunOptions) -> None:
         named = RECIPES.get(recipe.name)
         title = f"recipe {recipe.name}" if named else "default"
-        recipes = summary.text("config/recipe", _table(recipe, named or Recipe(), title))
-        self._file.add(recipes, 0)
+        self._file.add(summary.text("config/recipe", _table(recipe, named or Recipe(), title)), 0)
         self._file.add(summary.text("config/options", _table(options, RunOptions(), "default")), 0)
         values = {
             k: v if isinstance(v, bool | int | float | str) else str(v)

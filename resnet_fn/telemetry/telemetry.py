@@ -87,12 +87,11 @@ class Telemetry:
         self._log = open(log, "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         self._board = Board(folder, recipe, options, start)
         self._left = total - start
-        hidden = None if options.progress else True  # None: hidden if stderr is no terminal
         self._bar = tqdm(
             total=total,
             initial=start,
             unit="update",
-            disable=hidden,
+            disable=None if options.progress else True,  # None: hidden if stderr is no terminal
             dynamic_ncols=True,
             bar_format=BAR,
         )

@@ -14,16 +14,15 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def test_a_copy_that_loses_unaligned_bytes_is_found(monkeypatch):
     ok, text = arithmetic.transfer()
-    assert (ok, bool(re.fullmatch(r"0 of \d+ arrays come back changed", text))) == (True, True)
+    assert ok
+    assert re.fullmatch(r"0 of \d+ arrays come back changed", text)
     real = arithmetic.Tensor
     monkeypatch.setattr(
         arithmetic, "Tensor", lambda a: real(a if a.ctypes.data % 64 == 0 else np.zeros_like(a))
     )
     ok, text = arithmetic.transfer()
-    assert (ok, bool(re.fullmatch(r"[1-9]\d* of \d+ arrays come back changed", text))) == (
-        False,
-        True,
-    )
+    assert not ok
+    assert re.fullmatch(r"[1-9]\d* of \d+ arrays come back changed", text)
 
 
 def test_an_inverted_momentum_is_found(monkeypatch):
@@ -41,7 +40,8 @@ def test_an_ignored_nesterov_is_found(monkeypatch):
         arithmetic, "momentum_sgd", lambda groups, momentum, nesterov: real(groups, momentum, False)
     )
     ok, text = arithmetic.nesterov()
-    assert (ok, text.endswith("from float64 after two updates")) == (False, True)
+    assert not ok
+    assert text.endswith("from float64 after two updates")
 
 
 def test_a_convolution_below_float32_is_found(monkeypatch):
@@ -56,10 +56,8 @@ def test_a_convolution_below_float32_is_found(monkeypatch):
 
     monkeypatch.setattr(arithmetic, "conv", Half)
     ok, text = arithmetic.convolution()
-    assert (ok, text.startswith(tuple(f"relative error {n}e-04," for n in (1, 2, 3)))) == (
-        False,
-        True,
-    )
+    assert not ok
+    assert re.match("relative error [123]e-04,", text)
 
 
 def test_an_unnoticed_overflow_is_found(monkeypatch):

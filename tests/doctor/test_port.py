@@ -1,5 +1,7 @@
 """Defaults of MindSpore's layers that will change are named in a port."""
 
+from pathlib import Path
+
 import mindspore
 import pytest
 from mindspore import nn
@@ -29,12 +31,20 @@ class Net(nn.Cell):
         return {call}
 """
 RESTING = {
-    **dict.fromkeys(("conv", "norm", "pool", "act"), ""),
-    **{"drop": "0.9", "call": "select(x > 0, x, ops.select(x > 0, x, x).std())"},
+    "conv": "",
+    "norm": "",
+    "pool": "",
+    "act": "",
+    "drop": "0.9",
+    "call": "select(x > 0, x, ops.select(x > 0, x, x).std())",
 }
 WRITTEN = {
-    **{"conv": ', 1, "same", has_bias=False', "norm": ", momentum=0.9", "pool": ", stride=1"},
-    **{"act": "0.2", "drop": "p=0.1", "call": "ops.where(x > 0, x, np.std([0.0]))"},
+    "conv": ', 1, "same", has_bias=False',
+    "norm": ", momentum=0.9",
+    "pool": ", stride=1",
+    "act": "0.2",
+    "drop": "p=0.1",
+    "call": "ops.where(x > 0, x, np.std([0.0]))",
 }
 
 
@@ -52,9 +62,19 @@ def test_changing_defaults_are_read_from_docstrings(layer, argument, new):
     assert changing_defaults(layer)[argument] == new
 
 
-def test_changing_defaults_are_named_with_a_fix(python, tmp_path):
-    (tmp_path / "port.py").write_text(PORT.format(**RESTING))
-    lines = python("-m", "resnet_fn.doctor", "port.py:Net", cwd=tmp_path).stdout.splitlines()
+@pytest.fixture
+def doctor(python):
+    """doctor(settings) returns the lines about the port with these settings."""
+
+    def run(settings):
+        Path("port.py").write_text(PORT.format(**settings))
+        return python("-m", "resnet_fn.doctor", "port.py:Net").stdout.splitlines()
+
+    return run
+
+
+def test_changing_defaults_are_named_with_a_fix(doctor):
+    lines = doctor(RESTING)
     for words in (
         ("Conv2d", "write pad_mode='same' (conv)"),
         ("Conv2d", "write has_bias=False (conv)"),
@@ -69,9 +89,6 @@ def test_changing_defaults_are_named_with_a_fix(python, tmp_path):
     assert len(lines) == 9
 
 
-def test_arguments_that_a_port_gives_are_no_finding(python, tmp_path):
-    (tmp_path / "port.py").write_text(PORT.format(**WRITTEN))
-    assert (
-        "nothing depends on a default"
-        in python("-m", "resnet_fn.doctor", "port.py:Net", cwd=tmp_path).stdout
-    )
+def test_arguments_that_a_port_gives_are_no_finding(doctor):
+    (line,) = doctor(WRITTEN)
+    assert "nothing depends on a default" in line

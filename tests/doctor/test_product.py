@@ -21,21 +21,22 @@ def test_without_mindspore_nothing_is_measured(monkeypatch):
 
 
 def test_an_unknown_wide_processor_gets_its_row():
-    cpu = {"family": 6, "model": 999, "width": "full", "avx512_speedup": 1.9}
-    cpu["instructions"] = "AVX2 for all nets"
-    kind, chosen, *more = machine.lines_of_cpu(cpu)
+    def lines(family=6, model=999, width="full", speedup=1.9):
+        cpu = {"family": family, "model": model, "width": width, "avx512_speedup": speedup}
+        return machine.lines_of_cpu({**cpu, "instructions": "AVX2 for all nets"})
+
+    kind, chosen, *more = lines()
     assert kind == (
         "cpu        family 6 model 999, AVX-512 of full width: a product is 1.9 x as fast"
     )
     assert chosen == "kernels    AVX2 for all nets"
     assert "--against ours_all" in more[0]
     assert "(6, 999): frozenset(" in more[-1]
-    half = machine.lines_of_cpu({**cpu, "width": "half", "avx512_speedup": 1.05})
+    half = lines(width="half", speedup=1.05)
     assert len(half) == 2
     assert "AVX-512 of half width" in half[0]
-    assert len(machine.lines_of_cpu({**cpu, "family": 26, "model": 2})) == 2  # is in the table
-    none = {"width": "absent", "avx512_speedup": 0.0}
-    assert "no AVX-512" in machine.lines_of_cpu({**cpu, **none})[0]
+    assert len(lines(family=26, model=2)) == 2  # is in the table
+    assert "no AVX-512" in lines(width="absent", speedup=0.0)[0]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ KINDS = {
 def digits_png(run):
     """The first 70 test digits as PNG files, 0 … 255."""
     Path("images/deeper").mkdir(parents=True)
-    pixels = load_digits().test.images[:70, ..., 0].astype(np.float64) * 255 / 16
+    pixels = load_digits().test.images[:70, ..., 0] * (255 / 16)
     for index, picture in enumerate(pixels.round().astype(np.uint8)):
         Image.fromarray(picture).save(f"images/{'deeper/' if index >= 65 else ''}{index:02d}.png")
     return Path("images")
@@ -81,8 +81,10 @@ def trained_run(request, device, photographs, tmp_path_factory):
     if KINDS[request.param]["dataset"] == "mindrecord":
         data = folder.parent / "packed"
         assert pack.main([str(photographs), str(data), "--shards", "2", "--no-progress"]) == 0
-    options = RunOptions(out_dir=str(folder), data_dir=str(data), progress=False)
-    train(Recipe(**SMALL, **KINDS[request.param]), options)
+    train(
+        Recipe(**SMALL, **KINDS[request.param]),
+        RunOptions(out_dir=str(folder), data_dir=str(data), progress=False),
+    )
     return folder
 
 
@@ -96,9 +98,7 @@ def main():
     """main("predict", *arguments) runs a command in this process and returns its exit code."""
 
     def run_command(command, *arguments):
-        return importlib.import_module(f"resnet_fn.{command}").main(
-            [str(argument) for argument in arguments]
-        )
+        return importlib.import_module(f"resnet_fn.{command}").main([*map(str, arguments)])
 
     return run_command
 

@@ -13,7 +13,7 @@ import mindspore
 import numpy as np
 import pytest
 from mindspore import Tensor
-from PIL import Image
+from PIL import Image, ImageOps
 
 from resnet_fn.config.recipe import FILTERS, Recipe
 from resnet_fn.data.input_spec import InputSpec
@@ -68,27 +68,20 @@ def exported(device, tmp_path_factory):
 def with_pillow(about, data):
     """Written from the description's fields and steps, without this package's code."""
     image = Image.open(io.BytesIO(data))
-    turns = {
-        3: Image.Transpose.ROTATE_180,
-        6: Image.Transpose.ROTATE_270,
-        8: Image.Transpose.ROTATE_90,
-    }
-    turn = turns.get(image.getexif().get(0x0112)) if about["exif_orientation"] else None
-    image = image.transpose(turn) if turn is not None else image
+    if about["exif_orientation"]:
+        image = ImageOps.exif_transpose(image)
     image = image.convert({"grey": "L", "RGB": "RGB"}[about["colour_order"]])
     size = about["image_size"]
     filter_name = getattr(Image.Resampling, about["interpolation"].upper())
     if about["resize"] == "shorter side":
         short = min(image.size)
-        long = max(image.size)
-        longer = about["eval_resize"] * long // short
-        wide = image.width > image.height
-        new = (longer, about["eval_resize"])
-        image = image.resize(new if wide else new[::-1], filter_name)
+        new = [about["eval_resize"] * length // short for length in image.size]
+        image = image.resize(new, filter_name)
     planes = [np.asarray(band, np.float32) for band in image.split()]
     if about["resize"] == "whole picture":
-        images = [Image.fromarray(plane) for plane in planes]
-        planes = [np.asarray(plane.resize((size, size), filter_name)) for plane in images]
+        planes = [
+            np.asarray(Image.fromarray(plane).resize((size, size), filter_name)) for plane in planes
+        ]
     if about["crop"] == "centre":
         top, left = (round((length - size) / 2) for length in planes[0].shape)
         planes = [plane[top : top + size, left : left + size] for plane in planes]
@@ -118,12 +111,10 @@ def weights(old, new, name):
     """How much of each old pixel is in each new pixel, [new, old]."""
     scale = old / new
     centre = ((np.arange(new) + 0.5) * scale)[:, None]
-    place = np.arange(old) + 0.5
     if KERNELS[name] is None:
         return (np.arange(old) == np.floor(centre)).astype(float)
     reach, kernel = KERNELS[name]
-    wider = max(scale, 1.0)
-    distance = (place - centre) / wider
+    distance = (np.arange(old) + 0.5 - centre) / max(scale, 1.0)
     matrix = np.where(np.abs(distance) < reach + 1e-9, kernel(distance), 0.0)
     return matrix / matrix.sum(1, keepdims=True)
 
@@ -152,7 +143,7 @@ def with_numpy(about, data):
         top, left = (round((length - size) / 2) for length in new)
         pixels = pixels[top : top + size, left : left + size]
     values = (pixels / about["full_scale"] - about["mean"]) / about["std"]
-    return values.transpose(2, 0, 1)[None].astype(np.float32)
+    return values.transpose(2, 0, 1)[None]
 
 
 # Where a pixel's centre is between two, NumPy and Pillow may take another as the nearest.
@@ -172,9 +163,9 @@ def test_two_readers_get_the_nets_logits(read, name, exported, make_photograph, 
     jpeg = encode(make_photograph(5, 127, 80), quality=95, exif=turned)
     for data in (sample, jpeg, encode(make_photograph(6, 200, 141), "PNG")):
         Path("picture").write_bytes(data)
-        own = Tensor(trained.preprocess("picture"))
-        others = Tensor(read(card["preprocessing"], data).astype(np.float32))
-        wanted, logits = (trained.net(images).numpy()[0] for images in (own, others))
+        own = trained.preprocess("picture")
+        others = read(card["preprocessing"], data).astype(np.float32)
+        wanted, logits = (trained.net(Tensor(images)).numpy()[0] for images in (own, others))
         assert np.abs(logits - wanted).max() <= 1e-4 * np.abs(wanted).max()
         if data is sample:
             assert logits[:10] == pytest.approx(card["sample"]["logits"], abs=1e-4)
@@ -187,16 +178,14 @@ def test_the_sample_reveals_any_omitted_preprocessing_step(exported):
     about = card["preprocessing"]
     sample = base64.b64decode(card["sample"]["png_base64"])
     right = with_pillow(about, sample)
-    wrong = {
-        name: with_pillow({**about, name: value}, sample)
-        for name, value in {
-            "exif_orientation": False,
-            "interpolation": "nearest",  # as without antialiasing
-            "eval_resize": 32,
-            "crop": "none",
-            "mean": [0.485, 0.456, 0.406],
-        }.items()
+    changes = {
+        "exif_orientation": False,
+        "interpolation": "nearest",  # as without antialiasing
+        "eval_resize": 32,
+        "crop": "none",
+        "mean": [0.485, 0.456, 0.406],
     }
+    wrong = {name: with_pillow({**about, name: changes[name]}, sample) for name in changes}
     wrong["crop"] = wrong["crop"][:, :, :32, :32]  # from a corner
     wrong["colour_order"] = right[:, ::-1]
     for name, values in wrong.items():

@@ -16,25 +16,28 @@ class _Fixed(nn.Cell):
         return x.reshape((x.shape[0], -1))
 
 
+def evaluated(logits, labels):
+    """The loss, the prediction and the rank of each sample, as arrays."""
+    result = make_eval_step(_Fixed())(Tensor(logits[:, None, None]), Tensor(labels))
+    return [column.asnumpy() for column in result[:3]]
+
+
 def test_ties_rank_by_class_and_nan_ranks_last():
-    step = make_eval_step(_Fixed())
     logits = np.array([[1, 3, 2], [5, 5, 5], [5, 5, 5], [np.nan, 0, 0], [0, 0, np.inf]], np.float32)
-    labels = np.array([2, 0, 2, 0, 2], np.int32)
-    result = step(Tensor(logits[:, None, None]), Tensor(labels))
-    assert result.rank.asnumpy().tolist() == [1, 0, 2, 3, 3]
-    assert result.loss.asnumpy()[0] == pytest.approx(-2 + np.log(np.exp([1, 3, 2]).sum()), rel=1e-6)
+    loss, _, rank = evaluated(logits, np.array([2, 0, 2, 0, 2], np.int32))
+    assert rank.tolist() == [1, 0, 2, 3, 3]
+    assert loss[0] == pytest.approx(-2 + np.log(np.exp([1, 3, 2]).sum()), rel=1e-6)
 
 
 def test_several_classes_are_scored_by_binary_cross_entropy():
-    step = make_eval_step(_Fixed())
     logits = np.array(
         [[1, 3, 2], [-9, 0, 9], [1, 2, 3], [np.nan, 0, 0], [np.inf, 0, 0]], np.float32
     )
     labels = np.array([[1, 0, 1], [0, 1, 1], [0, 0, 0], [1, 0, 0], [1, 0, 0]], np.float32)
-    result = step(Tensor(logits[:, None, None]), Tensor(labels))
+    loss, prediction, rank = evaluated(logits, labels)
     probability = 1 / (1 + np.exp(-logits[:3].astype(np.float64)))
     losses = -np.where(labels[:3] > 0, np.log(probability), np.log(1 - probability))
-    np.testing.assert_allclose(result.loss.asnumpy()[:3], losses.mean(1), rtol=1e-5)
-    assert not np.isfinite(result.loss.asnumpy()[3:]).any()
-    assert result.prediction.asnumpy()[:3].tolist() == [1, 2, 2]
-    assert result.rank.asnumpy().tolist() == [0, 0, 0, 3, 3]
+    np.testing.assert_allclose(loss[:3], losses.mean(1), rtol=1e-5)
+    assert not np.isfinite(loss[3:]).any()
+    assert prediction[:3].tolist() == [1, 2, 2]
+    assert rank.tolist() == [0, 0, 0, 3, 3]

@@ -42,13 +42,13 @@ def test_weights_of_a_run_print_checkpoint_and_classes(run, main, capsys, write_
     last = run / "checkpoints/step-00000006"
     write_checkpoint(last, best.weights, best.training, best.state | {"update": 6, "dataset": spec})
     recipe = write_recipe({"model": "resnet8", "image_size": 8})
+    flags = ("--weights", run, "--recipe", recipe, "--json", "result.json", "--which")
     other = (
         f"warning: {last}: the last layer is for these classes in another order, '1' → '0', "
         "'0' → '1'; the net"
     )
     for which, path, warning in (("last", last, other), ("best", best.path, "")):
-        flags = ("--recipe", recipe, "--json", "result.json", "--which", which)
-        assert main("evaluate", "--weights", run, *flags) == 0
+        assert main("evaluate", *flags, which) == 0
         out, err = capsys.readouterr()
         assert (out.splitlines()[0], err.partition(" is scored")[0]) == (
             f"weights     {path}, the moving average of the weights",
@@ -86,28 +86,38 @@ def test_reports_have_equal_bytes_for_any_batch_size(trained_run, msrun, main):
 SMALL = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "eval_resize": 8}
 
 
-def test_evaluation_checks_files_as_the_recipe_file_says(folder, write_recipe, main):
-    mindspore.save_checkpoint(create_model("resnet8", num_classes=3), "net.ckpt")
+@pytest.fixture
+def evaluate_weights(folder, write_recipe, main):
+    """evaluate_weights(classes, **settings) runs the command on weights of so many classes."""
+
+    def run_command(classes, **settings):
+        mindspore.save_checkpoint(create_model("resnet8", num_classes=classes), "net.ckpt")
+        recipe = write_recipe({**SMALL, "data_dir": str(folder), **settings})
+        main("evaluate", "--weights", "net.ckpt", "--recipe", recipe)
+
+    return run_command
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [("auto", "1 of 9 validation files are bad"), ("no", "00 ü.JPEG: cannot be decoded")],
+)
+def test_evaluation_checks_files_as_the_recipe_file_says(
+    check, message, folder, evaluate_weights, raises_line
+):
     bad = folder / "val" / "bee" / "00 ü.JPEG"
     bad.write_bytes(bad.read_bytes()[:300])
-    for check, message in (
-        ("auto", "1 of 9 validation files are bad"),
-        ("no", "00 ü.JPEG: cannot be decoded"),
-    ):
-        recipe = write_recipe({**SMALL, "data_dir": str(folder), "check_files": check})
-        with pytest.raises(ValueError, match=message):
-            main("evaluate", "--weights", "net.ckpt", "--recipe", recipe)
+    with raises_line(message):
+        evaluate_weights(3, check_files=check)
     # nothing beside the data
     assert sorted(path.name for path in folder.iterdir()) == ["train", "val"]
 
 
-def test_weights_for_other_classes_have_a_fix(folder, write_recipe, main, raises_line):
-    mindspore.save_checkpoint(create_model("resnet8", num_classes=4), "net.ckpt")
-    # More threads than there are CPUs here: how fast training reads is not for an evaluation.
-    recipe = write_recipe({**SMALL, "data_dir": str(folder), "data_threads": 9999})
+def test_weights_for_other_classes_have_a_fix(evaluate_weights, raises_line):
     with raises_line(
         "net.ckpt ",
         "fc.weight (4, 64) instead of (3, 64)",
         "train with --weights FILE to make a new",
     ):
-        main("evaluate", "--weights", "net.ckpt", "--recipe", recipe)
+        # More threads than there are CPUs here: how fast training reads is not for an evaluation.
+        evaluate_weights(4, data_threads=9999)

@@ -13,6 +13,7 @@ from mindspore.train.mind_ir_pb2 import ModelProto
 from PIL import Image
 from scipy.special import softmax
 
+from resnet_fn.data.dataset import eval_batches
 from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation import export as exporting
 from resnet_fn.evaluation.export import ExportError, compare, describe_export, export
@@ -23,12 +24,9 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def images(count=70, size=8):
-    from resnet_fn.data.dataset import eval_batches
-
     digits = load_digits()
-    return next(
-        eval_batches(digits.test, dataclasses.replace(digits.input, image_size=size), count)
-    )[0]
+    spec = dataclasses.replace(digits.input, image_size=size)
+    return next(eval_batches(digits.test, spec, count))[0]
 
 
 @pytest.mark.parametrize("kind", ["mindir", "onnx", "safetensors"])
@@ -75,10 +73,9 @@ def test_documented_steps_of_an_export_equal_predict(run, digits_png, size):
     export(trained, Path("net.onnx"), 0, images(12, size))
     digits_png.joinpath("05.png").rename("digit.png")
     names = documented()
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (31, 13, 3), np.uint8)).save(
-        "other.png"
-    )
-    noise = np.random.default_rng(1).integers(0, 65536, (9, 13), np.uint16)
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 256, (31, 13, 3), np.uint8)).save("other.png")
+    noise = rng.integers(0, 65536, (9, 13), np.uint16)
     exif = Image.Exif()
     exif[0x112] = 6
     Image.fromarray(noise).save("deep.png")
@@ -107,14 +104,13 @@ def test_exported_nets_with_imagenet_stem_compute_the_same(make_run, digits_png,
     after.
     """
     trained = load_run(make_run(**settings, image_size=64), image_size=64)
-    digits_png.joinpath("05.png").rename("digit.png")
-    before = predict(trained, "digit.png", top=10)
+    before = predict(trained, "images/05.png", top=10)
     for kind in ("mindir", "onnx"):
         verified = export(trained, Path(f"net.{kind}"), 0, images(2, 64))["verified"]
         assert verified["largest_difference"] <= verified["tolerance"] * (
             0.1 if trained.recipe.precision == "fp32" else 1
         )
-    assert predict(trained, "digit.png", top=10) == before
+    assert predict(trained, "images/05.png", top=10) == before
 
 
 def test_the_description_is_inside_the_file_too(run):
@@ -138,11 +134,11 @@ def test_the_description_is_inside_the_file_too(run):
     assert json.loads(inside["preprocessing"]) == card["preprocessing"]
     export(trained, Path("net.safetensors"), 0, images(4))
     data = Path("net.safetensors").read_bytes()
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    body = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:body])
     assert json.loads(header["__metadata__"]["classes"]) == card["classes"]
     start, end = header["fc.bias"]["data_offsets"]
-    body = data[8 + int.from_bytes(data[:8], "little") :]
-    assert body[start:end] == trained.net.fc.bias.asnumpy().tobytes()
+    assert data[body + start : body + end] == trained.net.fc.bias.asnumpy().tobytes()
 
 
 def test_a_file_that_answers_otherwise_is_not_kept(run, monkeypatch):

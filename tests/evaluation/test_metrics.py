@@ -1,6 +1,7 @@
 """Metrics against scikit-learn's and their formulas."""
 
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,7 +10,13 @@ from scipy.special import softmax
 from sklearn.calibration import calibration_curve
 
 from resnet_fn.evaluation import metrics
-from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores, describe_scores
+from resnet_fn.evaluation.task import (
+    ANY_CLASSES,
+    ONE_CLASS,
+    Scores,
+    all_metrics,
+    describe_scores,
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,21 +32,26 @@ def guesses():
     return labels, logits, logits.argmax(1)
 
 
+def check_by_class(ours, labels, predictions, every_class, of=None):
+    """The scores of each class and their averages are scikit-learn's."""
+    theirs = sklearn.precision_recall_fscore_support(
+        labels, predictions, labels=of, zero_division=0
+    )
+    for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
+        np.testing.assert_allclose(ours[name], values, rtol=1e-12, err_msg=name)
+    for kind, values in metrics.averages(ours, every_class).items():
+        expected = sklearn.precision_recall_fscore_support(
+            labels, predictions, average=kind, zero_division=0
+        )
+        assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
+
+
 def test_class_scores_are_scikit_learns(guesses):
     labels, _, predictions = guesses
     confusion = metrics.confusion_matrix(labels, predictions, 7)
     assert (confusion == sklearn.confusion_matrix(labels, predictions, labels=range(7))).all()
     ours = ONE_CLASS.by_class(Scores(np.float32(0), predictions, np.int32(0)), labels, 7)
-    theirs = sklearn.precision_recall_fscore_support(
-        labels, predictions, labels=range(7), zero_division=0
-    )
-    for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
-        np.testing.assert_allclose(ours[name], values, rtol=1e-12, err_msg=name)
-    for kind, values in metrics.averages(ours).items():
-        expected = sklearn.precision_recall_fscore_support(
-            labels, predictions, average=kind, zero_division=0
-        )
-        assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
+    check_by_class(ours, labels, predictions, every_class=False, of=range(7))
 
 
 def test_calibration_is_scikit_learns(guesses):
@@ -78,19 +90,13 @@ def test_memory_of_a_report_grows_linearly_with_classes():
     names = [str(number) for number in range(classes)]
     tracemalloc.start()
     report = ONE_CLASS.report(scores, labels, names)
-    f1 = ONE_CLASS.averages(scores, labels, classes)["macro"]["f1"]
-    peak = tracemalloc.get_traced_memory()[1]
+    f1 = all_metrics(scores, labels, classes)["macro_f1"]
+    assert tracemalloc.get_traced_memory()[1] < 20e6  # the peak
     tracemalloc.stop()
-    assert peak < 20e6
     assert report["confusion"] is None
-    assert sum(row["count"] for row in report["confused"]) == (labels != predictions).sum()
-    counts = {(row["label"], row["prediction"]): row["count"] for row in report["confused"]}
-    label = labels[0].item()
-    prediction = predictions[0].item()
-    assert (
-        counts[str(label), str(prediction)]
-        == ((labels == label) & (predictions == prediction)).sum()
-    )
+    pairs = zip(labels.tolist(), predictions.tolist(), strict=True)
+    wrong = Counter((str(label), str(said)) for label, said in pairs if label != said)
+    assert wrong == {(row["label"], row["prediction"]): row["count"] for row in report["confused"]}
     assert f1 == pytest.approx(sklearn.f1_score(labels, predictions, average="macro"), rel=1e-12)
 
 
@@ -112,16 +118,9 @@ def test_scores_of_several_classes_are_each_classs_own():
     scores = ANY_CLASSES.by_class(
         Scores(np.float32(0), np.int32(0), np.int32(0), None, probabilities), labels, 3
     )
-    theirs = sklearn.precision_recall_fscore_support(labels, probabilities >= 0.5, zero_division=0)
-    for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
-        np.testing.assert_allclose(scores[name], values, rtol=1e-12, err_msg=name)
-    assert scores["predicted"].tolist() == [3, 2, 0]
     # the absent class counts, as 0
-    for kind, values in metrics.averages(scores, every_class=True).items():
-        expected = sklearn.precision_recall_fscore_support(
-            labels, probabilities >= 0.5, average=kind, zero_division=0
-        )
-        assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
+    check_by_class(scores, labels, probabilities >= 0.5, every_class=True)
+    assert scores["predicted"].tolist() == [3, 2, 0]
 
 
 def of_class(labels, classes):
@@ -165,17 +164,13 @@ def test_the_gallery_has_each_classs_surest_and_worst():
     assert list(many) == list(range(10, 40))  # the 30 weakest
 
 
-def mistakes(labels, probabilities, loss, limit):
-    scores = Scores(np.float32(loss), np.int32(0), np.int32(0), probabilities=probabilities)
-    return ANY_CLASSES.mistakes(scores, labels, limit)
-
-
 def test_multi_label_mistakes_are_sorted_by_confidence():
     positive = np.array([[True, False, True], [False, False, True]])
     probabilities = np.float32([[0.125, 0.75, 0.875], [0.25, 0.5, 0.375]])
+    scores = Scores(np.ones(2, np.float32), np.int32(0), np.int32(0), probabilities=probabilities)
     wrong = [(0, 0, 0.875), (0, 1, 0.75), (1, 2, 0.625), (1, 1, 0.5)]
     for limit in (9, 2):
-        assert mistakes(positive, probabilities, [0.5, 0.5], limit) == wrong[:limit]
+        assert ANY_CLASSES.mistakes(scores, positive, limit) == wrong[:limit]
     # each by its own class
     assert metrics.gallery(positive, -probabilities, [0.0, 0.0, 0.0]) == {0: [0], 2: [0, 1]}
 

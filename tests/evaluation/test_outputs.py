@@ -61,13 +61,13 @@ def test_evaluate_replaces_only_its_own_reports(path, users, run, main, raises_l
     assert os.listdir("report") == [path]
 
 
-@pytest.mark.parametrize("command", ["evaluate", "inspect", "doctor"])
+@pytest.mark.parametrize(
+    "command", [("evaluate", "run"), ("inspect.__main__", "run"), ("doctor.__main__",)]
+)
 def test_json_of_the_user_is_not_replaced(command, users, run, main, raises_line):
     users("package.json")
-    words = [] if command == "doctor" else [run]
-    name = command if command == "evaluate" else f"{command}.__main__"
     with raises_line("--json: package.json exists", "give another path", kind=UsageError):
-        main(name, *words, "--json", "package.json")
+        main(*command, "--json", "package.json")
 
 
 def test_results_replace_earlier_results(run, main):
@@ -142,32 +142,27 @@ def test_labels_are_read_back_and_no_formulas(run):
     """The labels of predictions.csv are those of a list of images."""
     trained = load_run(run)
     named = dataclasses.replace(trained, input=dataclasses.replace(trained.input, classes=CLASSES))
-    detail = evaluate_in_detail(run)
-    text = predictions_csv(dataclasses.replace(detail, trained=named))
+    text = predictions_csv(dataclasses.replace(evaluate_in_detail(run), trained=named))
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     for row in rows:
         assert not any(cell[:1] in "=+@\t\r" and cell for cell in row.values())
-    labels = load_digits().test.labels
-    shutil.copytree(run, "set")
-    for index in range(len(rows)):
-        Path(f"set/{index}.png").touch()
     with open("list.csv", "w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(["path", "label"])
-        table.writerows([f"{index}.png", row["label"]] for index, row in enumerate(rows))
-    dataset = load_lists("set", "", "list.csv", CLASSES)
-    assert dataset.test.labels.tolist() == labels.tolist()
+        for index, row in enumerate(rows):
+            Path(f"{index}.png").touch()
+            table.writerow([f"{index}.png", row["label"]])
+    dataset = load_lists(".", "", "list.csv", CLASSES)
+    assert dataset.test.labels.tolist() == load_digits().test.labels.tolist()
 
 
-def test_a_predictions_table_is_a_list_of_images(run, digits_png, main):
+def test_a_predictions_table_is_a_list_of_images(run, digits_png, main, rows_of):
     for name in ("=1.png", "+2.png", "-3.png", "@4.png", "'=5.png"):
         shutil.copy("images/00.png", name)
     names = sorted(path for path in os.listdir() if path.endswith(".png"))
     Path("list.txt").write_text("".join(f"{name}\n" for name in names))
     assert main("predict", run, "list.txt", "--csv", "out.csv") == 0
-    with open("out.csv", encoding="utf-8", newline="") as file:
-        cells = [row["file"] for row in csv.DictReader(file)]
-    assert cells == [f"'{name}" for name in names]
+    assert [row["file"] for row in rows_of("out.csv")] == [f"'{name}" for name in names]
     assert list(read_list("out.csv")) == names
 
 

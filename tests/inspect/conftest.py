@@ -20,15 +20,11 @@ def write_resnet8() -> Callable[..., Arrays]:
 
     def write(file: str, style: str = "ours", **changes: np.ndarray) -> Arrays:
         rng = np.random.default_rng(0)
-        net = create_model("resnet8", num_classes=10, in_channels=1)
-        arrays = {
-            p.name: (rng.random(p.shape) * 0.1 + 0.2).astype(np.float32)
-            for p in net.get_parameters()
-        }
-        arrays |= {name: array - 0.25 for name, array in arrays.items() if name.endswith("weight")}
-        arrays = {
-            name: changes.get(name, array).astype(np.float32) for name, array in arrays.items()
-        }
+        arrays = {}
+        for p in create_model("resnet8", num_classes=10, in_channels=1).get_parameters():
+            least = -0.05 if p.name.endswith("weight") else 0.2
+            drawn = rng.random(p.shape) * 0.1 + least
+            arrays[p.name] = changes.get(p.name, drawn).astype(np.float32)
         write_arrays(file, {rename(name, style, True): array for name, array in arrays.items()})
         return arrays
 

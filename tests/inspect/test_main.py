@@ -31,8 +31,9 @@ def test_command_shows_every_parameter(write_resnet8, capsys):
     ]
     with pytest.raises(ValueError, match=r"^/dev/full: cannot be written \(No space left"):
         inspect.main(["a.safetensors", "--json", "/dev/full"])
-    stored = {row["name"]: row for row in json.loads(Path("a.json").read_text())["parameters"]}
-    assert stored["layer2.0.conv1.weight"]["mean"] == pytest.approx(weight.mean(), rel=1e-12)
+    stored = json.loads(Path("a.json").read_text())["parameters"]
+    means = {row["name"]: row["mean"] for row in stored}
+    assert means["layer2.0.conv1.weight"] == pytest.approx(weight.mean(), rel=1e-12)
 
 
 def test_files_of_two_frameworks_are_compared(write_resnet8, capsys):
@@ -74,11 +75,8 @@ def test_histograms_hold_the_arrays(write_resnet8, board_events):
     assert found.keys() == {f"weights/{name}" for name in arrays}
     weight = arrays["fc.weight"].astype(np.float64)
     histogram = found["weights/fc.weight"]
-    assert (histogram.num, histogram.min, histogram.max) == (
-        weight.size,
-        weight.min(),
-        weight.max(),
-    )
+    shown = (histogram.num, histogram.min, histogram.max)
+    assert shown == (weight.size, weight.min(), weight.max())
     assert histogram.sum == pytest.approx(weight.sum(), rel=1e-4)
 
 
@@ -98,16 +96,9 @@ def test_differences_are_largest_first():
     del theirs["e"]
     found = compare_arrays(ours, theirs)
     assert [item.name for item in found.differences] == ["b", "a"]
-    assert found.differences[0].relative == pytest.approx(2 / 12**0.5)
-    assert (
-        found.differences[0].port,
-        found.differences[0].reference,
-        found.differences[0].place,
-    ) == (
-        1.0,
-        3.0,
-        (3,),
-    )
+    largest = found.differences[0]
+    assert largest.relative == pytest.approx(2 / 12**0.5)
+    assert (largest.port, largest.reference, largest.place) == (1.0, 3.0, (3,))
     assert (found.same, found.missing, found.unexpected) == (2, ["f"], ["e"])
     assert found.shapes == ["d (2,) here, (3,) there"]
     assert comparison_table(found)[-1] == "2 of 4 common parameters are equal"

@@ -23,7 +23,10 @@ def evaluation(device):
     net = build_net(recipe, dataset.input)
     state = {"update": 3, "class_balance": [], "feed": {"samples": 1437}}
     checkpoint = Checkpoint(Path("runs/a<b/checkpoints/step-00000003"), {}, {}, state)
-    trained = LoadedNet(net, recipe, dataset.input, checkpoint)
-    scores = score(make_eval_step(net, with_logits=True), dataset, 128, all_classes=True)
-    options = {"which": "last", "tta": "none", "ema": False, "image_size": 8}
-    return Evaluation(trained, dataset, scores, options, Workers())
+    return Evaluation(
+        LoadedNet(net, recipe, dataset.input, checkpoint),
+        dataset,
+        score(make_eval_step(net, with_logits=True), dataset, 128, all_classes=True),
+        {"which": "last", "tta": "none", "ema": False, "image_size": 8},
+        Workers(),
+    )

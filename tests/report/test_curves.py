@@ -8,11 +8,13 @@ from resnet_fn.report.plots import draw_panel
 
 
 def events(losses, scale=1):
-    rows = [
-        {"event": "train", "update": u * scale, "loss": v, "lr": 1e-6 * u}
-        for u, v in enumerate(losses, 1)
+    return [
+        *(
+            {"event": "train", "update": u * scale, "loss": v, "lr": 1e-6 * u}
+            for u, v in enumerate(losses, 1)
+        ),
+        {"event": "eval", "update": 2 * scale, "loss": losses[1], "top1": 0.5},
     ]
-    return [*rows, {"event": "eval", "update": 2 * scale, "loss": losses[1], "top1": 0.5}]
 
 
 def panel(number, lines):
@@ -39,8 +41,6 @@ def test_grouped_runs_show_mean_and_one_standard_deviation():
 
 def test_axes_have_plain_numbers():
     axes = panel(2, {"a": [events([1.0, 3.0], 100_000)]})
-    words = [
-        label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()
-    ]
-    assert {"200,000", "0.000002"} <= set(words)
+    labels = [*axes.get_xticklabels(), *axes.get_yticklabels()]
+    assert {"200,000", "0.000002"} <= {label.get_text() for label in labels}
     assert axes.xaxis.get_offset_text().get_text() == axes.yaxis.get_offset_text().get_text() == ""

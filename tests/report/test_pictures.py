@@ -46,10 +46,9 @@ def test_photographs_are_shown_as_the_net_gets_them(photographs, size, kind, tol
         assert pixels.shape == wanted.shape
         assert np.abs(pixels.astype(int) - wanted).mean() <= tolerance
         assert sample_name(dataset, index) == f"{files[index].parent.name}/{files[index].name}"
-    odd = dataclasses.replace(
-        dataset, test=dataclasses.replace(dataset.test, names=["\udcff.JPEG"])
-    )
-    assert sample_name(odd, 0) == "\\xff.JPEG"  # no UTF-8: the report could not be written
+    test = dataclasses.replace(dataset.test, names=["\udcff.JPEG"])
+    # no UTF-8: the report could not be written
+    assert sample_name(dataclasses.replace(dataset, test=test), 0) == "\\xff.JPEG"
 
 
 @pytest.mark.parametrize("model", ["resnet8", "resnet18"])
@@ -59,12 +58,12 @@ def test_maps_are_grad_cam_by_its_definition(model):
     """
     net = build_net(Recipe(model=model, image_size=32), load_digits().input)
     net.set_train(False)
-    stages = [cell for name, cell in net.name_cells().items() if name.startswith("layer")]
     images = np.random.default_rng(0).normal(size=(10, 1, 32, 32)).astype(np.float32)
     classes = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
     features = net.maxpool(net.relu(net.bn1(net.conv1(Tensor(images)))))
-    for stage in stages:
-        features = stage(features)
+    for name, cell in net.name_cells().items():
+        if name.startswith("layer"):
+            features = cell(features)
 
     def logit(activations, of):
         return net.fc(activations.mean((2, 3)))[:, of].sum()

@@ -22,6 +22,12 @@ def run(top1, seed=0, updates=(10, 20), loss=0.5, **settings):
     )
 
 
+def stored(recipe, **options):
+    """An evaluated run with this recipe in its folder."""
+    Path("config.json").write_text(json.dumps({"recipe": recipe, "options": options}))
+    return read_run(Path(), run(0.5).evaluations)
+
+
 def cells(line):
     return [cell.strip() for cell in line.split("   ") if cell.strip()]
 
@@ -54,14 +60,10 @@ def test_seeds_of_one_recipe_become_mean_and_deviation():
 
 
 def test_runs_on_different_data_get_separate_rows():
-    runs = {}
-    for seed, options in enumerate(
-        ({}, {"data_dir": "here"}, {"data_dir": "here/"}, {"data_dir": "there"})
-    ):
-        Path("config.json").write_text(
-            json.dumps({"recipe": run(0, seed).recipe, "options": options})
-        )
-        runs[str(seed)] = read_run(Path(), run(0.5).evaluations)
+    runs = {
+        folder: stored(run(0, seed).recipe, data_dir=folder)
+        for seed, folder in enumerate(("", "here", "here/", "there"))
+    }
     rows = [cells(line)[:3] for line in run_table(runs)[0][1:]]
     here = f"digits, data_dir {Path.cwd()}"
     assert rows == [
@@ -72,16 +74,13 @@ def test_runs_on_different_data_get_separate_rows():
 
 
 def test_runs_of_two_versions_are_one_line():
-    stored = Path(__file__).parents[1] / "run" / "stored" / "average-0.2.0.json"
-    old = json.loads(stored.read_text())["recipe"]
+    file = Path(__file__).parents[1] / "run/stored/average-0.2.0.json"
+    old = json.loads(file.read_text())["recipe"]
     old.update(ema=0.0, ema_every=1, ema_start=0.0)
     now = to_dict(recipe_from_dict(old)) | {"seed": 1}
     assert ("ema_warmup" in old, now["ema_warmup"]) == (False, True)
-    runs = {}
-    for name, recipe in (("old", old), ("now", now)):
-        Path("config.json").write_text(json.dumps({"recipe": recipe, "options": {}}))
-        runs[name] = read_run(Path(), run(0.5).evaluations)
-    assert [cells(line)[:3] for line in run_table(runs)[0][1:]] == [["digits", "2", "0,1"]]
+    lines, _ = run_table({"old": stored(old), "now": stored(now)})
+    assert [cells(line)[:3] for line in lines[1:]] == [["digits", "2", "0,1"]]
 
 
 def test_runs_of_fit_are_lines_of_their_own():

@@ -23,16 +23,13 @@ def test_report_agrees_with_scikit_learn_on_real_logits(evaluation):
     dataset = evaluation.dataset
     ((images, labels, _),) = eval_batches(dataset.test, dataset.input, 360)
     logits = evaluation.trained.net(mindspore.Tensor(images)).asnumpy().astype(np.float64)
+    probabilities = softmax(logits, axis=1)
     report = build_report(evaluation)
-    assert report["loss"] == pytest.approx(
-        metrics.log_loss(labels, softmax(logits, axis=1)), rel=1e-5
-    )
+    assert report["loss"] == pytest.approx(metrics.log_loss(labels, probabilities), rel=1e-5)
     assert report["top1"] == metrics.accuracy_score(labels, logits.argmax(1))
     assert report["top5"] == metrics.top_k_accuracy_score(labels, logits, k=5, labels=range(10))
     areas = [row["average_precision"] for row in report["classes"]]
-    first = metrics.average_precision_score(
-        labels == 0, softmax(logits, axis=1)[:, 0].astype(np.float32)
-    )
+    first = metrics.average_precision_score(labels == 0, probabilities[:, 0].astype(np.float32))
     assert areas[0] == pytest.approx(first, abs=1e-12)
     assert report["mean_average_precision"] == pytest.approx(np.mean(areas))
     assert (
@@ -61,9 +58,7 @@ def test_reports_are_the_same_bytes_when_written_twice(evaluation):
         first["checkpoint"]["label_smoothing"] == evaluation.trained.recipe.label_smoothing == 0.1
     )
     rows = list(csv.DictReader(io.StringIO(predictions_csv(evaluation))))
-    assert [row["label"] for row in rows] == [
-        str(label) for label in evaluation.dataset.test.labels
-    ]
+    assert [int(row["label"]) for row in rows] == evaluation.dataset.test.labels.tolist()
     assert sum(int(row["right"]) for row in rows) / 360 == first["top1"]
     assert rows[7]["name"] == "validation-00007"
     assert float(rows[7]["probability1"]) >= float(rows[7]["probability2"]) > 0
@@ -71,14 +66,17 @@ def test_reports_are_the_same_bytes_when_written_twice(evaluation):
     assert rows[worst["index"]]["prediction"] == worst["prediction"] != worst["label"]
 
 
+def with_scores(evaluation, **changes):
+    return dataclasses.replace(evaluation, scores=evaluation.scores._replace(**changes))
+
+
 def test_a_broken_net_gives_a_report_without_nan(evaluation):
     scores = evaluation.scores
-    nothing = np.full_like(scores.loss, np.nan)
-    broken = dataclasses.replace(
+    broken = with_scores(
         evaluation,
-        scores=scores._replace(
-            loss=nothing, rank=np.full_like(scores.rank, 10), top=scores.top * 0
-        ),
+        loss=np.full_like(scores.loss, np.nan),
+        rank=np.full_like(scores.rank, 10),
+        top=scores.top * 0,
     )
     report = build_report(broken)
     assert report["loss"] is None
@@ -95,11 +93,10 @@ def test_the_classes_counts_are_those_that_were_trained(evaluation):
     trained = evaluation.trained
     state = {"update": 3, "class_balance": rows, "feed": {"samples": 1435}}  # two left out
     checkpoint = dataclasses.replace(trained.checkpoint, state=state)
-    there = dataclasses.replace(
-        evaluation, trained=dataclasses.replace(trained, checkpoint=checkpoint)
-    )
-    assert [row["training_images"] for row in build_report(there)["classes"]] == list(range(1, 11))
-    assert build_report(there)["data"]["training_images"] == 1435
+    trained = dataclasses.replace(trained, checkpoint=checkpoint)
+    report = build_report(dataclasses.replace(evaluation, trained=trained))
+    assert [row["training_images"] for row in report["classes"]] == list(range(1, 11))
+    assert report["data"]["training_images"] == 1435
 
 
 def test_a_folder_that_cannot_be_written_is_named(evaluation):
@@ -110,14 +107,15 @@ def test_a_folder_that_cannot_be_written_is_named(evaluation):
         write_report(evaluation, Path("file/below"))
 
 
-@pytest.mark.parametrize("name", ["report.html", "report.json", "predictions.csv"])
-def test_a_report_replaces_only_a_report(name, evaluation, raises_line):
+def test_a_report_replaces_only_a_report(evaluation, raises_line):
+    """Each of its files: tests/evaluation/test_outputs.py."""
     for _ in range(2):
         write_report(evaluation, Path("mine"))
-    Path("mine", name).write_text("of the user")
-    with raises_line(f"report: mine/{name} exists", "give another path"):
+    file = Path("mine/report.html")
+    file.write_text("of the user")
+    with raises_line("report: mine/report.html exists", "give another path"):
         write_report(evaluation, Path("mine"))
-    assert Path("mine", name).read_text() == "of the user"
+    assert file.read_text() == "of the user"
 
 
 @pytest.fixture
@@ -131,15 +129,15 @@ def several(evaluation):
     wrong = ((probabilities >= 0.5) != (labels > 0)).sum(1).astype(np.int32)
     loss[0], wrong[0] = np.nan, 3
     areas = average_precisions(labels, probabilities)
-    scores = evaluation.scores._replace(
-        loss=loss, rank=wrong, probabilities=probabilities, areas=areas
+    scored = with_scores(
+        evaluation, loss=loss, rank=wrong, probabilities=probabilities, areas=areas
     )
     spec = dataclasses.replace(evaluation.trained.input, classes=("even", "large", "none"))
     trained = dataclasses.replace(evaluation.trained, input=spec)
     dataset = dataclasses.replace(
         evaluation.dataset, test=Split(evaluation.dataset.test.images, labels)
     )
-    return dataclasses.replace(evaluation, trained=trained, dataset=dataset, scores=scores)
+    return dataclasses.replace(scored, trained=trained, dataset=dataset)
 
 
 def test_non_finite_logits_are_no_mistakes(several):
@@ -154,14 +152,11 @@ def test_non_finite_logits_are_no_mistakes(several):
 
 
 def test_several_classes_report_the_scores_average_precisions(several):
-    areas = np.array([0.5, np.nan, 0.25])
-    report = build_report(dataclasses.replace(several, scores=several.scores._replace(areas=areas)))
+    report = build_report(with_scores(several, areas=np.array([0.5, np.nan, 0.25])))
     assert [row["average_precision"] for row in report["classes"]] == [0.5, None, 0.25]
     assert report["map"] == report["mean_average_precision"] == 0.375
 
 
 def test_without_all_probabilities_there_are_no_curves(evaluation):
-    report = build_report(
-        dataclasses.replace(evaluation, scores=evaluation.scores._replace(probabilities=None))
-    )
+    report = build_report(with_scores(evaluation, probabilities=None))
     assert (report["curves"], report["mean_average_precision"]) == ([], None)

@@ -4,8 +4,9 @@ import dataclasses
 import io
 import re
 import shutil
+import tempfile
 import threading
-import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +31,26 @@ def values(events, tag):
     ]
 
 
+def text_of(events, name):
+    """The lines of the text config/`name`."""
+    ((_, value),) = values(events, f"config/{name}/text_summary")
+    return value.tensor.string_val[0].decode().splitlines()
+
+
+@pytest.fixture
+def written(tmp_path, board_events):
+    """written(method, *arguments) calls a method of a new Board, and returns the file's events."""
+
+    def write(method, *arguments, recipe=SMALL, options=RunOptions(), start=0):
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        board = Board(folder, recipe, options, start)
+        getattr(board, method)(*arguments)
+        board.close(whole=False)
+        return board_events(folder)
+
+    return write
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
@@ -38,50 +59,37 @@ def run(tmp_path_factory):
     return folder
 
 
-def test_a_picture_never_ends_a_run(tmp_path, capsys):
-    board = Board(tmp_path, SMALL, RunOptions(), 0)
+def test_a_picture_never_ends_a_run(written, capsys):
     # which has no fourth
-    board.batch(np.zeros((1, 1, 8, 8), np.float32), np.array([3]), ["one class"])
-    board.close(whole=True)
+    written("batch", np.zeros((1, 1, 8, 8), np.float32), np.array([3]), ["one class"])
     assert (
         capsys.readouterr().err
         == "warning: first batch not shown in TensorBoard: list index out of range\n"
     )
 
 
-def test_the_first_batch_has_a_fixed_grey_scale(tmp_path, board_events):
+def test_the_first_batch_has_a_fixed_grey_scale(written):
     """0 is mid-grey, 2.5 white, -2.5 black, whatever else is in the batch: one that is not centred
     looks pale.
     """
     images = np.zeros((5, 1, 8, 8), np.float32)
     images[1], images[2], images[3], images[4] = 2.5, -2.5, 1.25, 9.0
-    labels = {
-        "hard": np.array([0, 1, 1, 1, 1]),
-        "soft": np.float32([[1, 1], [0.25, 0.75], [0, 0], [0, 1], [0, 1]]),
-    }
-    for name, of_images in labels.items():
-        board = Board(tmp_path / name, SMALL, RunOptions(), 0)
-        board.batch(images, of_images, ["猫", "b\udcff"])
-        board.close(whole=False)
-    ((_, picture),) = values(board_events(tmp_path / "hard"), "train/first_batch")
+    classes = ["猫", "b\udcff"]
+    events = written("batch", images, np.array([0, 1, 1, 1, 1]), classes)
+    ((_, picture),) = values(events, "train/first_batch")
     pixels = np.asarray(Image.open(io.BytesIO(picture.image.encoded_image_string)))
     assert pixels.shape == (136, 680, 3)  # each of the 8 pixels 17 times, so that they can be seen
     assert pixels[0, ::136, 0].tolist() == [127, 255, 0, 191, 255]
-    board = Board(tmp_path / "large", SMALL, RunOptions(), 0)
-    board.batch(np.zeros((2, 3, 224, 224), np.float32), np.array([0, 1]), ["a", "b"])
-    board.close(whole=False)
-    ((_, picture),) = values(board_events(tmp_path / "large"), "train/first_batch")
-    assert (picture.image.height, picture.image.width) == (112, 224)  # every second pixel
-    ((_, text),) = values(board_events(tmp_path / "hard"), "config/first_batch/text_summary")
-    lines = text.tensor.string_val[0].decode().splitlines()
-    assert lines[:3] == [
+    assert text_of(events, "first_batch")[:3] == [
         "- channel 0: mean 2.05 ± 3.85",
         "- image 1: 猫 100%",
         "- image 2: b\\xff 100%",
     ]
-    ((_, text),) = values(board_events(tmp_path / "soft"), "config/first_batch/text_summary")
-    lines = text.tensor.string_val[0].decode().splitlines()
-    assert lines[1:4] == [
+    large = np.zeros((2, 3, 224, 224), np.float32)
+    ((_, picture),) = values(written("batch", large, np.array([0, 1]), "ab"), "train/first_batch")
+    assert (picture.image.height, picture.image.width) == (112, 224)  # every second pixel
+    soft = np.float32([[1, 1], [0.25, 0.75], [0, 0], [0, 1], [0, 1]])
+    assert text_of(written("batch", images, soft, classes), "first_batch")[1:4] == [
         "- image 1: 猫 100%, b\\xff 100%",
         "- image 2: 猫 25%, b\\xff 75%",
         "- image 3: no class",
@@ -95,16 +103,6 @@ def test_events_need_no_thread(tmp_path, board_events):
     assert threading.active_count() == before
     board.close(whole=False)
     assert values(board_events(tmp_path), "train/loss")
-
-
-def test_a_clock_set_back_delays_nothing(tmp_path, monkeypatch, board_events):
-    board = Board(tmp_path, SMALL, RunOptions(), 0)
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now - 60 * 86400)
-    for update in range(1, 201):
-        board.scalars({"event": "train", "update": update, "loss": 2.0})
-    board.close(whole=False)
-    assert len(values(board_events(tmp_path), "train/loss")) == 200
 
 
 def test_a_full_disk_names_the_event_file(python, tmp_path):
@@ -152,33 +150,26 @@ def test_a_run_writes_every_group_of_curves(run, board_events):
     assert [step for step, _ in values(events, "train/first_batch")] == [0]
 
 
-def test_only_fp16_has_a_loss_scale_curve(tmp_path, board_events):
+@pytest.mark.parametrize(
+    ("precision", "more"),
+    [("fp32", set()), ("fp16", {"train/loss_scale", "train/skipped_updates"})],
+)
+def test_only_fp16_has_a_loss_scale_curve(precision, more, written):
     """In float32 the scale is always 1, and the first update that would be skipped ends the run."""
     event = {"event": "train", "update": 1, "loss": 2.0, "loss_scale": 1.0, "skipped": 0}
-    for precision, more in (
-        ("fp32", set()),
-        ("fp16", {"train/loss_scale", "train/skipped_updates"}),
-    ):
-        board = Board(tmp_path / precision, Recipe(precision=precision), RunOptions(), 3)
-        board.scalars(event)
-        board.close(whole=False)
-        tags = {
-            value.tag
-            for event in board_events(tmp_path / precision)
-            for value in event.summary.value
-        }
-        assert tags == {"train/loss", *more}
+    events = written("scalars", event, recipe=Recipe(precision=precision), start=3)
+    tags = {value.tag for event in events for value in event.summary.value}
+    assert tags == {"train/loss", *more}
 
 
-def test_settings_that_differ_are_marked_and_come_first(tmp_path, board_events):
+def test_settings_that_differ_are_marked_and_come_first(written):
     recipe = dataclasses.replace(RECIPES["digits"], epochs=5, nesterov=False)
-    Board(tmp_path, recipe, RunOptions(threads=2), 0).close(whole=False)
+    events = written("flush", recipe=recipe, options=RunOptions(threads=2))
     for name, rows in (
         ("recipe", ["| **epochs** | **5** | 20 |", "| **nesterov** | **False** | True |"]),
         ("options", ["| **threads** | **2** | 0 |", "| out_dir |  |  |"]),
     ):
-        ((_, text),) = values(board_events(tmp_path), f"config/{name}/text_summary")
-        lines = text.tensor.string_val[0].decode().splitlines()
+        lines = text_of(events, name)
         assert lines[2:4] == rows
         assert sum("**" in line for line in lines) == sum("**" in row for row in rows)
         assert len(lines) == 2 + len(vars(recipe if name == "recipe" else RunOptions()))

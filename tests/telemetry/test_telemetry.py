@@ -66,10 +66,6 @@ def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys, monkeypatc
 
 
 def test_a_full_disk_error_names_the_file(tmp_path, no_room):
-    text = (
-        f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); raise the limit of a "
-        "file's size (ulimit -f), and run the same"
-    )
     telemetry = Telemetry(tmp_path, Recipe(), OPTIONS, 0, 1)
     telemetry.advance(0, 1, dict(EVENT))
     with no_room():
@@ -77,9 +73,10 @@ def test_a_full_disk_error_names_the_file(tmp_path, no_room):
             telemetry.flush()
         # the error that is on its way is not replaced by that of closing the log
         telemetry.__exit__(caught.value)
-    assert (
-        str(caught.value)
-        == f"{text} command with --out-dir {tmp_path} to resume from the last checkpoint"
+    assert str(caught.value) == (
+        f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); raise the limit of a "
+        f"file's size (ulimit -f), and run the same command with --out-dir {tmp_path} to resume "
+        "from the last checkpoint"
     )
 
 
