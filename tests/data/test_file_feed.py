@@ -155,7 +155,7 @@ def test_after_a_failure_the_right_images_come(photographs, failure):
     assert bytes_of(feed, range(5)) == bytes_of(make_feed(photographs, RECIPE), range(5))
 
 
-def test_a_stream_that_ends_early_is_an_error(photographs, raises_line):
+def test_a_stream_that_ends_early_is_an_error(photographs):
     class ShortSplit(FileSplit):
         def stream(self, order):
             return super().stream(order[:6])
@@ -163,7 +163,7 @@ def test_a_stream_that_ends_early_is_an_error(photographs, raises_line):
     feed = feed_on(photographs, as_kind(photographs.train, ShortSplit))
     feed.batch(0)
     expected = feed.indices(1)[2]
-    with raises_line(f"returned sample None instead of {expected}", kind=RuntimeError):
+    with pytest.raises(RuntimeError, match=f"returned sample None instead of {expected}$"):
         feed.batch(1)
 
 

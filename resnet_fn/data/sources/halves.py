@@ -80,7 +80,8 @@ def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
     named = {
         kind: [root / name for name in folders if kind_of(name) == kind] for kind in ("", *_NAMES)
     }
-    halves = {kind: list(filter(_holds_classes, paths)) for kind, paths in named.items()}
+    # not of the kind "": in these, nothing is listed that may be unreadable or large
+    halves = {kind: list(filter(_holds_classes, named[kind])) for kind in _NAMES}
     if known and root / "val" in halves["validation"]:
         halves["validation"] = [root / "val"]
     if known and list_folders(root / "train") == sorted(known):

@@ -131,9 +131,11 @@ def describe_changes(dataset: DataSet, run: Path) -> list[str]:
 
     There are none if the run split its validation files off, because `split_off` has such lines.
     """
-    contents = read_split(run)
     files = dataset.test
-    if contents is None or has_split(run) or not isinstance(files, FileSplit):
+    if not isinstance(files, FileSplit):
+        return []
+    contents = read_split(run)
+    if contents is None or has_split(run):
         return []
     names = set(relative_names(files))
     before = contents.validation.keys()
@@ -158,9 +160,11 @@ def describe_trained(dataset: DataSet, run: Path) -> list[str]:
     its validation files are in the data set, validation files that its validation.json lacks count,
     because all of them except new ones were in training.
     """
-    contents = read_split(run)
     files = dataset.test
-    if contents is None or not isinstance(files, FileSplit):
+    if not isinstance(files, FileSplit):
+        return []
+    contents = read_split(run)
+    if contents is None:
         return []
     names = relative_names(files)
     how = "was trained on"

@@ -84,10 +84,14 @@ def load_lists(
     if train_list and not known:
         _check_exists(train, data_dir)
     val = read("val_list", val_list)
-    names = sorted(merge_equal(train.classes))
-    if all(name.isascii() and name.isdigit() for name in names):
-        names.sort(key=int)
-    classes = tuple(known) or tuple(names)
+    if val_list:
+        _check_exists(val, data_dir)
+    classes = tuple(known)
+    if not known:
+        names = sorted(merge_equal(train.classes))
+        if all(name.isascii() and name.isdigit() for name in names):
+            names.sort(key=int)
+        classes = tuple(names)
     if len(classes) < 2 - several:
         got = f"one class only, {classes[0]!r}" if classes else "no class"
         raise ValueError(f"train_list: {train_list} has {got}; add images of more classes")

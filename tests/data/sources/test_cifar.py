@@ -39,7 +39,7 @@ def test_a_missing_folder_and_no_folder_are_explained(raises_line):
     ):
         load_dataset(TEN, ".")
     with raises_line(
-        "'.' is given, but digits needs no folder; leave it out", "--dataset", "--recipe "
+        "'.' is given, but digits needs no folder; leave it out", "--dataset", "--recipe finetune"
     ):
         load_dataset(Recipe(), ".")
 

@@ -283,6 +283,14 @@ def test_damaged_lists_are_named_with_a_fix(pictures, raises_line, written, part
         load_lists("set", "t.csv", "")
 
 
+@pytest.mark.parametrize("known", [(), ("x", "y")])
+def test_a_validation_list_without_a_file_is_rejected(pictures, raises_line, known):
+    Path("train.csv").write_text("path,label\na.jpg,x\nd.jpg,y\n")
+    Path("val.csv").write_text("path,label\nelsewhere/a.jpg,x\n")
+    with raises_line("val.csv line 2: set/elsewhere/a.jpg does not exist", "--data-dir"):
+        load_lists("set", "train.csv", "val.csv", known)
+
+
 def test_names_with_odd_bytes_and_newlines_are_read(pictures):
     names = [b"caf\xe9.jpg", b"two\nlines.jpg"]
     for name in names:

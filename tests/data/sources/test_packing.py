@@ -41,6 +41,9 @@ def test_packing_again_writes_missing_or_damaged_shards_alone(folder, pack, caps
     assert changed == {"train-00000", "train-00002", "val-00001"}
     with raises_line("out was packed from other files or with other settings; give another folder"):
         pack(folder, "out", "--short-side", "16")
+    Path("out/plan.json").write_text("{")
+    with raises_line("out/plan.json: cannot be read", "give another folder"):
+        pack(folder, "out")
 
 
 def test_a_killed_packing_is_rejected_then_continued(folder, capsys, wait_until, raises_line):

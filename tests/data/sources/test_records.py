@@ -139,6 +139,7 @@ def write(name, text):
             ("out", "val", "8 labels and 9 names", "9 samples", "pack"),
         ),
         (write("val-names.json", '["a"]'), ("out", "val", "1 names", "pack")),
+        (write("val-names.json", "[1]"), ("out", "val-names.json", "not a list of names", "pack")),
         (write("val-names.json", "["), ("out", "names", "val", "pack")),
     ],
 )
