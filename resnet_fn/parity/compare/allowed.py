@@ -16,7 +16,15 @@ say what they return:
   width, a norm
 - …_bound, `within`: an `Allowed`, which is a tolerance and the largest rounding (`larger_bound`),
   with the reason that decided (trace/reasons.py). A rounding above 1/16 makes undecided what would
-  have passed, so an estimate goes through `_capped_estimate` first
+  have passed, so an estimate goes through `_capped_estimate` first (but `change_bound`'s, because
+  what that leaves undecided is compared by another measure)
+
+A rule calls them in this order: what is measured (`rounding_of_built`, `capped_rounding`, or the
+recorded rounding), the least rounding (`median_of_stage` of parameters, `growing_rounding` of
+losses, `rounding_floor` of rules), `kernel_rounding`, then a bound of all of these: `larger_bound`
+for outputs and gradients (outputs.py, parameters.py), `change_bound` for changes (changes.py),
+`random_walk_bound` and `cancellation_bound` for an optimizer and a loss alone (isolated.py), and
+`within` for copies and settings.
 
 Differences by another measure than the array's own norm are in compare/measures.py.
 

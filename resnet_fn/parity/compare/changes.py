@@ -139,15 +139,15 @@ class Changes(Parameters):
         if as_only_rounding := array.as_only_rounding(item):
             return as_only_rounding
         # 3. An array that differs in spite of its last place is not hidden; one that passes may be.
-        is_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
-        if is_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
+        may_be_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
+        if may_be_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
             return TOO_SMALL
         # 4
         if item.verdict != UNDECIDED:
             return item
         # 5. Without a tolerance: nothing but rounding excuses what is seen so coarsely. `whole` is
         # above 0: the array is trained, or it would be left out, and it has a change.
-        if is_hidden:
+        if may_be_hidden:
             fraction = sizes.change / array.of_stage.whole
             return as_fraction(item, fraction, 0.0, reasons.UNIT_OF_STAGE)
         # 6. Also of a trained array

@@ -7,7 +7,7 @@ from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.rule import Rule, TraceRule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
+from resnet_fn.parity.compare.stage import Absent, Stage, set_apart, with_note, without_undecided
 from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference
@@ -44,8 +44,9 @@ class LayerOutputs(TraceRule):
     def _decided(self, outputs: list[Difference]) -> Stage:
         """Return the stage without undecided layers: layers only explain."""
         stage = without_undecided(Stage(self.id, outputs, absent=Absent.NOT_IN_TASK))
-        clear = [difference for difference in stage.differences if difference.verdict != UNDECIDED]
-        return dataclasses.replace(stage, differences=clear)
+        # also those without a finite number, for which other layers may decide
+        apart = [item for item in stage.differences if item.verdict == UNDECIDED]
+        return set_apart(stage, apart, "") if apart else stage
 
 
 def _has_other_shape(layer: LayerDifference) -> bool:

@@ -36,7 +36,7 @@ class Verdict:
     layers: Sequence[LayerDifference]
     names: NameMap  # the reference's parameter and layer for each of the port's
     settings: Sequence[str]  # those that differ, whether or not the numbers show it
-    # the number of ReLU inputs within rounding of 0; 0 unless gradients differ and all layers agree
+    # the number of ReLU inputs within rounding of 0; 0 unless gradients differ and no layer does
     ties: int = 0
     # ties of functions that explain differences: "net.py:12, long: 3 ties"
     tied: Sequence[str] = ()

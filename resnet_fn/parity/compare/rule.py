@@ -21,8 +21,8 @@ class Rule(abc.ABC):
     # the relative error that passes whatever the rounding; 0: copies. docs/parity.md, "How a bound
     # comes about", has what a rule compares by something else
     tolerance: float = NO_TOLERANCE
-    # whether the numbers depend on a forward pass in training mode, which may draw random numbers;
-    # always True on other runs (`OtherRuns`)
+    # whether the stage is undecided if a net draws random numbers in training mode, as for numbers
+    # that depend on such a pass. Later batches and masks do not take it over from their rule
     trains: bool = True
     # whether each of several workers has such arrays
     each_worker: bool = True

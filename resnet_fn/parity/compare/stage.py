@@ -7,12 +7,12 @@ arrays differs, and is undecided if one of them is undecided (`Difference.verdic
 
 Who sets `undecided` may look at the arrays first: outputs that were not read make a stage undecided
 only if no array differs (`NetOutputs.stage`). Both fields may be emptied again: `failed` by
-`undecided_if_random` (randomness.py), where random numbers may be the reason, unless there are
-hints; `undecided` by `OtherRuns.stage` (other_runs.py), if other batches decide.
+`undecided_if_random` (randomness.py), where random numbers may be the reason, if there are arrays
+and no hints; `undecided` by `OtherRuns.stage` (other_runs.py), if other batches decide.
 
 Where no single array matters, a rule sets undecided arrays apart (`set_apart`,
 `without_undecided`), so that the others decide; if none is left, the stage is undecided or, by
-some rules, left out.
+some rules, skipped or left out.
 docs/parity.md, "Undecided", has all steps.
 """
 

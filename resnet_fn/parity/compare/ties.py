@@ -22,5 +22,8 @@ def by_either_decision(compare: Callable[[Sides], Compared], sides: Sides) -> Co
     other = compare(sides.decided_otherwise)
     if other is None or other.verdict not in AGREES:
         return stage
-    tied = [dataclasses.replace(item, why=reasons.TIES) for item in other.differences]
-    return dataclasses.replace(other, differences=tied)
+    passes = {item.id: item for item in stage.differences if item.verdict in AGREES}
+    differences = []
+    for item in other.differences:
+        differences.append(passes.get(item.id) or dataclasses.replace(item, why=reasons.TIES))
+    return dataclasses.replace(other, differences=differences)

@@ -472,3 +472,17 @@ def test_ties_leave_the_median_as_it_was_measured():
     )
     (stage,) = [stage for stage in compare_stages(tied) if stage.id == GRADIENTS]
     assert {item.name: item.verdict for item in stage.differences}[first] == "rounding"
+
+
+def test_only_arrays_that_ties_excuse_are_called_tied():
+    reference = trace(0)
+    first, second, *_ = SHAPES
+    gradients = reference.run.gradients
+    otherwise = {**gradients, first: gradients[first] + 1}
+    port = dataclasses.replace(
+        trace(0), run=dataclasses.replace(reference.run, gradients=otherwise)
+    )
+    tied = dataclasses.replace(sides(port, reference), otherwise=port.run)
+    (stage,) = [stage for stage in compare_stages(tied) if stage.id == GRADIENTS]
+    why = {item.name: item.why for item in stage.differences}
+    assert (why[first], why[second] == reasons.TIES) == (reasons.TIES, False)
