@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from resnet_fn.runtime.parent import start_of
+from resnet_fn.runtime.parent import ask_process, start_of
 
 _JOB = ("MS_SCHED_HOST", "MS_SCHED_PORT")  # equal in all processes of a job
 # variables that differ between a job's workers; child processes inherit them
@@ -34,11 +34,7 @@ def environment_of(pid: int) -> dict[str, str]:
 
     Returns {} if the process has ended or is another user's.
     """
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).environ()
-    return {}
+    return ask_process(pid, "environ", {})
 
 
 def job_processes(role: str, job: Mapping[str, str] = os.environ) -> list[JobProcess]:
@@ -83,11 +79,7 @@ def _logs(pid: int) -> str:
 
 
 def _program(pid: int) -> str:
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).exe()
-    return ""
+    return ask_process(pid, "exe", "")
 
 
 def end_workers(workers: Iterable[JobProcess], number: int, reason: str) -> None:
