@@ -20,7 +20,6 @@ from resnet_fn.config.printing import say
 from resnet_fn.runtime import console
 from resnet_fn.runtime.msrun import WorkerProcesses, claim_port, describe_exit
 from resnet_fn.runtime.parent import LAUNCHED_BY
-from resnet_fn.runtime.port import port_error
 from resnet_fn.runtime.signals import SIGNALS, heeded
 
 _EXAMPLES = """examples:
@@ -160,11 +159,9 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
 
     Report a failed worker on stderr, unless a signal ended the worker.
     """
-    failed = sorted(
-        ((name, code) for name, code in ended.items() if code),
-        key=lambda end: end[0] == "scheduler",
-    )
-    name, code = next(iter(failed), ("", 0))
+    failed = [name for name, code in ended.items() if code]
+    name = min(failed, key=lambda name: name == "scheduler", default="")  # a worker, if any failed
+    code = ended.get(name, 0)
     # not an old job's log
     log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""
     if silent := re.findall(r"The node: (\d+) is timed out", log):
@@ -199,10 +196,7 @@ def main(arguments: Sequence[str]) -> int:
     console.outlive_console()
     port, local = parsed.master_port, parsed.workers // parsed.nnodes
     if parsed.node_rank == 0:
-        try:
-            port = claim_port(parsed.master_addr, port)
-        except OSError as error:
-            raise port_error(parsed.master_addr, port, error, "--master-port") from None
+        port = claim_port(parsed.master_addr, port, "--master-port")
     flags = ["--worker_num", parsed.workers, "--local_worker_num", local]
     flags += ["--master_addr", parsed.master_addr, "--master_port", port]
     flags += ["--node_rank", parsed.node_rank] if parsed.nnodes > 1 else []

@@ -10,7 +10,6 @@ import time
 from resnet_fn.runtime.job import end_workers, running_workers, workers_of
 from resnet_fn.runtime.msrun import claim_port, shell_code
 from resnet_fn.runtime.parent import die_with_parent
-from resnet_fn.runtime.port import port_error
 from resnet_fn.runtime.signals import SIGNALS, heeded, in_main_thread
 
 _PATIENCE = 20.0  # seconds, as long as MindSpore itself tries to reconnect to a lost scheduler
@@ -25,14 +24,12 @@ def _address() -> tuple[str, int]:
 
 def check_port() -> None:
     """Raise ValueError and end this job's workers if the scheduler's port cannot be used."""
-    host, port = _address()
     try:
-        claim_port(host, port)
-    except OSError as error:
-        problem = port_error(host, port, error, "--master_port")
+        claim_port(*_address())
+    except ValueError as problem:
         # the workers would wait 600 s
         end_workers(workers_of(os.getpid()), signal.SIGTERM, f"error: {problem}")
-        raise problem from None
+        raise
 
 
 def wait_for_workers_then_exit() -> None:

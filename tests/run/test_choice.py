@@ -40,16 +40,6 @@ def test_only_another_choice_is_a_note():
 
 
 @pytest.mark.usefixtures("device")
-@pytest.mark.parametrize("limit", ["not set", "ALL", "default"])
-def test_two_names_of_all_instructions_are_no_note(limit):
-    now = parallel_layout(RunOptions(), Workers())
-    name = instructions.VARIABLE
-    assert layout_notes({**now, name: "ALL"}, {**now, name: limit}) == []
-    (note,) = layout_notes({**now, name: limit}, {**now, name: "AVX2"})
-    assert note.startswith(f"resuming with {name} AVX2 instead of {limit}: some bits")
-
-
-@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize(
     ("model", "mode", "name"),
     [
