@@ -28,22 +28,24 @@ def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
         os.kill(os.getpid(), number)
 
 
-def msrun_command() -> list[str]:
-    """Return the command line of this process's parent if it is msrun with `--join True`, which
-    waits for workers, else [].
+def msrun_command(process: int | None = None) -> list[str]:
+    """Return the command line of the parent of `process`, by default this process, if it is msrun
+    with `--join True`, which waits for workers, else [].
     """
-    command = command_line(os.getppid())
+    command = command_line(os.getppid() if process is None else parent_of(process))
     joins = re.search(r" --join[ =](True|1) ", " ".join(command))
     return command if "MS_ROLE" in os.environ and joins else []
 
 
-def starter_waits() -> bool:
-    """Return whether the launcher, or msrun with `--join True`, waits for this process.
+def starter_waits(process: int | None = None) -> bool:
+    """Return whether the launcher, or msrun with `--join True`, waits for `process`, by default
+    this process.
 
     If nobody waits, nobody ends a job's other workers when one has failed.
     """
-    launched = LAUNCHED_BY in os.environ and os.getppid() == _started_by
-    return launched or bool(msrun_command())
+    starter = os.getppid() if process is None else parent_of(process)
+    launched = LAUNCHED_BY in os.environ and starter == _started_by
+    return launched or bool(msrun_command(process))
 
 
 def command_line(process: int) -> list[str]:

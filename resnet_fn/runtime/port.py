@@ -12,27 +12,33 @@ from resnet_fn.config.printing import printable
 from resnet_fn.runtime.job import environment_of, workers_of
 from resnet_fn.runtime.parent import command_line, parent_of
 
-_LISTEN = "0A"  # a state in /proc/net/tcp, see the kernel's tcp_states.h
+_ESTABLISHED, _LISTEN = "01", "0A"  # states in /proc/net/tcp, see the kernel's tcp_states.h
 _SHOWN = 60  # characters of a command in messages
 
 
-class _Listener(NamedTuple):
-    """A socket that listens, in /proc/net/tcp."""
+class _Socket(NamedTuple):
+    """A socket in /proc/net/tcp."""
 
+    state: str
     user: int
     inode: str
 
 
-def _listeners(port: int) -> list[_Listener]:
-    """Return the TCP sockets of this network namespace that listen at `port`."""
-    listeners = []
+def _sockets(port: int) -> list[_Socket]:
+    """Return the TCP sockets of this network namespace whose local port is `port`."""
+    sockets = []
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):  # no /proc, or no IPv6
             for line in Path("/proc/net", table).read_text().splitlines()[1:]:
                 fields = line.split()  # see proc(5)
-                if int(fields[1].rpartition(":")[2], 16) == port and fields[3] == _LISTEN:
-                    listeners.append(_Listener(int(fields[7]), fields[9]))
-    return listeners
+                if int(fields[1].rpartition(":")[2], 16) == port:
+                    sockets.append(_Socket(fields[3], int(fields[7]), fields[9]))
+    return sockets
+
+
+def has_connections(port: int) -> bool:
+    """Return whether a process is connected to `port` of this machine."""
+    return any(connection.state == _ESTABLISHED for connection in _sockets(port))
 
 
 def port_error(address: str, port: int, error: OSError, flag: str) -> ValueError:
@@ -56,15 +62,15 @@ def _listener(port: int) -> tuple[int, int] | None:
 
     The process is 0 if it is another user's.
     """
-    listeners = _listeners(port)
-    if not listeners:
+    listening = [socket for socket in _sockets(port) if socket.state == _LISTEN]
+    if not listening:
         return None
-    names = {f"socket:[{listener.inode}]" for listener in listeners}
+    names = {f"socket:[{socket.inode}]" for socket in listening}
     for path in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):  # it was closed
             if os.readlink(path) in names:
-                return int(path.parts[2]), listeners[0].user
-    return 0, listeners[0].user
+                return int(path.parts[2]), listening[0].user
+    return 0, listening[0].user
 
 
 def _describe(pid: int, user: int) -> str:

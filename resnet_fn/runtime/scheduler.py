@@ -9,13 +9,15 @@ import time
 
 from resnet_fn.runtime.job import end_workers, running_workers, workers_of
 from resnet_fn.runtime.msrun import claim_port, shell_code
-from resnet_fn.runtime.parent import die_with_parent
+from resnet_fn.runtime.parent import die_with_parent, starter_waits
+from resnet_fn.runtime.port import has_connections
 from resnet_fn.runtime.signals import SIGNALS, heeded, in_main_thread
 
 _PATIENCE = 20.0  # seconds, as long as MindSpore itself tries to reconnect to a lost scheduler
 _CONNECT = 5.0
 # seconds in which MindSpore's scheduler should notice that all workers have ended
 _AFTER_WORKERS = 10.0
+_UNUSED = 60.0  # seconds without a worker, after which a scheduler that msrun left behind ends
 
 
 def _address() -> tuple[str, int]:
@@ -64,6 +66,32 @@ def wait_for_workers_then_exit() -> None:
             os._exit(128 + asked[0])  # the child ends with this process
         time.sleep(0.05)
     os._exit(shell_code(end[1]))
+
+
+def end_unused_scheduler() -> None:
+    """Fork a process that ends this scheduler when its job cannot start any more.
+
+    msrun leaves a scheduler without workers if, for example, `--local_worker_num` is missing. The
+    scheduler would use the port for 600 s. A scheduler that msrun did not start is left alone.
+    """
+    if "MS_TOPO_TIMEOUT" not in os.environ:  # msrun sets it
+        return
+    scheduler = os.getpid()
+    if not in_main_thread() or os.fork():
+        return
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    die_with_parent(scheduler, signal.SIGKILL)
+    used = time.monotonic()
+    while time.monotonic() < used + _UNUSED:
+        time.sleep(1)
+        if starter_waits(scheduler) or has_connections(_address()[1]) or running_workers():
+            used = time.monotonic()
+    reason = f"error: no worker has connected for {_UNUSED:.0f} s, and msrun has ended"
+    fix = "give msrun --local_worker_num N, too, for N workers on this machine"
+    os.write(2, f"{reason}; {fix}\n".encode())
+    os.kill(scheduler, signal.SIGKILL)
+    os._exit(1)
 
 
 def end_with_scheduler() -> None:

@@ -58,6 +58,7 @@ def _join(device: str) -> Workers:
 
     if role == "MS_SCHED":
         scheduler.check_port()
+        scheduler.end_unused_scheduler()
         if device == "CPU":  # a card's driver may have threads already
             scheduler.wait_for_workers_then_exit()
     communication.init({"CPU": "mccl", "Ascend": "hccl"}[device])

@@ -42,17 +42,8 @@ class Launcher:
             inside: what the launcher is started with, `ip netns exec …`.
             more: more flags of the command.
         """
-        command = [
-            *inside,
-            sys.executable,
-            "-m",
-            "resnet_fn.launch",
-            "--workers",
-            "2",
-            *options,
-            "--",
-            *words,
-        ]
+        launch = shlex.split("-m resnet_fn.launch --workers 2")
+        command = [*inside, sys.executable, *launch, *options, "--", *words]
         words = [*command, *RUN, *more, "--out-dir", str(folder)]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

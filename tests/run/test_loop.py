@@ -24,18 +24,21 @@ from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.run.loop import train
 
 FREE = shlex.split("--model resnet8 --norm none --batch-size 240 --epochs 2 --image-size 8")
-PHOTOGRAPHS = (
-    *shlex.split(
-        "--dataset imagefolder --image-size 16 --model resnet8 --batch-size 8 "
-        "--epochs 2 --max-shift 0 --max-rotation 0 --max-zoom 0 --flip --mixup 0.2 "
-        "--ema 0.8 --on-bad-sample skip --no-progress --out-dir run "
-        "--eval-batch-size 4"
-    ),
+PHOTOGRAPHS = shlex.split(
+    "--dataset imagefolder --image-size 16 --model resnet8 --batch-size 8 "
+    "--epochs 2 --max-shift 0 --max-rotation 0 --max-zoom 0 --flip --mixup 0.2 "
+    "--ema 0.8 --on-bad-sample skip --no-progress --out-dir run --eval-batch-size 4"
 )
 FINETUNE = {
-    **{"freeze": "stem,layer1", "head_lr_factor": 5e-11, "layer_decay": 0.75, "ema": 0.9},
-    **{"monitor": "macro_f1", "patience": 2, "drop_path": 0.2, "dropout": 0.2},
-    **{"sampling": "balanced"},
+    "freeze": "stem,layer1",
+    "head_lr_factor": 5e-11,
+    "layer_decay": 0.75,
+    "ema": 0.9,
+    "monitor": "macro_f1",
+    "patience": 2,
+    "drop_path": 0.2,
+    "dropout": 0.2,
+    "sampling": "balanced",
 }
 # MB: what the allocator holds back one epoch and gives away in another; a run has about 900
 NOISE = 24.0
@@ -92,21 +95,17 @@ def test_workers_and_micro_batches_compute_the_same_numbers(msrun, python, compa
 
 
 SEVERAL = {
-    **{
-        "dataset": "imagefolder",
-        "multi_label": True,
-        "loss": "bce",
-        "label_smoothing": 0.0,
-        "monitor": "map",
-    },
-    **{
-        "model": "resnet8",
-        "image_size": 8,
-        "batch_size": 12,
-        "epochs": 2,
-        "learning_rate": 0.05,
-        "flip": True,
-    },
+    "dataset": "imagefolder",
+    "multi_label": True,
+    "loss": "bce",
+    "label_smoothing": 0.0,
+    "monitor": "map",
+    "model": "resnet8",
+    "image_size": 8,
+    "batch_size": 12,
+    "epochs": 2,
+    "learning_rate": 0.05,
+    "flip": True,
 }
 
 
@@ -304,18 +303,10 @@ def logged_updates(python, events):
 @pytest.mark.slow
 @pytest.mark.release
 def test_memory_does_not_grow_over_twenty_epochs(folder, logged_updates):
-    flags = (
-        "--dataset",
-        "imagefolder",
-        "--data-dir",
-        str(folder),
-        "--image-size",
-        "64",
-        "--batch-size",
-        "4",
-        "--flip",
+    flags = shlex.split(
+        "--model resnet8 --epochs 20 --dataset imagefolder --image-size 64 --batch-size 4 --flip"
     )
-    epochs = logged_updates("--model", "resnet8", "--epochs", "20", *flags)
+    epochs = logged_updates(*flags, "--data-dir", str(folder))
     memory = [epoch[-1]["memory_mb"] for epoch in epochs.values()]
     assert len(memory) == 20
     assert max(memory[2:]) - memory[1] < NOISE, memory

@@ -244,18 +244,11 @@ def test_more_epochs_continue_like_an_unbroken_run(schedule, capsys, events):
     """The learning rate is then the longer schedule's; a constant one gives the longer run's
     bits.
     """
-    words = [
-        "--model",
-        "resnet8",
-        "--image-size",
-        "8",
-        "--batch-size",
-        "480",
-        "--schedule",
-        schedule,
-        "--no-progress",
-    ]
-    words += ["--mode", "pynative"]  # nothing to compile three times for two updates an epoch
+    # pynative: nothing to compile three times for two updates an epoch
+    words = shlex.split(
+        "--model resnet8 --image-size 8 --batch-size 480 --no-progress --mode pynative "
+        f"--schedule {schedule}"
+    )
     train(*parse([*words, "--epochs", "1", "--out-dir", "short"]))
     train(*parse([*words, "--epochs", "2", "--out-dir", "long"]))
     capsys.readouterr()
@@ -518,15 +511,17 @@ def test_resuming_with_smaller_evaluation_batches_is_noted():
 
 
 OTHERS = {
-    **{
-        "CPU count": 64,
-        "thread count": 17,
-        "device": "Ascend",
-        "processor": "8086",
-        "mode": "pynative",
-    },
-    **{"fast-math": "on", "ONEDNN_MAX_CPU_ISA": "SSE41", "ONEDNN_DEFAULT_FPMATH_MODE": "BF16"},
-    **{"MindSpore": "2.7.2", "NumPy": "1.25.0", "convolutions": "products"},
+    "CPU count": 64,
+    "thread count": 17,
+    "device": "Ascend",
+    "processor": "8086",
+    "mode": "pynative",
+    "fast-math": "on",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "ONEDNN_DEFAULT_FPMATH_MODE": "BF16",
+    "MindSpore": "2.7.2",
+    "NumPy": "1.25.0",
+    "convolutions": "products",
 }
 
 

@@ -14,11 +14,9 @@ from resnet_fn.train import main as train_main
 
 pytestmark = pytest.mark.usefixtures("device")
 
-SMALL = (
-    *shlex.split(
-        "--recipe finetune --model resnet8 --image-size 16 --eval-resize 16 --no-flip "
-        "--batch-size 8 --epochs 1 --warmup-epochs 0 --mode pynative --no-progress"
-    ),
+SMALL = shlex.split(
+    "--recipe finetune --model resnet8 --image-size 16 --eval-resize 16 --no-flip "
+    "--batch-size 8 --epochs 1 --warmup-epochs 0 --mode pynative --no-progress"
 )
 
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from resnet_fn.runtime.msrun import claim_port
+from resnet_fn.runtime.port import has_connections
 
 LISTENS = "import socket, time; taken = socket.create_server(('127.0.0.1', {})); time.sleep(100)"
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(100)"]
@@ -44,6 +45,14 @@ def test_a_taken_ports_error_names_processes_to_kill(start, wait_until, says):
     worker = start(SLEEPS, "MS_WORKER")
     start(SLEEPS, "MS_WORKER", port=1)
     wait_until(lambda: f"kill {worker.pid}" in str(error_at(start.port)))
+
+
+def test_an_open_connection_is_seen(start, wait_until):
+    port = start.port
+    with socket.create_server(("127.0.0.1", port)):
+        assert not has_connections(port)
+        with socket.create_connection(("127.0.0.1", port)):
+            assert has_connections(port)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

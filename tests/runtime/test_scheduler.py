@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 
@@ -13,6 +14,14 @@ JOIN = (
     "workers.join()"
 )
 WORKER = [sys.executable, "-c", "import time; time.sleep(100)"]
+# a scheduler that ends 2 s, not 60 s, after all have left
+UNUSED = "from resnet_fn.runtime import scheduler; scheduler._UNUSED = 2; " + JOIN
+LEFT = {"MS_TOPO_TIMEOUT": "600"}  # which msrun sets
+# waits for what it has started, as msrun does with --join True
+WAITS = (
+    "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[sys.argv.index('python') + "
+    "1 :]])"
+)
 
 
 def listens(port):
@@ -79,3 +88,36 @@ def test_outside_the_main_thread_no_process_is_forked(python):
     )
     done = python("-c", code, seconds=60)
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_a_scheduler_without_workers_ends_by_itself(start, wait_until, says):
+    """As msrun leaves it if it fails after the scheduler's start."""
+    left = {"env": LEFT, "stderr": subprocess.PIPE, "text": True}
+    scheduler = start([sys.executable, "-c", UNUSED], **left)
+    alone = start([sys.executable, "-c", UNUSED], port=1)  # msrun did not start it
+    wait_until(lambda: listens(start.port) and listens(start.other_port))
+    with socket.create_connection(("127.0.0.1", start.port)):  # as a worker of another machine
+        time.sleep(3.5)
+        assert scheduler.poll() is None
+    wait_until(lambda: scheduler.poll() is not None, 10)
+    wait_until(lambda: not listens(start.port))
+    says(scheduler.stderr.read(), "no worker has connected for 2 s", "--local_worker_num")
+    assert alone.poll() is None
+
+
+def test_a_scheduler_waits_for_local_workers_and_msrun(start, wait_until):
+    """For workers that still import, and while msrun waits for its processes."""
+    worker = start(WORKER, "MS_WORKER")
+    scheduler = start([sys.executable, "-c", UNUSED], env=LEFT)
+    joins = [sys.executable, "-c", WAITS, "--join", "True", "python", "-c", UNUSED]
+    msrun = start(joins, port=1, env=LEFT)
+    wait_until(lambda: listens(start.port) and listens(start.other_port))
+    time.sleep(3.5)
+    assert (scheduler.poll(), msrun.poll()) == (None, None)
+    worker.kill()
+    worker.wait()
+    wait_until(lambda: scheduler.poll() is not None, 10)
+    assert listens(start.other_port)
+    for child in children(msrun.pid):
+        os.kill(child, signal.SIGKILL)
+    wait_until(lambda: not listens(start.other_port))

@@ -1,6 +1,7 @@
 """Supported versions, and the message for every other."""
 
 import os
+import shlex
 import subprocess
 import sys
 from importlib import metadata
@@ -70,18 +71,8 @@ def test_numpy_2_ends_mindspores_first_operation(python, tmp_path):
 
     Where this fails, the pin can go.
     """
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--target",
-        str(tmp_path),
-        "numpy>=2,<3",
-    ]
-    subprocess.run(install, check=True)
+    install = shlex.split("-m pip install -q --no-deps 'numpy>=2,<3' --target")
+    subprocess.run([sys.executable, *install, str(tmp_path)], check=True)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     code = (
         "import numpy; print(numpy.__version__); import mindspore; "

@@ -153,10 +153,10 @@ def test_vectors_compute_equal_updates_without_blocking_runs(python, last_state)
     """`--device CPU` on a card's host, a user's own 0, and an operation before this package is
     imported; resumed.
     """
-    words = (
-        *shlex.split("--dataset synthetic --synthetic-samples 320 --model resnet8 --image-size 16"),
+    words = shlex.split(
+        "--dataset synthetic --synthetic-samples 320 --model resnet8 --image-size 16 "
+        "--batch-size 32 --accumulate 2 --checkpoint-every 1 --no-progress"
     )
-    words += ("--batch-size", "32", "--accumulate", "2", "--checkpoint-every", "1", "--no-progress")
     cases = {
         "blocking": ("", {}),
         "not": ("", {"MS_DEV_HOST_BLOCKING_RUN": "0"}),
