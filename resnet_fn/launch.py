@@ -97,13 +97,16 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "--master-port", type=int, metavar="N", help="port of machine 0; default: a free port"
     )
     split = list(arguments).index("--") if "--" in arguments else len(arguments)
-    flags, command = arguments[:split], list(arguments[split + 1 :])
+    flags = arguments[:split]
+    command = list(arguments[split + 1 :])
     if not command and (unknown := parser.parse_known_args(flags)[1]):
         advice = advice_on_flag(unknown[0], ("--workers", "--nnodes", "--node-rank"))
         hint = advice or "put the arguments of resnet_fn.train after --"
         parser.error(f"unknown argument {unknown[0]!r}; {hint}")
     parsed = parser.parse(flags)
-    workers, nodes, port = parsed.workers, parsed.nnodes, parsed.master_port
+    workers = parsed.workers
+    nodes = parsed.nnodes
+    port = parsed.master_port
     uneven = min(workers, nodes) > 0 and workers % nodes
     cli.raise_usage_errors(
         (workers < 1, f"--workers: {workers} is too small; give 1 or more"),
@@ -142,7 +145,8 @@ def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> No
             while signals:
                 processes.send(signals.pop(0))
             print(_shown(log.read()), end="", flush=True)
-            failed, left = any(processes.ended.values()), list(processes.running.values())
+            failed = any(processes.ended.values())
+            left = list(processes.running.values())
             if failed or left == ["scheduler"]:
                 deadline = min(
                     deadline, time.monotonic() + (_AFTER_FAILURE if failed else _AFTER_END)
@@ -165,7 +169,8 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
     # not an old job's log
     log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""
     if silent := re.findall(r"The node: (\d+) is timed out", log):
-        who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
+        who = ", ".join(dict.fromkeys(silent))
+        seconds = os.environ.get("MS_NODE_TIMEOUT", "30")
         say(
             f"launch: no heartbeat of worker {who} for {seconds} s: the worker or its machine "
             "hangs or has died, or a clock was set forward; "
@@ -194,7 +199,8 @@ def main(arguments: Sequence[str]) -> int:
     # added flags must reach the workers
     typed = [*console.typed_command(), *([] if "--" in arguments else ["--"])]
     console.outlive_console()
-    port, local = parsed.master_port, parsed.workers // parsed.nnodes
+    port = parsed.master_port
+    local = parsed.workers // parsed.nnodes
     if parsed.node_rank == 0:
         port = claim_port(parsed.master_addr, port, "--master-port")
     flags = ["--worker_num", parsed.workers, "--local_worker_num", local]

@@ -207,12 +207,14 @@ class _Resolution:
         breaks the rule. Otherwise, add a fault.
         """
         (read,) = rule.reads
-        old, strength = self.values[read], self.values[name].source
+        old = self.values[read]
+        strength = self.values[name].source
         if old.source >= strength:
             self._add_fault(name, text)
             return
         self._set(read, value, strength)
-        shown, new = show_value(old.value), show_value(value)
+        shown = show_value(old.value)
+        new = show_value(value)
         change = f"{shown} becomes {new}" if new else f"{shown} is left out"
         self.notes.append(f"{read} {change}: {name} {_reason(text)}")
 

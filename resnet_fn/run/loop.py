@@ -135,7 +135,9 @@ def train(
         base = load_recipe(recipe)
         given = chosen_or_not_default(options)
         file = base._replace(resumes=will_resume(base, given)).complete(**given)
-        recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.drop_notes
+        recipe = file.make(Recipe)
+        options = file.make(RunOptions)
+        left_out = file.drop_notes
     # This comes before anything is written, because in msrun's scheduler process the call never
     # returns.
     workers = process.start(options.device, options.threads, options.fast_math)
@@ -287,7 +289,8 @@ def train_epoch(run: Run) -> int:
         if report.workers_without_samples:
             stop_without_batch(run, error)
         progress.update = update + 1
-        seconds, began = time.perf_counter() - began, time.perf_counter()
+        seconds = time.perf_counter() - began
+        began = time.perf_counter()
         run.pace.add(float(report.loss), float(report.metric), seconds, applied=not skipped_in_row)
         if update == 0 and run.recipe.dataset != CUSTOM:
             pictures = like_float_feed(batch[0], run.dataset.input)

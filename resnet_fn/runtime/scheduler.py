@@ -44,7 +44,8 @@ def wait_for_workers_then_exit() -> None:
     """
     if not in_main_thread():
         return
-    here, asked = os.getpid(), list[int]()
+    here = os.getpid()
+    asked = list[int]()
     # if SIGCHLD were ignored, the child's exit code would be lost
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in heeded():

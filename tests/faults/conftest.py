@@ -30,7 +30,9 @@ class Launcher:
     """Starts jobs and looks at what becomes of them, with the fixtures of those names."""
 
     def __init__(self, msrun, processes, wait_until):
-        self.msrun, self.processes, self.wait_until = msrun, processes, wait_until
+        self.msrun = msrun
+        self.processes = processes
+        self.wait_until = wait_until
 
     def start(self, folder, *words, options=(), inside=(), more=()):
         """Start the launcher; the run's name is in every worker's command line, by which they can

@@ -139,7 +139,8 @@ class Remembering(nn.Cell):
 
     def construct(self, x):
         if self.training:
-            self.calls, self.latest = self.calls + 1, x
+            self.calls = self.calls + 1
+            self.latest = x
         return self.dense(x)
 
 

@@ -296,7 +296,8 @@ def test_runs_of_earlier_commits_continue_bit_identically(name, now, kept, capsy
         out_dir="run", mode="pynative", checkpoint_every=2, keep_last=9, progress=False
     )
     train(parse([*SMALL, *now.split()])[0], options)
-    (state, arrays), run = last_state("run"), RunFolder(Path("run"))
+    (state, arrays) = last_state("run")
+    run = RunFolder(Path("run"))
     for update in run.updates():
         if update > 2:
             shutil.rmtree(run.checkpoint_path(update))

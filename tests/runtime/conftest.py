@@ -36,7 +36,8 @@ def start():
         started.append(subprocess.Popen(command, env=environment, **popen))
         return started[-1]
 
-    run.port, run.other_port = claim_port("127.0.0.1", 0), claim_port("127.0.0.1", 0)
+    run.port = claim_port("127.0.0.1", 0)
+    run.other_port = claim_port("127.0.0.1", 0)
     yield run
     for process in started:
         process.kill()

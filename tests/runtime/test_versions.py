@@ -112,7 +112,8 @@ class TestTraps:
         )
 
     def test_compiled_functions_ignore_set_train_and_set_data(self):
-        cell, offset = nn.BatchNorm2d(1), Parameter(Tensor(np.float32([0])), name="trap.offset")
+        cell = nn.BatchNorm2d(1)
+        offset = Parameter(Tensor(np.float32([0])), name="trap.offset")
         cell.set_train(True)
 
         @mindspore.jit
@@ -150,10 +151,8 @@ class TestTraps:
         assert (tmp_path / "x.ckpt").stat().st_mode & 0o777 == 0o400
 
     def test_a_cell_that_fails_leaves_its_precision_on(self):
-        net, one = (
-            nn.SequentialCell(nn.Dense(3, 4)).to_float(mindspore.float16),
-            Tensor([1.0], mindspore.float32),
-        )
+        net = nn.SequentialCell(nn.Dense(3, 4)).to_float(mindspore.float16)
+        one = Tensor([1.0], mindspore.float32)
 
         def fails():
             try:
