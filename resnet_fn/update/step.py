@@ -219,12 +219,10 @@ def make_train_step(
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is
     # unpacked here.
-    join, optimize, all_reduce, scaler = (
-        optimizer.join,
-        optimizer.update,
-        workers.all_reduce,
-        state.scaler,
-    )
+    join = optimizer.join
+    optimize = optimizer.update
+    all_reduce = workers.all_reduce
+    scaler = state.scaler
     trained = state.trained
     statistics = state.statistics
     # `move_average` takes a `MovingAverage`'s fields

@@ -5,7 +5,6 @@ import importlib
 import json
 import os
 import shlex
-import shutil
 import statistics
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 from PIL import Image
 
 from resnet_fn.checkpoint.folder import load_checkpoint
-from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.cli import UsageError
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -145,7 +143,7 @@ def test_multi_label_workers_compute_the_same(
 
 
 @pytest.mark.slow
-def test_multi_label_works_from_lists_to_predictions(device, events, last_state, capsys):
+def test_multi_label_works_from_lists_to_predictions(device, events, cut_after, last_state, capsys):
     recipe = Recipe(**{**SEVERAL, "epochs": 8})
     options = RunOptions(out_dir="run", checkpoint_every=10, keep_last=99, **write_lists(72, 40))
     result = train(recipe, options)
@@ -156,9 +154,7 @@ def test_multi_label_works_from_lists_to_predictions(device, events, last_state,
     assert f" {result.last['map']:.2%} " in table
     # Interrupted in the middle of an epoch, a run goes on to the same bits.
     state, arrays = last_state("run")
-    for update in RunFolder(Path("run")).updates():
-        if update != 10:
-            shutil.rmtree(f"run/checkpoints/step-{update:08d}")
+    cut_after("run", 10)
     assert train(recipe, options).best == result.best
     assert "resuming after update 10 " in capsys.readouterr().out
     assert last_state("run") == (state, arrays)
@@ -209,7 +205,7 @@ def main(command, *arguments):
 
 
 @pytest.mark.slow
-def test_patience_counts_across_a_resume(device, events, last_state, capsys):
+def test_patience_counts_across_a_resume(device, events, cut_after, last_state, capsys):
     """Fine-tuning at a rate of almost nothing: only the statistics move, and two evaluations
     without a gain come.
     """
@@ -227,8 +223,7 @@ def test_patience_counts_across_a_resume(device, events, last_state, capsys):
     assert 10 < result.updates < 30
     assert "early stop: macro_f1 has not improved for 2 evaluations" in capsys.readouterr().out
     state, arrays = last_state("run")
-    for update in range(10, result.updates + 1, 5):
-        shutil.rmtree(f"run/checkpoints/step-{update:08d}")
+    cut_after("run", 5)
     again = train(recipe, options)
     assert "resuming after update 5 " in capsys.readouterr().out
     assert (again.updates, again.best) == (result.updates, result.best)
