@@ -94,13 +94,14 @@ def try_call(net: nn.Cell, loss: Loss | None, split: Arrays, compiled: bool) -> 
             f"{describe(targets)}: {first_line(error)}"
         )
         raise ValueError("; ".join(filter(None, (fault, fix)))) from error
-    if loss is not None and getattr(value, "shape", None) != ():
-        raise ValueError(
-            f"loss: the result is {_shape(value)}, but it must be a scalar, the mean over the "
-            "samples"
-        )
-    if loss is not None and compiled:
-        _check_lambda(loss, outputs, targets)
+    if loss is not None:
+        if getattr(value, "shape", None) != ():
+            raise ValueError(
+                f"loss: the result is {_shape(value)}, but it must be a scalar, the mean over the "
+                "samples"
+            )
+        if compiled:
+            _check_lambda(loss, outputs, targets)
     if not are_classes(split.labels):
         return ()
     shape: tuple[int, ...] = outputs.shape if isinstance(outputs, Tensor) else ()

@@ -99,24 +99,18 @@ def file_system(path: Path) -> str:
     return f"the file system {kind} at {nearest}" if kind else f"the file system of {path}"
 
 
-def no_room(path: Path, error: OSError, run: Path) -> OSError:
-    """Return an OSError for a failed save of `path`.
-
-    The message explains how to resume the run in folder `run`.
-    """
-    return OSError(
-        f"{path}: cannot be saved ({error.strerror or error}); {fix_for_write(error)}, and run the "
-        f"same command with --out-dir {run} to resume from the last checkpoint"
-    )
-
-
 @contextlib.contextmanager
 def saving(path: Path, run: Path) -> Iterator[None]:
-    """Turn an OSError into the error of `no_room` inside a `with` block that saves `path`."""
+    """Turn an OSError inside a `with` block that saves `path` into one that explains how to resume
+    the run in folder `run`.
+    """
     try:
         yield
     except OSError as error:
-        raise no_room(path, error, run) from None
+        raise OSError(
+            f"{path}: cannot be saved ({error.strerror or error}); {fix_for_write(error)}, and run "
+            f"the same command with --out-dir {run} to resume from the last checkpoint"
+        ) from None
 
 
 @contextlib.contextmanager
