@@ -107,9 +107,11 @@ class Launcher:
         )
         return None if environment.get(b"MS_ROLE") != b"MS_WORKER" else int(environment[b"RANK_ID"])
 
-    def wait_for_update(self, folder, process, beyond=0):
-        """Until the run has saved an update after `beyond`."""
-        self.wait_until(lambda: max(RunFolder(folder).updates(), default=0) > beyond, 200, process)
+    def wait_for_update(self, folder, process, beyond=None):
+        """Until the run has saved an update after `beyond`, by default after those that it has."""
+        run = RunFolder(folder)
+        beyond = max(run.updates(), default=0) if beyond is None else beyond
+        self.wait_until(lambda: max(run.updates(), default=0) > beyond, 200, process)
 
     def wait_for_nobody(self, folder, seconds=60):
         """Until no process of a run is left; what stays is killed, and the test fails."""
