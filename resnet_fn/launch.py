@@ -104,9 +104,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         hint = advice or "put the arguments of resnet_fn.train after --"
         parser.error(f"unknown argument {unknown[0]!r}; {hint}")
     parsed = parser.parse(flags)
-    workers = parsed.workers
-    nodes = parsed.nnodes
-    port = parsed.master_port
+    workers, nodes, port = parsed.workers, parsed.nnodes, parsed.master_port
     uneven = min(workers, nodes) > 0 and workers % nodes
     cli.raise_usage_errors(
         (workers < 1, f"--workers: {workers} is too small; give 1 or more"),

@@ -36,8 +36,8 @@ class BaseSettings:
     declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
-        """Make an instance, and remember the keywords `given`: `__init__`, which gets them next,
-        sets attributes, in which a keyword cannot be told from a default.
+        """Make an instance, and remember the keywords `given`, because `__init__`, which gets them
+        next, only sets attributes.
 
         Positional arguments pass here, so that `__init__` rejects them with its TypeError.
         """

@@ -135,9 +135,7 @@ def train(
         base = load_recipe(recipe)
         given = chosen_or_not_default(options)
         file = base._replace(resumes=will_resume(base, given)).complete(**given)
-        recipe = file.make(Recipe)
-        options = file.make(RunOptions)
-        left_out = file.drop_notes
+        recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.drop_notes
     # This comes before anything is written, because in msrun's scheduler process the call never
     # returns.
     workers = process.start(options.device, options.threads, options.fast_math)

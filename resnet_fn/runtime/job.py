@@ -55,8 +55,12 @@ def job_processes(role: str, job: Mapping[str, str] = os.environ) -> list[JobPro
 
 def running_workers(job: Mapping[str, str] = os.environ) -> list[JobProcess]:
     """Return the workers of a job on this machine that run this process's Python."""
-    workers = job_processes("MS_WORKER", job)
-    return [worker for worker in workers if _program(worker.pid) == _program(os.getpid())]
+    program = ask_process(os.getpid(), "exe", "")
+    return [
+        worker
+        for worker in job_processes("MS_WORKER", job)
+        if ask_process(worker.pid, "exe", "") == program
+    ]
 
 
 def workers_of(scheduler: int) -> list[JobProcess]:
@@ -76,10 +80,6 @@ def _logs(pid: int) -> str:
     with contextlib.suppress(OSError):
         return os.path.dirname(os.readlink(f"/proc/{pid}/fd/1"))
     return ""
-
-
-def _program(pid: int) -> str:
-    return ask_process(pid, "exe", "")
 
 
 def end_workers(workers: Iterable[JobProcess], number: int, reason: str) -> None:

@@ -106,5 +106,5 @@ def test_a_shell_reads_the_words_that_are_shown(word):
     assert done.stdout == os.fsencode(f"{word}|é")
 
 
-def test_half_a_character_is_an_escape_for_a_shell():
+def test_a_shell_gets_half_a_character_escaped():
     assert shell_words("\ud800") == r"$'\x5cud800'"

@@ -71,7 +71,7 @@ def test_settings_made_before_start_stay_with_a_warning(python):
     )
 
 
-def test_threads_that_a_script_set_before_are_an_error(python):
+def test_threads_set_by_a_script_are_an_error(python):
     """MindSpore lets them be set once, and no function returns them."""
     code = (
         "import resnet_fn, mindspore\n"
