@@ -112,12 +112,13 @@ def test_an_earlier_failed_save_hides_no_nan(in_batch, raises_line):
 
 def test_rank_0_saves_if_another_rank_is_lost(last_state):
     """In an evaluation: the others cannot be waited for."""
-    run = build_run(TINY, UNCOMPILED, Workers(), RunFolder(Path("run")), StopRequest())
-    with contextlib.closing(run.feed), contextlib.closing(run.prefetcher), run.writer:
-        train_epoch(run)
-        of_two = dataclasses.replace(run, workers=Workers(0, 2))
-        with pytest.raises(RuntimeError, match="all-reduce"):
-            stop_evaluation(of_two, RuntimeError("all-reduce"))
+    with StopRequest() as request:
+        run = build_run(TINY, UNCOMPILED, Workers(), RunFolder(Path("run")), request)
+        with contextlib.closing(run.feed), contextlib.closing(run.prefetcher), run.writer:
+            train_epoch(run)
+            of_two = dataclasses.replace(run, workers=Workers(0, 2))
+            with pytest.raises(RuntimeError, match="all-reduce"):
+                stop_evaluation(of_two, RuntimeError("all-reduce"))
     assert last_state("run")[0]["update"] == 5
 
 
