@@ -20,7 +20,6 @@ from resnet_fn.config.printing import say
 from resnet_fn.runtime import console
 from resnet_fn.runtime.msrun import WorkerProcesses, claim_port, describe_exit
 from resnet_fn.runtime.parent import LAUNCHED_BY
-from resnet_fn.runtime.port import port_error
 from resnet_fn.runtime.signals import SIGNALS, heeded
 
 _EXAMPLES = """examples:
@@ -98,7 +97,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "--master-port", type=int, metavar="N", help="port of machine 0; default: a free port"
     )
     split = list(arguments).index("--") if "--" in arguments else len(arguments)
-    flags, command = arguments[:split], list(arguments[split + 1 :])
+    flags = arguments[:split]
+    command = list(arguments[split + 1 :])
     if not command and (unknown := parser.parse_known_args(flags)[1]):
         advice = advice_on_flag(unknown[0], ("--workers", "--nnodes", "--node-rank"))
         hint = advice or "put the arguments of resnet_fn.train after --"
@@ -143,7 +143,8 @@ def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> No
             while signals:
                 processes.send(signals.pop(0))
             print(_shown(log.read()), end="", flush=True)
-            failed, left = any(processes.ended.values()), list(processes.running.values())
+            failed = any(processes.ended.values())
+            left = list(processes.running.values())
             if failed or left == ["scheduler"]:
                 deadline = min(
                     deadline, time.monotonic() + (_AFTER_FAILURE if failed else _AFTER_END)
@@ -160,15 +161,14 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
 
     Report a failed worker on stderr, unless a signal ended the worker.
     """
-    failed = sorted(
-        ((name, code) for name, code in ended.items() if code),
-        key=lambda end: end[0] == "scheduler",
-    )
-    name, code = next(iter(failed), ("", 0))
+    failed = [name for name, code in ended.items() if code]
+    name = min(failed, key=lambda name: name == "scheduler", default="")  # a worker, if any failed
+    code = ended.get(name, 0)
     # not an old job's log
     log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""
     if silent := re.findall(r"The node: (\d+) is timed out", log):
-        who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
+        who = ", ".join(dict.fromkeys(silent))
+        seconds = os.environ.get("MS_NODE_TIMEOUT", "30")
         say(
             f"launch: no heartbeat of worker {who} for {seconds} s: the worker or its machine "
             "hangs or has died, or a clock was set forward; "
@@ -197,12 +197,10 @@ def main(arguments: Sequence[str]) -> int:
     # added flags must reach the workers
     typed = [*console.typed_command(), *([] if "--" in arguments else ["--"])]
     console.outlive_console()
-    port, local = parsed.master_port, parsed.workers // parsed.nnodes
+    port = parsed.master_port
+    local = parsed.workers // parsed.nnodes
     if parsed.node_rank == 0:
-        try:
-            port = claim_port(parsed.master_addr, port)
-        except OSError as error:
-            raise port_error(parsed.master_addr, port, error, "--master-port") from None
+        port = claim_port(parsed.master_addr, port, "--master-port")
     flags = ["--worker_num", parsed.workers, "--local_worker_num", local]
     flags += ["--master_addr", parsed.master_addr, "--master_port", port]
     flags += ["--node_rank", parsed.node_rank] if parsed.nnodes > 1 else []

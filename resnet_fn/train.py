@@ -50,7 +50,8 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     first = cli.Parser("train", about)
     for flag in ("--recipe", "--resume"):
         first.add_argument(flag, default="")
-    early, _ = first.parse_known_args([word for word in arguments if word not in ("-h", "--help")])
+    words = [cli.expand_home_in(word) for word in arguments if word not in ("-h", "--help")]
+    early, _ = first.parse_known_args(words)
     if not early.recipe and early.resume not in ("", "auto", "never"):
         base = draft_of_run(settings_of(early.resume))
     else:

@@ -31,10 +31,7 @@ DENSER = {
     "run/console.py": 13.5,
     "runtime/cpus.py": 12.7,
     "telemetry/norms.py": 11.4,
-    "update/adaptive.py": 11.8,
-    "update/gradients.py": 11.3,
     "update/groups.py": 12.8,
-    "update/schedule.py": 11.4,
     "update/vectors.py": 11.3,
     "weights/net_in_file.py": 11.9,
 }

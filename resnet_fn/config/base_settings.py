@@ -1,13 +1,12 @@
-"""This module defines what `draft.Draft` and `settings.Settings` share, because `settings` imports
-`draft`: where a value comes from (`Source`), what recipe and options keep besides their values
-(`BaseSettings`), and how they are made without checks.
+"""`BaseSettings` is what `draft` needs of a `Recipe` or `RunOptions`, because `settings` imports
+`draft`: the settings that the user chose, and where each comes from (`Source`).
 """
 
 import enum
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
-from resnet_fn.config.declaration import Declaration
+from resnet_fn.config.declaration import Declaration, check_names
 
 
 class Source(enum.IntEnum):
@@ -23,7 +22,10 @@ class Source(enum.IntEnum):
 
 
 class BaseSettings:
-    """What a draft reads of a `Recipe` or `RunOptions`, and sets when it makes one."""
+    """Settings that remember which of them the user chose.
+
+    Copies by `dataclasses.replace`, `copy` and `pickle` have forgotten it.
+    """
 
     # `chosen` is a slot, so that `vars` has the settings and nothing else.
     __slots__ = ("chosen",)
@@ -32,6 +34,24 @@ class BaseSettings:
     # make it a field.
     chosen: dict[str, Source]
     declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
+
+    def __new__(cls, *_: Any, **given: Any) -> Any:
+        """Make an instance, and remember the keywords `given`, because `__init__`, which gets them
+        next, only sets attributes.
+
+        Positional arguments pass here, so that `__init__` rejects them with its TypeError.
+        """
+        check_names(given, cls)
+        new = super().__new__(cls)
+        # `dataclasses.replace` passes all settings. Which of them its caller chose is not known, so
+        # none counts as chosen.
+        is_copy = given.keys() == cls.declarations.keys()
+        object.__setattr__(new, "chosen", {} if is_copy else dict.fromkeys(given, Source.FLAG))
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what `copy` and `pickle` take: all but `chosen`, so that a copy chooses nothing."""
+        return vars(self)
 
 
 AnySettings = TypeVar("AnySettings", bound=BaseSettings)

@@ -169,11 +169,9 @@ class Parser(argparse.ArgumentParser):
             message = f"{valued[2]} stands after a flag without a value; give {flags} alone"
         raise UsageError(message)
 
-    def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Parse `arguments`, or `sys.argv[1:]` if `arguments` is None."""
-        words = sys.argv[1:] if arguments is None else arguments
-        # In newer versions of Python 3.12, intermixed parsing does not call `parse_known_args` below.
-        expanded = [_expand_home_in(word) for word in words]
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Parse `arguments`, in which ~ stands for the home folder."""
+        expanded = list(map(expand_home_in, arguments))
         parsed, unknown = self.parse_known_intermixed_args(expanded)  # flags between RUN and images
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
         # not -1 or -.5, which are numbers
@@ -189,11 +187,6 @@ class Parser(argparse.ArgumentParser):
             raise UsageError("; ".join(wrong))
         return parsed
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Replace ~, which a shell leaves in `--flag=~/…` and in quotes, and parse the flags."""
-        arguments = sys.argv[1:] if args is None else args
-        return super().parse_known_args([_expand_home_in(word) for word in arguments], namespace)
-
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print the help, which can contain values of a recipe file. ArgumentParser calls this."""
         say(*message.removesuffix("\n").split("\n"), stream=file)
@@ -205,7 +198,8 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{value!r} is unknown; {hint}")
 
 
-def _expand_home_in(word: str) -> str:
+def expand_home_in(word: str) -> str:
+    """Replace ~, which a shell leaves in `--flag=~/…` and in quotes."""
     flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
     return f"{flag}{equals}{expand_home(value)}" if value.startswith("~") else word
 

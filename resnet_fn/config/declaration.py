@@ -74,7 +74,7 @@ class Declaration:
     def parse(self, text: str) -> Any:
         """Return the value of a flag's text.
 
-        A text that cannot be converted is returned as it is. `fault` rejects it later, so that one
+        A text that cannot be converted is returned as it is. `wrong` rejects it later, so that one
         error lists all wrong settings.
         """
         wanted = type(self.default)
@@ -91,27 +91,24 @@ class Declaration:
         Other values stay unchanged.
         """
         wanted = type(self.default)
-        if wanted is float and type(value) is int:
+        if wanted is float:
             return _as_float(value)
         if wanted is tuple and isinstance(value, list | tuple):
-            return tuple(_as_float(number) if type(number) is int else number for number in value)
+            return tuple(map(_as_float, value))
         if self.is_yes_no_auto and isinstance(value, bool):
             return "yes" if value else "no"
         return value
 
-    def fault(self, value: Any) -> str:
-        """Return a value's error message, such as "learning_rate: -1.0 is too small; give more
-        than 0", or "" if the value is valid.
-        """
+    def wrong(self, value: Any) -> str:
+        """Return what is wrong with a value, such as "is too small; give more than 0", or ""."""
         check = self._wrong_text if isinstance(self.default, str) else self._wrong_number
-        wrong = self._wrong_type(value) or check(value)
-        return f"{self.name}: {value!r} {wrong}" if wrong else ""
+        return self._wrong_type(value) or check(value)
 
     def checked(self, value: Any) -> Any:
         """Return a value with the setting's type, or raise a ValueError if it is not allowed."""
         value = self.convert(value)
-        if wrong := self.fault(value):
-            raise ValueError(wrong)
+        if wrong := self.wrong(value):
+            raise ValueError(f"{self.name}: {value!r} {wrong}")
         return value
 
     def _wrong_type(self, value: Any) -> str:
@@ -203,21 +200,19 @@ def setting(
     )
 
 
-def _as_float(number: float) -> float:
+def _as_float(value: Any) -> Any:
+    """Return an int as a float, and other values as they are."""
     try:
-        return float(number)
+        return float(value) if type(value) is int else value
     except OverflowError:  # a number of 400 digits
-        return math.inf if number > 0 else -math.inf
+        return math.inf if value > 0 else -math.inf
 
 
 def _is_in(interval: str, number: float) -> bool:
     """Return whether a number is in an interval such as "[0, 1)", which has 0 and not 1."""
     low, high = map(float, interval[1:-1].split(","))
-    if number == low:
-        return interval[0] == "["
-    if number == high:
-        return interval[-1] == "]"
-    return low < number < high
+    is_bound = (number == low and interval[0] == "[") or (number == high and interval[-1] == "]")
+    return is_bound or low < number < high
 
 
 def all_names(*settings_classes: Any) -> dict[str, str]:

@@ -91,7 +91,7 @@ class Draft(NamedTuple):
         return self._replace(
             values=resolution.values,
             drop_notes=tuple(resolution.notes),
-            faults=resolution.located_faults(),
+            faults=tuple(resolution.faults),
         )
 
     def _with_flags(self, given: Mapping[str, Any]) -> dict[str, SourcedValue]:
@@ -164,8 +164,8 @@ class _Resolution:
         # pairs (setting, error text), because a setting can have several
         self.faults = list[tuple[str, str]]()
         for name, sourced in values.items():
-            if text := sourced.declared.fault(sourced.value):
-                self.faults.append((name, text))
+            if text := sourced.declared.wrong(sourced.value):
+                self._add_fault(name, text)
         # settings whose values are wrong whatever the others are: no rule reads or changes them
         self._invalid = {name for name, _ in self.faults}
 
@@ -207,12 +207,14 @@ class _Resolution:
         breaks the rule. Otherwise, add a fault.
         """
         (read,) = rule.reads
-        old, strength = self.values[read], self.values[name].source
+        old = self.values[read]
+        strength = self.values[name].source
         if old.source >= strength:
             self._add_fault(name, text)
             return
         self._set(read, value, strength)
-        shown, new = show_value(old.value), show_value(value)
+        shown = show_value(old.value)
+        new = show_value(value)
         change = f"{shown} becomes {new}" if new else f"{shown} is left out"
         self.notes.append(f"{read} {change}: {name} {_reason(text)}")
 
@@ -221,16 +223,10 @@ class _Resolution:
         self.values[name] = SourcedValue(declared, value, source, by_rule=True)
 
     def _add_fault(self, name: str, text: str) -> None:
-        self.faults.append((name, f"{name}: {self.values[name].value!r} {text}"))
-
-    def located_faults(self) -> tuple[tuple[str, str], ...]:
-        """Return the faults. If a file gives the value, the text starts with the line there."""
-        located = []
-        for name, text in self.faults:
-            if line := self.values[name].line:
-                text = f"{line}: {text}"
-            located.append((name, text))
-        return tuple(located)
+        """Add an error about a value. If a file gives it, the error starts with the line there."""
+        sourced = self.values[name]
+        line = f"{sourced.line}: " if sourced.line else ""
+        self.faults.append((name, f"{line}{name}: {sourced.value!r} {text}"))
 
 
 def _reason(text: str) -> str:

@@ -32,24 +32,18 @@ class Traits(NamedTuple):
 
 
 _MOMENTS = ("beta2", "epsilon")
+_ADAM = Traits(
+    "Adam",
+    _MOMENTS,
+    elementwise=True,
+    adaptive=True,
+    value_if_zero={"epsilon": 1e-8},
+    usual_rate=1e-3,
+)
 OPTIMIZERS = {
     "sgd": Traits("SGD", ("nesterov",), elementwise=True, adaptive=False),
-    "adam": Traits(
-        "Adam",
-        _MOMENTS,
-        elementwise=True,
-        adaptive=True,
-        value_if_zero={"epsilon": 1e-8},
-        usual_rate=1e-3,
-    ),
-    "adamw": Traits(
-        "AdamW",
-        _MOMENTS,
-        elementwise=True,
-        adaptive=True,
-        value_if_zero={"epsilon": 1e-8},
-        usual_rate=1e-3,
-    ),
+    "adam": _ADAM,
+    "adamw": _ADAM._replace(title="AdamW"),
     "lars": Traits(
         "LARS",
         ("trust_coefficient",),

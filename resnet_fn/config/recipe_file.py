@@ -100,9 +100,8 @@ def _read_extended(
         raise ValueError(f"{extends} extends itself; name another recipe")
     # the extended file must be valid by itself
     draft = read_recipe_file(file, named, extended_by).complete()
-    return Draft(
-        {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()},
-        draft.drop_notes,
+    return draft._replace(
+        values={name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}
     )
 
 

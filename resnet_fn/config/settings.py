@@ -9,25 +9,20 @@ The constructor checks keywords as `train` checks flags, and leaves out what has
     chosen_or_not_default(recipe)  # {"seed": 1, "optimizer": "adamw", "nesterov": False}
     changed(recipe, seed=2)        # a copy, which is checked, too
 
-The constructor works in three steps:
+Python calls three functions to make a recipe:
 
-    1  `__new__` sets `chosen`. Later steps cannot distinguish keywords from defaults
-    2  dataclass's `__init__` sets all attributes, and calls `__post_init__`. Dataclass writes it, so
-       that type checkers, editors and `help` have the settings
-    3  `__post_init__` makes a draft of the defaults. `Draft.complete` lays
-       `chosen_or_not_default` over them, as flags, and checks all; the values that stay replace
-       those of step 2
+    1  `BaseSettings.__new__` remembers the keywords in `chosen`
+    2  `__init__` sets an attribute for each setting. Dataclass writes it, so that type checkers,
+       editors and `help` have the settings
+    3  `__post_init__` checks the attributes, and replaces them by the values that result
 
-`changed` and recipe files make drafts, too. `Draft.make` makes an instance of one without steps 2
-and 3. Copies by `dataclasses.replace`, `copy` and `pickle` forget `chosen`; those by `changed` keep it,
-except for settings that a rule has changed.
+`Draft.make` makes a recipe from values that are checked already, without 2 and 3.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
-from resnet_fn.config.base_settings import AnySettings, BaseSettings, Source, unchecked
+from resnet_fn.config.base_settings import AnySettings, BaseSettings, unchecked
 from resnet_fn.config.declaration import Declaration, check_names
 from resnet_fn.config.draft import draft_of
 
@@ -41,52 +36,26 @@ class Settings(BaseSettings):
     """
 
     def __init_subclass__(cls) -> None:
-        """Move the class's declarations to `declarations`, and their help to its docstring.
+        """Collect the declarations in `cls.declarations`, and put each default in the place of its
+        declaration, where `@dataclass`, which runs next, looks for it.
 
-        This runs before `@dataclass`, which reads the defaults that take the declarations' places.
+        The class's docstring gets a line for each setting.
         """
-        declarations = {
-            name: declared
-            for name, declared in vars(cls).items()
-            if isinstance(declared, Declaration)
+        cls.declarations = {
+            name: value for name, value in vars(cls).items() if isinstance(value, Declaration)
         }
-        for name, declared in declarations.items():
+        lines = ["", "", "    Attributes:"]
+        for name, declared in cls.declarations.items():
             declared.name = name
             setattr(cls, name, declared.default)
-        cls.declarations = getattr(cls, "declarations", {}) | declarations
-        about = (cls.__doc__ or "").rstrip()
-        cls.__doc__ = f"{about}\n\n{_attributes_text(cls)}"
-
-    def __new__(cls, *_: Any, **given: Any) -> Any:
-        """Make an instance, and remember which keywords were given.
-
-        Positional arguments pass here, so that dataclass's `__init__` rejects them with its
-        TypeError.
-        """
-        check_names(given, cls)
-        new = super().__new__(cls)
-        chosen = {} if cls._has_all(given) else dict.fromkeys(given, Source.FLAG)
-        object.__setattr__(new, "chosen", chosen)  # the class is frozen
-        return new
-
-    @classmethod
-    def _has_all(cls, given: Mapping[str, Any]) -> bool:
-        """Return whether these are all settings, as `dataclasses.replace` passes them. Which of them
-        its caller chose is not known, so none counts as chosen.
-        """
-        return given.keys() == cls.declarations.keys()
+            lines.append(f"        {name}: {declared.explain(declared.default)}")
+        cls.__doc__ = (cls.__doc__ or "").rstrip() + "\n".join(lines) + "\n"
 
     def __post_init__(self) -> None:
-        """Check the values as flags over the defaults, and take the values that result."""
+        """Check the settings as flags over the defaults, and take the values that result."""
         defaults = draft_of(unchecked(type(self), {}))
-        checked = defaults.complete(**chosen_or_not_default(self))
-        # Only the values are taken, by `vars`, because the class is frozen. `chosen` stays as
-        # `__new__` set it.
-        vars(self).update(vars(checked.make(type(self))))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what `copy` and `pickle` take: all but `chosen`, so that a copy chooses nothing."""
-        return vars(self)
+        checked = defaults.complete(**chosen_or_not_default(self)).make(type(self))
+        vars(self).update(vars(checked))  # `vars`, because the class is frozen
 
 
 def chosen_or_not_default(config: Settings) -> dict[str, Any]:
@@ -94,7 +63,7 @@ def chosen_or_not_default(config: Settings) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(config).items()
-        if value != config.declarations[name].default or name in config.chosen
+        if name in config.chosen or value != config.declarations[name].default
     }
 
 
@@ -112,11 +81,3 @@ def changed(config: AnySettings, **given: Any) -> AnySettings:
         if not draft.values[name].by_rule:
             new.chosen.setdefault(name, source)
     return new
-
-
-def _attributes_text(cls: type[Settings]) -> str:
-    """Return the part of a docstring that lists the settings with their help."""
-    text = "    Attributes:\n"
-    for name, declared in cls.declarations.items():
-        text += f"        {name}: {declared.explain(declared.default)}\n"
-    return text

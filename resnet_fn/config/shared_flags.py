@@ -127,5 +127,5 @@ def _arguments_of(declared: Declaration) -> dict[str, Any]:
 
 def settings_in(parsed: argparse.Namespace, *settings_classes: Any) -> dict[str, Any]:
     """Return the parsed values of the settings of `settings_classes`."""
-    names = {name for settings_class in settings_classes for name in settings_class.declarations}
-    return {name: value for name, value in vars(parsed).items() if name in names}
+    known = {name for settings_class in settings_classes for name in settings_class.declarations}
+    return {name: value for name, value in vars(parsed).items() if name in known}

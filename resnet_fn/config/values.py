@@ -23,11 +23,7 @@ def expand_home(path: str) -> str:
 
 def to_dict(config: Any) -> dict[str, Any]:
     """Convert a recipe, options or an `InputSpec` to a dict of JSON types."""
-    return {name: as_json(value) for name, value in vars(config).items()}
-
-
-def as_json(value: Any) -> Any:
-    """Convert a setting's value to a JSON type."""
-    if isinstance(value, tuple):
-        return list(value)
-    return value
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in vars(config).items()
+    }

@@ -69,10 +69,20 @@ def finetune() -> Recipe:
     )
 
 
-def _cifar(**fields: object) -> Recipe:
-    common = {"image_size": 32, "crop_padding": 4, "flip": True, "stem": "cifar", "batch_size": 128}
-    plain = {"learning_rate": 0.1, "weight_decay": 5e-4, "decay_all": True, "nesterov": False}
-    return Recipe(**{**common, **plain, "clip_norm": 0.0, "label_smoothing": 0.0, **fields})  # type: ignore[arg-type]
+_cifar = functools.partial(
+    Recipe,
+    image_size=32,
+    crop_padding=4,
+    flip=True,
+    stem="cifar",
+    batch_size=128,
+    learning_rate=0.1,
+    weight_decay=5e-4,
+    decay_all=True,
+    nesterov=False,
+    clip_norm=0.0,
+    label_smoothing=0.0,
+)
 
 
 @_named
@@ -109,27 +119,31 @@ def cifar100_resnet18() -> Recipe:
 
     The sources are https://github.com/weiaicunzai/pytorch-cifar100 and arXiv 1708.04552.
     """
-    rate = {
-        "schedule": "step",
-        "warmup_epochs": 1.0,
-        "milestones": (60.0, 120.0, 160.0),
-        "milestone_factor": 0.2,
-    }
     return _cifar(
-        dataset="cifar100", model="resnet18", epochs=200, **rate, max_rotation=15.0, nesterov=True
+        dataset="cifar100",
+        model="resnet18",
+        epochs=200,
+        schedule="step",
+        warmup_epochs=1.0,
+        milestones=(60.0, 120.0, 160.0),
+        milestone_factor=0.2,
+        max_rotation=15.0,
+        nesterov=True,
     )
 
 
-def _imagenet(**fields: object) -> Recipe:
-    common = {"dataset": "imagefolder", "model": "resnet50", "image_size": 224, "flip": True}
-    plain = {
-        "momentum": 0.9,
-        "nesterov": False,
-        "weight_decay": 1e-4,
-        "clip_norm": 0.0,
-        "label_smoothing": 0.0,
-    }
-    return Recipe(**{**common, **plain, **fields})  # type: ignore[arg-type]
+_imagenet = functools.partial(
+    Recipe,
+    dataset="imagefolder",
+    model="resnet50",
+    image_size=224,
+    flip=True,
+    momentum=0.9,
+    nesterov=False,
+    weight_decay=1e-4,
+    clip_norm=0.0,
+    label_smoothing=0.0,
+)
 
 
 @_named
@@ -140,8 +154,14 @@ def imagenet_resnet50_v1() -> Recipe:
     The settings are the defaults of
     https://github.com/pytorch/vision/tree/main/references/classification.
     """
-    rate = {"schedule": "step", "learning_rate": 0.1, "milestones": (30.0, 60.0)}
-    return _imagenet(batch_size=256, epochs=90, **rate, decay_all=True)
+    return _imagenet(
+        batch_size=256,
+        epochs=90,
+        schedule="step",
+        learning_rate=0.1,
+        milestones=(30.0, 60.0),
+        decay_all=True,
+    )
 
 
 @_named
@@ -153,18 +173,28 @@ def imagenet_resnet50_v2() -> Recipe:
     is the source. Unlike this recipe, torchvision starts the warm-up at 0.01 of the peak, and
     changes the learning rate once an epoch.
     """
-    sizes = {"image_size": 176, "eval_size": 224, "eval_resize": 232}
-    images = {"policy": "trivialaugment", "erasing": 0.1, "mixup": 0.2, "cutmix": 1.0, "repeats": 4}
-    rate = {
-        "batch_size": 1024,
-        "epochs": 600,
-        "schedule": "cosine",
-        "learning_rate": 0.5,
-        "warmup_epochs": 5.0,
-    }
-    # torchvision scales its decay 0.99998: 1 - 2e-5 · batch_size · ema_every / epochs.
-    average = {"ema": 0.998908, "ema_every": 32, "ema_start": 5.0, "ema_warmup": False}
-    return _imagenet(**sizes, **images, **rate, **average, weight_decay=2e-5, label_smoothing=0.1)
+    return _imagenet(
+        image_size=176,
+        eval_size=224,
+        eval_resize=232,
+        policy="trivialaugment",
+        erasing=0.1,
+        mixup=0.2,
+        cutmix=1.0,
+        repeats=4,
+        batch_size=1024,
+        epochs=600,
+        schedule="cosine",
+        learning_rate=0.5,
+        warmup_epochs=5.0,
+        weight_decay=2e-5,
+        label_smoothing=0.1,
+        # torchvision scales its decay 0.99998: 1 - 2e-5 · batch_size · ema_every / epochs.
+        ema=0.998908,
+        ema_every=32,
+        ema_start=5.0,
+        ema_warmup=False,
+    )
 
 
 @_named
@@ -179,23 +209,26 @@ def imagenet_resnet50_a3() -> Recipe:
     18 in this recipe, and timm's noise 0.5 is 1.5. Unlike this recipe, timm applies each operation
     with probability 0.5, and also has the operations solarize-add and invert.
     """
-    sizes = {"image_size": 160, "eval_size": 224, "eval_resize": 235}
-    images = {
-        "policy": "randaugment",
-        "policy_magnitude": 18,
-        "policy_noise": 1.5,
-        "mixup": 0.1,
-        "cutmix": 1.0,
-    }
-    rate = {
-        "batch_size": 2048,
-        "epochs": 100,
-        "schedule": "cosine",
-        "learning_rate": 8e-3,
-        "warmup_epochs": 5.0,
-    }
-    optimizer = {"optimizer": "lamb", "weight_decay": 0.02, "clip_norm": 1.0}
-    return _imagenet(**sizes, **images, **rate, **optimizer, loss="bce", label_threshold=0.2)
+    return _imagenet(
+        image_size=160,
+        eval_size=224,
+        eval_resize=235,
+        policy="randaugment",
+        policy_magnitude=18,
+        policy_noise=1.5,
+        mixup=0.1,
+        cutmix=1.0,
+        label_threshold=0.2,
+        batch_size=2048,
+        epochs=100,
+        schedule="cosine",
+        learning_rate=8e-3,
+        warmup_epochs=5.0,
+        loss="bce",
+        optimizer="lamb",
+        weight_decay=0.02,
+        clip_norm=1.0,
+    )
 
 
 @_named
@@ -206,8 +239,14 @@ def imagenet_resnet50_mindspore() -> Recipe:
     The source is official/cv/ResNet in https://gitee.com/mindspore/models. The source trains 1,001
     classes in float16 with `same` padding, but the net here is torchvision's.
     """
-    rate = {"schedule": "linear", "learning_rate": 0.8, "warmup_epochs": 2.0}
-    return _imagenet(batch_size=2048, epochs=90, **rate, label_smoothing=0.1)
+    return _imagenet(
+        batch_size=2048,
+        epochs=90,
+        schedule="linear",
+        learning_rate=0.8,
+        warmup_epochs=2.0,
+        label_smoothing=0.1,
+    )
 
 
 @_named
@@ -219,8 +258,14 @@ def imagenet_genet50_plus() -> Recipe:
     https://gitee.com/mindspore/models, for 8 Ascend 910 with 256 images each. MindSpore's net
     differs from this recipe's net in stage 1. MindSpore's net was evaluated on 49,920 images.
     """
-    rate = {"schedule": "linear", "learning_rate": 0.8}
-    return _imagenet(model="genet50_plus", batch_size=2048, epochs=150, **rate, label_smoothing=0.1)
+    return _imagenet(
+        model="genet50_plus",
+        batch_size=2048,
+        epochs=150,
+        schedule="linear",
+        learning_rate=0.8,
+        label_smoothing=0.1,
+    )
 
 
 def recipe(name: str) -> Recipe:

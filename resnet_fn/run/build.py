@@ -181,15 +181,17 @@ def build_run(
         check_buildable(recipe)
         check_model(recipe.model)  # before the data set, which can take minutes to read
         check_settings(workers, recipe)  # each worker read its own file
-    resumed = folder.path if checkpoint else None
-    weights_of = earlier_run(recipe.weights, recipe) if source else None
-    of_run: dict[str, Any] = {"run": resumed, "weights_of": weights_of}
-    if checkpoint:
-        of_run["classes"] = checkpoint.state["dataset"]["classes"]
     dataset = (
         custom.dataset
         if custom
-        else open_dataset(recipe, options=options, workers=workers, **of_run)
+        else open_dataset(
+            recipe,
+            options=options,
+            workers=workers,
+            run=folder.path if checkpoint else None,
+            weights_of=earlier_run(recipe.weights, recipe) if source else None,
+            classes=checkpoint.state["dataset"]["classes"] if checkpoint else (),
+        )
     )
     custom_loss = custom.loss if custom else None
     feed = make_feed(dataset, recipe, workers, options.feed)

@@ -41,20 +41,16 @@ def header(run: Run, start: Path | None) -> list[str]:
         f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items()
     )
     threads = f", {counted(kernel_threads(0), 'thread')}" if options.device == "CPU" else ""
-    rest = (
-        0
-        if recipe.sampling == BALANCED or recipe.repeats > 1
-        else len(dataset.train) % recipe.batch_size
-    )
+    uses_all = recipe.sampling == BALANCED or recipe.repeats > 1
+    rest = 0 if uses_all else len(dataset.train) % recipe.batch_size
     size = f"{recipe.image_size}x{recipe.image_size}"
     if isinstance(dataset.train, Arrays):
         size = f"inputs {dataset.train.images.dtype} {list(dataset.train.images.shape[1:])}"
     what = "sample" if recipe.dataset == CUSTOM else "image"
-    classes = f"{counted(len(dataset.classes), 'class', 'classes')}, " if dataset.classes else ""
-    if recipe.of_files:
-        classes = (
-            f"{counted(len(dataset.classes), 'class', 'classes')} ({first_few(dataset.classes)}), "
-        )
+    classes = ""
+    if dataset.classes:
+        names = f" ({first_few(dataset.classes)})" if recipe.of_files else ""
+        classes = f"{counted(len(dataset.classes), 'class', 'classes')}{names}, "
     left_out = f"; each epoch leaves out {counted(rest, what)}" * bool(rest)
     lines = [
         f"net         {recipe.model}, {values:,} "

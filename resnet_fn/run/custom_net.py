@@ -101,14 +101,10 @@ def _warn_of_changes(
     fix = "make each a Parameter with requires_grad=False"
     if compiled and buffers:
         why = "compiled functions read buffers as constants"
-        _warn(f"buffers {first_few(buffers)} change, but {why}; {fix}, or give mode='pynative'")
+        warn(f"net: buffers {first_few(buffers)} change, but {why}; {fix}, or give mode='pynative'")
     if lost:
         why = "but no checkpoint contains them, so a resumed run may differ"
-        _warn(f"attributes {first_few(lost)} change in an update, {why}; {fix}")
-
-
-def _warn(text: str) -> None:
-    warn(f"net: {text}")
+        warn(f"net: attributes {first_few(lost)} change in an update, {why}; {fix}")
 
 
 def _changed(before: Digests, after: Digests) -> list[str]:

@@ -132,10 +132,8 @@ def stop_not_finite(
     if workers.rank in suspects:
         fault = _keep_batch(folder.path / files[workers.rank], batch, indices)
     faults = gather_texts(fault, workers)
-    kept = [files[rank] for rank in suspects if not faults[rank]]
-    lost = [f"{files[rank]} ({faults[rank]})" for rank in suspects if faults[rank]]
-    batch_files = [f"the batch is kept in {folder.path}: {', '.join(kept)}"] if kept else []
-    batch_files += [f"the batch cannot be kept: {', '.join(lost)}"] if lost else []
+    kept = ", ".join(files[rank] for rank in suspects if not faults[rank])
+    lost = ", ".join(f"{files[rank]} ({faults[rank]})" for rank in suspects if faults[rank])
     other_fault = finish_files(run)
     if write_error is not None:
         other_fault = one_line(write_error)
@@ -151,11 +149,16 @@ def stop_not_finite(
         if good
         else "there is no checkpoint yet"
     )
-    raise NotFiniteError(
-        f"update {update}: {overflows}loss or gradients are not finite on {ranks}; "
-        f"{'; '.join(batch_files)}; the update was not applied; {checkpoint}; fix the data or "
-        "lower the learning rate" + f"; also: {other_fault}" * bool(other_fault)
+    parts = (
+        f"update {update}: {overflows}loss or gradients are not finite on {ranks}",
+        f"the batch is kept in {folder.path}: {kept}" if kept else "",
+        f"the batch cannot be kept: {lost}" if lost else "",
+        "the update was not applied",
+        checkpoint,
+        "fix the data or lower the learning rate",
+        f"also: {other_fault}" if other_fault else "",
     )
+    raise NotFiniteError("; ".join(filter(None, parts)))
 
 
 def _keep_batch(file: Path, batch: Batch, indices: np.ndarray) -> str:

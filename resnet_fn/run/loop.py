@@ -287,7 +287,8 @@ def train_epoch(run: Run) -> int:
         if report.workers_without_samples:
             stop_without_batch(run, error)
         progress.update = update + 1
-        seconds, began = time.perf_counter() - began, time.perf_counter()
+        seconds = time.perf_counter() - began
+        began = time.perf_counter()
         run.pace.add(float(report.loss), float(report.metric), seconds, applied=not skipped_in_row)
         if update == 0 and run.recipe.dataset != CUSTOM:
             pictures = like_float_feed(batch[0], run.dataset.input)

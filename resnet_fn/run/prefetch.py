@@ -31,7 +31,9 @@ class Prefetcher:
     """
 
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
-        self._feed, self._total, self._blank = feed, total, blank
+        self._feed = feed
+        self._total = total
+        self._blank = blank
         self._card = on_ascend()
         # made now, because a later lack of memory can be why a batch cannot be prepared
         self._blank_tensors = self._tensors(blank)

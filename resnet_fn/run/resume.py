@@ -32,7 +32,7 @@ from resnet_fn.recipes import chosen
 from resnet_fn.run.build import Progress, Run
 from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.disk import finite_or_null
-from resnet_fn.runtime.instructions import NO_LIMIT, STANDARD, VARIABLE
+from resnet_fn.runtime.instructions import STANDARD
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.process import EXACT_THREADS, REASON, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
@@ -216,9 +216,7 @@ def _shell(*commands: Sequence[object]) -> str:
     return " && ".join(shell_words(*command) for command in commands if command)
 
 
-def check_same_recipe(
-    checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequence[str] = ("name",)
-) -> None:
+def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequence[str]) -> None:
     """Raise ValueError if a field of the recipe, except `may_differ`, differs from the checkpoint's
     recipe.
     """
@@ -378,12 +376,6 @@ def data_notes(
         fix = "give the same data, another --out-dir, or --allow-other-data"
         if "arrays" in now:
             fix = "call fit with the same arrays, another out_dir, or allow_other_data=True"
-        is_older = "validation" not in saved  # the state of commits before 0.2.0
-        if is_older and "files" in then and then["samples"] != now["samples"]:
-            other_data += (
-                ". Unlike the version that began the run, this one reads .jfif, .jpe, .jp2 and "
-                ".avif files, and no images in folders such as @eaDir"
-            )
         raise ValueError(f"resume: {other_data}; {fix}")
     notes = [f"resuming with {other_data}"] if differences else []
     if then.get("feed") != now.get("feed"):
@@ -459,24 +451,19 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     entries of `then`, which are not compared.
     """
     notes = []
+    of_evaluations = "some bits of the evaluations may differ"
+    of_parts = (
+        "samples stay the same, but results differ; BatchNorm normalises each part of a batch "
+        "separately"
+    )
+    numbers = {_BLOCK: of_evaluations, "workers": of_parts, "micro-batches": of_parts}
     # Older versions computed 64 samples at a time, and had one way to compute convolutions.
     then = {_BLOCK: BLOCK, "convolutions": STANDARD, **then}
-    for name in (name for name in now if now[name] != then.get(name, now[name])):
-        if name == REASON:  # changes no bits
+    for name in now:
+        if name == REASON or now[name] == then.get(name, now[name]):  # a reason changes no bits
             continue
-        if name == VARIABLE and {then[name].upper(), now[name].upper()} <= NO_LIMIT:
-            continue  # the same kernels
-        setting = f"{name} {now[name]}"
-        effect = "some bits of the results may differ"
-        if name == _BLOCK:
-            setting = f"{now[name]} {name}"
-            effect = "some bits of the evaluations may differ"
-        if name in ("workers", "micro-batches"):
-            setting = f"{now[name]} {name}"
-            effect = (
-                "samples stay the same, but results differ; BatchNorm normalises each part of "
-                "a batch separately"
-            )
+        setting = f"{now[name]} {name}" if name in numbers else f"{name} {now[name]}"
+        effect = numbers.get(name, "some bits of the results may differ")
         notes.append(f"resuming with {setting} instead of {then[name]}: {effect}")
     # This note does not need a difference: with more threads, MindSpore splits convolutions by
     # measured times.

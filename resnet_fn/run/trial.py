@@ -1,7 +1,6 @@
 """These functions check the net and the loss that a caller passes to `fit`, by a trial call."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import mindspore
@@ -19,18 +18,17 @@ _PORT = "docs/migrating.md describes how to port one"
 
 def check_net(net: Any) -> None:
     """Raise ValueError if `net` is not a net of MindSpore with parameters to train."""
-    if isinstance(net, nn.Cell) and net.trainable_params():
-        return
     if isinstance(net, type):
         name = net.__name__
         raise ValueError(f"net: {name} is a class; give a net that it makes, {name}(…)")
-    if isinstance(net, nn.Cell):
+    if not isinstance(net, nn.Cell):
+        raise ValueError(
+            f"net: {kind_of(net)} is not an nn.Cell of MindSpore; give an nn.Cell ({_PORT})"
+        )
+    if not net.trainable_params():
         raise ValueError(
             f"net: {type(net).__name__} has no parameters to train; give an nn.Cell with parameters"
         )
-    raise ValueError(
-        f"net: {kind_of(net)} is not an nn.Cell of MindSpore; give an nn.Cell ({_PORT})"
-    )
 
 
 def check_loss(loss: Any) -> None:
@@ -96,13 +94,14 @@ def try_call(net: nn.Cell, loss: Loss | None, split: Arrays, compiled: bool) -> 
             f"{describe(targets)}: {first_line(error)}"
         )
         raise ValueError("; ".join(filter(None, (fault, fix)))) from error
-    if loss is not None and getattr(value, "shape", None) != ():
-        raise ValueError(
-            f"loss: the result is {_shape(value)}, but it must be a scalar, the mean over the "
-            "samples"
-        )
-    if loss is not None and compiled and _is_lambda(loss):
-        _compile_lambda(loss, outputs, targets)
+    if loss is not None:
+        if getattr(value, "shape", None) != ():
+            raise ValueError(
+                f"loss: the result is {_shape(value)}, but it must be a scalar, the mean over the "
+                "samples"
+            )
+        if compiled:
+            _check_lambda(loss, outputs, targets)
     if not are_classes(split.labels):
         return ()
     shape: tuple[int, ...] = outputs.shape if isinstance(outputs, Tensor) else ()
@@ -124,13 +123,11 @@ def _fix_of_net(split: Arrays) -> str:
     return ""
 
 
-def _is_lambda(loss: Callable[..., Any]) -> bool:
+def _check_lambda(loss: Any, outputs: Any, targets: Tensor) -> None:
+    """Raise ValueError if MindSpore cannot read a lambda's source, as inside a call."""
     function = loss.func if isinstance(loss, functools.partial) else loss
-    return getattr(function, "__name__", "") == "<lambda>"
-
-
-def _compile_lambda(loss: Loss, outputs: Any, targets: Tensor) -> None:
-    """Raise ValueError if MindSpore cannot read the lambda's source, as inside a call."""
+    if getattr(function, "__name__", "") != "<lambda>":
+        return
     try:
         mindspore.jit(in_float32(loss))(outputs, targets)
     except Exception as error:

@@ -73,15 +73,11 @@ def _warn_once(text: str) -> None:
     warn(text)
 
 
-def _mounts() -> Iterator[tuple[Path, str]]:
-    """Yield the place and the kind of each mounted file system."""
-    try:
-        mounts = os.fsdecode(Path("/proc/self/mounts").read_bytes()).splitlines()
-    except OSError:  # not Linux
-        return
-    for line in mounts:
-        _, name, kind, *_ = line.split(" ")
-        yield Path(name.replace("\\040", " ")), kind  # the file's spelling of a space
+def _mounts() -> list[tuple[Path, str]]:
+    """Return the place and the kind of each mounted file system."""
+    import psutil
+
+    return [(Path(disk.mountpoint), disk.fstype) for disk in psutil.disk_partitions(all=True)]
 
 
 def is_mount(path: Path) -> bool:
@@ -103,24 +99,18 @@ def file_system(path: Path) -> str:
     return f"the file system {kind} at {nearest}" if kind else f"the file system of {path}"
 
 
-def no_room(path: Path, error: OSError, run: Path) -> OSError:
-    """Return an OSError for a failed save of `path`.
-
-    The message explains how to resume the run in folder `run`.
-    """
-    return OSError(
-        f"{path}: cannot be saved ({error.strerror or error}); {fix_for_write(error)}, and run the "
-        f"same command with --out-dir {run} to resume from the last checkpoint"
-    )
-
-
 @contextlib.contextmanager
 def saving(path: Path, run: Path) -> Iterator[None]:
-    """Turn an OSError into the error of `no_room` inside a `with` block that saves `path`."""
+    """Turn an OSError inside a `with` block that saves `path` into one that explains how to resume
+    the run in folder `run`.
+    """
     try:
         yield
     except OSError as error:
-        raise no_room(path, error, run) from None
+        raise OSError(
+            f"{path}: cannot be saved ({error.strerror or error}); {fix_for_write(error)}, and run "
+            f"the same command with --out-dir {run} to resume from the last checkpoint"
+        ) from None
 
 
 @contextlib.contextmanager

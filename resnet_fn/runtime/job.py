@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from resnet_fn.runtime.parent import start_of
+from resnet_fn.runtime.parent import ask_process, start_of
 
 _JOB = ("MS_SCHED_HOST", "MS_SCHED_PORT")  # equal in all processes of a job
 # variables that differ between a job's workers; child processes inherit them
@@ -34,11 +34,7 @@ def environment_of(pid: int) -> dict[str, str]:
 
     Returns {} if the process has ended or is another user's.
     """
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).environ()
-    return {}
+    return ask_process(pid, "environ", {})
 
 
 def job_processes(role: str, job: Mapping[str, str] = os.environ) -> list[JobProcess]:
@@ -59,8 +55,12 @@ def job_processes(role: str, job: Mapping[str, str] = os.environ) -> list[JobPro
 
 def running_workers(job: Mapping[str, str] = os.environ) -> list[JobProcess]:
     """Return the workers of a job on this machine that run this process's Python."""
-    workers = job_processes("MS_WORKER", job)
-    return [worker for worker in workers if _program(worker.pid) == _program(os.getpid())]
+    program = ask_process(os.getpid(), "exe", "")
+    return [
+        worker
+        for worker in job_processes("MS_WORKER", job)
+        if ask_process(worker.pid, "exe", "") == program
+    ]
 
 
 def workers_of(scheduler: int) -> list[JobProcess]:
@@ -79,14 +79,6 @@ def _logs(pid: int) -> str:
     """Return the folder of the log of a process that msrun started."""
     with contextlib.suppress(OSError):
         return os.path.dirname(os.readlink(f"/proc/{pid}/fd/1"))
-    return ""
-
-
-def _program(pid: int) -> str:
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).exe()
     return ""
 
 

@@ -89,7 +89,8 @@ class FolderLock:
         except BaseException:
             os.close(descriptor)
             raise
-        self._descriptor, self._key = descriptor, _identity(os.fstat(descriptor))
+        self._descriptor = descriptor
+        self._key = _identity(os.fstat(descriptor))
         _held[self._key] = _holder()
         return locked
 

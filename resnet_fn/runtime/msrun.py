@@ -13,20 +13,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from resnet_fn.runtime import parent
+from resnet_fn.runtime.port import port_error
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
-def claim_port(address: str, port: int) -> int:
+def claim_port(address: str, port: int, flag: str = "--master_port") -> int:
     """Return `port`, or a free port if `port` is 0.
 
-    Raises OSError if the port cannot be used at `address`.
+    Raises ValueError if the port cannot be used at `address`. `flag` chooses another port.
     """
-    family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
-        probe.bind(where)
-        return int(probe.getsockname()[1])
+    try:
+        family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # a port in TIME_WAIT is free
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        raise port_error(address, port, error, flag) from None
 
 
 def shell_code(status: int) -> int:

@@ -10,11 +10,13 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any, TypeVar
 
 # in a worker's environment: the launcher's command, as a list in JSON
 LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h; it holds across exec
 _started_by = os.getppid()
+_Answer = TypeVar("_Answer")
 
 
 def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
@@ -30,8 +32,7 @@ def msrun_command(process: int | None = None) -> list[str]:
     """Return the command line of the parent of `process`, by default this process, if it is msrun
     with `--join True`, which waits for workers, else [].
     """
-    starter = os.getppid() if process is None else parent_of(process)
-    command = command_line(starter)
+    command = command_line(os.getppid() if process is None else parent_of(process))
     joins = re.search(r" --join[ =](True|1) ", " ".join(command))
     return command if "MS_ROLE" in os.environ and joins else []
 
@@ -54,32 +55,32 @@ def command_line(process: int) -> list[str]:
     return []
 
 
-def parent_of(process: int) -> int:
-    """Return the process id of the parent of `process`, or 0 if `process` has ended."""
+def ask_process(process: int, question: str, otherwise: _Answer) -> _Answer:
+    """Return what the method `question` of `psutil.Process` answers about a process, or `otherwise`
+    if it has ended or is another user's.
+    """
     import psutil
 
     with contextlib.suppress(psutil.Error):
-        return psutil.Process(process).ppid()
-    return 0
+        answer: _Answer = getattr(psutil.Process(process), question)()
+        return answer
+    return otherwise
+
+
+def parent_of(process: int) -> int:
+    """Return the process id of the parent of `process`, or 0 if `process` has ended."""
+    return ask_process(process, "ppid", 0)
 
 
 def start_of(process: int) -> float:
     """Return when `process` started, in seconds, or 0 if it has ended."""
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(process).create_time()
-    return 0.0
+    return ask_process(process, "create_time", 0.0)
 
 
 def children(parent: int) -> list[int]:
     """Return the process ids of the children of process `parent`, oldest first."""
-    import psutil
-
-    with contextlib.suppress(psutil.Error):  # those that started in one tick stay in order
-        below = sorted(psutil.Process(parent).children(), key=psutil.Process.create_time)
-        return [process.pid for process in below]
-    return []
+    below: list[Any] = ask_process(parent, "children", [])
+    return sorted((process.pid for process in below), key=start_of)  # those of one tick as they are
 
 
 # python parent.py PID COMMAND…: run COMMAND, which gets SIGTERM when process PID dies

@@ -18,7 +18,6 @@ from resnet_fn.config.wording import first_line
 from resnet_fn.runtime import instructions, versions
 from resnet_fn.runtime.cpus import cpu_share, keep_to_one_cpu, processor
 from resnet_fn.runtime.launchers import check_launcher
-from resnet_fn.runtime.thread_setting import threads_set_before
 
 if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
@@ -30,7 +29,6 @@ EXACT_THREADS = 4
 _CHOOSE_KERNELS = (instructions.VARIABLE, "ONEDNN_DEFAULT_FPMATH_MODE")
 REASON = "reason for convolutions"  # name in `kernel_environment`
 started: dict[str, Any] = {}  # what `start` has set; MindSpore does not report all of it
-_asked_threads = 0  # the number of CPU threads with which `start` was called
 
 
 def prepare_environment() -> None:
@@ -166,7 +164,6 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
 
 def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
     """Do what `start` does, also in one of several processes that need not join."""
-    global _asked_threads
     RunOptions.declarations["threads"].checked(threads)
     device = device or started.get("device", "CPU")
     gives_wrong_values = "makes compiled functions return wrong values in the second run"
@@ -187,7 +184,7 @@ def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Wor
         )
     if "device" in started:
         current = started.get("threads", 0)
-        if device == "CPU" and threads not in (0, current, _asked_threads):
+        if device == "CPU" and threads not in (0, current):
             raise ValueError(
                 f"threads: this process already uses {current}; leave threads out, or start a new "
                 "process"
@@ -211,17 +208,15 @@ def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Wor
         join(device)  # workers can be counted only when all have started
         if threads <= 1:
             keep_to_one_cpu()
-        # MindSpore reads the number when the first operation runs
-        wanted = current = kernel_threads(threads)
-        if not set_once(op_tuning.threads_num, wanted):
-            current = threads_set_before()
-        if not current:
+        wanted = kernel_threads(threads)  # MindSpore reads it when the first operation runs
+        try:
+            op_tuning.threads_num(wanted)
+        except RuntimeError:  # it accepts one call per process, and nothing returns the number
             raise ValueError(
                 "threads: this script has called threads_num, and its number cannot be read; "
                 "remove that call, and give threads here"
-            )
-        _asked_threads = wanted
-        started.update(threads=current, cpus=len(os.sched_getaffinity(0)))
+            ) from None
+        started.update(threads=wanted, cpus=len(os.sched_getaffinity(0)))
     exact = device == "CPU" or (not fast_math and use_exact_kernels())
     started.update(device=device, HF32="off" if exact else "as it comes")
     return join(device)

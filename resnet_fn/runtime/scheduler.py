@@ -10,7 +10,7 @@ import time
 from resnet_fn.runtime.job import end_workers, running_workers, workers_of
 from resnet_fn.runtime.msrun import claim_port, shell_code
 from resnet_fn.runtime.parent import die_with_parent, starter_waits
-from resnet_fn.runtime.port import has_connections, port_error
+from resnet_fn.runtime.port import has_connections
 from resnet_fn.runtime.signals import SIGNALS, heeded, in_main_thread
 
 _PATIENCE = 20.0  # seconds, as long as MindSpore itself tries to reconnect to a lost scheduler
@@ -26,14 +26,12 @@ def _address() -> tuple[str, int]:
 
 def check_port() -> None:
     """Raise ValueError and end this job's workers if the scheduler's port cannot be used."""
-    host, port = _address()
     try:
-        claim_port(host, port)
-    except OSError as error:
-        problem = port_error(host, port, error, "--master_port")
+        claim_port(*_address())
+    except ValueError as problem:
         # the workers would wait 600 s
         end_workers(workers_of(os.getpid()), signal.SIGTERM, f"error: {problem}")
-        raise problem from None
+        raise
 
 
 def wait_for_workers_then_exit() -> None:
@@ -46,7 +44,8 @@ def wait_for_workers_then_exit() -> None:
     """
     if not in_main_thread():
         return
-    parent, asked = os.getpid(), list[int]()
+    parent = os.getpid()
+    asked = list[int]()
     # if SIGCHLD were ignored, the child's exit code would be lost
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in heeded():

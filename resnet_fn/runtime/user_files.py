@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import sys
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -108,17 +109,14 @@ def load_value(location: str, flag: str) -> Any:
     resolved = Path(path).resolve()
     if resolved not in _loaded:
         unique = f"resnet_fn_user_{len(_loaded)}_{resolved.stem}"
-        spec = importlib.util.spec_from_file_location(
-            unique,
-            resolved,
-        )
+        loader = SourceFileLoader(unique, str(resolved))
+        spec = importlib.util.spec_from_loader(unique, loader)
         assert spec is not None
-        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # jit finds functions by their module's name
+        sys.modules[unique] = module  # jit finds functions by their module's name
         try:
             with imports_beside(location):
-                spec.loader.exec_module(module)
+                loader.exec_module(module)
         except Exception as error:
             raise ValueError(f"{flag}: {path} {_import_fault(error)}") from error
         _loaded[resolved] = module

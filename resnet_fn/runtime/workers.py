@@ -56,7 +56,7 @@ def _join(device: str) -> Workers:
 
     from resnet_fn.runtime import failed_worker, scheduler
 
-    if os.environ["MS_ROLE"] == "MS_SCHED":
+    if role == "MS_SCHED":
         scheduler.check_port()
         scheduler.end_unused_scheduler()
         if device == "CPU":  # a card's driver may have threads already

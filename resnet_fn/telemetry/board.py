@@ -15,7 +15,7 @@ from resnet_fn.config.printing import in_utf8, warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.wording import first_line
 from resnet_fn.recipes import RECIPES
-from resnet_fn.runtime.disk import no_room
+from resnet_fn.runtime.disk import saving
 
 # If torch is installed, tensorboardX imports it only to accept torch's tensors, which takes 1.2 s
 # and 180 MB.
@@ -187,7 +187,8 @@ class Board:
 
     def _check(self) -> None:
         if self._file.error is not None:
-            raise no_room(self._folder / "events.out.tfevents", self._file.error, self._folder)
+            with saving(self._folder / "events.out.tfevents", self._folder):
+                raise self._file.error
 
     def _add_config(self, recipe: Recipe, options: RunOptions) -> None:
         named = RECIPES.get(recipe.name)

@@ -10,7 +10,8 @@ from resnet_fn.update.gradients import map_tensors
 from resnet_fn.update.groups import Groups, scaled, unzip_groups
 from resnet_fn.update.state import Optimizer, check_decays, make_buffers
 
-_adam_kernel, _assign = ops.Adam(), ops.Assign()
+_adam_kernel = ops.Adam()
+_assign = ops.Assign()
 
 
 def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
@@ -56,10 +57,12 @@ def adam(
     """
     check_decays(beta1=beta1, beta2=beta2)
     parameters, decays, factors = unzip_groups(groups)
-    momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
+    momenta = make_buffers(parameters, "momentum")
+    variances = make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="adam_updates", requires_grad=False)
     corrections = one_minus_powers((beta1, beta2))
-    beta1_tensor, beta2_tensor = Tensor(beta1, mindspore.float32), Tensor(beta2, mindspore.float32)
+    beta1_tensor = Tensor(beta1, mindspore.float32)
+    beta2_tensor = Tensor(beta2, mindspore.float32)
     # The kernel computes 1 − float32(β), so m and v are stored times these ratios of 1 − float32(β)
     # to 1 − β.
     exact = np.array([beta1, beta2])
@@ -120,8 +123,10 @@ def trust_ratio(
     """Compute coefficient · |parameter| / (|direction| + decay · |parameter|), or 1 if one of the
     norms is 0.
     """
-    size, length = _norm(parameter), _norm(direction)
-    usable, ones = ops.logical_and(size > 0, length > 0), ops.ones_like(size)
+    size = _norm(parameter)
+    length = _norm(direction)
+    usable = ops.logical_and(size > 0, length > 0)
+    ones = ops.ones_like(size)
     return ops.where(
         usable, coefficient * size / ops.where(usable, length + decay * size, ones), ones
     )
@@ -152,7 +157,9 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(parameters)):
-            parameter, gradient, decay = parameters[index], gradients[index], decays[index]
+            parameter = parameters[index]
+            gradient = gradients[index]
+            decay = decays[index]
             rate = scaled(learning_rate, factors[index])
             if decay > 0:
                 rate = rate * trust_ratio(parameter, gradient, trust_coefficient, decay)
@@ -182,11 +189,13 @@ def lamb(
     """
     check_decays(beta1=beta1, beta2=beta2)
     parameters, decays, factors = unzip_groups(groups)
-    momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
+    momenta = make_buffers(parameters, "momentum")
+    variances = make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)
     corrections = one_minus_powers((beta1, beta2))
     # not in float32, where 1 − 0.999 is wrong in the fifth digit
-    rest1, rest2 = 1.0 - beta1, 1.0 - beta2
+    rest1 = 1.0 - beta1
+    rest2 = 1.0 - beta2
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         now = count + 1.0
@@ -194,7 +203,9 @@ def lamb(
         corrected = corrections(now)
         root = ops.sqrt(corrected[1])
         for index in range(len(parameters)):
-            parameter, gradient, decay = parameters[index], gradients[index], decays[index]
+            parameter = parameters[index]
+            gradient = gradients[index]
+            decay = decays[index]
             mean = beta1 * momenta[index] + rest1 * gradient
             variance = beta2 * variances[index] + rest2 * ops.square(gradient)
             _assign(momenta[index], mean)
@@ -221,7 +232,8 @@ def lion(groups: Groups, beta1: float = 0.9, beta2: float = 0.99) -> Optimizer:
     check_decays(beta1=beta1, beta2=beta2)
     parameters, decays, factors = unzip_groups(groups)
     momenta = make_buffers(parameters, "momentum")
-    rest1, rest2 = 1.0 - beta1, 1.0 - beta2
+    rest1 = 1.0 - beta1
+    rest2 = 1.0 - beta2
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(parameters)):

@@ -14,7 +14,8 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.update.gradients import Parameters, map_tensors
 
-_PREFIX, _COUNT = "ema.", "ema_updates"
+_PREFIX = "ema."
+_COUNT = "ema_updates"
 _assign = ops.Assign()
 
 

@@ -20,7 +20,9 @@ _ROWS = at_least(2, 9)
 map_tensors = ops.HyperMap()
 
 _assign, _cast, _multiply, _square = ops.Assign(), ops.Cast(), ops.Mul(), ops.Square()
-_stack, _sum, _row_times_transposed = ops.Stack(), ops.ReduceSum(), ops.MatMul(transpose_b=True)
+_stack = ops.Stack()
+_sum = ops.ReduceSum()
+_row_times_transposed = ops.MatMul(transpose_b=True)
 
 
 def assign_tensors(targets: Parameters, values: Sequence[Tensor]) -> None:

@@ -11,7 +11,9 @@ from resnet_fn.config.recipe import Recipe
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
-_one_hot, _ONE, _ZERO = ops.OneHot(), Tensor(1.0, mindspore.float32), Tensor(0.0, mindspore.float32)
+_one_hot = ops.OneHot()
+_ONE = Tensor(1.0, mindspore.float32)
+_ZERO = Tensor(0.0, mindspore.float32)
 
 
 def smooth_targets(

@@ -61,12 +61,11 @@ class DynamicLossScaler:
             raise ValueError(
                 f"initial: {initial} must be between {limits}, and the floor must be above 0"
             )
-        self.growth_factor, self.backoff_factor, self.growth_interval = (
-            growth_factor,
-            backoff_factor,
-            growth_interval,
-        )
-        self.floor, self.ceiling = floor, ceiling
+        self.growth_factor = growth_factor
+        self.backoff_factor = backoff_factor
+        self.growth_interval = growth_interval
+        self.floor = floor
+        self.ceiling = ceiling
         self.scale = _scalar(initial, "scaler.scale")
         self.good_updates = _scalar(0, "scaler.good_updates")
         self.skipped = _scalar(0, "scaler.skipped")

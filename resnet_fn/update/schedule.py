@@ -79,7 +79,8 @@ def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
     total = round(recipe.epochs * updates_per_epoch)
     warmup = round(recipe.warmup_epochs * updates_per_epoch)
     milestones = [round(epoch * updates_per_epoch) for epoch in recipe.milestones]
-    peak, floor = recipe.learning_rate, recipe.min_learning_rate
+    peak = recipe.learning_rate
+    floor = recipe.min_learning_rate
 
     def linear(step: int) -> float:
         """Return a straight line from `peak` to `floor`."""

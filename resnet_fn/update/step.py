@@ -78,7 +78,8 @@ from resnet_fn.update.state import FixedMemory, Optimizer, TrainState, make_stat
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Results = tuple[Tensor, Tensor, Tensor, Tensor]
 
-_assign, _add = ops.Assign(), ops.AssignAdd()
+_assign = ops.Assign()
+_add = ops.AssignAdd()
 _NOTHING = Tensor(0.0, mindspore.float32)
 
 
@@ -218,16 +219,17 @@ def make_train_step(
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is
     # unpacked here.
-    join, optimize, all_reduce, scaler = (
-        optimizer.join,
-        optimizer.update,
-        workers.all_reduce,
-        state.scaler,
-    )
-    trained, statistics = state.trained, state.statistics
+    join = optimizer.join
+    optimize = optimizer.update
+    all_reduce = workers.all_reduce
+    scaler = state.scaler
+    trained = state.trained
+    statistics = state.statistics
     # `move_average` takes a `MovingAverage`'s fields
     averages, *average_arguments = state.average or ((),)
-    size, micro_batches, clip_norm = workers.size, plan.micro_batches, plan.clip_norm
+    size = workers.size
+    micro_batches = plan.micro_batches
+    clip_norm = plan.clip_norm
     one_hot = Tensor(np.eye(size, dtype=np.float32)[workers.rank])
     # A sum over micro-batches and workers, times this, is the mean over the whole batch.
     mean_factor = 1.0 / (micro_batches * size)
@@ -273,10 +275,8 @@ def make_train_step(
 
         `mean_sums` and `gradient_sums` are sums over this worker's micro-batches.
         """
-        means, gradients = (
-            mean_sums * mean_factor,
-            unscale(gradient_sums, mean_factor / scaler.scale),
-        )
+        means = mean_sums * mean_factor
+        gradients = unscale(gradient_sums, mean_factor / scaler.scale)
         # Are this worker's numbers finite? This is checked before the all-reduce, which spreads a
         # NaN to all workers. Of the gradients, each of several workers checks only the first one.
         # The backward pass computes it last, from those of later layers, so their NaN has usually
@@ -286,10 +286,12 @@ def make_train_step(
         local_finite = is_finite(means[0], norm, statistics)
         if ascend:
             local_finite = ops.logical_and(local_finite, no_overflow(gradients))
-        report, finite = exchange.pack(means, flags, local_finite, one_hot), local_finite
+        report = exchange.pack(means, flags, local_finite, one_hot)
+        finite = local_finite
         statistics_mean: Gradients = ()
         if all_reduce is not None:
-            gradients, report = all_reduce(gradients), all_reduce((report,))[0]
+            gradients = all_reduce(gradients)
+            report = all_reduce((report,))[0]
             squared = squared_norms(gradients, ascend)
             norm = norm_of(squared)
             finite = exchange.all_finite(report, norm, size)

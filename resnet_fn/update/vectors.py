@@ -23,7 +23,8 @@ class Vector:
     """
 
     def __init__(self, whole: Parameter, views: Parameters) -> None:
-        self.whole, self.views = whole, tuple(views)
+        self.whole = whole
+        self.views = tuple(views)
         self._memory = np.zeros(whole.shape, np.float32)
         pieces = np.split(self._memory, np.cumsum([math.prod(view.shape) for view in views])[:-1])
         self._arrays = [
@@ -66,10 +67,8 @@ def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimiz
         by_setting.setdefault((decay, factor), []).append(parameter)
     weights: dict[str, Vector] = {}
     for views in by_setting.values():
-        name, zeros = (
-            f"__vector__.{len(weights)}",
-            np.zeros(sum(math.prod(view.shape) for view in views), np.float32),
-        )
+        name = f"__vector__.{len(weights)}"
+        zeros = np.zeros(sum(math.prod(view.shape) for view in views), np.float32)
         weights[name] = Vector(Parameter(Tensor(zeros), name=name, requires_grad=False), views)
     optimizer = make(
         [
@@ -77,7 +76,8 @@ def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimiz
             for vector, setting in zip(weights.values(), by_setting, strict=True)
         ]
     )
-    vectors, state = list(weights.values()), list[Parameter]()
+    vectors = list(weights.values())
+    state = list[Parameter]()
     for parameter in optimizer.state:
         kind, _, name = parameter.name.partition(".")
         if name in weights:

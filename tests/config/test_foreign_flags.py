@@ -170,21 +170,20 @@ def test_an_unknown_net_fails_before_data_is_read(raises_line, tmp_path):
         )
 
 
-def test_python_and_recipe_files_get_the_same_advice(raises_line, write_recipe):
-    with raises_line("recipe: unknown setting 'model_ema'", "give ema 0.9999, the decay"):
-        Recipe(model_ema=True)
+def test_options_in_python_get_the_same_advice(raises_line):
     with raises_line(
         "runoptions: unknown setting 'num_workers'",
         "give data_threads N",
         "resnet_fn.launch --workers N",
     ):
         RunOptions(num_workers=8)
-    with raises_line("mine.toml line 1: unknown setting 'reprob'", "give erasing P"):
-        load_recipe(write_recipe({"reprob": 0.2}))
 
 
 def test_one_error_names_all_unknown_settings(raises_line, write_recipe):
-    with raises_line("recipe: unknown setting 'epoch'; give epochs N; recipe: ", "'model_ema'"):
+    with raises_line(
+        "recipe: unknown setting 'epoch'; give epochs N; recipe: ",
+        "unknown setting 'model_ema'; give ema 0.9999, the decay",
+    ):
         Recipe(epoch=1, model_ema=True)
     lines = {"epoch": 1, "lr": 0.1, "learning_rate": 0.2, "reprob": 0.2}
     with raises_line(

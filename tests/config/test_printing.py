@@ -13,6 +13,7 @@ import resnet_fn
 from resnet_fn.config import cli
 from resnet_fn.config.output_paths import file_to_write
 from resnet_fn.config.printing import in_utf8, printable, say, shell_words, warn
+from resnet_fn.train import main
 
 PACKAGE = Path(resnet_fn.__file__).parent
 
@@ -91,14 +92,8 @@ def test_an_error_with_line_breaks_is_one_line(raised, shown, capsys):
 def test_help_shows_a_recipes_values_as_they_are(capsys):
     Path("mine.toml").write_text('extends = "digits"\nweights = "50%d\\u001b%(prog)s.pth"\n')
     with pytest.raises(SystemExit):
-        cli.run("train", importing_train(), ["--recipe", "mine.toml", "--help"])
+        cli.run("train", main, ["--recipe", "mine.toml", "--help"])
     assert r"50%d\x1b%(prog)s.pth*" in "".join(capsys.readouterr().out.split())
-
-
-def importing_train():
-    from resnet_fn.train import main
-
-    return main
 
 
 @pytest.mark.parametrize(
@@ -111,6 +106,5 @@ def test_a_shell_reads_the_words_that_are_shown(word):
     assert done.stdout == os.fsencode(f"{word}|é")
 
 
-def test_half_a_character_is_shown_as_an_escape():
-    assert printable("\ud800") == r"\ud800"
+def test_a_shell_gets_half_a_character_escaped():
     assert shell_words("\ud800") == r"$'\x5cud800'"

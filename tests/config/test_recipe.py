@@ -69,7 +69,6 @@ def test_settings_can_be_copied(copied):
             "recipe: |'lerning_rate'|did you mean learning_rate",
         ),
         (lambda: Recipe(lr=0.1), "recipe: |'lr'|did you mean learning_rate"),
-        (lambda: Recipe(leraning_rate=0.1), "recipe: |'leraning_rate'|did you mean learning_rate"),
         (lambda: recipes.finetune(head_lr=0.1), "recipe: |'head_lr'|give head_lr_factor"),
         (
             lambda: recipe_from_dict({"batchsize": 3}),

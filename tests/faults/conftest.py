@@ -32,7 +32,9 @@ class Launcher:
     all_cpus = (sys.executable, "-c", ALL_CPUS)
 
     def __init__(self, msrun, processes, wait_until):
-        self.msrun, self.processes, self.wait_until = msrun, processes, wait_until
+        self.msrun = msrun
+        self.processes = processes
+        self.wait_until = wait_until
 
     def start(self, folder, *words, options=(), inside=(), more=()):
         """Start the launcher; the run's name is in every worker's command line, by which they can
@@ -44,17 +46,8 @@ class Launcher:
             inside: what the launcher is started with, `ip netns exec …`.
             more: more flags of the command.
         """
-        command = [
-            *inside,
-            sys.executable,
-            "-m",
-            "resnet_fn.launch",
-            "--workers",
-            "2",
-            *options,
-            "--",
-            *words,
-        ]
+        launch = shlex.split("-m resnet_fn.launch --workers 2")
+        command = [*inside, sys.executable, *launch, *options, "--", *words]
         words = [*command, *RUN, *more, "--out-dir", str(folder)]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -116,9 +109,11 @@ class Launcher:
         )
         return None if environment.get(b"MS_ROLE") != b"MS_WORKER" else int(environment[b"RANK_ID"])
 
-    def wait_for_update(self, folder, process, beyond=0):
-        """Until the run has saved an update after `beyond`."""
-        self.wait_until(lambda: max(RunFolder(folder).updates(), default=0) > beyond, 200, process)
+    def wait_for_update(self, folder, process, beyond=None):
+        """Until the run has saved an update after `beyond`, by default after those that it has."""
+        run = RunFolder(folder)
+        beyond = max(run.updates(), default=0) if beyond is None else beyond
+        self.wait_until(lambda: max(run.updates(), default=0) > beyond, 200, process)
 
     def wait_for_nobody(self, folder, seconds=60):
         """Until no process of a run is left; what stays is killed, and the test fails."""

@@ -131,7 +131,7 @@ def die_in_all_reduce(launcher, run):
 def kill_the_launcher(launcher, run):
     """Its workers save, and end."""
     process = launcher.start(run, options=["--log-dir", "logs"])
-    launcher.wait_for_update(run, process, max(RunFolder(run).updates()))
+    launcher.wait_for_update(run, process)
     process.kill()
     process.communicate()
     launcher.wait_for_nobody(run)

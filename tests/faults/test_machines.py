@@ -2,14 +2,13 @@
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import time
 
 import pytest
-
-from resnet_fn.checkpoint.run_folder import RunFolder
 
 
 @pytest.fixture
@@ -25,31 +24,19 @@ def two_machines():
         pytest.skip("network namespaces need the ip command and root")
     try:
         steps = [
-            ["netns", "add", names[1]],
-            [
-                "link",
-                "add",
-                devices[0],
-                "netns",
-                names[0],
-                "type",
-                "veth",
-                "peer",
-                devices[1],
-                "netns",
-                names[1],
-            ],
+            f"netns add {names[1]}",
+            f"link add {devices[0]} netns {names[0]} type veth peer {devices[1]} netns {names[1]}",
         ]
         for node in range(2):
             steps += [
-                ["-n", names[node], "addr", "add", f"10.77.0.{node + 1}/24", "dev", devices[node]],
-                ["-n", names[node], "link", "set", devices[node], "up"],
-                ["-n", names[node], "link", "set", "lo", "up"],
+                f"-n {names[node]} addr add 10.77.0.{node + 1}/24 dev {devices[node]}",
+                f"-n {names[node]} link set {devices[node]} up",
+                f"-n {names[node]} link set lo up",
             ]
         for step in steps:
-            done = ip(*step)
+            done = ip(*step.split())
             if done.returncode != 0:
-                pytest.skip(f"ip {' '.join(step)}: {done.stderr.strip()}")
+                pytest.skip(f"ip {step}: {done.stderr.strip()}")
         yield names
     finally:
         for name in names:
@@ -62,14 +49,8 @@ def launch_on(launcher, machines, run, logs):
             run,
             inside=["ip", "netns", "exec", name, "env", "MS_NODE_TIMEOUT=10"],  # in place of 30 s
             options=[
-                "--nnodes",
-                "2",
-                "--node-rank",
-                str(node),
-                "--master-addr",
-                "10.77.0.1",
-                "--master-port",
-                "8118",
+                *shlex.split(f"--nnodes 2 --node-rank {node}"),
+                *shlex.split("--master-addr 10.77.0.1 --master-port 8118"),
                 "--log-dir",
                 str(logs / f"logs{node}"),
             ],
@@ -102,7 +83,7 @@ def test_two_machines_resume_after_either_dies(
         (0, "error: msrun's scheduler at 10.77.0.1, port 8118 does not answer; check that machine"),
     ):
         jobs = launch_on(launcher, two_machines, run, tmp_path)
-        launcher.wait_for_update(run, jobs[0], max(RunFolder(run).updates(), default=0))
+        launcher.wait_for_update(run, jobs[0])
         kill_machine(two_machines[dead])
         died = time.monotonic()
         output, _ = jobs[1 - dead].communicate(timeout=200)

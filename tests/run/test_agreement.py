@@ -131,19 +131,9 @@ def test_different_code_versions_or_kernels_end_both_workers(python):
     record = Path("other/numpy-1.25.9.dist-info/METADATA")
     record.parent.mkdir()
     record.write_text("Name: numpy\nVersion: 1.25.9\n")
-    words = ("python", DRIVERS / "by_rank.py", Path("other").absolute(), *FLAGS, "--out-dir", "run")
-    python(
-        "-m",
-        "resnet_fn.launch",
-        "--workers",
-        "2",
-        "--log-dir",
-        "logs",
-        "--",
-        *words,
-        code=1,
-        seconds=300,
-    )
+    launch = shlex.split("-m resnet_fn.launch --workers 2 --log-dir logs -- python")
+    words = (DRIVERS / "by_rank.py", Path("other").absolute(), *FLAGS, "--out-dir", "run")
+    python(*launch, *words, code=1, seconds=300)
     logs = [Path(f"logs/worker_{rank}.log").read_text() for rank in range(2)]
     first, second = (
         line for log in logs for line in log.splitlines() if line.startswith("train: error: ")

@@ -17,6 +17,8 @@ from resnet_fn.runtime.process import REASON
 from resnet_fn.runtime.versions import at_least
 from resnet_fn.runtime.workers import Workers
 
+pytestmark = pytest.mark.usefixtures("device")
+
 DRIVER = Path(__file__).parent / "drivers" / "choosing.py"
 SMALL = shlex.split(
     "--model resnet8 --image-size 8 --dataset synthetic --epochs 1 --synthetic-samples 32 "
@@ -29,7 +31,6 @@ def conditions(run):
     return layout["convolutions"], layout["ONEDNN_MAX_CPU_ISA"], layout[REASON]
 
 
-@pytest.mark.usefixtures("device")
 def test_only_another_choice_is_a_note():
     now = parallel_layout(RunOptions(), Workers())
     (note,) = layout_notes({**now, "convolutions": "products", REASON: "of a test"}, now)
@@ -39,17 +40,6 @@ def test_only_another_choice_is_a_note():
     assert layout_notes(older, now) == []
 
 
-@pytest.mark.usefixtures("device")
-@pytest.mark.parametrize("limit", ["not set", "ALL", "default"])
-def test_two_names_of_all_instructions_are_no_note(limit):
-    now = parallel_layout(RunOptions(), Workers())
-    name = instructions.VARIABLE
-    assert layout_notes({**now, name: "ALL"}, {**now, name: limit}) == []
-    (note,) = layout_notes({**now, name: limit}, {**now, name: "AVX2"})
-    assert note.startswith(f"resuming with {name} AVX2 instead of {limit}: some bits")
-
-
-@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize(
     ("model", "mode", "name"),
     [

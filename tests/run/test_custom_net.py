@@ -11,6 +11,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.checkpoint.folder import load_checkpoint, write_checkpoint
 from resnet_fn.run.failures import NotFiniteError
 from resnet_fn.run.fit import fit
+from resnet_fn.runtime.msrun import claim_port
 from resnet_fn.weights.load import load_weights
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -54,12 +55,15 @@ def train(net, out_dir, **changes):
     return fit(net, (X, Y), (X, Y), **settings)
 
 
-def cut(whole, run):
-    """Copy a run as it was after update 3, within its first epoch."""
-    shutil.copytree(whole, run)
-    for path in Path(run, "checkpoints").iterdir():
-        if path.name > "step-00000003":
-            shutil.rmtree(path)
+@pytest.fixture
+def cut(cut_after):
+    """cut(run) copies a run to "cut", as it was after update 3, within its first epoch."""
+
+    def copy(whole):
+        shutil.copytree(whole, "cut")
+        cut_after("cut", 3)
+
+    return copy
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +73,8 @@ def counted(tmp_path_factory, device):
     return train(Counting(), str(tmp_path_factory.mktemp("run") / "run"))
 
 
-def test_a_buffer_is_saved_and_resumed(counted, last_state):
-    cut(counted.run, "cut")
+def test_a_buffer_is_saved_and_resumed(counted, cut, last_state):
+    cut(counted.run)
     net = Counting()
     train(net, "cut")
     assert net.calls.numpy() == 8
@@ -79,9 +83,9 @@ def test_a_buffer_is_saved_and_resumed(counted, last_state):
     assert net.calls.numpy() == 3
 
 
-def test_a_checkpoint_without_the_buffer_resumes(counted, capsys):
+def test_a_checkpoint_without_the_buffer_resumes(counted, cut, capsys):
     """Version f4bba1ad saved no buffers."""
-    cut(counted.run, "cut")
+    cut(counted.run)
     old = load_checkpoint(Path("cut/checkpoints/step-00000003"))
     del old.weights["calls"]
     write_checkpoint(old.path, old.weights, old.training, old.state)
@@ -91,10 +95,10 @@ def test_a_checkpoint_without_the_buffer_resumes(counted, capsys):
     assert net.calls.numpy() == 8 - 3
 
 
-def test_a_mask_with_infinity_is_saved_and_resumed(last_state):
+def test_a_mask_with_infinity_is_saved_and_resumed(cut, last_state):
     mindspore.set_seed(1)
     whole = train(Masked(), "whole")
-    cut(whole.run, "cut")
+    cut(whole.run)
     train(Masked(), "cut")
     assert last_state("cut") == last_state("whole")
     net = Masked()
@@ -139,7 +143,8 @@ class Remembering(nn.Cell):
 
     def construct(self, x):
         if self.training:
-            self.calls, self.latest = self.calls + 1, x
+            self.calls = self.calls + 1
+            self.latest = x
         return self.dense(x)
 
 
@@ -211,19 +216,13 @@ def test_foreign_lines_in_the_log_cost_nothing(capsys):
 
 
 @pytest.mark.slow
-def test_state_that_differs_between_workers_is_an_error(start_msrun, claim):
+def test_state_that_differs_between_workers_is_an_error(start_msrun):
     driver = str(Path(__file__).parent / "drivers/moving_state.py")
-    process = start_msrun(2, "--join", "True", "--master_port", claim, "python", driver, "run")
+    port = str(claim_port("127.0.0.1", 0))
+    process = start_msrun(2, "--join", "True", "--master_port", port, "python", driver, "run")
     assert process.wait(timeout=300) != 0
     for rank in range(2):
         log = Path(f"logs/worker_{rank}.log").read_text()
         assert "rank 1: 0.moving_var after the first update" in log
         assert "use nn.BatchNorm2d" in log
     assert not list(Path("run/checkpoints").glob("step-*"))
-
-
-@pytest.fixture
-def claim():
-    from resnet_fn.runtime.msrun import claim_port
-
-    return str(claim_port("127.0.0.1", 0))

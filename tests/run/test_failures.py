@@ -23,6 +23,8 @@ from resnet_fn.run.loop import train, train_epoch
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 
+pytestmark = pytest.mark.usefixtures("device")
+
 # 5 updates an epoch
 TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs=1)
 UNCOMPILED = RunOptions(out_dir="run", mode="pynative", progress=False)
@@ -53,7 +55,6 @@ def in_batch(monkeypatch):
     monkeypatch.setattr(MemoryFeed, "batch", batch)
 
 
-@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("error", [MemoryError("no"), RuntimeError("can't start new thread")])
 def test_a_data_threads_error_loses_no_update(error, in_batch, capsys, last_state):
     """Update 4's batch; afterwards the run ends with the bits of an unbroken run."""
@@ -83,7 +84,6 @@ def block_checkpoint(update):
     path.write_text("mine")
 
 
-@pytest.mark.usefixtures("device")
 def test_a_failed_save_hides_no_error(in_batch, capsys):
     def fail(images):
         block_checkpoint(3)
@@ -95,7 +95,6 @@ def test_a_failed_save_hides_no_error(in_batch, capsys):
     assert "step-00000003 exists and is no checkpoint" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("device")
 def test_an_earlier_failed_save_hides_no_nan(in_batch, raises_line):
     def poison(images):
         block_checkpoint(2)  # while update 2 is computed
@@ -111,19 +110,18 @@ def test_an_earlier_failed_save_hides_no_nan(in_batch, raises_line):
         train(TINY, dataclasses.replace(UNCOMPILED, checkpoint_every=2))
 
 
-@pytest.mark.usefixtures("device")
 def test_rank_0_saves_if_another_rank_is_lost(last_state):
     """In an evaluation: the others cannot be waited for."""
-    run = build_run(TINY, UNCOMPILED, Workers(), RunFolder(Path("run")), StopRequest())
-    with contextlib.closing(run.feed), contextlib.closing(run.prefetcher), run.writer:
-        train_epoch(run)
-        of_two = dataclasses.replace(run, workers=Workers(0, 2))
-        with pytest.raises(RuntimeError, match="all-reduce"):
-            stop_evaluation(of_two, RuntimeError("all-reduce"))
+    with StopRequest() as request:
+        run = build_run(TINY, UNCOMPILED, Workers(), RunFolder(Path("run")), request)
+        with contextlib.closing(run.feed), contextlib.closing(run.prefetcher), run.writer:
+            train_epoch(run)
+            of_two = dataclasses.replace(run, workers=Workers(0, 2))
+            with pytest.raises(RuntimeError, match="all-reduce"):
+                stop_evaluation(of_two, RuntimeError("all-reduce"))
     assert last_state("run")[0]["update"] == 5
 
 
-@pytest.mark.usefixtures("device")
 def test_nan_is_named_even_on_a_full_disk(in_batch, raises_line):
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -189,7 +187,6 @@ def test_a_kill_in_an_evaluation_costs_no_epoch(python, last_state, events):
     assert events("run", "eval") == events("whole", "eval")
 
 
-@pytest.mark.usefixtures("device")
 def test_an_evaluation_that_is_repeated_is_logged_once(events):
     """A process died after it had logged the evaluation, and before it had saved it."""
     result = train(TINY, UNCOMPILED)

@@ -109,13 +109,10 @@ def test_fit_and_train_compute_the_same_bits(events):
     assert convert_weights("own", "own.ckpt", "ours")["model"] == "resnet8"
 
 
-def test_an_interrupted_run_resumes_to_the_bit(finished, events, last_state):
+def test_an_interrupted_run_resumes_to_the_bit(finished, cut_after, events, last_state):
     whole, _, settings = finished
     shutil.copytree(whole.run, "copy")
-    # as if the run had been killed within its first epoch
-    for path in Path("copy/checkpoints").iterdir():
-        if path.name > "step-00000004":
-            shutil.rmtree(path)
+    cut_after("copy", 4)  # within its first epoch
     resumed = fit(make_net(seed=9), *pairs(), twice, **settings | {"out_dir": "copy"})
     assert (resumed.updates, resumed.last, resumed.best) == (whole.updates, whole.last, whole.best)
     for kind in ("train", "eval"):
@@ -127,7 +124,8 @@ def test_an_interrupted_run_resumes_to_the_bit(finished, events, last_state):
 
 
 def test_other_data_or_another_net_is_rejected(finished, raises_line):
-    settings, (training, validation) = finished[2], pairs()
+    settings = finished[2]
+    (training, validation) = pairs()
     changed = training[0].copy()
     changed[5, 0, 0, 0] += 1
     linear = nn.SequentialCell(nn.Flatten(), nn.Dense(64, 10))
@@ -242,7 +240,8 @@ def test_fit_writes_a_complete_run_folder(finished):
 def test_weights_load_into_the_net_again(finished):
     """By `load_weights`, with the moving average; and by MindSpore alone, without."""
     result, _, _ = finished
-    net, (inputs, labels) = make_net(seed=9), pairs()[1]
+    net = make_net(seed=9)
+    (inputs, labels) = pairs()[1]
     load_weights(net, result.best_checkpoint)
     assert (outputs_of(net, inputs).argmax(1) == labels).mean() == result.best["top1"]
     file = str(result.best_checkpoint / "weights.safetensors")
@@ -525,10 +524,8 @@ def test_uncompiled_nets_run_python_in_every_call(capsys):
     class Counting(nn.Cell):
         def __init__(self):
             super().__init__()
-            self.dense, self.calls = (
-                nn.SequentialCell(nn.Dropout(p=0.5), nn.Dropout(p=0.0), nn.Dense(3, 2)),
-                [],
-            )
+            self.dense = nn.SequentialCell(nn.Dropout(p=0.5), nn.Dropout(p=0.0), nn.Dense(3, 2))
+            self.calls = []
 
         def construct(self, x):
             self.calls.append(x.asnumpy().shape)  # compiled, `asnumpy` would fail
@@ -555,7 +552,8 @@ def test_a_failed_float16_evaluation_leaves_weights_in_float32(
     """`process.ending_mixed_precision`: the moving average's end would write the weights back,
     rounded.
     """
-    half, train = nn.Dense(3, 2).to_float(mindspore.float16), with_sine(pairs()[0])
+    half = nn.Dense(3, 2).to_float(mindspore.float16)
+    train = with_sine(pairs()[0])
     settings = {
         **SETTINGS,
         "ema": 0.9,

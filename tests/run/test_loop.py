@@ -5,7 +5,6 @@ import importlib
 import json
 import os
 import shlex
-import shutil
 import statistics
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 from PIL import Image
 
 from resnet_fn.checkpoint.folder import load_checkpoint
-from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.cli import UsageError
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -24,18 +22,21 @@ from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.run.loop import train
 
 FREE = shlex.split("--model resnet8 --norm none --batch-size 240 --epochs 2 --image-size 8")
-PHOTOGRAPHS = (
-    *shlex.split(
-        "--dataset imagefolder --image-size 16 --model resnet8 --batch-size 8 "
-        "--epochs 2 --max-shift 0 --max-rotation 0 --max-zoom 0 --flip --mixup 0.2 "
-        "--ema 0.8 --on-bad-sample skip --no-progress --out-dir run "
-        "--eval-batch-size 4"
-    ),
+PHOTOGRAPHS = shlex.split(
+    "--dataset imagefolder --image-size 16 --model resnet8 --batch-size 8 "
+    "--epochs 2 --max-shift 0 --max-rotation 0 --max-zoom 0 --flip --mixup 0.2 "
+    "--ema 0.8 --on-bad-sample skip --no-progress --out-dir run --eval-batch-size 4"
 )
 FINETUNE = {
-    **{"freeze": "stem,layer1", "head_lr_factor": 5e-11, "layer_decay": 0.75, "ema": 0.9},
-    **{"monitor": "macro_f1", "patience": 2, "drop_path": 0.2, "dropout": 0.2},
-    **{"sampling": "balanced"},
+    "freeze": "stem,layer1",
+    "head_lr_factor": 5e-11,
+    "layer_decay": 0.75,
+    "ema": 0.9,
+    "monitor": "macro_f1",
+    "patience": 2,
+    "drop_path": 0.2,
+    "dropout": 0.2,
+    "sampling": "balanced",
 }
 # MB: what the allocator holds back one epoch and gives away in another; a run has about 900
 NOISE = 24.0
@@ -92,21 +93,17 @@ def test_workers_and_micro_batches_compute_the_same_numbers(msrun, python, compa
 
 
 SEVERAL = {
-    **{
-        "dataset": "imagefolder",
-        "multi_label": True,
-        "loss": "bce",
-        "label_smoothing": 0.0,
-        "monitor": "map",
-    },
-    **{
-        "model": "resnet8",
-        "image_size": 8,
-        "batch_size": 12,
-        "epochs": 2,
-        "learning_rate": 0.05,
-        "flip": True,
-    },
+    "dataset": "imagefolder",
+    "multi_label": True,
+    "loss": "bce",
+    "label_smoothing": 0.0,
+    "monitor": "map",
+    "model": "resnet8",
+    "image_size": 8,
+    "batch_size": 12,
+    "epochs": 2,
+    "learning_rate": 0.05,
+    "flip": True,
 }
 
 
@@ -146,7 +143,7 @@ def test_multi_label_workers_compute_the_same(
 
 
 @pytest.mark.slow
-def test_multi_label_works_from_lists_to_predictions(device, events, last_state, capsys):
+def test_multi_label_works_from_lists_to_predictions(device, events, cut_after, last_state, capsys):
     recipe = Recipe(**{**SEVERAL, "epochs": 8})
     options = RunOptions(out_dir="run", checkpoint_every=10, keep_last=99, **write_lists(72, 40))
     result = train(recipe, options)
@@ -157,9 +154,7 @@ def test_multi_label_works_from_lists_to_predictions(device, events, last_state,
     assert f" {result.last['map']:.2%} " in table
     # Interrupted in the middle of an epoch, a run goes on to the same bits.
     state, arrays = last_state("run")
-    for update in RunFolder(Path("run")).updates():
-        if update != 10:
-            shutil.rmtree(f"run/checkpoints/step-{update:08d}")
+    cut_after("run", 10)
     assert train(recipe, options).best == result.best
     assert "resuming after update 10 " in capsys.readouterr().out
     assert last_state("run") == (state, arrays)
@@ -210,7 +205,7 @@ def main(command, *arguments):
 
 
 @pytest.mark.slow
-def test_patience_counts_across_a_resume(device, events, last_state, capsys):
+def test_patience_counts_across_a_resume(device, events, cut_after, last_state, capsys):
     """Fine-tuning at a rate of almost nothing: only the statistics move, and two evaluations
     without a gain come.
     """
@@ -228,8 +223,7 @@ def test_patience_counts_across_a_resume(device, events, last_state, capsys):
     assert 10 < result.updates < 30
     assert "early stop: macro_f1 has not improved for 2 evaluations" in capsys.readouterr().out
     state, arrays = last_state("run")
-    for update in range(10, result.updates + 1, 5):
-        shutil.rmtree(f"run/checkpoints/step-{update:08d}")
+    cut_after("run", 5)
     again = train(recipe, options)
     assert "resuming after update 5 " in capsys.readouterr().out
     assert (again.updates, again.best) == (result.updates, result.best)
@@ -304,18 +298,10 @@ def logged_updates(python, events):
 @pytest.mark.slow
 @pytest.mark.release
 def test_memory_does_not_grow_over_twenty_epochs(folder, logged_updates):
-    flags = (
-        "--dataset",
-        "imagefolder",
-        "--data-dir",
-        str(folder),
-        "--image-size",
-        "64",
-        "--batch-size",
-        "4",
-        "--flip",
+    flags = shlex.split(
+        "--model resnet8 --epochs 20 --dataset imagefolder --image-size 64 --batch-size 4 --flip"
     )
-    epochs = logged_updates("--model", "resnet8", "--epochs", "20", *flags)
+    epochs = logged_updates(*flags, "--data-dir", str(folder))
     memory = [epoch[-1]["memory_mb"] for epoch in epochs.values()]
     assert len(memory) == 20
     assert max(memory[2:]) - memory[1] < NOISE, memory

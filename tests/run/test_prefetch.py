@@ -17,7 +17,9 @@ class Feed:
     """Batches of one number; what `batch` does besides is the test's."""
 
     def __init__(self, act):
-        self.act, self.asked, self.threads = act, [], []
+        self.act = act
+        self.asked = []
+        self.threads = []
 
     def batch(self, update):
         self.asked.append(update)

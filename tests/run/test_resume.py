@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import threading
@@ -44,18 +43,28 @@ FEW = Recipe(  # two updates an epoch
 )
 
 
-def start(lock, recipe=RECIPE, **options):
-    return find_start(recipe, RunOptions(**options), Workers(), lock)
+@pytest.fixture
+def start(lock):
+    """start(recipe, **options) finds where a run starts: its folder, and a checkpoint or None."""
+    return lambda recipe=RECIPE, **options: find_start(
+        recipe, RunOptions(**options), Workers(), lock
+    )
 
 
-def rejected(lock, recipe=RECIPE, **options):
-    with pytest.raises(ValueError) as caught:
-        start(lock, recipe, **options)
-    return str(caught.value)
+@pytest.fixture
+def rejected(start):
+    """rejected(recipe, **options): the error's text where `start` finds none."""
+
+    def text(recipe=RECIPE, **options):
+        with pytest.raises(ValueError) as caught:
+            start(recipe, **options)
+        return str(caught.value)
+
+    return text
 
 
-def test_a_run_is_on_disk_only_after_create(lock):
-    run, found = start(lock, out_dir="new")
+def test_a_run_is_on_disk_only_after_create(start, lock):
+    run, found = start(out_dir="new")
     assert (run.path, found) == (Path("new"), None)
     assert not run.path.exists()  # nothing is made before everything is known to be right
     run.create(lock)
@@ -63,12 +72,12 @@ def test_a_run_is_on_disk_only_after_create(lock):
 
 
 @pytest.mark.parametrize("source", ["run", "run/checkpoints/step-00000005"])
-def test_checkpoints_may_be_a_link_to_another_disk(checkpoint, source, lock):
+def test_checkpoints_may_be_a_link_to_another_disk(checkpoint, source, start):
     """The run folder is the one that was named, not the one beside which the checkpoints lie."""
     checkpoint("disk/here", 5)
     Path("run").mkdir()
     Path("run/checkpoints").symlink_to(Path("disk/here/checkpoints").absolute())
-    run, found = start(lock, resume=source)
+    run, found = start(resume=source)
     assert (run.path.absolute(), found.state["update"]) == (Path("run").absolute(), 5)
     assert not Path("disk/here/lock").exists()
 
@@ -85,19 +94,19 @@ OWN_FILES = [
 
 
 @pytest.mark.parametrize("name", OWN_FILES)
-def test_a_users_own_file_is_never_overwritten(name, lock):
+def test_a_users_own_file_is_never_overwritten(name, start, lock):
     Path("mine").mkdir()
     Path("mine", name).write_text("{}")
     with pytest.raises(
         ValueError,
         match=rf"^out_dir: mine/{name} was not written by a run; give another --out-dir$",
     ):
-        start(lock, out_dir="mine")[0].create(lock)
+        start(out_dir="mine")[0].create(lock)
     assert Path("mine", name).read_text() == "{}"
 
 
 @pytest.mark.parametrize("left", ["", "\0" * 60], ids=["empty", "zeros"])
-def test_an_empty_lock_beside_a_run_is_taken(left, lock):
+def test_an_empty_lock_beside_a_run_is_taken(left, start, rejected, lock):
     with FolderLock() as first:
         RunFolder(Path("run")).create(first)
         RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
@@ -105,37 +114,35 @@ def test_an_empty_lock_beside_a_run_is_taken(left, lock):
         Path(folder).mkdir(exist_ok=True)
         Path(folder, "config.json").write_text(config)
         Path(folder, "lock").write_text(left)
-    assert rejected(lock, out_dir="mine").startswith(
-        "out_dir: mine/config.json was not written by a run"
-    )
-    run, saved = start(lock, out_dir="run")
+    assert rejected(out_dir="mine").startswith("out_dir: mine/config.json was not written by a run")
+    run, saved = start(out_dir="run")
     run.create(lock)
     assert saved is None
     assert Path("run/lock").read_text().startswith("process ")
 
 
-def test_a_users_lock_file_is_rejected_and_kept(lock):
+def test_a_users_lock_file_is_rejected_and_kept(rejected):
     RunFolder(Path("run")).checkpoints.mkdir(parents=True)
     RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
     Path("run/lock").write_text("mine")
-    assert "was not written by a run; give another --out-dir" in rejected(lock, out_dir="run")
+    assert "was not written by a run; give another --out-dir" in rejected(out_dir="run")
     assert Path("run/lock").read_text() == "mine"
 
 
-def test_auto_resumes_after_a_crash_in_a_replacement(checkpoint, lock):
+def test_auto_resumes_after_a_crash_in_a_replacement(checkpoint, start, rejected):
     checkpoint("run", 5, 10)
-    assert start(lock, out_dir="run")[1].state["update"] == 10
+    assert start(out_dir="run")[1].state["update"] == 10
     Path("run/checkpoints/step-00000010").rename(
         "run/checkpoints/step-00000010.replaced-77-0123abcd"
     )
-    assert start(lock, out_dir="run")[1].state["update"] == 10
-    text = rejected(lock, out_dir="run", resume="never")
+    assert start(out_dir="run")[1].state["update"] == 10
+    text = rejected(out_dir="run", resume="never")
     assert text == "out_dir: run already holds a run; give another --out-dir or --resume auto"
 
 
 @pytest.mark.parametrize("option", ["auto", "never", "run"])
 @pytest.mark.parametrize("disk", ["not mounted", "gone"])
-def test_logged_but_missing_checkpoints_forbid_a_new_run(option, disk, lock, says):
+def test_logged_but_missing_checkpoints_forbid_a_new_run(option, disk, rejected, lock, says):
     """`checkpoints` is a link to a disk, whose mount point is empty or missing."""
     log = "".join(
         json.dumps({"event": event, "update": update}) + "\n"
@@ -148,49 +155,49 @@ def test_logged_but_missing_checkpoints_forbid_a_new_run(option, disk, lock, say
     Path("run/checkpoints").symlink_to(Path("disk").absolute())
     options = {"resume": option} if option == "run" else {"resume": option, "out_dir": "run"}
     if disk == "gone":
-        says(rejected(lock, **options), "run/checkpoints is a link to", "/disk", "; mount its disk")
+        says(rejected(**options), "run/checkpoints is a link to", "/disk", "; mount its disk")
     else:
         Path("disk").mkdir()
         parts = "run/checkpoints contains no", "run/metrics.jsonl reports one after update 2"
-        says(rejected(lock, **options), *parts, "; mount their disk", "another --out-dir")
+        says(rejected(**options), *parts, "; mount their disk", "another --out-dir")
     assert Path("run/metrics.jsonl").read_text() == log
 
 
-def test_a_run_without_any_checkpoint_starts_anew(lock):
+def test_a_run_without_any_checkpoint_starts_anew(start, lock):
     RunFolder(Path("run")).create(lock)
     Path("run/metrics.jsonl").write_text('{"event": "train", "update": 1}\n')
-    assert start(lock, out_dir="run")[1] is None
+    assert start(out_dir="run")[1] is None
 
 
-def test_without_out_dir_no_old_run_is_resumed(checkpoint, lock, monkeypatch):
+def test_without_out_dir_no_old_run_is_resumed(checkpoint, start, monkeypatch):
     """A clock that was set back can come to the name of an old run."""
     monkeypatch.setattr("resnet_fn.run.resume.time.strftime", lambda _: "20261129-010203")
     checkpoint(f"runs/{RECIPE.name}-20261129-010203", 5)
-    run, found = start(lock)
+    run, found = start()
     assert found is None
     new = run.reserve(Workers(), is_new=True)
     assert new.path.name == f"{run.path.name}-2"
     assert run.updates() == [5]
 
 
-def test_a_run_replaces_its_own_damaged_checkpoint(checkpoint, lock):
+def test_a_run_replaces_its_own_damaged_checkpoint(checkpoint, start):
     checkpoint("run", 5, 10)
     Path("run/checkpoints/step-00000010/manifest.json").unlink()
-    run, found = start(lock, out_dir="run")
+    run, found = start(out_dir="run")
     assert found.state["update"] == 5
     run.set_aside(after=5)
     checkpoint("run", 10)
     assert run.newest().state["update"] == 10
 
 
-def test_damaged_checkpoints_are_skipped_with_a_warning(checkpoint, lock, capsys):
+def test_damaged_checkpoints_are_skipped_with_a_warning(checkpoint, start, rejected, capsys):
     """Not in place of one that was named; and never a new start."""
     checkpoint("run", 2, 5, 10)
     Path("run/checkpoints/step-00000010/state.json").write_text("{}")
     with open("run/checkpoints/step-00000005/weights.safetensors", "r+b") as file:
         file.truncate(100)
     for words in ({"resume": "run"}, {"out_dir": "run"}):
-        assert start(lock, **words)[1].state["update"] == 2
+        assert start(**words)[1].state["update"] == 2
         for warning, part in zip(
             capsys.readouterr().err.splitlines(), ("10/state.json", "05/weights"), strict=True
         ):
@@ -199,24 +206,22 @@ def test_damaged_checkpoints_are_skipped_with_a_warning(checkpoint, lock, capsys
                 r"checkpoint before it$"
             )
             assert re.search(pattern, warning)
-    assert "step-00000010/state.json is damaged" in rejected(
-        lock, resume="run/checkpoints/step-00000010"
-    )
+    assert "step-00000010/state.json is damaged" in rejected(resume="run/checkpoints/step-00000010")
     Path("run/checkpoints/step-00000002/manifest.json").unlink()
-    assert "run: all 3 checkpoints are damaged; start a new run" in rejected(lock, out_dir="run")
+    assert "run: all 3 checkpoints are damaged; start a new run" in rejected(out_dir="run")
 
 
-def test_a_missing_best_checkpoint_is_forgotten(checkpoint, lock, capsys):
+def test_a_missing_best_checkpoint_is_forgotten(checkpoint, start, capsys):
     checkpoint("x", 10, best={"top1": 0.9, "update": 5})
-    assert start(lock, resume="x")[1].state["best"] is None
+    assert start(resume="x")[1].state["best"] is None
     assert capsys.readouterr().err == "warning: the best checkpoint, after update 5, is missing\n"
 
 
-def test_another_recipe_is_rejected_with_its_differences(checkpoint, lock, says):
+def test_another_recipe_is_rejected_with_its_differences(checkpoint, rejected, says):
     checkpoint("run", 5)
     other = dataclasses.replace(RECIPE, learning_rate=0.1, model="resnet20", name="other")
     changes = "(model 'resnet8' → 'resnet20', learning_rate 0.2 → 0.1)"
-    says(rejected(lock, other, out_dir="run"), changes, "--resume run alone", "another --out-dir")
+    says(rejected(other, out_dir="run"), changes, "--resume run alone", "another --out-dir")
 
 
 def test_resume_alone_takes_the_runs_own_settings(checkpoint, lock):
@@ -230,12 +235,12 @@ def test_resume_alone_takes_the_runs_own_settings(checkpoint, lock):
         assert find_start(again, given, Workers(), lock)[1].state["update"] == 5
 
 
-def test_only_a_named_run_may_change_its_epochs(checkpoint, lock, says):
+def test_only_a_named_run_may_change_its_epochs(checkpoint, start, rejected, says):
     checkpoint("run", 5)
     longer = dataclasses.replace(RECIPE, epochs=4)
-    assert start(lock, longer, resume="run")[1].state["update"] == 5
+    assert start(longer, resume="run")[1].state["update"] == 5
     says(
-        rejected(lock, longer, out_dir="run"),
+        rejected(longer, out_dir="run"),
         "(epochs 3 → 4)",
         "give --resume run --epochs 4, without --out-dir",
     )
@@ -246,18 +251,11 @@ def test_more_epochs_continue_like_an_unbroken_run(schedule, capsys, events):
     """The learning rate is then the longer schedule's; a constant one gives the longer run's
     bits.
     """
-    words = [
-        "--model",
-        "resnet8",
-        "--image-size",
-        "8",
-        "--batch-size",
-        "480",
-        "--schedule",
-        schedule,
-        "--no-progress",
-    ]
-    words += ["--mode", "pynative"]  # nothing to compile three times for two updates an epoch
+    # pynative: nothing to compile three times for two updates an epoch
+    words = shlex.split(
+        "--model resnet8 --image-size 8 --batch-size 480 --no-progress --mode pynative "
+        f"--schedule {schedule}"
+    )
     train(*parse([*words, "--epochs", "1", "--out-dir", "short"]))
     train(*parse([*words, "--epochs", "2", "--out-dir", "long"]))
     capsys.readouterr()
@@ -297,7 +295,9 @@ SMALL = shlex.split(
         ),
     ],
 )
-def test_runs_of_earlier_commits_continue_bit_identically(name, now, kept, capsys, last_state):
+def test_runs_of_earlier_commits_continue_bit_identically(
+    name, now, kept, capsys, cut_after, last_state
+):
     """`stored` has the state.json that a commit before 0.2.0 wrote after update 2 of the same
     training.
     """
@@ -305,11 +305,9 @@ def test_runs_of_earlier_commits_continue_bit_identically(name, now, kept, capsy
         out_dir="run", mode="pynative", checkpoint_every=2, keep_last=9, progress=False
     )
     train(parse([*SMALL, *now.split()])[0], options)
-    (state, arrays), run = last_state("run"), RunFolder(Path("run"))
-    for update in run.updates():
-        if update > 2:
-            shutil.rmtree(run.checkpoint_path(update))
-    second = load_checkpoint(run.checkpoint_path(2))
+    state, arrays = last_state("run")
+    cut_after("run", 2)
+    second = RunFolder(Path("run")).newest()
     stored = json.loads((Path(__file__).parent / "stored" / f"{name}-0.2.0.json").read_text())
     assert {"ema_warmup", "head_lr_factor", "eval_every"}.isdisjoint(stored["recipe"])
     write_checkpoint(second.path, second.weights, second.training, stored)
@@ -324,7 +322,7 @@ def test_runs_of_earlier_commits_continue_bit_identically(name, now, kept, capsy
     assert now_state["recipe"] == state["recipe"]
 
 
-def test_an_old_run_of_a_recipe_file_resumes(write_recipe, lock):
+def test_an_old_run_of_a_recipe_file_resumes(write_recipe, start, rejected):
     """The file gets `head_lr_factor` from finetune, and the run began before that setting."""
     file = write_recipe({"extends": "finetune", "epochs": 3})
     recipe = load_recipe(file).complete().make(Recipe)
@@ -333,11 +331,11 @@ def test_an_old_run_of_a_recipe_file_resumes(write_recipe, lock):
     del stored["recipe"]["head_lr_factor"]
     arrays = {"w": np.zeros(3, np.float32)}
     found = write_checkpoint(RunFolder(Path("run")).checkpoint_path(5), arrays, arrays, stored)
-    assert start(lock, recipe, out_dir="run", resume="auto")[1].path == found
+    assert start(recipe, out_dir="run", resume="auto")[1].path == found
     _, notes = resumed_recipe(recipe, load_checkpoint(found))
     assert any("head_lr_factor stays 1.0, not 10.0" in note for note in notes)
     other = load_recipe(file).complete(head_lr_factor=5.0).make(Recipe)
-    assert "(head_lr_factor 1.0 → 5.0)" in rejected(lock, other, out_dir="run")
+    assert "(head_lr_factor 1.0 → 5.0)" in rejected(other, out_dir="run")
 
 
 @pytest.mark.parametrize(
@@ -393,10 +391,12 @@ def typed(text):
         ),
     ],
 )
-def test_the_error_prints_commands_that_branch_a_run(checkpoint, options, field, copy, lock):
+def test_the_error_prints_commands_that_branch_a_run(
+    checkpoint, options, field, copy, rejected, lock
+):
     checkpoint("run", 2, 5, 10)
     RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
-    text = rejected(lock, **options)
+    text = rejected(**options)
     assert re.match(field, text), text
     branch = typed(text)
     recipe, given, _ = parse(["--resume", branch])
@@ -408,17 +408,15 @@ def test_the_error_prints_commands_that_branch_a_run(checkpoint, options, field,
         file.read_bytes() == (found.path / file.name).read_bytes() for file in source.iterdir()
     )
     assert RunFolder(Path("run")).updates() == [2, 5, 10]
-    assert "already holds a run; leave out --resume" in rejected(lock, resume="run", out_dir=branch)
+    assert "already holds a run; leave out --resume" in rejected(resume="run", out_dir=branch)
 
 
-def test_a_checkpoint_outside_a_run_has_copy_commands(checkpoint, lock):
+def test_a_checkpoint_outside_a_run_has_copy_commands(checkpoint, rejected, lock):
     checkpoint("run", 5).rename("copy")
     assert parse(["--resume", "copy"])[0].epochs == 3
-    text = rejected(lock, resume="copy")
+    text = rejected(resume="copy")
     assert text.startswith("resume: copy does not lie in a run folder; put it into one: ")
-    assert " y/checkpoints/step-00000005; then --resume y" in rejected(
-        lock, resume="copy", out_dir="y"
-    )
+    assert " y/checkpoints/step-00000005; then --resume y" in rejected(resume="copy", out_dir="y")
     assert typed(text) == "NEW"
     run, found = find_start(*parse(["--resume", "NEW"])[:2], Workers(), lock)
     assert (run.path, found.state["update"]) == (Path("NEW"), 5)
@@ -430,7 +428,9 @@ def epochs_shown(printed):
     return {row[0]: row[3] != "-" for row in rows}
 
 
-def test_epochs_without_evaluation_are_saved_shown_and_resumed(capsys, last_state, events):
+def test_epochs_without_evaluation_are_saved_shown_and_resumed(
+    capsys, cut_after, last_state, events
+):
     """--eval-every 2 of 5 epochs: epochs 2, 4 and the last are evaluated."""
     recipe = dataclasses.replace(FEW, epochs=5, eval_every=2)
     options = RunOptions(out_dir="run", mode="pynative", keep_last=9, progress=False)
@@ -441,8 +441,7 @@ def test_epochs_without_evaluation_are_saved_shown_and_resumed(capsys, last_stat
     run = RunFolder(Path("run"))
     ended = last_state("run")
     assert run.updates() == [2, 4, 6, 8, 10]
-    for update in (8, 10):  # stopped after an epoch without evaluation
-        shutil.rmtree(run.checkpoint_path(update))
+    cut_after("run", 6)  # stopped after an epoch without evaluation
     assert load_checkpoint(run.checkpoint_path(6)).state["last"]["update"] == 4
     again = train(recipe, options)
     assert last_state("run") == ended
@@ -520,15 +519,17 @@ def test_resuming_with_smaller_evaluation_batches_is_noted():
 
 
 OTHERS = {
-    **{
-        "CPU count": 64,
-        "thread count": 17,
-        "device": "Ascend",
-        "processor": "8086",
-        "mode": "pynative",
-    },
-    **{"fast-math": "on", "ONEDNN_MAX_CPU_ISA": "SSE41", "ONEDNN_DEFAULT_FPMATH_MODE": "BF16"},
-    **{"MindSpore": "2.7.2", "NumPy": "1.25.0", "convolutions": "products"},
+    "CPU count": 64,
+    "thread count": 17,
+    "device": "Ascend",
+    "processor": "8086",
+    "mode": "pynative",
+    "fast-math": "on",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "ONEDNN_DEFAULT_FPMATH_MODE": "BF16",
+    "MindSpore": "2.7.2",
+    "NumPy": "1.25.0",
+    "convolutions": "products",
 }
 
 

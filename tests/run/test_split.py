@@ -10,15 +10,15 @@ import pytest
 from PIL import Image
 
 from resnet_fn.config import cli
+from resnet_fn.evaluate import main as evaluate_main
+from resnet_fn.export import main as export_main
 from resnet_fn.train import main as train_main
 
 pytestmark = pytest.mark.usefixtures("device")
 
-SMALL = (
-    *shlex.split(
-        "--recipe finetune --model resnet8 --image-size 16 --eval-resize 16 --no-flip "
-        "--batch-size 8 --epochs 1 --warmup-epochs 0 --mode pynative --no-progress"
-    ),
+SMALL = shlex.split(
+    "--recipe finetune --model resnet8 --image-size 16 --eval-resize 16 --no-flip "
+    "--batch-size 8 --epochs 1 --warmup-epochs 0 --mode pynative --no-progress"
 )
 
 
@@ -52,6 +52,23 @@ def command(capsys):
     return run
 
 
+@pytest.fixture
+def train(chance, command):
+    """train(out_dir, *flags) fine-tunes on the pictures of chance; returns what that prints."""
+
+    def start(out_dir, *flags):
+        places = ("--data-dir", "chance", "--out-dir", out_dir)
+        return command(train_main, *SMALL, *places, *flags)
+
+    return start
+
+
+@pytest.fixture
+def go_on(command):
+    """go_on(epochs, *flags) resumes the run for so many epochs; returns what that prints."""
+    return lambda epochs, *flags: command(train_main, "--resume", "run", "--epochs", epochs, *flags)
+
+
 def validating(run):
     names = json.loads(Path(run, "validation.json").read_text())
     return {Path("chance", name).read_bytes() for name in names}
@@ -61,113 +78,99 @@ def everything():
     return {path.read_bytes() for path in Path("chance").rglob("*.png")}
 
 
-def test_fine_tuning_validates_on_no_trained_picture(chance, command):
+def test_fine_tuning_validates_on_no_trained_picture(train):
     """Where labels are chance, a run from another run's weights must not report more than chance.
 
     Before, 23 of 40 validation pictures had trained the first run, and top-1 rose from 18 to 65 %.
     """
-    command(train_main, *SMALL, "--data-dir", "chance", "--out-dir", "first")
+    train("first")
     trained = everything() - validating("first")
     noise(Path("chance/a/new.png"), 999)
-    words = ("--data-dir", "chance", "--weights", "first", "--out-dir")
-    text = command(train_main, *SMALL, *words, "second")
+    text = train("second", "--weights", "first")
     assert not validating("second") & trained
     assert validating("second") >= validating("first")
     assert "validation images of first/validation.json validate again" in text
-    text = command(train_main, *SMALL, *words, "third", "--split-seed", 7)
+    text = train("third", "--weights", "first", "--split-seed", 7)
     seen = len(validating("third") & trained)
     count = len(validating("third"))
     assert seen > 2
     assert f"warning: first was trained on {seen} of the {count} validation images" in text
 
 
-def test_all_seeds_validate_on_the_same_pictures(chance, command):
+def test_all_seeds_validate_on_the_same_pictures(train):
     for seed in (0, 1):
-        words = ("--data-dir", "chance", "--seed", seed, "--out-dir", f"run-{seed}")
-        command(train_main, *SMALL, *words)
+        train(f"run-{seed}", "--seed", seed)
     assert validating("run-0") == validating("run-1")
 
 
-def test_weights_of_a_run_keep_its_validation_images(chance, command, write_recipe):
-    from resnet_fn.evaluate import main
-
-    split = ("--split-seed", 3, "--validation-share", 0.4)
-    command(train_main, *SMALL, "--data-dir", "chance", *split, "--out-dir", "run")
+def test_weights_of_a_run_keep_its_validation_images(train, command, write_recipe):
+    train("run", "--split-seed", 3, "--validation-share", 0.4)
     small = {"extends": "finetune", "model": "resnet8", "image-size": 16, "eval-resize": 16}
     words = ("--weights", "run", "--data-dir", "chance", "--recipe")
-    kept = command(main, *words, write_recipe({**small, "split-seed": 3}))
-    other = command(main, *words, write_recipe(small))
+    kept = command(evaluate_main, *words, write_recipe({**small, "split-seed": 3}))
+    other = command(evaluate_main, *words, write_recipe(small))
     assert "25 validation images of run/validation.json validate again" in kept
     assert "of 25 validation images" in kept
     assert "warning: run was trained on " in other
 
 
-def test_a_resume_says_that_the_validation_set_changed(chance, command):
-    command(train_main, *SMALL, "--data-dir", "chance", "--out-dir", "run")
+def test_a_resume_says_that_the_validation_set_changed(train, go_on):
+    train("run")
     names = json.loads(Path("run/validation.json").read_text())
-    words = ("--resume", "run", "--epochs", 2)
     kept = Path("chance", names[0]).read_bytes()
     Path("chance", names[0]).unlink()
-    text = command(train_main, *words)
+    text = go_on(2)
     assert "1 of the 10 validation images that run/validation.json lists are missing" in text
     assert "another validation set than the checkpoint's (samples 10 → 9)" in text
     Path("chance", names[0]).write_bytes(kept)
-    text = command(train_main, "--resume", "run", "--epochs", 3)
+    text = go_on(3)
     assert "(samples 9 → 10)" in text
     assert json.loads(Path("run/validation.json").read_text()) == names
-    assert "another validation set" not in command(train_main, "--resume", "run", "--epochs", 4)
+    assert "another validation set" not in go_on(4)
 
 
-def test_an_older_run_keeps_its_validation_list(chance, command):
+def test_an_older_run_keeps_its_validation_list(train, go_on):
     """Its validation.json is a list that no rule draws today, and it has no contents.json."""
-    command(train_main, *SMALL, "--data-dir", "chance", "--out-dir", "run", "--seed", 5)
+    train("run", "--seed", 5)
     names = sorted(f"{name}/{k:02}.png" for name in "abcde" for k in (0, 1))
     Path("run/validation.json").write_text(json.dumps(names, indent=0) + "\n")
     Path("run/contents.json").unlink()
-    words = ("--resume", "run", "--epochs", 2, "--allow-other-data")
-    text = command(train_main, *words)
+    text = go_on(2, "--allow-other-data")
     assert "50 training and 10 validation" in text
     assert json.loads(Path("run/validation.json").read_text()) == names
 
 
-def test_a_run_keeps_its_folder_beside_new_ones(chance, command):
+def test_a_run_keeps_its_folder_beside_new_ones(chance, command, go_on):
     """For a new run, train would be a class beside samples."""
-    from resnet_fn.evaluate import main
-
     chance.rename("train")
     Path("set").mkdir()
     Path("train").rename("set/train")
     command(train_main, *SMALL, "--data-dir", "set", "--out-dir", "run")
     noise(Path("set/samples/x.png"), 999)
-    text = command(train_main, "--resume", "run", "--epochs", 2)
+    text = go_on(2)
     assert "50 training and 10 validation" in text
-    assert "of 10 validation images" in command(main, "run")
+    assert "of 10 validation images" in command(evaluate_main, "run")
 
 
-def test_lists_of_absolute_paths_resume_and_evaluate(chance, command):
-    from resnet_fn.evaluate import main
-
+def test_lists_of_absolute_paths_resume_and_evaluate(chance, command, train, go_on):
     files = sorted(chance.resolve().rglob("*.png"))
     Path("all.txt").write_text("".join(f"{file} {file.parent.name}\n" for file in files))
-    words = ("--data-dir", "chance", "--train-list", "all.txt", "--out-dir", "run")
-    command(train_main, *SMALL, *words)
+    train("run", "--train-list", "all.txt")
     validated = validating("run")
-    assert "missing" not in command(train_main, "--resume", "run", "--epochs", 2)
-    assert "of 10 validation images" in command(main, "run")
+    assert "missing" not in go_on(2)
+    assert "of 10 validation images" in command(evaluate_main, "run")
     assert len(validated) == 10
     assert validating("run") == validated
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "mindir"])
-def test_an_export_needs_no_data_set(chance, command, ending):
-    from resnet_fn.export import main
-
-    command(train_main, *SMALL, "--data-dir", "chance", "--out-dir", "run")
+def test_an_export_needs_no_data_set(command, train, ending):
+    train("run")
     words = ("run", "--format", ending, "--out", f"net.{ending}")
-    assert "verified on 10 validation images, largest" in command(main, *words)
+    assert "verified on 10 validation images, largest" in command(export_main, *words)
     shutil.rmtree("chance")
-    text = command(main, *words)
+    text = command(export_main, *words)
     assert "verified on 128 images of noise (the data set cannot be read), largest" in text
     card = json.loads(Path(f"net.{ending}.json").read_text())
     assert card["verified"]["largest_difference"] <= card["verified"]["tolerance"]
-    assert "data_dir" in command(main, *words, "--data-dir", "chance", code=1)
+    assert "data_dir" in command(export_main, *words, "--data-dir", "chance", code=1)

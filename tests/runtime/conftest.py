@@ -1,4 +1,4 @@
-"""A fixture that starts processes with msrun's variables."""
+"""Fixtures that start processes with msrun's variables, and that write a machine's cgroups."""
 
 import os
 import subprocess
@@ -36,8 +36,26 @@ def start():
         started.append(subprocess.Popen(command, env=environment, **popen))
         return started[-1]
 
-    run.port, run.other_port = claim_port("127.0.0.1", 0), claim_port("127.0.0.1", 0)
+    run.port = claim_port("127.0.0.1", 0)
+    run.other_port = claim_port("127.0.0.1", 0)
     yield run
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def write_cgroups(tmp_path):
+    """write_cgroups(groups, files) writes a /proc/self/cgroup and files of /sys/fs/cgroup; returns
+    the root of both.
+    """
+
+    def write(groups, files):
+        files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+        for name, text in {**files, "proc/self/cgroup": groups}.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n")
+        return tmp_path
+
+    return write

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -34,19 +35,8 @@ def typed(*words, **environment):
 
 def test_a_workers_command_is_that_of_its_msrun():
     Path("msrun").write_text(MSRUN)
-    words = [
-        "--worker_num",
-        "3",
-        "--join",
-        "True",
-        "--log_dir",
-        "my logs",
-        "python",
-        "-c",
-        TYPED,
-        "--epochs",
-        "5",
-    ]
+    flags = shlex.split("--worker_num 3 --join True --log_dir 'my logs'")
+    words = [*flags, "python", "-c", TYPED, "--epochs", "5"]
     assert typed(sys.executable, "./msrun", *words, **WORKER) == ["msrun", *words]
 
 

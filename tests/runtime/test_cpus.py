@@ -35,18 +35,12 @@ def test_a_cpu_is_shared_among_its_allowed_processes(mine, masks, expected):
         ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1"}, sys.maxsize),
     ],
 )
-def test_a_quota_of_control_groups_counts_as_cpus(groups, files, expected, tmp_path):
+def test_a_quota_of_control_groups_counts_as_cpus(groups, files, expected, write_cgroups):
     """Version 2 (`cpu.max`) and 1: microseconds of the CPUs' time in a period, whose usual length
     is 0.1 s.
     """
-    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()} | {
-        "proc/self/cgroup": groups
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
-        (tmp_path / name).with_name("cpu.cfs_period_us").write_text("100000\n")
-    assert cpu_quota(tmp_path) == expected
+    periods = {f"{name.rpartition('/')[0]}/cpu.cfs_period_us": "100000" for name in files}
+    assert cpu_quota(write_cgroups(groups, {**files, **periods})) == expected
 
 
 def worker(rank, code, port=1, **options):

@@ -97,7 +97,8 @@ def test_a_look_at_a_lock_releases_none(monkeypatch):
     """That another thread takes meanwhile."""
     with FolderLock() as lock:
         lock.take(Path("."))
-    lock, read = FolderLock(), Path.read_text
+    lock = FolderLock()
+    read = Path.read_text
     thread = threading.Thread(target=lock.take, args=(Path("."),))
 
     def take_before_read(path, *arguments, **keywords):

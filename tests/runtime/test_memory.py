@@ -17,13 +17,10 @@ from resnet_fn.runtime.memory import machine_memory
         ("4:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 2048 * 1024),
     ],
 )
-def test_a_cgroup_limits_the_machines_memory(groups, files, expected, tmp_path):
-    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    files |= {"proc/self/cgroup": groups, "proc/meminfo": "MemTotal:  2048 kB\nMemFree: 7 kB"}
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
-    assert machine_memory(tmp_path) == expected
+def test_a_cgroup_limits_the_machines_memory(groups, files, expected, write_cgroups):
+    root = write_cgroups(groups, files)
+    (root / "proc/meminfo").write_text("MemTotal:  2048 kB\nMemFree: 7 kB\n")
+    assert machine_memory(root) == expected
 
 
 def test_memory_that_is_not_known_is_no_limit(tmp_path):

@@ -19,10 +19,10 @@ def test_a_port_is_free_or_refused():
     assert claim_port("127.0.0.1", port) == port
     with (
         socket.create_server(("127.0.0.1", port)),
-        pytest.raises(OSError, match="Address already in use"),
+        pytest.raises(ValueError, match="Address already in use"),
     ):
         claim_port("127.0.0.1", port)
-    with pytest.raises(OSError, match="Cannot assign requested address"):
+    with pytest.raises(ValueError, match="Cannot assign requested address"):
         claim_port("192.0.2.1", 8118)
 
 

@@ -54,39 +54,34 @@ def test_operations_that_ran_before_are_no_hindrance(python):
 
 
 def test_settings_made_before_start_stay_with_a_warning(python):
-    """MindSpore lets threads and determinism be set once."""
+    """MindSpore lets determinism be set once."""
     code = (
         "import resnet_fn, mindspore\n"
         "from resnet_fn.runtime import process\n"
-        "mindspore.device_context.cpu.op_tuning.threads_num(1); "
         "mindspore.set_deterministic(False)\n"
-        "resnet_fn.start(threads=2); resnet_fn.start(); process.use_exact_kernels()\n"
+        "resnet_fn.start(); process.use_exact_kernels()\n"
         "print(mindspore.get_context('deterministic'))"
     )
     done = python("-c", code)
     assert done.stdout == "OFF\n"
-    threads, deterministic = [line for line in done.stderr.splitlines() if "warning: " in line]
-    assert (
-        threads
-        == "warning: threads_num was called before resnet_fn.start; the earlier value is kept, not "
-        "2"
+    (warning,) = [line for line in done.stderr.splitlines() if "warning: " in line]
+    assert warning == (
+        "warning: set_deterministic was called before resnet_fn.start; the earlier value is kept, "
+        "not True"
     )
-    assert "set_deterministic" in deterministic
 
 
-def test_threads_that_a_script_set_before_are_read(python):
-    """They are what MindSpore computes with, so they are recorded in place of what is asked for."""
+def test_threads_set_by_a_script_are_an_error(python):
+    """MindSpore lets them be set once, and no function returns them."""
     code = (
-        "import mindspore\n"
-        "from mindspore.device_context.cpu import op_tuning\n"
-        "op_tuning.threads_num({})\n"
-        "import resnet_fn\n"
-        "from resnet_fn.runtime import process\n"
-        "for _ in range(2): resnet_fn.start(threads=1)\n"
-        "print(process.kernel_environment()['thread count'], process.kernel_threads(0))"
+        "import resnet_fn, mindspore\n"
+        "mindspore.device_context.cpu.op_tuning.threads_num(7)\n"
+        "resnet_fn.start(threads=1)"
     )
-    for threads in (7, 300):
-        assert python("-c", code.format(threads)).stdout == f"{threads} {threads}\n"
+    assert python("-c", code, code=1).stderr.endswith(
+        "\nValueError: threads: this script has called threads_num, and its number cannot be read; "
+        "remove that call, and give threads here\n"
+    )
 
 
 def test_exact_kernels_turn_on_all_deterministic_settings(python):

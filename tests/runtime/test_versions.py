@@ -1,6 +1,7 @@
 """Supported versions, and the message for every other."""
 
 import os
+import shlex
 import subprocess
 import sys
 from importlib import metadata
@@ -70,18 +71,8 @@ def test_numpy_2_ends_mindspores_first_operation(python, tmp_path):
 
     Where this fails, the pin can go.
     """
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--target",
-        str(tmp_path),
-        "numpy>=2,<3",
-    ]
-    subprocess.run(install, check=True)
+    install = shlex.split("-m pip install -q --no-deps 'numpy>=2,<3' --target")
+    subprocess.run([sys.executable, *install, str(tmp_path)], check=True)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     code = (
         "import numpy; print(numpy.__version__); import mindspore; "
@@ -121,7 +112,8 @@ class TestTraps:
         )
 
     def test_compiled_functions_ignore_set_train_and_set_data(self):
-        cell, offset = nn.BatchNorm2d(1), Parameter(Tensor(np.float32([0])), name="trap.offset")
+        cell = nn.BatchNorm2d(1)
+        offset = Parameter(Tensor(np.float32([0])), name="trap.offset")
         cell.set_train(True)
 
         @mindspore.jit
@@ -159,10 +151,8 @@ class TestTraps:
         assert (tmp_path / "x.ckpt").stat().st_mode & 0o777 == 0o400
 
     def test_a_cell_that_fails_leaves_its_precision_on(self):
-        net, one = (
-            nn.SequentialCell(nn.Dense(3, 4)).to_float(mindspore.float16),
-            Tensor([1.0], mindspore.float32),
-        )
+        net = nn.SequentialCell(nn.Dense(3, 4)).to_float(mindspore.float16)
+        one = Tensor([1.0], mindspore.float32)
 
         def fails():
             try:

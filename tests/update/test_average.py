@@ -27,7 +27,8 @@ def test_the_average_warms_up_to_its_decay(decay, every, start):
     def move():
         return move_average(averages, *arguments)
 
-    expected, moves = np.zeros(3), 0
+    expected = np.zeros(3)
+    moves = 0
     for update, value in enumerate(np.random.default_rng(0).normal(size=(40, 3)), 1):
         ops.assign(weight, Tensor(value.astype(np.float32)))
         move()
@@ -35,13 +36,15 @@ def test_the_average_warms_up_to_its_decay(decay, every, start):
             expected = value
         elif update % every == 0:
             now = min(decay, (1 + moves) / (10 + moves))
-            expected, moves = now * expected + (1 - now) * value, moves + 1
+            expected = now * expected + (1 - now) * value
+            moves = moves + 1
         np.testing.assert_allclose(averages[0].asnumpy(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_without_warm_up_the_first_weights_stay():
     weight = Parameter(Tensor(np.float32(1)), name="w")
-    average, warm = moving_average([weight], 0.9999), moving_average([weight], 0.9999, warmup=True)
+    average = moving_average([weight], 0.9999)
+    warm = moving_average([weight], 0.9999, warmup=True)
     ops.assign(weight, Tensor(np.float32(0)))
     for _ in range(110):
         move_average(*average)

@@ -18,10 +18,8 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def report(rank, flags, finite=True):
     """One of three workers'."""
-    means, one_hot = (
-        Tensor(np.float32([0.5, 0.25]) * (rank + 1)),
-        Tensor(np.eye(3, dtype=np.float32)[rank]),
-    )
+    means = Tensor(np.float32([0.5, 0.25]) * (rank + 1))
+    one_hot = Tensor(np.eye(3, dtype=np.float32)[rank])
     return pack(means, flags, Tensor(finite), one_hot)
 
 
@@ -45,7 +43,8 @@ def test_all_workers_read_the_same_of_their_sum():
         assert parts.flags.tolist() == [0, 1]
         assert parts.not_finite.tolist() == [0, 1, 0]
     # One worker is not finite, the sum of the losses and the norm are: as on a card that saturates.
-    one, infinite = Tensor(np.float32(1)), Tensor(np.float32(np.inf))
+    one = Tensor(np.float32(1))
+    infinite = Tensor(np.float32(np.inf))
     assert not all_finite(total, one, 3).asnumpy()
     assert not all_have_samples(total).asnumpy()
     good = report(0, make_flags([0, 1])) + report(1, make_flags([5, 0]))

@@ -51,7 +51,8 @@ def test_focal_loss_equals_its_formula_in_torch() -> None:
 
 
 def test_extreme_logits_stay_finite() -> None:
-    logits, targets = Tensor(np.float32([[1e4, -1e4]])), Tensor(np.float32([[0, 1]]))
+    logits = Tensor(np.float32([[1e4, -1e4]]))
+    targets = Tensor(np.float32([[0, 1]]))
     assert binary_cross_entropy(logits, targets).asnumpy() == pytest.approx(1e4)
     focal = sigmoid_focal_loss(logits, targets).asnumpy()
     assert focal.tolist() == [pytest.approx([0.75e4, 0.25e4])]
@@ -84,11 +85,13 @@ def test_class_weights_are_torchs_before_its_mean(kind, soft):
     """Torch's own mean of weighted cross-entropies divides by the weights: parts of a batch would
     not add up to it.
     """
-    labels, weights = SOFT if soft else LABELS, [0.5, 2.0, 1.0, 0.0, 4.0]
+    labels = SOFT if soft else LABELS
+    weights = [0.5, 2.0, 1.0, 0.0, 4.0]
     ours = with_gradient(make_loss(0.1, kind, weights=weights), Tensor(labels))
 
     def theirs(torch, logits):
-        weight, functional = torch.tensor(weights), torch.nn.functional
+        weight = torch.tensor(weights)
+        functional = torch.nn.functional
         if kind == "cross_entropy":
             target = torch.tensor(labels if soft else labels.astype(np.int64))
             return functional.cross_entropy(

@@ -20,15 +20,18 @@ def adjust(scaler):
 def test_the_scale_follows_its_rules_in_random_updates():
     """Against the rules in plain Python, over 300 random updates that reach floor and ceiling."""
     scaler = DynamicLossScaler(initial=8.0, growth_interval=3, floor=2.0, ceiling=64.0)
-    step, rng = adjust(scaler), np.random.default_rng(0)
+    step = adjust(scaler)
+    rng = np.random.default_rng(0)
     scale, good, skipped, in_row, seen = 8.0, 0, 0, 0, set()
     for update in range(300):
         finite = bool(rng.random() < (0.95 if update < 150 else 0.4))
         used = scale
         if finite:
-            good, in_row = good + 1, 0
+            good = good + 1
+            in_row = 0
             if good == 3:
-                scale, good = min(scale * 2, 64.0), 0
+                scale = min(scale * 2, 64.0)
+                good = 0
         else:
             scale, good, skipped, in_row = max(scale / 2, 2.0), 0, skipped + 1, in_row + 1
         seen.add(scale)

@@ -93,10 +93,8 @@ def lars_equation(p, state, g, rate, decay, t, momentum, trust):
 
 
 def moments(state, g, t, beta1, beta2, epsilon):
-    state["m"], state["v"] = (
-        beta1 * state["m"] + (1 - beta1) * g,
-        beta2 * state["v"] + (1 - beta2) * g * g,
-    )
+    state["m"] = beta1 * state["m"] + (1 - beta1) * g
+    state["v"] = beta2 * state["v"] + (1 - beta2) * g * g
     return state["m"] / (1 - beta1**t) / (np.sqrt(state["v"] / (1 - beta2**t)) + epsilon)
 
 
@@ -138,7 +136,8 @@ def test_fifty_updates_are_the_equations_in_float64(make, equation, numbers, pro
     start, gradients = problem
     ours, state = run(lambda groups: make(groups, *numbers), start, gradients, RATES)
     for i, (_, decay, factor) in enumerate(ROWS):
-        p, kept = start[i].astype(np.float64), {"m": 0.0, "v": 0.0}
+        p = start[i].astype(np.float64)
+        kept = {"m": 0.0, "v": 0.0}
         for t, (given, rate) in enumerate(zip(gradients, RATES, strict=True), 1):
             p = equation(p, kept, given[i].astype(np.float64), rate * factor, decay, t, *numbers)
         assert relative(ours[i], p) < 1e-6
@@ -160,7 +159,8 @@ def test_fifty_updates_are_the_equations_in_float64(make, equation, numbers, pro
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_row_lists_the_settings_of_its_function(name):
-    row, make = OPTIMIZERS[name], momentum_sgd if name == "sgd" else getattr(adaptive, name)
+    row = OPTIMIZERS[name]
+    make = momentum_sgd if name == "sgd" else getattr(adaptive, name)
     parameters = inspect.signature(make).parameters
     of_all = {"groups", "momentum", "beta1"}
     assert parameters.keys() - of_all - {"decoupled"} == {*row.settings}
@@ -169,10 +169,8 @@ def test_a_row_lists_the_settings_of_its_function(name):
 
 
 def test_bias_corrections_are_float32_of_the_exact_ones():
-    betas, counts = (
-        (0.9, 0.999, 0.9999, 0.0),
-        (1, 2, 3, 10, 25, 37, 38, 39, 999, 3990, 4010, 39900, 40100, 10**7),
-    )
+    betas = (0.9, 0.999, 0.9999, 0.0)
+    counts = (1, 2, 3, 10, 25, 37, 38, 39, 999, 3990, 4010, 39900, 40100, 10**7)
     corrections = mindspore.jit(one_minus_powers(betas))
     for t in counts:
         exact = [1 - beta**t for beta in betas]
@@ -183,7 +181,8 @@ def test_bias_corrections_are_float32_of_the_exact_ones():
 
 @pytest.mark.parametrize("make", [lars, lamb])
 def test_zero_weights_and_zero_gradients_stay_finite(make):
-    zeros, ones = np.zeros((2, 2), np.float32), np.ones((2, 2), np.float32)
+    zeros = np.zeros((2, 2), np.float32)
+    ones = np.ones((2, 2), np.float32)
     [result], _ = run(make, [zeros], [[zeros], [ones], [zeros]], [0.1, 0.1, 0.1])
     assert np.isfinite(result).all()
     assert result.any()

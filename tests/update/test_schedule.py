@@ -59,16 +59,11 @@ def test_a_whole_recipe_fits_into_a_few_updates():
     assert rates == [cosine_warmup(update, total=6, warmup=2, peak=0.4) for update in range(6)]
 
 
-def test_a_length_below_half_an_update_is_noted(says):
-    (note,) = check_lengths(Recipe(warmup_epochs=0.05), 10)
-    says(note, "warmup_epochs 0.05", "not more than half an update, of 10 an epoch")
-
-
 @pytest.mark.parametrize("name", ["warmup_epochs", "ema_start"])
 def test_chosen_lengths_below_half_an_update_are_errors(name, raises_line, says):
-    recipe = Recipe(ema=0.9, **{name: 0.04})  # of 10 updates an epoch: 0.4 updates
+    recipe = Recipe(ema=0.9, **{name: 0.05})  # of 10 updates an epoch: half an update
     assert check_lengths(recipe, 15) == []
     (note,) = check_lengths(recipe, 10)
-    says(note, f"{name} 0.04", "no effect", "of 10 an epoch")
-    with raises_line(f"{name}: 0.04", "of 10 an epoch", "give 0.1 or more"):
+    says(note, f"{name} 0.05", "no effect", "not more than half an update, of 10 an epoch")
+    with raises_line(f"{name}: 0.05", "of 10 an epoch", "give 0.1 or more"):
         check_lengths(recipe, 10, chosen=(name,))

@@ -16,15 +16,14 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def test_evaluation_uses_averages_and_restores_the_weights():
     net = nn.Dense(4, 3)
-    average, evaluate = moving_average(net.get_parameters(), 0.5), make_eval_step(net)
+    average = moving_average(net.get_parameters(), 0.5)
+    evaluate = make_eval_step(net)
     for parameter in average.averages:
         ops.assign(parameter, parameter + 0.5)
     images = Tensor(np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))
     labels = Tensor(np.arange(6, dtype=np.int32) % 3)
-    before, bits = (
-        evaluate(images, labels).loss.asnumpy(),
-        [p.asnumpy().tobytes() for p in net.get_parameters()],
-    )
+    before = evaluate(images, labels).loss.asnumpy()
+    bits = [p.asnumpy().tobytes() for p in net.get_parameters()]
     inside = []
 
     def evaluate_and_fail():
@@ -60,14 +59,16 @@ NAMES = ["scaler.scale", "scaler.skipped", "ema_updates", "adam_updates"]
 @pytest.mark.parametrize("name", NAMES)
 def test_a_parameter_named_like_the_state_is_rejected(name, raises_line):
     net = Scaled(name)
-    optimizer, average = adamw(net.trainable_params()), moving_average(net.get_parameters(), 0.5)
+    optimizer = adamw(net.trainable_params())
+    average = moving_average(net.get_parameters(), 0.5)
     with raises_line(f"net: the Parameter name {name} is also the name", "; rename it"):
         make_state(net, optimizer, average=average)
 
 
 @pytest.mark.parametrize("name", ["sum.means", "sum.0", "vector.0", "momentum.vector.0"])
 def test_internal_names_do_not_clash_with_a_nets(name):
-    x, y = np.ones((8, 3), np.float32), np.arange(8) % 2
+    x = np.ones((8, 3), np.float32)
+    y = np.arange(8) % 2
     settings = {"accumulate": 2, "epochs": 1, "batch_size": 4}
     result = fit(Scaled(name), (x, y), (x, y), out_dir="run", progress=False, **settings)
     assert result.updates == 2

@@ -100,7 +100,8 @@ def test_skipped_updates_exchange_as_much_as_others():
     _, step, state = build("batch", workers=Workers(0, 2, all_reduce), jit=None)
     for images, labels in (batch(0), poisoned(1, np.nan)):
         step(images, labels, RATE)
-    applied, skipped = exchanged[: len(exchanged) // 2], exchanged[len(exchanged) // 2 :]
+    applied = exchanged[: len(exchanged) // 2]
+    skipped = exchanged[len(exchanged) // 2 :]
     assert applied == skipped
     # One for each gradient, one for the report, one for all of BatchNorm's statistics.
     assert [len(shapes) for shapes in applied] == [len(state.trained), 1, 1]
@@ -139,7 +140,8 @@ def test_micro_batches_equal_one_batch():
     _, whole, state = build()
     _, split, split_state = build(parts=4)
     for seed in range(3):
-        one, many = whole(*batch(seed), RATE), split(*batch(seed), 0.1)
+        one = whole(*batch(seed), RATE)
+        many = split(*batch(seed), 0.1)
         assert [float(many.loss), float(many.accuracy)] == many.packed.asnumpy()[:2].tolist()
         np.testing.assert_allclose(many.packed.asnumpy(), one.packed.asnumpy(), rtol=1e-5)
         np.testing.assert_allclose(many.grad_norm.asnumpy(), one.grad_norm.asnumpy(), rtol=1e-5)
@@ -232,7 +234,8 @@ def test_a_bad_batch_changes_nothing_but_the_scaler(parts, bad):
 def test_an_update_without_samples_changes_nothing():
     _, step, state = build("batch", 2, DynamicLossScaler(8.0, growth_interval=2))
     step(*batch(0), RATE)
-    before, scaler = snapshot(state), scalars(state.scaler)
+    before = snapshot(state)
+    scaler = scalars(state.scaler)
     assert scaler == [8.0, 1.0, 0.0, 0.0]
     for samples in (batch(1), poisoned(1, np.nan)):
         result = step(*samples, RATE, make_flags([3.0], without_samples=True))
@@ -265,7 +268,8 @@ def test_overflowed_statistics_skip_the_update():
 
 def test_nothing_is_compiled_for_print_and_pdb():
     """With `jit=None`. Two micro-batches, two workers, of which the second update is not finite."""
-    real, seen = make_loss(0.1), []
+    real = make_loss(0.1)
+    seen = []
 
     def loss(logits, labels):
         # a compiled function would refuse, or run it once, while it compiles
@@ -289,7 +293,8 @@ def test_float16_follows_float32():
     _, full, _ = build("batch")
     _, half, state = build("batch", precision="fp16", scaler=DynamicLossScaler(2.0**12))
     for seed in range(5):
-        a, b = full(*batch(seed), RATE), half(*batch(seed), RATE)
+        a = full(*batch(seed), RATE)
+        b = half(*batch(seed), RATE)
         assert float(b.loss) == pytest.approx(float(a.loss), rel=2e-2)
         assert float(b.grad_norm) == pytest.approx(float(a.grad_norm), rel=5e-2)
     assert all(
@@ -338,9 +343,12 @@ def test_a_card_that_saturates_skips_and_halves(ascend, parts, monkeypatch):
     step = make_train_step(
         net, make_loss(0.0), optimizer, state=make_state(net, optimizer, scaler), plan=plan
     )
-    images, labels = Tensor(np.ones((4, 4), np.float32)), Tensor(np.zeros(4, np.int32))
+    images = Tensor(np.ones((4, 4), np.float32))
+    labels = Tensor(np.zeros(4, np.int32))
     # of the gradient: softmax gives the label's class 1/4 - 1
-    largest, skipped, done = 0.75, 0, False
+    largest = 0.75
+    skipped = 0
+    done = False
     while not done:
         # an evaluation has overflowed: not this update's fault
         ops.assign(register, Tensor(np.float32(1)))
@@ -370,7 +378,8 @@ def test_what_a_card_compiles_computes_the_same(dropped, monkeypatch):
         monkeypatch.delattr(ops, "clip_by_global_norm")
     _, ours, state = build("batch", clip_norm=1e-2)
     _, cards, card_state = build("batch", clip_norm=1e-2, ascend=True)
-    here, there = ours(*batch(0), RATE), cards(*batch(0), RATE)
+    here = ours(*batch(0), RATE)
+    there = cards(*batch(0), RATE)
     assert here.grad_norm.asnumpy() > 1e-2  # it is clipped
     # before that
     assert np.sqrt(here.squares.asnumpy().sum()) == pytest.approx(
@@ -390,7 +399,8 @@ def test_each_function_compiles_once(monkeypatch):
     except ImportError:  # before MindSpore 2.9
         from mindspore.common.api import _JitExecutor
 
-    compiled, compile_or_look_up = set(), _JitExecutor.compile
+    compiled = set()
+    compile_or_look_up = _JitExecutor.compile
 
     def noting(self, name, *arguments, **keywords):
         # another one for each compilation
@@ -417,7 +427,8 @@ class Normed(nn.Cell):
 
     def __init__(self, before=None):
         super().__init__()
-        self.dense, self.norm = nn.Dense(3, 3), nn.BatchNorm1d(3)
+        self.dense = nn.Dense(3, 3)
+        self.norm = nn.BatchNorm1d(3)
         self.before = before or nn.Identity()
 
     def construct(self, x):
@@ -461,7 +472,8 @@ def test_frozen_parts_keep_their_bits_and_statistics():
     class Looking(nn.Cell):
         def __init__(self):
             super().__init__()
-            self.inner, self.seen = inner, seen
+            self.inner = inner
+            self.seen = seen
 
         def construct(self, x):
             ops.assign(self.seen, x)
@@ -479,7 +491,8 @@ def test_frozen_parts_keep_their_bits_and_statistics():
         p.name for p in net.get_parameters() if before[p.name].tobytes() == p.asnumpy().tobytes()
     } - {"seen"}
     assert same == {parameter.name for parameter in frozen}
-    mean, variance = before["bn1.moving_mean"], before["bn1.moving_variance"]
+    mean = before["bn1.moving_mean"]
+    variance = before["bn1.moving_variance"]
     raw = ops.conv2d(images[-8:], net.conv1.weight, pad_mode="pad", padding=1).asnumpy()
     expected = (raw - mean[:, None, None]) / np.sqrt(variance[:, None, None] + 1e-5)
     np.testing.assert_allclose(seen.asnumpy(), np.maximum(expected, 0), rtol=1e-4, atol=1e-5)

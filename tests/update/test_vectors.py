@@ -61,7 +61,8 @@ def test_vectors_take_the_same_update(settings, tolerance, vectors, micro_batche
     """To the bit if the kernel is; without clipping, because the global norm is rounded
     otherwise.
     """
-    recipe, plan = dataclasses.replace(RECIPE, **settings), StepPlan(micro_batches=micro_batches)
+    recipe = dataclasses.replace(RECIPE, **settings)
+    plan = StepPlan(micro_batches=micro_batches)
     (single, one_by_one, _), (joined, together, optimizer) = (
         start(make, recipe, plan) for make in (make_optimizer, make_fast_optimizer)
     )
@@ -70,7 +71,8 @@ def test_vectors_take_the_same_update(settings, tolerance, vectors, micro_batche
     for number in range(3):
         for norms in by_group:
             norms.before(1)
-        expected, result = one_by_one(*batch(number), 0.05), together(*batch(number), 0.05)
+        expected = one_by_one(*batch(number), 0.05)
+        result = together(*batch(number), 0.05)
         np.testing.assert_allclose(
             result.grad_norm.asnumpy(), expected.grad_norm.asnumpy(), rtol=1e-6
         )
@@ -79,7 +81,8 @@ def test_vectors_take_the_same_update(settings, tolerance, vectors, micro_batche
             for norms, update in zip(by_group, (expected, result), strict=True)
         ]
         assert measured[1]["gradient"] == pytest.approx(measured[0]["gradient"], rel=1e-5)
-    before, after = values(single), values(joined)
+    before = values(single)
+    after = values(joined)
     assert sorted(before) == sorted(after)
     for name, value in before.items():
         np.testing.assert_allclose(
@@ -90,7 +93,8 @@ def test_vectors_take_the_same_update(settings, tolerance, vectors, micro_batche
 def test_what_set_data_gives_a_view_counts():
     """Before the first call, as by `load_param_into_net`, and later."""
     state, step, _ = start(make_fast_optimizer, RECIPE)
-    weight, buffer = state.trained[0], state.optimizer[0]
+    weight = state.trained[0]
+    buffer = state.optimizer[0]
     for number in range(2):
         weight.set_data(Tensor(np.full(weight.shape, 7.0, np.float32)))
         buffer.set_data(Tensor(np.full(buffer.shape, 3.0, np.float32)))
@@ -105,10 +109,8 @@ def test_an_evaluation_compiled_first_sees_trained_weights():
     mindspore.set_seed(1)
     net = create_model("resnet8", num_classes=10)
     optimizer = make_fast_optimizer(RECIPE, net)
-    evaluate, step = (
-        make_eval_step(net, with_logits=True),
-        make_train_step(net, make_loss(), optimizer),
-    )
+    evaluate = make_eval_step(net, with_logits=True)
+    step = make_train_step(net, make_loss(), optimizer)
     evaluate(*batch(0))
     for weight in optimizer.trained:
         mindspore.ops.assign(weight, weight * 0.5)  # as a checkpoint is restored
@@ -153,10 +155,10 @@ def test_vectors_compute_equal_updates_without_blocking_runs(python, last_state)
     """`--device CPU` on a card's host, a user's own 0, and an operation before this package is
     imported; resumed.
     """
-    words = (
-        *shlex.split("--dataset synthetic --synthetic-samples 320 --model resnet8 --image-size 16"),
+    words = shlex.split(
+        "--dataset synthetic --synthetic-samples 320 --model resnet8 --image-size 16 "
+        "--batch-size 32 --accumulate 2 --checkpoint-every 1 --no-progress"
     )
-    words += ("--batch-size", "32", "--accumulate", "2", "--checkpoint-every", "1", "--no-progress")
     cases = {
         "blocking": ("", {}),
         "not": ("", {"MS_DEV_HOST_BLOCKING_RUN": "0"}),

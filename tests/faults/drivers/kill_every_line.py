@@ -51,7 +51,8 @@ def save_killed_before(line, run, same):
     """Save 30 as update 3 in a child process that dies before this line of the save; its exit
     code.
     """
-    pid, left = os.fork(), [line]
+    pid = os.fork()
+    left = [line]
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
