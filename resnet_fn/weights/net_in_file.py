@@ -195,12 +195,18 @@ def _head(prefix: str, group: str, names: Names, shapes: Shapes) -> str:
 
 
 def _features(names: Names, shapes: Shapes) -> int:
-    """Return the number of channels after the last convolution, the most of all convolutions."""
-    sizes = [0]
+    """Return the number of channels after the last convolution."""
+    last = (0, 0, 0)
+    features = 0
     for name, path in names.items():
-        if re.fullmatch(r"layer\d+\.\d+\.conv\d\.weight", name):
-            sizes += shapes[path][:1]
-    return max(sizes)
+        match = re.fullmatch(r"layer(\d+)\.(\d+)\.conv(\d)\.weight", name)
+        if match is None or not shapes[path]:
+            continue
+        position = (int(match[1]), int(match[2]), int(match[3]))
+        if position > last:
+            last = position
+            features = shapes[path][0]
+    return features
 
 
 def _single_linear(start: str, features: int, shapes: Shapes) -> str:
