@@ -1,8 +1,6 @@
 """These functions recognise the model that weights belong to, and compare weights with a net."""
 
-import dataclasses
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,10 +9,10 @@ import numpy as np
 from resnet_fn.checkpoint.parameters import misfits
 from resnet_fn.models import MODELS, check_model
 from resnet_fn.models.parts import HEAD
-from resnet_fn.models.resnet import BasicBlock, Design
+from resnet_fn.models.resnet import BasicBlock
 from resnet_fn.weights.names import is_basic
 
-_BLOCK = re.compile(r"(layer\d+)\.\d+\.")
+_BLOCK = re.compile(r"layer(\d+)\.(\d+)\.")
 
 
 class WeightsError(ValueError):
@@ -84,17 +82,27 @@ def ambiguity(name: str) -> str:
     return text if names != name else ""
 
 
-def _parameters(name: str) -> Design:
-    """Return a design that has the parameters of model `name`."""
+def _parameters(name: str) -> tuple[Any, ...]:
     design = MODELS[name]
-    # gates of θ⁻ have no parameters
-    return dataclasses.replace(design, attention=design.attention.replace("ge-minus", ""))
+    attention = "" if design.attention == "ge-minus" else design.attention
+    return (
+        design.block,
+        design.depths,
+        design.planes,
+        design.groups,
+        design.base_width,
+        design.stem,
+        attention,
+    )
 
 
 def _name(arrays: Mapping[str, np.ndarray], stem_channels: int) -> str:
-    blocks = {match[0]: match[1] for match in map(_BLOCK.match, arrays) if match}
-    stages = Counter(blocks.values())
-    depths = tuple(stages[stage] for stage in sorted(stages))
+    blocks = [(int(match[1]), int(match[2])) for match in map(_BLOCK.match, arrays) if match]
+    stages = range(1, 1 + max((stage for stage, _ in blocks), default=0))
+    depths = tuple(
+        1 + max((number for stage, number in blocks if stage == wanted), default=-1)
+        for wanted in stages
+    )
     basic = is_basic(arrays)
     attention = _attention(arrays)
     planes = _array(arrays, "layer1.0.conv1.weight").shape[0]
