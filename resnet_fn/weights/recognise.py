@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.checkpoint.parameters import misfits
-from resnet_fn.models import MODELS, check_model
+from resnet_fn.config.hints import suggest_name
+from resnet_fn.models import MODELS
 from resnet_fn.models.parts import HEAD
 from resnet_fn.models.resnet import BasicBlock
 from resnet_fn.weights.names import is_basic
@@ -25,8 +26,8 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
     The arrays have this package's names. If `model` is empty, the model is recognised from names
     and shapes.
     """
-    if model:
-        check_model(model)
+    if model and model not in MODELS:
+        raise ValueError(f"model: {model!r} is unknown; {suggest_name(model, MODELS)}")
     deep = "conv1.0.weight" in arrays
     first = _array(arrays, "conv1.0.weight" if deep else "conv1.weight")
     stem = "d" if deep else "imagenet" if first.shape[-1] == 7 else "cifar"
