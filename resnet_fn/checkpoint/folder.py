@@ -50,7 +50,7 @@ class SavedState(dict[str, Any]):
     """The contents of a checkpoint's state.json. An entry that is missing is a CheckpointError."""
 
     def __init__(self, path: Path, entries: Mapping[str, Any]) -> None:
-        super().__init__(**entries)
+        super().__init__(entries)
         self._path = path
 
     def __missing__(self, name: str) -> Any:
@@ -209,4 +209,7 @@ def _read_state(folder: Path, files: Mapping[str, Any]) -> SavedState:
         text = read_regular(path, at_most=files[STATE]["size"])
         if sha256(text) != files[STATE]["sha256"]:
             raise ValueError("the sha256 of the file is wrong")
-        return SavedState(path, json.loads(text))
+        entries = json.loads(text)
+        if not isinstance(entries, dict):
+            raise ValueError("not a JSON object")
+        return SavedState(path, entries)

@@ -77,6 +77,10 @@ def is_checkpoint(folder: Path) -> bool:
         _read_entries(path)
     except ValueError:
         return False
+    except OSError as error:
+        if not (isinstance(error, FileNotFoundError) or is_refused(error)):
+            raise
+        return False
     return True
 
 

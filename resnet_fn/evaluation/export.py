@@ -232,7 +232,10 @@ def _save(file: Path, model: Any) -> None:
 
 def _write_mindir(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
     shape = card["input"]["shape"]
-    _export(trained, file, Tensor(shape=shape, dtype=mindspore.float32), "MINDIR")
+    sample = Tensor(shape=shape, dtype=mindspore.float32)
+    if shape[0]:  # MindSpore wants data for a shape that is fixed
+        sample = Tensor(np.zeros(shape, np.float32))
+    _export(trained, file, sample, "MINDIR")
     _save(file, ModelProto.FromString(file.read_bytes()))
 
 

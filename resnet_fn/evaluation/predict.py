@@ -145,6 +145,8 @@ def _likeliest(trained: LoadedNet, images: Sequence[_Planes], limit: int) -> np.
     The first row of an image holds the numbers of the classes, the second their probabilities.
     """
     count = len(images)
+    if all(isinstance(planes, str) for planes in images):  # none can be read: nothing is compiled
+        return np.zeros((count, 2, 0), np.float32)
     spec = trained.input
     rows = SMALL_BLOCK if count <= SMALL_BLOCK else BLOCK
     batch = np.zeros((rows, spec.channels, spec.image_size, spec.image_size), np.float32)

@@ -118,9 +118,10 @@ def _parameters(file: str, which: str, board: Any) -> dict[str, Any]:
     rows = []
     for name, array in source.arrays.items():
         rows.append(array_statistics(name, array))
-        finite = array[np.isfinite(array)]  # a histogram cannot show NaN and infinity
-        if board and finite.size:
-            board.add_histogram(f"weights/{name}", finite, source.update)
+        if board:
+            finite = array[np.isfinite(array)]  # a histogram cannot show NaN and infinity
+            if finite.size:
+                board.add_histogram(f"weights/{name}", finite, source.update)
     values = sum(array.size for array in source.arrays.values())
     say(*statistics_table(rows), f"{counted(len(rows), 'array')}, {counted(values, 'value')}")
     return {"parameters": [dataclasses.asdict(row) for row in rows]}

@@ -269,11 +269,8 @@ def _curves(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
     for row, colour in colours_of_curves(report):
         name = f"<bdi>{text(row['name'])}</bdi> {row['average_precision']:.3f}"
         names += f'<li style="--colour: {colour}">{name}</li>'
-    return [
-        _CURVES,
-        image("precision-recall curves", plots["curves"]),
-        f'<ul class="legend">{names}</ul>',
-    ]
+    legend = [f'<ul class="legend">{names}</ul>'] if names else []  # many curves have no colours
+    return [_CURVES, image("precision-recall curves", plots["curves"]), *legend]
 
 
 def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:

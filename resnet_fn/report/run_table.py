@@ -122,7 +122,7 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
                 str(len(names)),
                 ",".join(map(str, seeds)),
                 reached,
-                _mean([row[-1] for row in known], ".2%"),
+                _mean([event[task.metric] for event in last if task.metric in event], ".2%"),
                 _mean(best, ".2%"),
                 _mean([event.get("loss") for event in last], ".4f"),
             )

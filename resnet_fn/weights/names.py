@@ -86,9 +86,9 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
     """Return a dict from a file's names to our names, without the names of optimizer state."""
     names = strip_extras(names)
     back = {new: old for old, new in LEAVES.items()}
-    # a module with a running mean is torchvision's norm layer
-    mean = ".running_mean"
-    norms = {name.removesuffix(mean) for name in names if name.endswith(mean)}
+    # a module with a running mean or variance is torchvision's norm layer
+    statistics = (".running_mean", ".running_var")
+    norms = {name.rpartition(".")[0] for name in names if name.endswith(statistics)}
     ours = {}
     for name in names:
         stem, _, leaf = name.rpartition(".")

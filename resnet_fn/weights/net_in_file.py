@@ -226,10 +226,11 @@ def _largest_dict(shapes: Shapes) -> Net:
 
     An average with at least half as many arrays is preferred.
     """
-    groups: dict[str, Names] = {"": {}}
+    groups: dict[str, Names] = {}
     for path in shapes:
         start = path.rfind("/") + 1
         groups.setdefault(path[:start], {})[path[start:]] = path
+    groups = groups or {"": {}}
     most = max(map(len, groups.values()))
     large = [group for group, names in groups.items() if 2 * len(names) >= most]
     averages = [group for group in large if _is_average(group, shapes)]

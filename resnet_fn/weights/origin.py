@@ -82,7 +82,9 @@ def find_origin(path: Path, net: str = "") -> Origin:
         is_named, of_folder = _named(path.parent.name)
         difference = difference or of_folder
     names = in_file.get("classes")
-    classes = tuple(map(str, names)) if isinstance(names, list) else ()
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        names = []
+    classes = tuple(names)
     return Origin(is_named, difference, preparation, classes, tuple(notes))
 
 
@@ -123,7 +125,7 @@ def _as_timm(arch: str, args: Mapping[str, Any]) -> dict[str, Any]:
     entries |= {"architecture": arch or args.get("model"), "model_args": args.get("model_kwargs")}
     size = args.get("img_size")
     crop_size, resize = args.get("val_crop_size"), args.get("val_resize_size")  # torchvision
-    if isinstance(crop_size, int) and isinstance(resize, int) and resize:
+    if isinstance(crop_size, int) and isinstance(resize, int) and crop_size and resize:
         size = crop_size
         entries["crop_pct"] = crop_size / resize
     if size and not entries["input_size"]:

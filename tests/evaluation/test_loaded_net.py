@@ -1,6 +1,7 @@
 """Loading a trained net: averages, sizes, flips, foreign checkpoints."""
 
 import contextlib
+import hashlib
 import json
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from resnet_fn.evaluation.loaded_net import FlipAverage, load_run
 from resnet_fn.inspect.__main__ import main as inspect_main
 from resnet_fn.models import create_model
 from resnet_fn.predict import main as predict
-from resnet_fn.runtime.disk import sha256
 from resnet_fn.weights.load import read_weights
 
 RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=1)
@@ -43,9 +43,10 @@ def poisoned():
     (step / "weights.safetensors").write_bytes(data)
     manifest = json.loads((step / "manifest.json").read_text())
     tensors = manifest["files"]["weights.safetensors"]["tensors"]
-    tensors["fc.bias"]["sha256"] = sha256(data[start + begin : start + end])
+    tensors["fc.bias"]["sha256"] = hashlib.sha256(data[start + begin : start + end]).hexdigest()
     del manifest["sha256"]
-    manifest["sha256"] = sha256(json.dumps(manifest, sort_keys=True).encode())
+    sealed = json.dumps(manifest, sort_keys=True).encode()
+    manifest["sha256"] = hashlib.sha256(sealed).hexdigest()
     (step / "manifest.json").write_text(json.dumps(manifest))
     return step
 

@@ -101,7 +101,7 @@ def test_random_layers_are_named_their_stages_undecided(torch, way, share, place
     assert names[: len(expected)] == expected
     assert "optimizer alone" not in names
     assert "learning rate" not in names
-    assert f"in {place} draws" in doubt_of(ladder.undecided[-1])
+    assert f"in {place}" in doubt_of(ladder.undecided[-1])
 
 
 A, B, FUNCTION = Drop("a", 0.1, True), Drop("b", 0.2, True), Drop("c", 0.1, False)
