@@ -42,11 +42,11 @@ class BaseSettings:
         Positional arguments pass here, so that `__init__` rejects them with its TypeError.
         """
         check_names(given, cls)
+        chosen = dict.fromkeys(given, Source.FLAG)
+        if given.keys() == cls.declarations.keys():
+            chosen = {}  # `dataclasses.replace` passes all settings, whoever chose them
         new = super().__new__(cls)
-        # `dataclasses.replace` passes all settings. Which of them its caller chose is not known, so
-        # none counts as chosen.
-        is_copy = given.keys() == cls.declarations.keys()
-        object.__setattr__(new, "chosen", {} if is_copy else dict.fromkeys(given, Source.FLAG))
+        object.__setattr__(new, "chosen", chosen)  # the class is frozen
         return new
 
     def __getstate__(self) -> dict[str, Any]:

@@ -41,15 +41,17 @@ class Settings(BaseSettings):
 
         The class's docstring gets a line for each setting.
         """
-        cls.declarations = {
-            name: value for name, value in vars(cls).items() if isinstance(value, Declaration)
-        }
-        lines = ["", "", "    Attributes:"]
+        cls.declarations = {**getattr(cls, "declarations", {})}  # those of a base class
+        for name, declared in [*vars(cls).items()]:
+            if isinstance(declared, Declaration):
+                declared.name = name
+                setattr(cls, name, declared.default)
+                cls.declarations[name] = declared
+        lines = ""
         for name, declared in cls.declarations.items():
-            declared.name = name
-            setattr(cls, name, declared.default)
-            lines.append(f"        {name}: {declared.explain(declared.default)}")
-        cls.__doc__ = (cls.__doc__ or "").rstrip() + "\n".join(lines) + "\n"
+            lines += f"        {name}: {declared.explain(declared.default)}\n"
+        about = (cls.__doc__ or "").rstrip()
+        cls.__doc__ = f"{about}\n\n    Attributes:\n{lines}"
 
     def __post_init__(self) -> None:
         """Check the settings as flags over the defaults, and take the values that result."""

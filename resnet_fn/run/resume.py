@@ -32,7 +32,7 @@ from resnet_fn.recipes import chosen
 from resnet_fn.run.build import Progress, Run
 from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.disk import finite_or_null
-from resnet_fn.runtime.instructions import STANDARD
+from resnet_fn.runtime.instructions import NO_LIMIT, STANDARD, VARIABLE
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.process import EXACT_THREADS, REASON, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
@@ -456,14 +456,16 @@ def layout_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         "samples stay the same, but results differ; BatchNorm normalises each part of a batch "
         "separately"
     )
-    numbers = {_BLOCK: of_evaluations, "workers": of_parts, "micro-batches": of_parts}
+    effects = {_BLOCK: of_evaluations, "workers": of_parts, "micro-batches": of_parts}
     # Older versions computed 64 samples at a time, and had one way to compute convolutions.
     then = {_BLOCK: BLOCK, "convolutions": STANDARD, **then}
     for name in now:
         if name == REASON or now[name] == then.get(name, now[name]):  # a reason changes no bits
             continue
-        setting = f"{now[name]} {name}" if name in numbers else f"{name} {now[name]}"
-        effect = numbers.get(name, "some bits of the results may differ")
+        if name == VARIABLE and {then[name].upper(), now[name].upper()} <= NO_LIMIT:
+            continue  # the same kernels
+        setting = f"{now[name]} {name}" if name in effects else f"{name} {now[name]}"
+        effect = effects.get(name, "some bits of the results may differ")
         notes.append(f"resuming with {setting} instead of {then[name]}: {effect}")
     # This note does not need a difference: with more threads, MindSpore splits convolutions by
     # measured times.

@@ -73,11 +73,17 @@ def _warn_once(text: str) -> None:
     warn(text)
 
 
-def _mounts() -> list[tuple[Path, str]]:
-    """Return the place and the kind of each mounted file system."""
-    import psutil
-
-    return [(Path(disk.mountpoint), disk.fstype) for disk in psutil.disk_partitions(all=True)]
+def _mounts() -> Iterator[tuple[Path, str]]:
+    """Yield the place and the kind of each mounted file system. Where PyTorch's side is recorded,
+    there is no psutil.
+    """
+    try:
+        mounts = os.fsdecode(Path("/proc/self/mounts").read_bytes()).splitlines()
+    except OSError:  # not Linux
+        return
+    for line in mounts:
+        _, name, kind, *_ = line.split(" ")
+        yield Path(name.replace("\\040", " ")), kind  # the file's spelling of a space
 
 
 def is_mount(path: Path) -> bool:

@@ -23,6 +23,7 @@ FASTER_UNLIMITED: dict[tuple[int, ...], frozenset[str]] = {
     (26, 2): frozenset({"resnet18", "resnet50"}),
 }
 LIMIT = "AVX2"
+NO_LIMIT = {"NOT SET", "ALL", "DEFAULT"}  # values that mean all instructions, in capitals
 _BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2")
 # Child processes inherit the limit. This variable shows them that no user has typed it.
 IS_DEFAULT = "RESNET_FN_DEFAULT_ISA"

@@ -154,6 +154,8 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
 
     Raises:
         ValueError: If `device` or `threads` is invalid, or if an earlier call chose another value.
+        ValueError: If the script has called `threads_num` of MindSpore, whose number cannot be
+            read.
         ValueError: If MindSpore's compile cache is on, because the cache gives wrong results
             (docs/benchmarks.md).
         ValueError: If another launcher than msrun started several processes, which cannot join.
@@ -211,10 +213,13 @@ def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Wor
         wanted = kernel_threads(threads)  # MindSpore reads it when the first operation runs
         try:
             op_tuning.threads_num(wanted)
-        except RuntimeError:  # it accepts one call per process, and nothing returns the number
+        except RuntimeError as error:
+            if "repeatedly" not in str(error):
+                raise
+            # it accepts one call per process, and nothing returns the number
             raise ValueError(
                 "threads: this script has called threads_num, and its number cannot be read; "
-                "remove that call, and give threads here"
+                "remove that call, and give the number as threads"
             ) from None
         started.update(threads=wanted, cpus=len(os.sched_getaffinity(0)))
     exact = device == "CPU" or (not fast_math and use_exact_kernels())

@@ -410,8 +410,8 @@ def _other_function(net: nn.Cell, model: str) -> str:
     genet50_minus, else "".
     """
     minus = "genet50_minus"
-    cells = [cell for _, cell in net.cells_and_names()]
-    gated = any(isinstance(cell, GatherExcite) and cell.gather is None for cell in cells)
+    gates = [cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite)]
+    gated = any(not list(cell.get_parameters()) for cell in gates)
     if gated and model != minus:
         origin = f"are of {model}" if model else f"may be of {same_parameters(minus)[0]}"
         return (

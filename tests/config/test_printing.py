@@ -107,4 +107,5 @@ def test_a_shell_reads_the_words_that_are_shown(word):
 
 
 def test_a_shell_gets_half_a_character_escaped():
+    assert printable("\ud800") == r"\ud800"
     assert shell_words("\ud800") == r"$'\x5cud800'"

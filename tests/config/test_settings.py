@@ -90,3 +90,11 @@ def test_an_optimizers_defaults_hold_unless_others_are_chosen():
 
 def test_flags_are_those_of_the_list():
     assert sorted(DECLARED) == FLAGS.split()
+
+
+def test_a_subclass_has_the_settings_of_its_base():
+    class Mine(Recipe):
+        pass
+
+    assert Mine(epochs=3).epochs == 3
+    assert Mine().learning_rate == Recipe().learning_rate

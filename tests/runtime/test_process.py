@@ -80,7 +80,7 @@ def test_threads_set_by_a_script_are_an_error(python):
     )
     assert python("-c", code, code=1).stderr.endswith(
         "\nValueError: threads: this script has called threads_num, and its number cannot be read; "
-        "remove that call, and give threads here\n"
+        "remove that call, and give the number as threads\n"
     )
 
 
