@@ -1,5 +1,7 @@
-"""`BaseSettings` is what `draft` needs of a `Recipe` or `RunOptions`, because `settings` imports
-`draft`: the settings that the user chose, and where each comes from (`Source`).
+"""`BaseSettings` has the settings that the user chose, and where each comes from (`Source`).
+
+It is what `draft` needs of a `Recipe` or `RunOptions`: a module of its own, because `settings`
+imports `draft`.
 """
 
 import enum
@@ -24,7 +26,7 @@ class Source(enum.IntEnum):
 class BaseSettings:
     """Settings that remember which of them the user chose.
 
-    Copies by `dataclasses.replace`, `copy` and `pickle` have forgotten it.
+    Copies by `dataclasses.replace`, `copy` and `pickle` do not keep it: a program made them.
     """
 
     # `chosen` is a slot, so that `vars` has the settings and nothing else.
@@ -43,10 +45,12 @@ class BaseSettings:
         """
         check_names(given, cls)
         chosen = dict.fromkeys(given, Source.FLAG)
+        # With all keywords, this is `dataclasses.replace`, which does not say which of them is new:
+        # none counts as chosen. `changed` keeps them.
         if given.keys() == cls.declarations.keys():
-            chosen = {}  # `dataclasses.replace` passes all settings, whoever chose them
+            chosen = {}
         new = super().__new__(cls)
-        object.__setattr__(new, "chosen", chosen)  # the class is frozen
+        object.__setattr__(new, "chosen", chosen)  # a slot of a frozen class, so not in `vars`
         return new
 
     def __getstate__(self) -> dict[str, Any]:

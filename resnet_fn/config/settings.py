@@ -1,6 +1,7 @@
 """`Settings` is the base class of `Recipe` and `RunOptions`, whose attributes are the settings.
 
-The constructor checks keywords as `train` checks flags, and leaves out what has no effect:
+The constructor checks keywords as `train` checks flags. Where defaults have no effect beside them,
+it replaces the defaults:
 
     Recipe(epochs=-1)              # ValueError: epochs: -1 is too small; give 1 or more
     recipe = Recipe(optimizer="adamw", seed=1)
@@ -31,8 +32,16 @@ from resnet_fn.config.draft import draft_of
 class Settings(BaseSettings):
     """Settings that are checked, and that do not change.
 
-    `Recipe(**all_settings)` and `dataclasses.replace` choose nothing: a default without effect is
-    allowed, and `own_defaults` replace it.
+    `chosen` are the settings that the user gave. The constructor keeps them, or raises an error;
+    rules may replace all others, as an optimizer's own beta2 replaces the default of beta2.
+
+        made by                        checked   chosen
+        Recipe(some=...)               yes       these keywords
+        changed(recipe, seed=2)        yes       those of `recipe`, and seed
+        Recipe(**all_settings)         yes       none: a value that equals its default may be
+                                                 replaced, any other counts as given
+        dataclasses.replace(recipe)    yes       none, as this passes all settings
+        copy, pickle                   no        none
     """
 
     def __init_subclass__(cls) -> None:
@@ -54,7 +63,11 @@ class Settings(BaseSettings):
         cls.__doc__ = f"{about}\n\n    Attributes:\n{lines}"
 
     def __post_init__(self) -> None:
-        """Check the settings as flags over the defaults, and take the values that result."""
+        """Check the settings as flags over the defaults, and take the values that result.
+
+        What differs from its default counts as given, because `chosen` may be empty. `chosen` stays
+        as `__new__` made it: a rule that would replace a given setting raises an error.
+        """
         defaults = draft_of(unchecked(type(self), {}))
         checked = defaults.complete(**chosen_or_not_default(self)).make(type(self))
         vars(self).update(vars(checked))  # `vars`, because the class is frozen
