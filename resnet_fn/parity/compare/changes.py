@@ -33,13 +33,7 @@ from resnet_fn.parity.compare.parameters import (
     TooSmall,
 )
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import (
-    Absent,
-    Stage,
-    with_note,
-    without_undecided,
-    worst,
-)
+from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import (
@@ -103,12 +97,9 @@ class Changes(Parameters):
         """Return which elements' gradients are only rounding."""
         return sides.chance_on_any_batch
 
-    def difference(self, sides: Sides, array: ComparedArray) -> Difference | TooSmall:
-        """Return the difference of the usual or the large numbers, whichever is further beyond its
-        bound.
-        """
-        results = [self._of_part(sides, *part) for part in array.parts()]
-        return worst([item for item in results if item is not TOO_SMALL]) or TOO_SMALL
+    def differences(self, sides: Sides, array: ComparedArray) -> Sequence[Difference | TooSmall]:
+        """Return the differences of the usual and of the large numbers, if there are large ones."""
+        return [self._of_part(sides, *part) for part in array.parts()]
 
     def _of_part(
         self, sides: Sides, array: ComparedArray, numbers: Numbers

@@ -8,7 +8,7 @@ from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.rule import Rule
 from resnet_fn.parity.compare.rules import RULES
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Stage
+from resnet_fn.parity.compare.stage import Absent, Stage
 from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.compare.workers import PortWorkers, merged
 from resnet_fn.parity.trace.difference import Difference
@@ -35,11 +35,13 @@ def compare_stages(sides: Sides, unchanged: Mapping[StageId, Stage] | None = Non
 def _one(rule: Rule, sides: Sides, others: Sequence[Sides], workers: PortWorkers) -> Stage | None:
     """Return the stage of a rule. `others` are the sides of the port's workers after the first."""
     stage = by_either_decision(rule.stage, sides)
-    if stage is None:
-        return None
     if sides.port.workers and rule.each_worker:
         of_others = [by_either_decision(rule.stage, other) for other in others]
-        stage = rule.with_workers(merged(stage, of_others), workers)
+        if stage is None and any(of_others):
+            stage = Stage(rule.id, absent=Absent.NOT_IN_TASK)
+        stage = stage and rule.with_workers(merged(stage, of_others), workers)
+    if stage is None:
+        return None
     if rule.trains:
         stage = undecided_if_random(stage, sides.port, sides.reference)
     return stage

@@ -7,7 +7,7 @@ from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.layers import LayerDifference
 from resnet_fn.parity.compare.rule import Rule, TraceRule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import Absent, Stage, set_apart, with_note, without_undecided
+from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
 from resnet_fn.parity.compare.ties import by_either_decision
 from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference
@@ -38,15 +38,16 @@ class LayerOutputs(TraceRule):
         if others:
             names = first_few(list(dict.fromkeys(others)))
             stage = with_note(stage, f"undecided, since shapes differ: {names}")
-        tied = any(item.why.endswith((reasons.TIES, reasons.EXCUSED)) for item in net.differences)
+        tied = any(item.why == reasons.TIES for item in net.differences)
+        if sides.otherwise is not None:  # of integers, ties are excused one by one, or too many
+            tied |= any(_has_tied_integers(item) for item in net.differences)
         return _without_tied(stage) if tied else stage
 
     def _decided(self, outputs: list[Difference]) -> Stage:
         """Return the stage without undecided layers: layers only explain."""
         stage = without_undecided(Stage(self.id, outputs, absent=Absent.NOT_IN_TASK))
-        # also those without a finite number, for which other layers may decide
-        apart = [item for item in stage.differences if item.verdict == UNDECIDED]
-        return set_apart(stage, apart, "") if apart else stage
+        clear = [difference for difference in stage.differences if difference.verdict != UNDECIDED]
+        return dataclasses.replace(stage, differences=clear)
 
 
 def _has_other_shape(layer: LayerDifference) -> bool:
@@ -56,6 +57,11 @@ def _has_other_shape(layer: LayerDifference) -> bool:
     if math.isinf(layer.output.rounding):
         return True
     return layer.input is not None and layer.input.why == reasons.OTHER_SHAPE
+
+
+def _has_tied_integers(item: Difference) -> bool:
+    """Return whether integers of an output are excused, or whether too many depend on rounding."""
+    return item.why.endswith(reasons.EXCUSED) or (item.verdict == UNDECIDED and bool(item.unsure))
 
 
 def _without_tied(stage: Stage) -> Stage:

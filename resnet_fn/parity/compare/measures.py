@@ -118,8 +118,9 @@ def integer_difference(
         return dataclasses.replace(equal, unsure=unsure)
     excused = int((changing & (port != reference)).sum())
     item = within(NO_TOLERANCE).compare(array, np.where(changing, reference, port), reference)
-    why = f"{excused} of {changing.size} {reasons.EXCUSED}"
-    return dataclasses.replace(item, why=why)
+    if item.verdict == DIFFERS:
+        return item
+    return dataclasses.replace(item, why=f"{excused} of {changing.size} {reasons.EXCUSED}")
 
 
 def as_units_in_the_last_place(

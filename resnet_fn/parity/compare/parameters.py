@@ -10,7 +10,7 @@ Parameters     one array for each parameter or statistic
 import dataclasses
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ from resnet_fn.parity.compare.measures import (
 )
 from resnet_fn.parity.compare.rule import RunRule
 from resnet_fn.parity.compare.sides import Sides
-from resnet_fn.parity.compare.stage import NOT_RUN, Stage, not_in_task
+from resnet_fn.parity.compare.stage import NOT_RUN, Stage, not_in_task, worst
 from resnet_fn.parity.pair import name_map
 from resnet_fn.parity.trace import reasons
 from resnet_fn.parity.trace.difference import (
@@ -96,26 +96,23 @@ class ComparedArray(NamedTuple):
     only_rounding: bool  # whether the array's gradient is only rounding
     of_stage: OfStage
 
-    def parts(self) -> list[tuple["ComparedArray", Numbers]]:
-        """Return the usual and the large numbers apart, if there are large ones: for each, the array
+    def parts(self) -> Iterator[tuple["ComparedArray", Numbers]]:
+        """Yield the usual and the large numbers apart, if there are large ones: for each, the array
         with all other numbers equal on both sides, and the mask of its numbers.
         """
         are_large = large_numbers(self.reference)
         if not are_large.any():
-            return [(self, ...)]
-        parts: list[tuple[ComparedArray, Numbers]] = []
-        of_large = self.roundings[reasons.MEASURED] if self.large is None else self.large
-        for numbers, measured in (
-            (~are_large, self.roundings[reasons.MEASURED]),
-            (are_large, of_large),
-        ):
+            yield self, ...
+            return
+        of_usual = self.roundings[reasons.MEASURED]
+        of_large = of_usual if self.large is None else self.large
+        for numbers, measured in ((~are_large, of_usual), (are_large, of_large)):
             part = self._replace(
                 port=np.where(numbers, self.port, self.reference),
                 roundings={**self.roundings, reasons.MEASURED: measured},
                 large=None,
             )
-            parts.append((part, numbers))
-        return parts
+            yield part, numbers
 
     def within_bound(self, tolerance: float) -> Difference:
         """Return the difference with the larger one of a tolerance and the bound by the array's
@@ -165,7 +162,7 @@ class Parameters(RunRule):
     2. `values`: the arrays of each side
     3. `is_idle`: which arrays are left out
     4. `moved_by_chance`: which elements count as equal
-    5. of each array: `array_id`, then `difference` (integers are compared by value)
+    5. of each array: `array_id`, then `differences` (integers are compared by value)
 
     What holds for the updates alone is in `stage` (rule.py). Later batches, masks and constants
     call `compare`.
@@ -191,18 +188,21 @@ class Parameters(RunRule):
         if not left:
             return not_in_task(self.id, "nothing changes")
         compared = {name: reference[name] for name in left}
-        measured = self._measured(sides, by_reference_names, compared)
-        # larger roundings by ties would leave the median, and so lessen it
-        recorded = self._measured(sides.without_ties, by_reference_names, compared)
+        recorded = measured = self._measured(sides, by_reference_names, compared)
+        if sides.recorded is not None:  # larger roundings by ties would leave the median
+            recorded = self._measured(sides.without_ties, by_reference_names, compared)
         changing = _changing(sides, self.id, by_reference_names)
         median = median_of_stage([*recorded.values()])
         of_stage = self._of_stage(sides, port, reference, measured, median, changing)
-        results = {name: self._result(sides, name, of_stage) for name in left}
-        return Stage(
-            self.id,
-            differences=[item for item in results.values() if item is not TOO_SMALL],
-            too_small=[name for name, item in results.items() if item is TOO_SMALL],
-        )
+        differences, too_small = [], []
+        for name in left:
+            results = self._results(sides, name, of_stage)
+            compared_parts = [item for item in results if item is not TOO_SMALL]
+            if item := worst(compared_parts):
+                differences.append(item)
+            if len(compared_parts) < len(results):
+                too_small.append(f"{name} (its usual numbers)" if item else name)
+        return Stage(self.id, differences, too_small=too_small)
 
     def compared(self, sides: Sides) -> Sequence[str]:
         """Return the port's arrays that the stage has, in the order of its rows."""
@@ -257,13 +257,15 @@ class Parameters(RunRule):
         """Return what the optimizer may change by chance."""
         return ByChance(0.0, {})
 
-    def _result(self, sides: Sides, name: str, of_stage: OfStage) -> Difference | TooSmall:
-        """Compare one array."""
+    def _results(
+        self, sides: Sides, name: str, of_stage: OfStage
+    ) -> Sequence[Difference | TooSmall]:
+        """Compare one array, or its usual and its large numbers."""
         port, reference = of_stage.port[name], of_stage.reference[name]
         if are_integers(reference):
             changing = of_stage.changing.get(name)
-            return integer_difference(self.array_id(name), port, reference, changing)
-        return self.difference(sides, self._compared_array(sides, name, of_stage))
+            return [integer_difference(self.array_id(name), port, reference, changing)]
+        return self.differences(sides, self._compared_array(sides, name, of_stage))
 
     def array_id(self, name: str) -> ArrayId:
         """Return the id of the compared array of a parameter."""
@@ -293,8 +295,14 @@ class Parameters(RunRule):
             of_stage=of_stage,
         )
 
-    def difference(self, sides: Sides, array: ComparedArray) -> Difference | TooSmall:
-        """Return the difference of one array; of `Changes`, it may be too small."""
+    def differences(self, sides: Sides, array: ComparedArray) -> Sequence[Difference | TooSmall]:
+        """Return the difference of one array; of `Changes`, those of its parts, which may be too
+        small.
+        """
+        return [self.difference(sides, array)]
+
+    def difference(self, sides: Sides, array: ComparedArray) -> Difference:
+        """Return the difference of an array as a whole."""
         return array.within_bound(self.tolerance)
 
 

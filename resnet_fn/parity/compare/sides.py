@@ -269,17 +269,13 @@ class Sides:
     def until(self, update: int) -> "Sides":
         """Return these sides with runs that end after an update."""
         port, reference = self.port.run, self.reference.run
-        of_update = {
-            stage.of_any_update: errors
-            for stage, errors in self.rounding.items()
-            if stage.name == LAST.name and stage.update == update
-        }
         other = self.otherwise
         return self._on(
             dataclasses.replace(port, after=port.after[:update]),
             dataclasses.replace(reference, after=reference.after[:update]),
             other and dataclasses.replace(other, after=other.after[:update]),
-            rounding={**self.rounding, **of_update},
+            rounding=_until(update, self.rounding),
+            recorded=None if self.recorded is None else _until(update, self.recorded),
         )
 
     def of_worker(self, worker: Trace) -> "Sides":
@@ -289,6 +285,16 @@ class Sides:
             port=worker,
             compared=compared_names(worker, self.reference, self.names, self.compared.all),
         )
+
+
+def _until(update: int, rounding: Rounding) -> Rounding:
+    """Return the rounding of runs that end after an update."""
+    of_update = {
+        stage.of_any_update: errors
+        for stage, errors in rounding.items()
+        if stage.name == LAST.name and stage.update == update
+    }
+    return {**rounding, **of_update}
 
 
 def order_of(port: Trace, names: NameMap) -> list[str]:

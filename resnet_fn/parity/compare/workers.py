@@ -45,7 +45,8 @@ class PortWorkers:
         note = stage.note or "without BatchNorm's statistics, which move with each micro-batch"
         absent = stage.absent
         had_numbers = stage.differences or stage.left_out
-        if absent is Absent.NOT_READ and had_numbers:  # it may have had these alone
+        # it may have had these numbers alone
+        if absent is Absent.NOT_READ and had_numbers and not left_out:
             absent = Absent.NOT_IN_TASK
         return replace(stage, differences=left, left_out=left_out, note=note, absent=absent)
 
@@ -75,6 +76,7 @@ def merged(stage: Stage, others: Sequence[Stage | None]) -> Stage:
     differences, left_out = [*stage.differences], [*stage.left_out]
     hints, too_small = [*stage.hints], [*stage.too_small]
     not_exercised = [*stage.not_exercised]
+    notes, absent = [stage.note], stage.absent
     failed, undecided = [stage.failed], [stage.undecided]
     if any(other.differences for other in others if other):
         undecided = [_undecided_as_whole(stage)]  # else the numbers of other ranks would decide
@@ -86,6 +88,10 @@ def merged(stage: Stage, others: Sequence[Stage | None]) -> Stage:
         hints += other.hints
         too_small += other.too_small
         not_exercised += other.not_exercised
+        if other.note and other.note != stage.note:
+            notes.append(f"worker {rank}: {other.note}")
+            # a line of what was not exercised has the note
+            absent = other.absent if other.absent is Absent.CHAOTIC else absent
         if other.failed and other.failed not in failed:
             failed.append(f"worker {rank}: {other.failed}")
         reason = _undecided_as_whole(other)
@@ -98,6 +104,8 @@ def merged(stage: Stage, others: Sequence[Stage | None]) -> Stage:
         hints=[*dict.fromkeys(hints)],
         too_small=[*dict.fromkeys(too_small)],
         not_exercised=[*dict.fromkeys(not_exercised)],
+        note="; ".join(filter(None, notes)),
+        absent=absent,
         failed="; ".join(filter(None, failed)),
         undecided="; ".join(filter(None, undecided)),
     )

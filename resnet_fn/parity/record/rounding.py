@@ -170,6 +170,9 @@ def _only_rounding(measured: Rounding) -> set[Key]:
     return {name for name, error in measured[GRADIENTS].items() if error >= ONLY_ROUNDING}
 
 
+_OF_GRADIENTS = {GRADIENTS.name, CLIPPED.name, CHANGE.name}  # (changes: `without_scaled`)
+
+
 def with_noise(
     measured: Rounding, noisy: Sequence[Rounding], chaotic: Sequence[Rounding] = ()
 ) -> Rounding:
@@ -191,7 +194,7 @@ def with_noise(
         least = {
             name: min(spread, MOST_BY_NOISE / ROUNDING_FACTOR) for name, spread in spreads.items()
         }
-        if first.name in (GRADIENTS.name, CLIPPED.name):  # such a gradient is only rounding
+        if first.name in _OF_GRADIENTS:  # such a gradient is only rounding, and its change too
             least |= {name: spread for name, spread in spreads.items() if spread >= ONLY_ROUNDING}
         of_chaos = [moved.get(stage, {}) for moved in chaotic]
         grown[stage] = {

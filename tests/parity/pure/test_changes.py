@@ -315,3 +315,14 @@ def test_arrays_that_only_one_side_trains_are_named(port, reference, buffers, wo
     assert [line.partition(":")[0] for line in stage.hints] == ["teacher"]
     assert words in stage.hints[0]
     assert stages(sides[0], sides[0])["trained arrays"].verdict == "ok"
+
+
+def test_usual_numbers_that_float32_hides_are_named():
+    """Beside a large change, which is compared."""
+    change = np.full(64, 2e-7)
+    change[0] = 1e-3
+    result = verdict(*(trace(three(1e-3, teacher=change)) for _ in range(2)), NAMES)
+    stage = next(one for one in result.stages if one.id.of_any_update == LAST)
+    assert stage.too_small == ["teacher (its usual numbers)"]
+    words = "rate too small to see the change of teacher (its usual numbers)"
+    assert words in result.coverage.not_exercised

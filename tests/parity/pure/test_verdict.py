@@ -486,3 +486,17 @@ def test_only_arrays_that_ties_excuse_are_called_tied():
     (stage,) = [stage for stage in compare_stages(tied) if stage.id == GRADIENTS]
     why = {item.name: item.why for item in stage.differences}
     assert (why[first], why[second] == reasons.TIES) == (reasons.TIES, False)
+
+
+def test_excused_integers_excuse_no_layers_without_ties():
+    reference, port = trace(0), trace(0)
+    ids = np.arange(1000)
+    reference.run.eval_outputs["logits"] = ids
+    port.run.eval_outputs["logits"] = np.where(ids == 3, 0, ids)
+    reference.changing = {EVAL_FORWARD: {"logits": ids == 3}}
+    apart = difference("conv", np.float32([1, 2]), np.float32([1, 3]), 1e-5)
+    layer = LayerDifference("eval", "conv", "conv", apart, None, ())
+    both = dataclasses.replace(sides(port, reference), layers=[layer])
+    by_id = {stage.id: stage for stage in compare_stages(both)}
+    assert by_id[EVAL_FORWARD].verdict in AGREES
+    assert by_id[EVAL_LAYERS].verdict == DIFFERS

@@ -75,3 +75,9 @@ def test_a_difference_of_another_worker_has_its_rank():
     stage = merged(SAME, [SAME, other])
     assert [one.id.worker for one in stage.differences] == [None, 2]
     assert stage.verdict == DIFFERS
+
+
+def test_notes_of_other_workers_are_kept():
+    earlier = dataclasses.replace(SAME, note="rounding decides", absent=Absent.CHAOTIC)
+    stage = merged(SAME, [SAME, earlier])
+    assert (stage.note, stage.absent) == ("worker 2: rounding decides", Absent.CHAOTIC)
