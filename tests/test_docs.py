@@ -43,7 +43,6 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 FIRST_PAGES = (
     "README.md",
     "quickstart.md",
-    "migrating.md",
     "parity.md",
     "inputs.md",
 )

@@ -26,7 +26,7 @@ class Source(enum.IntEnum):
 class BaseSettings:
     """Settings that remember which of them the user chose.
 
-    Copies by `dataclasses.replace`, `copy` and `pickle` do not keep it: a program made them.
+    Copies by `dataclasses.replace`, `copy` and `pickle` do not keep `chosen`. `==` ignores it.
     """
 
     # `chosen` is a slot, so that `vars` has the settings and nothing else.
@@ -38,15 +38,15 @@ class BaseSettings:
     declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
-        """Make an instance, and remember the keywords `given`, because `__init__`, which gets them
-        next, only sets attributes.
+        """Make an instance, and remember the keywords `given`: after `__init__`, which gets them
+        next and fills in the defaults, nobody can tell which these were.
 
         Positional arguments pass here, so that `__init__` rejects them with its TypeError.
         """
         check_names(given, cls)
         chosen = dict.fromkeys(given, Source.FLAG)
-        # With all keywords, this is `dataclasses.replace`, which does not say which of them is new:
-        # none counts as chosen. `changed` keeps them.
+        # All keywords are taken for those of `dataclasses.replace`, which passes the old ones, too,
+        # so none is chosen. `changed` keeps what is chosen.
         if given.keys() == cls.declarations.keys():
             chosen = {}
         new = super().__new__(cls)
@@ -54,7 +54,9 @@ class BaseSettings:
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what `copy` and `pickle` take: all but `chosen`, so that a copy chooses nothing."""
+        """Return what `copy` and `pickle` take: all but `chosen`. Python's default would have the
+        slot, and the copy, which is frozen, would reject it.
+        """
         return vars(self)
 
 

@@ -1,7 +1,7 @@
 """`Settings` is the base class of `Recipe` and `RunOptions`, whose attributes are the settings.
 
-The constructor checks keywords as `train` checks flags. Where defaults have no effect beside them,
-it replaces the defaults:
+The constructor checks keywords as `train` checks flags. What the user gave is kept or is an error;
+other settings may change with it:
 
     Recipe(epochs=-1)              # ValueError: epochs: -1 is too small; give 1 or more
     recipe = Recipe(optimizer="adamw", seed=1)
@@ -10,14 +10,14 @@ it replaces the defaults:
     chosen_or_not_default(recipe)  # {"seed": 1, "optimizer": "adamw", "nesterov": False}
     changed(recipe, seed=2)        # a copy, which is checked, too
 
-Python calls three functions to make a recipe:
+To make a recipe, Python calls the first two of these functions, and the second calls the third:
 
-    1  `BaseSettings.__new__` remembers the keywords in `chosen`
+    1  `BaseSettings.__new__` remembers the keywords in `chosen`, unless they are all settings
     2  `__init__` sets an attribute for each setting. Dataclass writes it, so that type checkers,
        editors and `help` have the settings
     3  `__post_init__` checks the attributes, and replaces them by the values that result
 
-`Draft.make` makes a recipe from values that are checked already, without 2 and 3.
+`Draft.make` makes a recipe from the values of a draft as they are, without 2 and 3.
 """
 
 import dataclasses
@@ -32,15 +32,15 @@ from resnet_fn.config.draft import draft_of
 class Settings(BaseSettings):
     """Settings that are checked, and that do not change.
 
-    `chosen` are the settings that the user gave. The constructor keeps them, or raises an error;
-    rules may replace all others, as an optimizer's own beta2 replaces the default of beta2.
+    In a check, a setting is given if it is in `chosen` or differs from its default. Given settings
+    stay, or are errors. Others may change: rules drop what has no effect (`nesterov` with Adam) and
+    set what another setting needs, and an optimizer has its own default of beta2.
 
         made by                        checked   chosen
         Recipe(some=...)               yes       these keywords
-        changed(recipe, seed=2)        yes       those of `recipe`, and seed
-        Recipe(**all_settings)         yes       none: a value that equals its default may be
-                                                 replaced, any other counts as given
-        dataclasses.replace(recipe)    yes       none, as this passes all settings
+        changed(recipe, seed=2)        yes       those of `recipe` that no rule has set, and seed
+        Recipe(**all_settings)         yes       none
+        dataclasses.replace(recipe)    yes       none, because it passes all settings
         copy, pickle                   no        none
     """
 
@@ -63,10 +63,8 @@ class Settings(BaseSettings):
         cls.__doc__ = f"{about}\n\n    Attributes:\n{lines}"
 
     def __post_init__(self) -> None:
-        """Check the settings as flags over the defaults, and take the values that result.
-
-        What differs from its default counts as given, because `chosen` may be empty. `chosen` stays
-        as `__new__` made it: a rule that would replace a given setting raises an error.
+        """Check the settings as flags over the defaults, and take the values that result. `chosen`
+        stays as `__new__` made it.
         """
         defaults = draft_of(unchecked(type(self), {}))
         checked = defaults.complete(**chosen_or_not_default(self)).make(type(self))
@@ -85,7 +83,8 @@ def chosen_or_not_default(config: Settings) -> dict[str, Any]:
 def changed(config: AnySettings, **given: Any) -> AnySettings:
     """Return a copy of a recipe or options with the values `given`.
 
-    Other settings can change, too: see `Draft.resolve`.
+    Other settings can change, too, without a note: see `Draft.resolve`. Raises ValueError if a
+    value is wrong, or does not fit what was chosen.
     """
     check_names(given, type(config))
     # In this draft all values of `config` come from a recipe, so that those of `given` are stronger.
