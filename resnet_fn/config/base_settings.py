@@ -17,7 +17,7 @@ class Source(enum.IntEnum):
     The user chose those of FILE and FLAG, unless a rule has changed them.
     """
 
-    # a named recipe, a file that the user's file extends, a run that resumes, or a default
+    # a named recipe, a file that the user's file extends, a run that is resumed, or a default
     RECIPE = 0
     FILE = 1  # the user's own recipe file
     FLAG = 2  # a flag, or a keyword in Python
@@ -39,18 +39,18 @@ class BaseSettings:
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
         """Make an instance, and remember the keywords `given`: after `__init__`, which gets them
-        next and fills in the defaults, nobody can tell which these were.
+        next and fills in the defaults, it is not known which these were.
 
         Positional arguments pass here, so that `__init__` rejects them with its TypeError.
         """
         check_names(given, cls)
         chosen = dict.fromkeys(given, Source.FLAG)
-        # All keywords are taken for those of `dataclasses.replace`, which passes the old ones, too,
-        # so none is chosen. `changed` keeps what is chosen.
+        # If every setting is passed, `dataclasses.replace` may have done it, so none is chosen.
+        # `changed` keeps what is chosen.
         if given.keys() == cls.declarations.keys():
             chosen = {}
         new = super().__new__(cls)
-        object.__setattr__(new, "chosen", chosen)  # a slot of a frozen class, so not in `vars`
+        object.__setattr__(new, "chosen", chosen)  # the class is frozen
         return new
 
     def __getstate__(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def unchecked(settings_class: type[AnySettings], values: Mapping[str, Any]) -> A
 
     Missing settings get their defaults, and unknown names are ignored.
     """
-    new = settings_class.__new__(settings_class)  # which chooses nothing
+    new = settings_class.__new__(settings_class)  # without keywords: `chosen` is empty
     for name, declared in settings_class.declarations.items():
         vars(new)[name] = values.get(name, declared.default)  # the class is frozen
     return new

@@ -1,7 +1,7 @@
 """`Settings` is the base class of `Recipe` and `RunOptions`, whose attributes are the settings.
 
-The constructor checks keywords as `train` checks flags. What the user gave is kept or is an error;
-other settings may change with it:
+The constructor checks keywords as `train` checks flags: it keeps them, or raises an error. Other
+settings may get other values than their defaults:
 
     Recipe(epochs=-1)              # ValueError: epochs: -1 is too small; give 1 or more
     recipe = Recipe(optimizer="adamw", seed=1)
@@ -32,9 +32,10 @@ from resnet_fn.config.draft import draft_of
 class Settings(BaseSettings):
     """Settings that are checked, and that do not change.
 
-    In a check, a setting is given if it is in `chosen` or differs from its default. Given settings
-    stay, or are errors. Others may change: rules drop what has no effect (`nesterov` with Adam) and
-    set what another setting needs, and an optimizer has its own default of beta2.
+    To the constructor, a setting is given if it is in `chosen` or differs from its default. Given
+    settings stay, or are errors. Rules drop others that have no effect (`nesterov` with Adam) or
+    set what a given one needs, and Lion has its own default of beta2. To `changed`, only its
+    keywords are given: of two settings that do not fit, it drops the older one.
 
         made by                        checked   chosen
         Recipe(some=...)               yes       these keywords
@@ -83,8 +84,8 @@ def chosen_or_not_default(config: Settings) -> dict[str, Any]:
 def changed(config: AnySettings, **given: Any) -> AnySettings:
     """Return a copy of a recipe or options with the values `given`.
 
-    Other settings can change, too, without a note: see `Draft.resolve`. Raises ValueError if a
-    value is wrong, or does not fit what was chosen.
+    An older value that does not fit these is dropped, also a chosen one: see `Draft.resolve`, whose
+    notes are left out here. Raises ValueError if one of `given` is wrong or has no effect.
     """
     check_names(given, type(config))
     # In this draft all values of `config` come from a recipe, so that those of `given` are stronger.
