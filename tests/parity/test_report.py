@@ -237,7 +237,7 @@ def test_a_narrow_page_names_each_number_beside_it():
     text = ladder_page(ladder(faulty=True), "x")
     style, body = text.split("</style>")
     header = re.findall(
-        r"<th [^>]*>(.*?)</th>", body.partition('class="stages"')[2].split("</thead>")[0]
+        r"<th[^>]*>(.*?)</th>", body.partition('class="stages"')[2].split("</thead>")[0]
     )
     labels = dict(
         re.findall(
