@@ -97,9 +97,9 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "--master-port", type=int, metavar="N", help="port of machine 0; default: a free port"
     )
     split = list(arguments).index("--") if "--" in arguments else len(arguments)
-    flags = [cli.expand_home_in(word) for word in arguments[:split]]
+    flags = arguments[:split]
     command = list(arguments[split + 1 :])
-    if not command and (unknown := parser.parse_known_args(flags)[1]):
+    if not command and (unknown := parser.parse_known(flags)[1]):
         advice = advice_on_flag(unknown[0], ("--workers", "--nnodes", "--node-rank"))
         hint = advice or "put the arguments of resnet_fn.train after --"
         parser.error(f"unknown argument {unknown[0]!r}; {hint}")

@@ -50,8 +50,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     first = cli.Parser("train", about)
     for flag in ("--recipe", "--resume"):
         first.add_argument(flag, default="")
-    words = [cli.expand_home_in(word) for word in arguments if word not in ("-h", "--help")]
-    early, _ = first.parse_known_args(words)
+    early, _ = first.parse_known([word for word in arguments if word not in ("-h", "--help")])
     if not early.recipe and early.resume not in ("", "auto", "never"):
         base = draft_of_run(settings_of(early.resume))
     else:

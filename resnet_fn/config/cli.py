@@ -171,7 +171,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse `arguments`, in which ~ stands for the home folder."""
-        expanded = list(map(expand_home_in, arguments))
+        expanded = list(map(_expand_home_in, arguments))
         parsed, unknown = self.parse_known_intermixed_args(expanded)  # flags between RUN and images
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
         # not -1 or -.5, which are numbers
@@ -187,6 +187,12 @@ class Parser(argparse.ArgumentParser):
             raise UsageError("; ".join(wrong))
         return parsed
 
+    def parse_known(self, arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """Parse the flags that the parser has, and return all other arguments, too. ~ stands for
+        the home folder.
+        """
+        return self.parse_known_args(list(map(_expand_home_in, arguments)))
+
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print the help, which can contain values of a recipe file. ArgumentParser calls this."""
         say(*message.removesuffix("\n").split("\n"), stream=file)
@@ -198,7 +204,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{value!r} is unknown; {hint}")
 
 
-def expand_home_in(word: str) -> str:
+def _expand_home_in(word: str) -> str:
     """Replace ~, which a shell leaves in `--flag=~/…` and in quotes."""
     flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
     return f"{flag}{equals}{expand_home(value)}" if value.startswith("~") else word

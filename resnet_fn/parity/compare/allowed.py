@@ -124,7 +124,6 @@ HALF_A_UNIT = 2.0**-24
 CANCELLATION_UNIT = 2.0**-22
 """The rounding of a loss alone, as a fraction of the largest output. docs/parity.md#units"""
 
-
 KERNELS_TOLERANCE, UNSEEN_KERNELS_TOLERANCE = 1e-3, 5e-5
 """Up to these relative errors on changed inputs, MindSpore's kernels of tanh and elu may be the
 cause: in a layer with such a kernel, or where such a function may run outside of layers. The first
@@ -376,9 +375,7 @@ def random_walk_bound(
     bound = larger_bound(tolerance, {reasons.RANDOM_WALK: walk(~are_large)})
     if not are_large.any():
         return bound
-    return bound._replace(
-        large=larger_bound(tolerance, {reasons.RANDOM_WALK: walk(are_large)})[1:3]
-    )
+    return bound._replace(large=_largest(tolerance, {reasons.RANDOM_WALK: walk(are_large)}))
 
 
 def cancellation_bound(tolerance: float, largest: float, loss: float, kernels: float) -> Allowed:

@@ -189,7 +189,7 @@ class Parameters(RunRule):
             return not_in_task(self.id, "nothing changes")
         compared = {name: reference[name] for name in left}
         recorded = measured = self._measured(sides, by_reference_names, compared)
-        if sides.recorded is not None:  # larger roundings by ties would leave the median
+        if sides.without_ties is not sides:  # larger roundings by ties would leave the median
             recorded = self._measured(sides.without_ties, by_reference_names, compared)
         changing = _changing(sides, self.id, by_reference_names)
         median = median_of_stage([*recorded.values()])

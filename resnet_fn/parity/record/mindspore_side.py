@@ -130,9 +130,9 @@ class MindSporeSide:
         # The net's cells by path, found once: the net itself is trained, and no copies.
         self._cells: dict[str, nn.Cell]
         self._rates: Rates  # of their dropout, as the net was built
-        # Set by `evaluate_as_built`:
-        self._drops_in_evaluation = False  # whether dropout is as built in evaluation mode
-        self._evaluate: Evaluate | None = None  # does so in the updates, compiled if the step is
+        # Set by `evaluate_as_built`: evaluates with dropout, compiled if the step is. None: dropout
+        # is off in evaluation mode, too.
+        self._evaluate: Evaluate | None = None
         # Set by `without_dropout`:
         self._outputs = dict[str, Any]()  # the net's outputs by mode, as examples
         self._loss: Loss | None = None  # the given one, or the plan's for such outputs
@@ -190,21 +190,7 @@ class MindSporeSide:
         # at once, because compiled code keeps the rates of its first call
         with as_before(net):
             evaluate_with_dropout(first)
-        self._evaluate, self._drops_in_evaluation = evaluate_with_dropout, True
-
-    def _dropout_of_mode(self, train: bool) -> contextlib.AbstractContextManager[None]:
-        """Return the context of a pass in this mode: with dropout as built if it is in evaluation
-        mode and the net drops there, else without a change.
-        """
-        drops = self._drops_in_evaluation and not train
-        return self._dropout_as_built() if drops else contextlib.nullcontext()
-
-    @contextlib.contextmanager
-    def _dropout_as_built(self) -> Iterator[None]:
-        """Give the net its dropout rates as built, and let no layer multiply by masks."""
-        without_masks = self._masks.lifted() if self._masks else contextlib.nullcontext()
-        with self._rates.as_built(self._cells), without_masks:
-            yield
+        self._evaluate = evaluate_with_dropout
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
@@ -447,3 +433,18 @@ class MindSporeSide:
         """Return the loss that the updates have."""
         assert self._loss is not None, "no loss is chosen; enter `without_dropout` before"
         return self._loss
+
+    def _dropout_of_mode(self, train: bool) -> contextlib.AbstractContextManager[None]:
+        """Return the context of a pass in this mode: with dropout as built if it is in evaluation
+        mode and the net drops there, else without a change.
+        """
+        if train or self._evaluate is None:
+            return contextlib.nullcontext()
+        return self._dropout_as_built()
+
+    @contextlib.contextmanager
+    def _dropout_as_built(self) -> Iterator[None]:
+        """Give the net its dropout rates as built, and let no layer multiply by masks."""
+        without_masks = self._masks.lifted() if self._masks else contextlib.nullcontext()
+        with self._rates.as_built(self._cells), without_masks:
+            yield

@@ -170,7 +170,9 @@ def _only_rounding(measured: Rounding) -> set[Key]:
     return {name for name, error in measured[GRADIENTS].items() if error >= ONLY_ROUNDING}
 
 
-_OF_GRADIENTS = {GRADIENTS.name, CLIPPED.name, CHANGE.name}  # (changes: `without_scaled`)
+# What is only rounding with a gradient: under SGD, the change, too. Under an adaptive optimizer,
+# noise gives no rounding to changes (`without_scaled`).
+_OF_GRADIENTS = {GRADIENTS.name, CLIPPED.name, CHANGE.name}
 
 
 def with_noise(
@@ -194,7 +196,7 @@ def with_noise(
         least = {
             name: min(spread, MOST_BY_NOISE / ROUNDING_FACTOR) for name, spread in spreads.items()
         }
-        if first.name in _OF_GRADIENTS:  # such a gradient is only rounding, and its change too
+        if first.name in _OF_GRADIENTS:
             least |= {name: spread for name, spread in spreads.items() if spread >= ONLY_ROUNDING}
         of_chaos = [moved.get(stage, {}) for moved in chaotic]
         grown[stage] = {
