@@ -15,7 +15,7 @@ from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.trace.data import Rounding
 from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED, Difference
-from resnet_fn.parity.trace.stages import GRADIENTS
+from resnet_fn.parity.trace.stages import GRADIENTS, STAGES_OF_LAYERS
 
 
 class Seen(NamedTuple):
@@ -99,8 +99,18 @@ class Verdict:
 
     @property
     def first_layer(self) -> LayerDifference | None:
-        """The first layer in `layers` whose output differs."""
-        return next((layer for layer in self.layers if layer.output.verdict == DIFFERS), None)
+        """The first layer in `layers` whose output differs and that no stage leaves out, as a stage
+        does with layers that ties change.
+        """
+        differing = (layer for layer in self.layers if layer.output.verdict == DIFFERS)
+        return next((layer for layer in differing if not self._leaves_out(layer)), None)
+
+    def _leaves_out(self, layer: LayerDifference) -> bool:
+        for stage in self.stages:
+            if stage.id == STAGES_OF_LAYERS[layer.mode]:
+                kept = [item.id for item in stage.differences if item.verdict == DIFFERS]
+                return layer.output.id not in kept
+        return False
 
     def with_causes(self, causes: Sequence[str]) -> "Verdict":
         """Return the verdict with hints at the first computed stage that differs."""

@@ -52,7 +52,12 @@ def width_to_ask(result: Verdict, widths: Sequence[float]) -> float | None:
     # the rounding of float16 includes these ties
     if not widths or result.precision != "float32":
         return None
-    outputs = [layer.output for layer in result.layers if layer.mode == "train"]
+    # layers that still differ are left out: other ties change them
+    outputs = [
+        layer.output
+        for layer in result.layers
+        if layer.mode == "train" and layer.output.verdict != DIFFERS
+    ]
     needed = allowed.tie_width(outputs)
     return next((width for width in widths if width >= needed), max(widths))
 

@@ -93,6 +93,9 @@ EVAL_LAYERS, TRAIN_LAYERS = StageId("layers", "eval"), StageId("layers", "train"
 
 MASKED_LAYERS = StageId("layers", "train", masked=True)
 
+# by the mode of a layer; "dropout" is training mode with masks
+STAGES_OF_LAYERS = {"eval": EVAL_LAYERS, "train": TRAIN_LAYERS, "dropout": MASKED_LAYERS}
+
 DROPOUT, LOSS, LOSS_ALONE = StageId("dropout"), StageId("loss"), StageId("loss alone")
 
 SUM, GRADIENTS = StageId("sum over the workers"), StageId("gradients")

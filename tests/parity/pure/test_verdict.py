@@ -29,7 +29,7 @@ from resnet_fn.parity.compare.verdict import (
 from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.trace import reasons
-from resnet_fn.parity.trace.data import Probe, Run, Trace
+from resnet_fn.parity.trace.data import Probe, Run, Ties, Trace
 from resnet_fn.parity.trace.derived import MEASURED_ARRAYS
 from resnet_fn.parity.trace.difference import AGREES, DIFFERS, Difference, difference
 from resnet_fn.parity.trace.drop import Drop
@@ -458,6 +458,24 @@ def test_layers_that_ties_change_do_not_differ(integers):
     by_id = {stage.id: stage for stage in compare_stages(tied)}
     assert by_id[EVAL_FORWARD].verdict in AGREES
     assert by_id[EVAL_LAYERS].verdict != DIFFERS
+
+
+def test_ties_of_relus_are_requested_where_other_ties_changed_layers():
+    """Ties of a step change the net's outputs and a layer; the gradients differ beside it."""
+    reference, port = trace(7), other_gradients()
+    otherwise = dataclasses.replace(
+        reference.run, eval_outputs={"logits": np.roll(reference.run.eval_outputs["logits"], 1)}
+    )
+    reference.ties = Ties(["net.py:1, long: 1 tie"], reference.rounding, otherwise)
+    port.run.eval_outputs = otherwise.eval_outputs
+    layer = port.layers["eval"][0]
+    port.layers["eval"] = [dataclasses.replace(layer, output=1.01 * layer.output)]
+    deciding = decide(port, reference, NAMES, (2.0, 8.0))
+    assert next(deciding) == AskTies(2.0)
+    final = answered(deciding, None)
+    assert (final.first_layer, final.first_stage.id, len(final.tied)) == (None, GRADIENTS, 1)
+    port.run.eval_outputs = reference.run.eval_outputs
+    assert verdict(port, reference, NAMES).first_layer.name == "conv"
 
 
 def test_ties_leave_the_median_as_it_was_measured():
