@@ -1,4 +1,4 @@
-"""`BaseSettings` has the settings that the user chose, and where each comes from (`Source`).
+"""`BaseSettings` remembers which settings the user chose, and where each comes from (`Source`).
 
 It is what `draft` needs of a `Recipe` or `RunOptions`: a module of its own, because `settings`
 imports `draft`.

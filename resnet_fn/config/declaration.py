@@ -7,10 +7,14 @@ The field makes the flags `--learning-rate` and `--lr` with the help "peak learn
 0.2; also --lr". A recipe file can call the setting `learning_rate` or `lr`. In Python, write
 `Recipe(learning_rate=0.1)`. The value -1 gives the error "learning_rate: -1.0 is too small; give
 more than 0". `rules.RULES` lists settings that depend on other settings.
+
+A flag's text goes through `parse`, then `convert`, then `wrong`. Values of Python and of files go
+through `convert` and `wrong`.
 """
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -86,13 +90,16 @@ class Declaration:
             return text
 
     def convert(self, value: Any) -> Any:
-        """Convert a value to the setting's type, for example an int to a float.
+        """Convert a value to the setting's type, for example an int to a float, and NumPy's numbers
+        to Python's.
 
         Other values stay unchanged.
         """
         wanted = type(self.default)
         if wanted is float:
             return _as_float(value)
+        if wanted is int and _is_number(value, numbers.Integral):
+            return int(value)  # NumPy's, too
         if wanted is tuple and isinstance(value, list | tuple):
             return tuple(map(_as_float, value))
         if self.is_yes_no_auto and isinstance(value, bool):
@@ -200,10 +207,15 @@ def setting(
     )
 
 
+def _is_number(value: Any, kind: type) -> bool:
+    """Return whether a value is a number of this kind. True and False are none."""
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
 def _as_float(value: Any) -> Any:
-    """Return an int as a float, and other values as they are."""
+    """Return a whole number, or NumPy's number, as a float, and other values as they are."""
     try:
-        return float(value) if type(value) is int else value
+        return float(value) if _is_number(value, numbers.Real) else value
     except OverflowError:  # a number of 400 digits
         return math.inf if value > 0 else -math.inf
 
@@ -258,7 +270,9 @@ def _hint_for_name(name: str, known: Mapping[str, str]) -> str:
 
 
 def hint_for_setting(word: str, known: Mapping[str, str]) -> str:
-    """Return a hint about an unknown setting. `known` is the result of `all_names`."""
+    """Return a hint about an unknown setting. `known` is the result of `all_names`, or a part of
+    it.
+    """
     return advice_on_setting(word, known) or suggest_name(word, sorted(set(known.values())))
 
 

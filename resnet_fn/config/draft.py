@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from resnet_fn.config.base_settings import AnySettings, BaseSettings, Source, unchecked
 from resnet_fn.config.declaration import Declaration
-from resnet_fn.config.optimizers import OPTIMIZERS
+from resnet_fn.config.optimizers import OPTIMIZERS, defaults_by_optimizer
 from resnet_fn.config.rules import RULES, Replace, Rule
 from resnet_fn.config.values import expand_home, show_value
 
@@ -79,10 +79,14 @@ class Draft(NamedTuple):
     chosen_earlier: tuple[str, ...] = ()
 
     def resolve(self, given: Mapping[str, Any]) -> "Draft":
-        """Return this draft with the flags `given`, after all checks.
+        """Return this draft with the flags `given`, after all checks. A KeyError is raised for an
+        unknown name.
 
-        A broken rule drops or replaces the weaker setting, with a note, except for a dropped value
-        that nobody asked for. If neither may change, the broken rule is a fault.
+        The flags are put over the draft's values, all values get their settings' types, and the
+        optimizer's own defaults take the place of other defaults, without a note. Then each value
+        is checked by itself, and the rules are applied in their order. A broken rule drops or
+        replaces the weaker setting, with a note, except for a dropped value that nobody asked for.
+        If neither may change, the broken rule is a fault.
         """
         resolution = _Resolution(self._with_flags(given), self.drop_notes)
         for rule in RULES:  # in order, because a rule may change what a later one reads
@@ -131,7 +135,7 @@ class Draft(NamedTuple):
     def make(self, settings_class: type[AnySettings]) -> AnySettings:
         """Make a `Recipe` or `RunOptions` of this draft's values, without further checks.
 
-        Its `chosen` has the values of the user that no rule has changed.
+        Its `chosen` has the names and sources of the user's values that no rule has changed.
         """
         plain = {name: sourced.value for name, sourced in self.values.items()}
         new = unchecked(settings_class, plain)
@@ -143,16 +147,22 @@ class Draft(NamedTuple):
 
 
 def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
-    """Return the values that the user's optimizer has for settings that nobody chose."""
+    """Return its own defaults for the optimizer that the user chose.
+
+    They take the place of other defaults: those of the settings, and of the optimizer before. A
+    value that the user or a recipe chose stays.
+    """
     optimizer = values.get("optimizer")
     # a list, because a wrong value need not be hashable
     if not (optimizer and optimizer.is_chosen and optimizer.value in [*OPTIMIZERS]):
         return {}
-    return {
-        name: values[name]._replace(value=default)
-        for name, default in OPTIMIZERS[optimizer.value].own_defaults.items()
-        if not values[name].is_chosen
-    }
+    new = {}
+    for name, defaults in defaults_by_optimizer().items():
+        sourced = values[name]
+        usual = sourced.declared.default
+        if not sourced.is_chosen and sourced.value in (usual, *defaults.values()):
+            new[name] = sourced._replace(value=defaults.get(optimizer.value, usual))
+    return new
 
 
 class _Resolution:

@@ -23,8 +23,8 @@ class Traits(NamedTuple):
     # Two ways to a default of its own, for settings that other optimizers read, too:
     # what the optimizer gets for 0, the recipe's default (an epsilon of 0 means 1e-8 for Adam)
     value_if_zero: Mapping[str, float] = {}
-    # what the recipe gets, unless the user chose a value (beta2 becomes 0.99 for Lion); also of
-    # momentum, if the function's parameter is called momentum
+    # what the recipe gets in place of the setting's default (beta2 becomes 0.99 for Lion), if the
+    # user chooses this optimizer
     own_defaults: Mapping[str, float] = {}
     # the usual learning rate of one that moves each weight by about the learning rate; else 0
     usual_rate: float = 0.0
@@ -72,6 +72,17 @@ OPTIMIZERS = {
 OPTIMIZER_SETTINGS = tuple(
     dict.fromkeys(name for row in OPTIMIZERS.values() for name in row.settings)
 )
+
+
+def defaults_by_optimizer() -> dict[str, dict[str, float]]:
+    """Return, for each setting of which an optimizer has a default of its own, these defaults by
+    the optimizer: {"beta2": {"lion": 0.99}}.
+    """
+    defaults: dict[str, dict[str, float]] = {}
+    for optimizer, row in OPTIMIZERS.items():
+        for name, value in row.own_defaults.items():
+            defaults.setdefault(name, {})[optimizer] = value
+    return defaults
 
 
 def settings_read_by(optimizer: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """This module defines `RunOptions`: how a run is computed and recorded.
 
 The options may change when a run is resumed, for example `RunOptions(accumulate=2, keep_last=5)`.
-They never change the order of the data set's samples or the learning rate, because an update is
-defined by the `Recipe`.
+They change neither the order of a data set's samples nor the learning rate: the `Recipe` has what
+defines an update.
 """
 
 import dataclasses

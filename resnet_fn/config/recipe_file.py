@@ -120,7 +120,7 @@ def read_toml(path: Path) -> dict[str, Entry]:
         raise ValueError(
             f"{path}: is nested too deeply; write one name = value for each setting"
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also a number of more than 4300 digits
         how_to_write = (
             "put texts in quotes, write true and false, and write several numbers as [1, 2]"
         )

@@ -49,7 +49,7 @@ class Rule(NamedTuple):
     text: str
     # What happens if the rule is broken and dropping the setting would take something from the user
     # (`SourcedValue.would_be_lost`):
-    #   "drop": the setting is dropped if it is the weaker one, or a recipe's; else it is an error
+    #   "drop": the setting is dropped if it is the weaker one, or not chosen; else it is an error
     #   "error": it is always an error
     #   Replace: the setting that the condition reads changes if it is weaker; else it is an error
     on_break: Literal["drop", "error"] | Replace = "drop"

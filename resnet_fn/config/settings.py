@@ -1,7 +1,7 @@
 """`Settings` is the base class of `Recipe` and `RunOptions`, whose attributes are the settings.
 
-The constructor checks keywords as `train` checks flags: it keeps them, or raises an error. Other
-settings may get other values than their defaults:
+The constructor checks keywords as `train` checks flags: it keeps them, in the types of the
+settings, or raises an error. Other settings may get other values than their defaults:
 
     Recipe(epochs=-1)              # ValueError: epochs: -1 is too small; give 1 or more
     recipe = Recipe(optimizer="adamw", seed=1)
@@ -18,6 +18,9 @@ To make a recipe, Python calls the first two of these functions, and the second 
     3  `__post_init__` checks the attributes, and replaces them by the values that result
 
 `Draft.make` makes a recipe from the values of a draft as they are, without 2 and 3.
+
+Rules about a recipe's settings together with options, such as --accumulate with --sync-batchnorm,
+are checked when the run is built.
 """
 
 import dataclasses
@@ -35,13 +38,14 @@ class Settings(BaseSettings):
     To the constructor, a setting is given if it is in `chosen` or differs from its default. Given
     settings stay, or are errors. Rules drop others that have no effect (`nesterov` with Adam) or
     set what a given one needs, and Lion has its own default of beta2. To `changed`, only its
-    keywords are given: of two settings that do not fit, it drops the older one.
+    keywords are given.
 
         made by                        checked   chosen
         Recipe(some=...)               yes       these keywords
         changed(recipe, seed=2)        yes       those of `recipe` that no rule has set, and seed
         Recipe(**all_settings)         yes       none
         dataclasses.replace(recipe)    yes       none, because it passes all settings
+        Draft.make                     no        those of the draft that no rule has set
         copy, pickle                   no        none
     """
 
@@ -84,8 +88,10 @@ def chosen_or_not_default(config: Settings) -> dict[str, Any]:
 def changed(config: AnySettings, **given: Any) -> AnySettings:
     """Return a copy of a recipe or options with the values `given`.
 
-    An older value that does not fit these is dropped, also a chosen one: see `Draft.resolve`, whose
-    notes are left out here. Raises ValueError if one of `given` is wrong or has no effect.
+    An older value that has no effect beside these is dropped, also a chosen one. An optimizer's own
+    defaults take the place of other defaults, but of no value that was chosen. See `Draft.resolve`,
+    whose notes are left out here. Raises ValueError if one of `given` is wrong or has no effect, or
+    if an older value contradicts it, as a warm-up of 10 epochs does to `epochs=5`.
     """
     check_names(given, type(config))
     # In this draft all values of `config` come from a recipe, so that those of `given` are stronger.

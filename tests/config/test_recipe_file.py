@@ -182,15 +182,16 @@ def test_a_dropped_setting_of_a_file_is_named():
     assert (draft.values["policy_ops"].line, draft.values["policy_ops"].value) == ("", 2)
 
 
-def test_what_an_optimizer_brought_is_dropped_each_time():
-    """Lion brings beta2 0.99, which SGD does not read; twice, one file above the other."""
+def test_what_an_optimizer_brought_goes_with_it():
+    """Lion brings beta2 0.99, which nobody chose; twice, one file above the other."""
     write('optimizer = "lion"', "d.toml")
     write('extends = "d.toml"; optimizer = "sgd"', "c.toml")
     write('extends = "c.toml"; optimizer = "lion"', "b.toml")
     write('extends = "b.toml"; optimizer = "sgd"', "a.toml")
     recipe, _, left_out = parse(["--recipe", "a.toml"])
     assert recipe.beta2 == Recipe().beta2
-    assert sum(line.startswith("beta2 0.99 is left out: ") for line in left_out) == 2
+    assert not [line for line in left_out if line.startswith("beta2")]
+    assert parse(["--recipe", "a.toml", "--optimizer", "adamw"])[0].beta2 == 0.999
 
 
 def test_an_optimizers_default_replaces_no_chosen_setting():
@@ -198,8 +199,11 @@ def test_an_optimizers_default_replaces_no_chosen_setting():
     write('optimizer = "adamw"; beta2 = 0.95')
     write('extends = "../mine.toml"', "further/yours.toml")
     assert parse(["--recipe", "mine.toml", "--optimizer", "lion"])[0].beta2 == 0.95
-    # what a file extends is a recipe, whose settings give way
-    assert parse(["--recipe", "further/yours.toml", "--optimizer", "lion"])[0].beta2 == 0.99
+    # nor one that a file above has, which counts as a recipe
+    assert parse(["--recipe", "further/yours.toml", "--optimizer", "lion"])[0].beta2 == 0.95
+    write('optimizer = "lion"; beta2 = 0.95', "lion.toml")
+    write('extends = "lion.toml"; optimizer = "lion"', "twice.toml")
+    assert parse(["--recipe", "twice.toml"])[0].beta2 == 0.95
 
 
 def test_each_value_of_recipe_files_has_its_line():

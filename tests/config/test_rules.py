@@ -228,6 +228,7 @@ def test_a_chosen_value_outlives_another_optimizers_default():
     usual = changed(Recipe(optimizer="adamw"), optimizer="lion")
     assert usual.beta2 == 0.99
     assert "beta2" not in usual.chosen
+    assert changed(usual, optimizer="adamw").beta2 == 0.999  # Lion's default goes with it
 
 
 def test_keywords_and_changed_values_count_as_chosen():

@@ -1,5 +1,6 @@
 """Laws of `Draft.resolve`, which merges a recipe, a recipe file and flags; and the list of flags."""
 
+import numpy as np
 import pytest
 
 from resnet_fn.config.draft import draft_of
@@ -86,6 +87,14 @@ def test_an_optimizers_defaults_hold_unless_others_are_chosen():
         assert (values(merged)["beta2"], merged.faults) == (beta2, ())
     stored = draft_of(Recipe(optimizer="lion", beta2=0.95), RunOptions())._replace(resumes=True)
     assert values(stored.resolve({"optimizer": "lion"}))["beta2"] == 0.95
+
+
+def test_numbers_of_numpy_are_numbers():
+    recipe = Recipe(epochs=np.int64(3), learning_rate=np.float32(0.5), mean=(np.float32(0.5), 1, 1))
+    assert (recipe.epochs, recipe.learning_rate, recipe.mean) == (3, 0.5, (0.5, 1.0, 1.0))
+    assert (type(recipe.epochs), type(recipe.learning_rate)) == (int, float)
+    with pytest.raises(ValueError, match="epochs: True is not a whole number"):
+        Recipe(epochs=True)
 
 
 def test_flags_are_those_of_the_list():

@@ -77,11 +77,13 @@ class Changes(Parameters):
         stage = dataclasses.replace(stage, absent=Absent.NOT_IN_TASK)
         return with_note(stage, "the changes are too small for float32")
 
-    def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
+    def is_idle(self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray) -> bool:
         """Return whether a weight has no gradient, is not changed by the reference, and is at most
-        decayed by the port.
+        decayed by the port: no number moves away from 0.
         """
-        return name in sides.at_most_decayed and not reference.any()
+        if name not in sides.without_gradient or reference.any():
+            return False
+        return not (port * sides.port.run.start[name] > 0).any()
 
     def moved_by_chance(self, sides: Sides, reference: Arrays) -> ByChance:
         """Return a multiple of the largest change of a weight, and masks of the elements that chance

@@ -184,7 +184,9 @@ class Parameters(RunRule):
         if not on_both:  # only what an update makes may be missing: none was made, or none is kept
             # undecided: `absent` stays NOT_READ
             return Stage(self.id, note="one side keeps none" if sides.port.run.after else NOT_RUN)
-        left = [name for name in on_both if not self.is_idle(sides, name, reference[name])]
+        left = [
+            name for name in on_both if not self.is_idle(sides, name, port[name], reference[name])
+        ]
         if not left:
             return not_in_task(self.id, "nothing changes")
         compared = {name: reference[name] for name in left}
@@ -208,8 +210,8 @@ class Parameters(RunRule):
         """Return the port's arrays that the stage has, in the order of its rows."""
         return sides.compared.all
 
-    def is_idle(self, sides: Sides, name: str, reference: np.ndarray) -> bool:
-        """Return whether an array is left out, because the reference does not change it."""
+    def is_idle(self, sides: Sides, name: str, port: np.ndarray, reference: np.ndarray) -> bool:
+        """Return whether an array is left out, because nothing changes it."""
         return False
 
     def _measured(

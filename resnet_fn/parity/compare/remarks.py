@@ -54,9 +54,11 @@ def changes(sides: Sides) -> list[str]:
             lines.append(f"{name}: {source} in the reference, {terms}")
     decayed = []
     for name in sides.compared.all:
-        if not port.run.after or name not in sides.at_most_decayed:
+        if name not in sides.without_gradient or not port.run.after:
             continue
-        if (port.run.after[0][name] != port.run.start[name]).any():
+        start, after = port.run.start[name], port.run.after[0][name]
+        towards_zero = (after - start) * start <= 0
+        if (after != start).any() and towards_zero.all():
             decayed.append(name)
     if decayed:
         message = "this step applies weight decay without a gradient, but torch does not"

@@ -178,22 +178,6 @@ class Sides:
             if not b.any() and name in port and not port[name].any()
         }
 
-    @functools.cached_property
-    def at_most_decayed(self) -> set[str]:
-        """The port's parameters without a gradient that its first update leaves or decays: no
-        number moves away from 0.
-        """
-        run = self.port.run
-        if not run.after:
-            return self.without_gradient
-        decayed = set()
-        for name in self.without_gradient:
-            start = run.start[name]
-            change = run.after[0][name] - start
-            if not (change * start > 0).any():
-                decayed.add(name)
-        return decayed
-
     def _chance_elements(self, port: Arrays, of_reference: Arrays) -> Arrays:
         reference = self.names.rename(of_reference, name_map.GRADIENT_KIND)
         return {

@@ -189,6 +189,19 @@ def test_without_gradient_only_decay_may_move_weights(change, agrees):
             assert (found[title].verdict == "ok") is right, (title, gradient)
 
 
+def test_a_later_move_without_gradient_differs():
+    """Update 1 leaves `net.b` on both sides; the port's update 2 moves it away from 0."""
+    w = np.ones(64, np.float32)
+    gradients = {"net.w": w, "net.b": 0 * w}
+    still = three(1e-3, **{"net.b": 0.0})
+    moving = [still[0], *three(1e-3, **{"net.b": 1e-3})[1:]]
+    fields: dict[str, Any] = {"gradients": gradients, "clipped": gradients}
+    fields["no_gradient"] = ["net.b"]
+    found = stages(trace(moving, **fields), trace(still, **fields))
+    assert found["change by update 1"].verdict == "ok"
+    assert found["weights after update 3"].first.name == "net.b"
+
+
 @pytest.mark.parametrize(
     ("rounding", "expected"),
     [
