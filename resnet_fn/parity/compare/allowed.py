@@ -6,25 +6,10 @@ both the tolerance and 4 (ROUNDING_FACTOR) times the rounding. In between it pas
 is at most 1/16 (CEILING), else the array is undecided. Both names are in trace/limits.py, with
 other limits that the recorder needs too.
 
-First come the tolerances and the other constants. Then, by what they are for, functions whose names
-say what they return:
-
-- …_rounding, rounding_…, `median_of_stage`: the rounding of an array, by one reason. Measured
-  rounding is put together in record/torch_reference_runs.py, and is in `Trace.rounding`. Ties are
-  added here
-- `tie_width`, `random_walk_norm`: what roundings are made from, which is no relative error: a
-  width, a norm
-- …_bound, `within`: an `Allowed`, which is a tolerance and the largest rounding (`larger_bound`),
-  with the reason that decided (trace/reasons.py). A rounding above 1/16 makes undecided what would
-  have passed, so an estimate goes through `_capped_estimate` first (but `change_bound`'s, because
-  what that leaves undecided is compared by another measure)
-
-A rule calls them in this order: what is measured (`rounding_of_built`, `capped_rounding`, or the
-recorded rounding), the least rounding (`median_of_stage` of parameters, `growing_rounding` of
-losses, `rounding_floor` of rules), `kernel_rounding`, then a bound of all of these: `larger_bound`
-for outputs and gradients (outputs.py, parameters.py), `change_bound` for changes (changes.py),
-`random_walk_bound` and `cancellation_bound` for an optimizer and a loss alone (isolated.py), and
-`within` for copies and settings.
+Below are tolerances and other constants, then functions in four sections: the bound itself, the
+rounding of an array, ties, and changes. Functions are named by what they return: a rounding
+(…_rounding, rounding_…, `median_of_stage`), a bound (…_bound, `within`), or what roundings are made
+from (`tie_width`, `random_walk_norm`).
 
 Differences by another measure than the array's own norm are in compare/measures.py.
 
@@ -60,8 +45,8 @@ NO_TOLERANCE = 0.0
 """Copies are equal bit for bit. docs/parity.md#tolerances"""
 
 OUTPUTS_TOLERANCE = 1e-5
-"""The tolerance of outputs, losses, norms and moving statistics: of what one pass computes.
-docs/parity.md#tolerances
+"""The tolerance of outputs, losses, norms and moving statistics: of what one pass computes. Layers,
+probes, the loss alone and a hint of untrained arrays have it, too. docs/parity.md#tolerances
 """
 
 GRADIENTS_TOLERANCE = 1e-4
@@ -143,7 +128,9 @@ alike, and these widen no rounding. docs/parity.md#ties
 """
 
 
-# The bound itself.
+# The bound itself: an `Allowed`, which is a tolerance and the largest rounding, with the reason that
+# decided (trace/reasons.py). Outputs and gradients have a `larger_bound`, copies and settings
+# `within`. Changes, and an optimizer or a loss alone, have bounds of their own, further below.
 
 
 class Allowed(NamedTuple):
@@ -203,7 +190,10 @@ def _largest(tolerance: float, roundings: Mapping[str, float]) -> tuple[float, s
     return rounding, why
 
 
-# The rounding of an array: measured, and what it gets at least or at most.
+# The rounding of an array. Rules call these in this order: what is measured (`rounding_of_built`,
+# `capped_rounding`; record/torch_reference_runs.py puts `Trace.rounding` together), what the array
+# gets at least (`median_of_stage` of parameters, `growing_rounding` of losses, `rounding_floor` of
+# rules), and `kernel_rounding`. Then `larger_bound` or `change_bound` takes the largest.
 
 
 def rounding_of_built(
@@ -252,9 +242,9 @@ def growing_rounding(errors: Mapping[Key, float], outputs: Mapping[Key, float]) 
     return dict(zip(errors, itertools.accumulate(each, max), strict=True))
 
 
-def _capped_estimate(estimate: float) -> float:
+def _up_to_ceiling(estimate: float) -> float:
     """Return an estimated rounding, but at most what leaves an array decided: an estimate may allow
-    much, but is no reason to decide nothing.
+    much, but is no reason to decide nothing, as a rounding above 1/16 would be.
     """
     return min(estimate, CEILING)
 
@@ -349,8 +339,8 @@ def change_bound(
 ) -> Allowed:
     """Return the bound of a change: at least the last places of its numbers.
 
-    This is not capped as other estimates are (`_capped_estimate`), because
-    `Changes._of_part` compares what the last place leaves undecided.
+    The last places may be above 1/16, unlike other estimates (`_up_to_ceiling`), because
+    `Changes._by_coarser_measure` compares what they leave undecided.
 
     `value_tolerance` is None if the array is trained. The tolerance of an untrained array's change
     is at most this fraction of its value; rounding may allow more.
@@ -369,7 +359,7 @@ def random_walk_bound(
 
     def walk(numbers: np.ndarray) -> float:
         error = random_walk_norm(updates, norm(weights[numbers])) / or_one(norm(change[numbers]))
-        return _capped_estimate(error)
+        return _up_to_ceiling(error)
 
     are_large = large_numbers(change)
     bound = larger_bound(tolerance, {reasons.RANDOM_WALK: walk(~are_large)})
@@ -386,7 +376,7 @@ def cancellation_bound(tolerance: float, largest: float, loss: float, kernels: f
     """
     error = CANCELLATION_UNIT * largest / or_one(abs(loss))
     roundings = {
-        reasons.CANCELLATION: _capped_estimate(error),  # while kernels may make a loss undecided
+        reasons.CANCELLATION: _up_to_ceiling(error),  # while kernels may make a loss undecided
         reasons.KERNELS: kernel_rounding(kernels),
     }
     return larger_bound(tolerance, roundings)

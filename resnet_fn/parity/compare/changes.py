@@ -106,7 +106,8 @@ class Changes(Parameters):
     def _of_part(
         self, sides: Sides, array: ComparedArray, numbers: Numbers
     ) -> Difference | TooSmall:
-        """Return the difference by the first of these measures that applies:
+        """Return the difference by the first of these measures that applies; `_by_coarser_measure`
+        has 5 to 7:
 
         1. The port alone moves the array: `_of_port_alone`. A move by less than what the last
            places of `numbers` add up to is none.
@@ -138,9 +139,15 @@ class Changes(Parameters):
         # 4
         if item.verdict != UNDECIDED:
             return item
+        return self._by_coarser_measure(array, item, sizes)
+
+    def _by_coarser_measure(
+        self, array: ComparedArray, item: Difference, sizes: Sizes
+    ) -> Difference:
+        """Return the difference of an undecided change beside more than itself: 5 to 7."""
         # 5. Without a tolerance: nothing but rounding excuses what is seen so coarsely. `whole` is
         # above 0: the array is trained, or it would be left out, and it has a change.
-        if may_be_hidden:
+        if _own_change_is_hidden(sizes):
             fraction = sizes.change / array.of_stage.whole
             return as_fraction(item, fraction, 0.0, reasons.UNIT_OF_STAGE)
         # 6. Also of a trained array

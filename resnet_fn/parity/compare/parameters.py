@@ -292,6 +292,7 @@ class Parameters(RunRule):
                 reasons.MEDIAN: of_stage.median,
                 reasons.KERNELS: kernel_rounding(of_stage.kernels.get(name, 0.0)),
             },
+            # relative to the whole array's large numbers: of a part no more (`capped_rounding`)
             large=max(large, default=None),
             only_rounding=name in sides.only_rounding,
             of_stage=of_stage,

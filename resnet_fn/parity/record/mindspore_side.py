@@ -130,9 +130,9 @@ class MindSporeSide:
         # The net's cells by path, found once: the net itself is trained, and no copies.
         self._cells: dict[str, nn.Cell]
         self._rates: Rates  # of their dropout, as the net was built
-        # Set by `evaluate_as_built`: evaluates with dropout, compiled if the step is. None: dropout
-        # is off in evaluation mode, too.
-        self._evaluate: Evaluate | None = None
+        # Set by `evaluate_as_built`:
+        # compiled if the step is. None: dropout is off in evaluation mode, too
+        self._evaluate_with_dropout: Evaluate | None = None
         # Set by `without_dropout`:
         self._outputs = dict[str, Any]()  # the net's outputs by mode, as examples
         self._loss: Loss | None = None  # the given one, or the plan's for such outputs
@@ -190,7 +190,7 @@ class MindSporeSide:
         # at once, because compiled code keeps the rates of its first call
         with as_before(net):
             evaluate_with_dropout(first)
-        self._evaluate = evaluate_with_dropout
+        self._evaluate_with_dropout = evaluate_with_dropout
 
     @contextlib.contextmanager
     def without_dropout(self) -> Iterator[Dropped]:
@@ -256,10 +256,6 @@ class MindSporeSide:
 
     # The optimizer, the masks of dropout, and the updates:
 
-    def optimizer_settings(self) -> ParameterSettings:
-        """Return the settings of the given optimizer, if it is MindSpore's."""
-        return settings_of(self._given_optimizer, self._net)
-
     def prepare_updates(self) -> None:
         """Make what makes the updates, and the given optimizer's functions. Needs
         `without_dropout`.
@@ -274,6 +270,10 @@ class MindSporeSide:
             make_stepper=partial(self._stepper, loss),
             notes=self.notes,
         )
+
+    def optimizer_settings(self) -> ParameterSettings:
+        """Return the settings of the given optimizer, if it is MindSpore's."""
+        return settings_of(self._given_optimizer, self._net)
 
     def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
         """Return the changes by the given optimizer on random weights and gradients. Needs
@@ -414,7 +414,7 @@ class MindSporeSide:
             optimizer=optimizer,
             make_step=self._make_step,
             outputs=self._outputs,
-            evaluate=self._evaluate,
+            evaluate=self._evaluate_with_dropout,
             masks=self._masks,
             workers=self._workers,
             start=self._state_at_start,
@@ -438,7 +438,8 @@ class MindSporeSide:
         """Return the context of a pass in this mode: with dropout as built if it is in evaluation
         mode and the net drops there, else without a change.
         """
-        if train or self._evaluate is None:
+        drops = not train and self._evaluate_with_dropout is not None
+        if not drops:
             return contextlib.nullcontext()
         return self._dropout_as_built()
 

@@ -58,7 +58,7 @@ def record(side: Side, like: Like | None = None, probes: bool = True) -> Recorde
     3. Without dropout: the layers in both modes; whether training draws random numbers; of the
        port, probes.
     4. Dropout: where the net applies it, and the masks that both sides get.
-    5. The optimizer: its settings; what makes the updates; of the port, its changes alone.
+    5. The optimizer: what makes the updates; its settings; of the port, its changes alone.
     6. The updates, the loss alone, and the layers with masks; of the port, by exact kernels, too.
     7. Of the reference: how far rounding moves the updates; what the port did in 3 and 5.
     8. Of the port: how far inaccurate kernels move what else it computes.

@@ -207,18 +207,18 @@ class Side(Protocol):
 
     # The optimizer, the masks of dropout, and the updates:
 
-    def optimizer_settings(self) -> ParameterSettings:
-        """Return the optimizer's settings, by setting and then by parameter.
-
-        {} if they are not known, or if the port's optimizer is the plan's. Needs `start`, of the
-        reference.
-        """
-
     def prepare_updates(self) -> None:
         """Make what makes the updates, of the port with the given optimizer.
 
         Let the net and its loss run before, so that one that fails is named before an optimizer
         that is rejected (ValueError). Needs `without_dropout`.
+        """
+
+    def optimizer_settings(self) -> ParameterSettings:
+        """Return the optimizer's settings, by setting and then by parameter.
+
+        {} if they are not known, or if the port's optimizer is the plan's. Needs `start`, of the
+        reference.
         """
 
     def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:

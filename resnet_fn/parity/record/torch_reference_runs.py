@@ -189,8 +189,12 @@ class ReferenceRuns:
         """Return the error of each array against float64 or, if larger, a multiple of its change by
         noise.
         """
-        first_update = dataclasses.replace(run, later=[], dropped=[], drawn=[])
-        noisy = self._noisy_updates(first_update) if self._rounding_precision == "float32" else []
+        without_further_runs = dataclasses.replace(run, later=[], dropped=[], drawn=[])
+        noisy = (
+            self._noisy_updates(without_further_runs)
+            if self._rounding_precision == "float32"
+            else []
+        )
         measured = self._against_float64
         # Adam scales even a gradient that is only rounding to full size. Such a bias drifts, and so
         # do statistics.
@@ -200,10 +204,12 @@ class ReferenceRuns:
         drifts = not in_half and self._plan.optimizer.is_adaptive and only_rounding
         if not chaotic:  # else the comparison may end before the last update
             measured = rounding.without_updates(measured)
-        moved = self._drift(run, first_update, measured, chaotic) if drifts or chaotic else []
+        moved = (
+            self._drift(run, without_further_runs, measured, chaotic) if drifts or chaotic else []
+        )
         return rounding.with_noise(measured, noisy + moved, moved if chaotic else ())
 
-    def _noisy_updates(self, first_update: Run) -> list[Rounding]:
+    def _noisy_updates(self, without_further_runs: Run) -> list[Rounding]:
         """Return the changes of the arrays of update 1 by noise.
 
         A run that fails under noise counts for nothing.
@@ -216,7 +222,7 @@ class ReferenceRuns:
             except Exception as error:  # noise may take a probability beyond 1
                 failed.append(words_of(error))
                 continue
-            changes = rounding.rounding(noisy_update, first_update, first_update)
+            changes = rounding.rounding(noisy_update, without_further_runs, without_further_runs)
             noisy.append(rounding.without_scaled(changes, self._plan.optimizer))
             del noisy_update  # before the next one needs as much memory
         if failed:
@@ -234,7 +240,7 @@ class ReferenceRuns:
         return dataclasses.replace(run, average={}, last_outputs={})
 
     def _drift(
-        self, run: Run, first_update: Run, measured: Rounding, chaotic: bool
+        self, run: Run, without_further_runs: Run, measured: Rounding, chaotic: bool
     ) -> list[Rounding]:
         """Return the drift of weights and statistics by noise, in one run, or in two if the
         training is chaotic; [] if training fails then.
@@ -243,7 +249,7 @@ class ReferenceRuns:
         trainable, drifts = self._roles["trainable"], list[Rounding]()
         try:
             for seed in range(2 if chaotic else 1):
-                watch = Drifting(first_update, chaotic)
+                watch = Drifting(without_further_runs, chaotic)
                 with Noise(seed):
                     stepper = self._stepper(self._rounding_precision)
                     moved = record_updates(
@@ -251,7 +257,7 @@ class ReferenceRuns:
                     )
                 drift = rounding.drift(
                     moved,
-                    first_update,
+                    without_further_runs,
                     measured,
                     trainable,
                     chaotic=chaotic,

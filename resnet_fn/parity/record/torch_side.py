@@ -220,10 +220,6 @@ class TorchSide:
 
     # The optimizer, the masks of dropout, and the updates:
 
-    def optimizer_settings(self) -> ParameterSettings:
-        """Return the settings of the optimizer of a copy of the reference. Needs `start`."""
-        return settings_of_optimizer(self._reference, self.plan.optimizer, self._make_optimizer)
-
     def prepare_updates(self) -> None:
         """Make `ReferenceRuns`, which makes the updates with a new optimizer for each run. Needs
         `without_dropout`.
@@ -235,6 +231,10 @@ class TorchSide:
             initial=self._initial,
             notes=self.notes,
         )
+
+    def optimizer_settings(self) -> ParameterSettings:
+        """Return the settings of the optimizer of a copy of the reference. Needs `start`."""
+        return settings_of_optimizer(self._reference, self.plan.optimizer, self._make_optimizer)
 
     def optimizer_alone(self, like: Like | None) -> dict[int, Arrays]:
         """Return the changes by the optimizer of a copy on random weights and gradients.

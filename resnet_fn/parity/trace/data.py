@@ -136,7 +136,8 @@ class Ties:
 class Trace:
     """Everything that is recorded of one side of the comparison.
 
-    A trace folder contains one recording. The order of the fields is that of the stored file.
+    A trace folder contains one recording. The order of the fields is that of the stored file; ways
+    and tests pass the first six by position.
 
     PyTorch's side alone fills `rounding`, `changing`, `ties` and `buffers`; MindSpore's side alone
     `kernels`, `attributes` and `unmasked`. `flipped` is filled when a trace is stored (folder.py,

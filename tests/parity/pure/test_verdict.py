@@ -460,7 +460,7 @@ def test_layers_that_ties_change_do_not_differ(integers):
     assert by_id[EVAL_LAYERS].verdict != DIFFERS
 
 
-def test_ties_of_relus_are_requested_where_other_ties_changed_layers():
+def test_relus_ties_are_requested_where_others_changed_layers():
     """Ties of a step change the net's outputs and a layer; the gradients differ beside it."""
     reference, port = trace(7), other_gradients()
     otherwise = dataclasses.replace(
