@@ -22,7 +22,7 @@ from resnet_fn.parity.trace.stages import CHANGED_BUFFERS, EVAL_FORWARD, GRADIEN
 from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
-from resnet_fn.parity.record.torch_layers import layers_of  # noqa: E402
+from resnet_fn.parity.record.torch_layers import layers_of, layers_with_rounding  # noqa: E402
 from resnet_fn.parity.record.torch_modes import in_mode  # noqa: E402
 from resnet_fn.parity.record.torch_module import not_given  # noqa: E402
 from resnet_fn.parity.record.torch_optimizer import optimizer_alone  # noqa: E402
@@ -489,3 +489,18 @@ def test_a_forward_of_c_code_has_no_signature():
     module = torch.nn.Identity()
     module.forward = torch.tanh
     assert not_given(module, (torch.ones(4, 8),)) == []
+
+
+def test_a_layer_that_overflows_in_float32_has_a_rounding():
+    """A mask added twice is −infinity in float32, and a number in float64."""
+
+    class Mask(torch.nn.Module):
+        def forward(self, x):
+            lowest = torch.finfo(torch.float32).min
+            return (x + torch.tensor([0.0, lowest])) + torch.tensor([0.0, lowest])
+
+    module = torch.nn.Sequential(Mask(), torch.nn.Softmax(-1)).eval()
+    inputs = np.float32([[1, 2], [3, 4]])
+    mask, _ = layers_with_rounding(module, inputs, False, "float32")[0][:2]
+    assert np.isinf(mask.output).any()
+    assert mask.output_rounding < 1e-6

@@ -35,6 +35,7 @@ from resnet_fn.parity.trace.probes import (
     is_mask,
     without_repetition,
 )
+from resnet_fn.parity.trace.stages import CHANGE
 from resnet_fn.parity.trace.tree import named_leaves
 
 NOT_COMPARED = "not compared: the choice and augmentation of samples; your conversion of weights; "
@@ -265,7 +266,11 @@ def _clipped(reference: Trace) -> int:
 
 def _too_small(stages: Sequence[Stage]) -> Iterator[str]:
     """Yield a line for the arrays whose change float32 does not show in any stage."""
-    seen = {item.name for stage in stages for item in stage.differences if item.id.change}
+    seen = set()
+    for stage in stages:
+        for item in stage.differences:
+            if item.id.change or stage.id.name == CHANGE.name:
+                seen.add(item.name)
     hidden = dict.fromkeys(name for stage in stages for name in stage.too_small)
     if left := [name for name in hidden if name not in seen]:
         yield f"rate too small to see the change of {first_few(left)}"

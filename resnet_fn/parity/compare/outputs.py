@@ -78,6 +78,13 @@ def _changed(
     return by_ties if changing is None else by_ties | changing
 
 
+def _size_may_change(error: float, output: np.ndarray, flipped: np.ndarray) -> bool:
+    """Return whether an output's size depends on rounding, or on ties, as that of boxes above a
+    threshold may.
+    """
+    return math.isinf(error) or flipped.shape != output.shape
+
+
 @dataclasses.dataclass(frozen=True)
 class Outputs(RunRule):
     """Compares each output or number of one stage."""
@@ -95,12 +102,11 @@ class Outputs(RunRule):
         names = paired_outputs(port, reference)
         if names is None:
             shapes = f"{_shapes(port)} in the port, {_shapes(reference)} in the reference"
-            # The size of boxes above a threshold may depend on rounding, or on ties.
-            by_rounding = any(math.isinf(errors.get(name, 0.0)) for name in reference)
-            by_rounding |= any(
-                output.shape != reference[name].shape for name, output in flipped.items()
+            by_rounding = port.keys() == reference.keys() and all(
+                _size_may_change(errors.get(name, 0.0), output, flipped.get(name, output))
+                for name, output in reference.items()
+                if port[name].shape != output.shape
             )
-            by_rounding &= port.keys() == reference.keys()
             return Stage(
                 self.id,
                 undecided=f"{shapes}, {_SIZES}" if by_rounding else "",

@@ -61,8 +61,7 @@ class Stage:
     overwritten: bool = False
     not_exercised: Sequence[str] = ()  # a line for each thing that the stage's numbers do not show
     absent: Absent = Absent.NOT_READ  # why there are no differences, if there are none
-    # undecided arrays that do not make the stage undecided. If no array is left, it is undecided,
-    # or skipped if rounding decides the training
+    # undecided arrays that do not make the stage undecided. If no array is left, `absent` decides
     left_out: Sequence[Difference] = ()
 
     @property

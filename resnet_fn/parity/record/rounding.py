@@ -70,6 +70,14 @@ def rounding(
     return roundings
 
 
+def largest_error(value: Any, exact: Any) -> float:
+    """Return the larger one of both parts' errors, in which infinity is a number beyond float32's
+    range.
+    """
+    usual, large = _errors(value, exact, value)
+    return usual if large is None else max(usual, large)
+
+
 def _errors(value: Any, exact: Any, like: Any) -> tuple[float, float | None]:
     """Return the errors of both parts, in which infinity is a number beyond float32's range."""
     errors = errors_of_parts(value, exact, like)

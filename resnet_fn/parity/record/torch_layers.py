@@ -12,6 +12,7 @@ from resnet_fn.parity.record.common import parameter_roles
 from resnet_fn.parity.record.layers import keeping_inputs, record_layers, recorded_layers
 from resnet_fn.parity.record.probes import Caller, compute_probes
 from resnet_fn.parity.record.responses import first_or_whole
+from resnet_fn.parity.record.rounding import largest_error
 from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import in_float64
@@ -28,7 +29,6 @@ from resnet_fn.parity.record.torch_module import (
 )
 from resnet_fn.parity.record.torch_ties import ReluInputs
 from resnet_fn.parity.trace.data import Probes
-from resnet_fn.parity.trace.difference import relative_error
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.limits import CEILING
 from resnet_fn.parity.trace.probes import AskedProbes
@@ -77,7 +77,7 @@ def layers_with_rounding(
                 setattr(
                     layer,
                     f"{what}_rounding",
-                    relative_error(getattr(measured_layer, what), getattr(other, what)),
+                    largest_error(getattr(measured_layer, what), getattr(other, what)),
                 )
     largest = max((error for error in relus.roundings if error < CEILING), default=0.0)
     return layers, [min(error, largest) for error in relus.roundings]

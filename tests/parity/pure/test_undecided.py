@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pure.test_verdict import NAMES, trace
+from resnet_fn.parity.compare.coverage import _too_small
 from resnet_fn.parity.compare.layers import compare_layers
 from resnet_fn.parity.compare.measures import integer_difference
 from resnet_fn.parity.compare.notes import first_found
@@ -23,6 +24,7 @@ from resnet_fn.parity.trace.difference import UNDECIDED, difference, relative_er
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.returned import as_complex, as_real, named_outputs, unread, with_leaves
 from resnet_fn.parity.trace.stages import (
+    CHANGE,
     CHANGED_BUFFERS,
     EVAL_FORWARD,
     EVERY_LATER,
@@ -146,6 +148,12 @@ def test_a_port_without_updates_is_undecided():
     assert found.first_stage is None
 
 
+def test_a_change_seen_in_any_stage_is_not_too_small():
+    (seen,) = [stage for stage in verdict(trace(7), trace(7), NAMES).stages if stage.id == CHANGE]
+    hidden = Stage(LAST, seen.differences[:0], too_small=("conv.weight", "other"))
+    assert [*_too_small([seen, hidden])] == ["rate too small to see the change of other"]
+
+
 def test_one_update_is_named_as_too_short():
     one = trace(7)
     one.run = dataclasses.replace(one.run, after=one.run.after[:1])
@@ -160,6 +168,18 @@ def test_outputs_without_numbers_do_not_agree():
         side.run.eval_outputs = {}
     found = verdict(port, reference, NAMES)
     assert "forward" in {stage.id.name for stage in found.undecided}
+
+
+@pytest.mark.parametrize("wrong", ["boxes", "logits"])
+def test_only_a_shape_that_rounding_changes_is_undecided(wrong):
+    """The size of `boxes` depends on rounding; that of `logits` does not."""
+    port, reference = trace(7), trace(7)
+    for side in (port, reference):
+        side.run.eval_outputs = {"logits": np.ones((2, 5)), "boxes": np.ones((3, 4))}
+    port.run.eval_outputs = {**port.run.eval_outputs, wrong: np.ones((2, 4))}
+    reference.rounding[EVAL_FORWARD] = {"logits": 1e-6, "boxes": math.inf}
+    stage = stage_of(verdict(port, reference, NAMES), EVAL_FORWARD)
+    assert stage.verdict == ("undecided" if wrong == "boxes" else "DIFFERS")
 
 
 def test_integers_are_compared_by_value_whatever_the_width():
