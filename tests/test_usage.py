@@ -25,6 +25,7 @@ SECOND_OF_TWO = "--nnodes 2 --master-port 1 --master-addr x"
             "'--num-workers'|--data-threads N|python -m resnet_fn.launch --workers N",
         ),
         ("train --flip=true", "'true'|give --flip or --no-flip alone"),
+        ("train flip=true", "'flip=true'|give --flip or --no-flip alone"),
         ("train --milestones 30 60", "'60'|several numbers have commas, as in --milestones 30,60"),
         ("train finetune", "'finetune'|give --recipe finetune"),
         ("train other/my-run.toml", "'other/my-run.toml'|give --recipe other/my-run.toml"),

@@ -73,20 +73,34 @@ class Draft(NamedTuple):
     drop_notes: tuple[str, ...] = ()  # lines about dropped settings
     # Pairs (setting, error text) for invalid settings, and for broken rules that changed nothing.
     faults: tuple[tuple[str, str], ...] = ()
-    resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
-    # Settings of a recipe that the user chose when it was made. An optimizer's own defaults do not
-    # replace them.
+    # Whether a stored run goes on: rules newer than it must not stop it, and it already has its
+    # optimizer's defaults.
+    resumes: bool = False
+    # Settings of a recipe, or of a file that the user's file extends, that were chosen when it was
+    # made. An optimizer's own defaults do not replace them.
     chosen_earlier: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> list[str]:
+        """Return the names of the values that the user chose and no rule has changed."""
+        return [name for name, sourced in self.values.items() if sourced.is_chosen]
 
     def resolve(self, given: Mapping[str, Any]) -> "Draft":
         """Return this draft with the flags `given`, after all checks. A KeyError is raised for an
         unknown name.
 
-        The flags are put over the draft's values, all values get their settings' types, and the
-        optimizer's own defaults take the place of other defaults, without a note. Then each value
-        is checked by itself, and the rules are applied in their order. A broken rule drops or
-        replaces the weaker setting, with a note, except for a dropped value that nobody asked for.
-        If neither may change, the broken rule is a fault.
+        The flags are put over the draft's values, values are converted to their settings' types
+        where that is possible, and the optimizer's own defaults take the place of other defaults,
+        without a note. Then each value is checked by itself, and the rules are applied in their
+        order. What a broken rule does to the setting that it has:
+
+            on_break   weaker than the settings read, or not chosen   as strong or stronger
+            "drop"     it gets `dropped_to`, with a note              a fault
+            "error"    a fault                                        a fault
+            Replace    a fault                                        stronger: the setting read is
+                                                                      replaced, with a note
+
+        There is no note about a dropped value that nobody asked for.
         """
         resolution = _Resolution(self._with_flags(given), self.drop_notes)
         for rule in RULES:  # in order, because a rule may change what a later one reads
@@ -106,7 +120,7 @@ class Draft(NamedTuple):
         }
         merged = {**self.values, **flags}
         values = {name: sourced.converted() for name, sourced in merged.items()}
-        if self.resumes:  # a stored run already has its optimizer's defaults
+        if self.resumes:
             return values
         defaults = _defaults_of_optimizer(values)
         new = {name: value for name, value in defaults.items() if name not in self.chosen_earlier}
@@ -139,18 +153,17 @@ class Draft(NamedTuple):
         """
         plain = {name: sourced.value for name, sourced in self.values.items()}
         new = unchecked(settings_class, plain)
-        for name in vars(new):
-            sourced = self.values[name]
-            if sourced.is_chosen:
-                new.chosen[name] = sourced.source
+        for name in self.chosen:
+            if name in vars(new):
+                new.chosen[name] = self.values[name].source
         return new
 
 
 def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
     """Return its own defaults for the optimizer that the user chose.
 
-    They take the place of other defaults: those of the settings, and of the optimizer before. A
-    value that the user or a recipe chose stays.
+    They take the place of other defaults: those of the settings, and of the optimizer before. Other
+    values, and chosen ones, stay.
     """
     optimizer = values.get("optimizer")
     # a list, because a wrong value need not be hashable

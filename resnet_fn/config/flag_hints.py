@@ -41,9 +41,10 @@ def hint_for_word(word: str, flags: Collection[str]) -> str:
     name, equals, value = word.partition("=")
     flag = f"--{name.replace('_', '-')}"
     if equals:  # as Hydra and ultralytics write settings
-        if flag in flags:
-            return f"write {flag} {value}"
-        return hint_for_flag(flag, flags)
+        opposite = f"--no-{flag.removeprefix('--')}"
+        if opposite in flags and value.lower() in _YES_NO:
+            return f"give {flag} or {opposite} alone"
+        return f"write {flag} {value}" if flag in flags else hint_for_flag(flag, flags)
     if flag in flags:
         return f"write {flag}"
     if "--data-dir" in flags and os.path.isdir(word):

@@ -1,8 +1,7 @@
 """This module defines `RunOptions`: how a run is computed and recorded.
 
 The options may change when a run is resumed, for example `RunOptions(accumulate=2, keep_last=5)`.
-They change neither the order of a data set's samples nor the learning rate: the `Recipe` has what
-defines an update.
+They change neither the order of a data set's samples nor the learning rate, which the `Recipe` has.
 """
 
 import dataclasses

@@ -65,7 +65,7 @@ def read_recipe_file(
             values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line)
     if faults:
         raise ValueError("; ".join(faults))
-    return Draft(values, base.drop_notes)
+    return base._replace(values=values)
 
 
 def _check_format(entry: Entry | None) -> None:
@@ -101,7 +101,8 @@ def _read_extended(
     # the extended file must be valid by itself
     draft = read_recipe_file(file, named, extended_by).complete()
     return draft._replace(
-        values={name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}
+        values={name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()},
+        chosen_earlier=(*draft.chosen_earlier, *draft.chosen),
     )
 
 
@@ -109,7 +110,8 @@ def read_toml(path: Path) -> dict[str, Entry]:
     """Read a TOML file without sections, and map each name to its entry."""
     try:
         data = read_regular(path, _LARGEST)
-        text = data.decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
+        text = data.decode("utf-8-sig", "surrogateescape")
+        # with a line break at the end, an error in the last line has a line's number, too
         settings = tomllib.loads(text + "\n")
     except FileNotFoundError:
         nearest = near_path(path, f"give a recipe's name, or a file that ends in {ENDING}")
@@ -152,7 +154,7 @@ def _line_number(word: str, text: str) -> int:
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     """Return a recipe file's text: the recipe's settings that a file may have, and the options that
-    are not defaults.
+    are not defaults (of one start: never).
     """
     rejected = _rejected_settings(recipe)
     values = {name: value for name, value in to_dict(recipe).items() if name not in rejected}

@@ -12,15 +12,16 @@ settings, or raises an error. Other settings may get other values than their def
 
 To make a recipe, Python calls the first two of these functions, and the second calls the third:
 
-    1  `BaseSettings.__new__` remembers the keywords in `chosen`, unless they are all settings
+    1  `BaseSettings.__new__` rejects unknown names, and remembers the keywords in `chosen`, unless
+       they are all settings
     2  `__init__` sets an attribute for each setting. Dataclass writes it, so that type checkers,
        editors and `help` have the settings
     3  `__post_init__` checks the attributes, and replaces them by the values that result
 
 `Draft.make` makes a recipe from the values of a draft as they are, without 2 and 3.
 
-Rules about a recipe's settings together with options, such as --accumulate with --sync-batchnorm,
-are checked when the run is built.
+In Python, rules about a recipe's settings together with options, such as accumulate with
+sync_batchnorm, are checked when the run is built.
 """
 
 import dataclasses
@@ -35,18 +36,19 @@ from resnet_fn.config.draft import draft_of
 class Settings(BaseSettings):
     """Settings that are checked, and that do not change.
 
-    To the constructor, a setting is given if it is in `chosen` or differs from its default. Given
-    settings stay, or are errors. Rules drop others that have no effect (`nesterov` with Adam) or
-    set what a given one needs, and Lion has its own default of beta2. To `changed`, only its
-    keywords are given.
+    Given settings stay, or are errors if they have no effect and do not mean off (0, false, empty).
+    Rules drop others that have no effect (`nesterov` with Adam) or set what a given one needs, and
+    Lion has its own default of beta2.
 
-        made by                        checked   chosen
-        Recipe(some=...)               yes       these keywords
-        changed(recipe, seed=2)        yes       those of `recipe` that no rule has set, and seed
-        Recipe(**all_settings)         yes       none
-        dataclasses.replace(recipe)    yes       none, because it passes all settings
-        Draft.make                     no        those of the draft that no rule has set
-        copy, pickle                   no        none
+        made by                       given                          chosen
+        Recipe(some=...)              the keywords                   the keywords
+        Recipe(**all_settings)        those that are not defaults    none
+        dataclasses.replace(recipe)   those that are not defaults    none: it passes all settings
+        changed(recipe, seed=2)       seed                           seed, and those of `recipe` that
+                                                                     no rule has set
+        Draft.make                    (is not checked)               those of the draft that no rule
+                                                                     has set
+        copy, pickle                  (is not checked)               none
     """
 
     def __init_subclass__(cls) -> None:
@@ -88,10 +90,11 @@ def chosen_or_not_default(config: Settings) -> dict[str, Any]:
 def changed(config: AnySettings, **given: Any) -> AnySettings:
     """Return a copy of a recipe or options with the values `given`.
 
-    An older value that has no effect beside these is dropped, also a chosen one. An optimizer's own
-    defaults take the place of other defaults, but of no value that was chosen. See `Draft.resolve`,
-    whose notes are left out here. Raises ValueError if one of `given` is wrong or has no effect, or
-    if an older value contradicts it, as a warm-up of 10 epochs does to `epochs=5`.
+    An older value that has no effect beside these is dropped or replaced, also a chosen one, and
+    stays so if `changed` is called again. An optimizer's own defaults take the place of other
+    defaults, but of no value that was chosen. `Draft.resolve` has the rules; its notes are left out
+    here. Raises ValueError if one of `given` is wrong or has no effect, or if an older value
+    contradicts it, as a warm-up of 10 epochs does to `epochs=5`.
     """
     check_names(given, type(config))
     # In this draft all values of `config` come from a recipe, so that those of `given` are stronger.
