@@ -73,9 +73,7 @@ class Draft(NamedTuple):
     drop_notes: tuple[str, ...] = ()  # lines about dropped settings
     # Pairs (setting, error text) for invalid settings, and for broken rules that changed nothing.
     faults: tuple[tuple[str, str], ...] = ()
-    # Whether a stored run goes on: rules newer than it must not stop it, and it already has its
-    # optimizer's defaults.
-    resumes: bool = False
+    resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
     # Settings of a recipe, or of a file that the user's file extends, that were chosen when it was
     # made. An optimizer's own defaults do not replace them.
     chosen_earlier: tuple[str, ...] = ()
@@ -120,11 +118,22 @@ class Draft(NamedTuple):
         }
         merged = {**self.values, **flags}
         values = {name: sourced.converted() for name, sourced in merged.items()}
-        if self.resumes:
+        if self._has_optimizer_of(values):
             return values
         defaults = _defaults_of_optimizer(values)
         new = {name: value for name, value in defaults.items() if name not in self.chosen_earlier}
         return values | new
+
+    def _has_optimizer_of(self, values: Mapping[str, SourcedValue]) -> bool:
+        """Return whether the recipe, such as that of a stored run, already has the optimizer of
+        `values`, and with it what the optimizer's settings should be.
+        """
+        optimizer = self.values.get("optimizer")
+        return (
+            optimizer is not None
+            and not optimizer.is_chosen
+            and optimizer.value == values["optimizer"].value
+        )
 
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
         """Return whether a rule counts here.

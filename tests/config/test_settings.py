@@ -83,8 +83,9 @@ def test_an_optimizers_defaults_hold_unless_others_are_chosen():
         ({"optimizer": "lion", "beta2": 0.999}, 0.999),
         ({"optimizer": "adamw"}, 0.999),
     ):
-        merged = base.resolve(given)
-        assert (values(merged)["beta2"], merged.faults) == (beta2, ())
+        for resumes in (False, True):  # the same command, repeated
+            merged = base._replace(resumes=resumes).resolve(given)
+            assert (values(merged)["beta2"], merged.faults) == (beta2, ())
     stored = draft_of(Recipe(optimizer="lion", beta2=0.95), RunOptions())._replace(resumes=True)
     assert values(stored.resolve({"optimizer": "lion"}))["beta2"] == 0.95
 

@@ -491,7 +491,7 @@ def test_a_forward_of_c_code_has_no_signature():
     assert not_given(module, (torch.ones(4, 8),)) == []
 
 
-def test_a_layer_that_overflows_in_float32_has_a_rounding():
+def test_an_overflow_in_float32_alone_has_a_rounding():
     """A mask added twice is −infinity in float32, and a number in float64."""
 
     class Mask(torch.nn.Module):

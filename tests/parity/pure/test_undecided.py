@@ -148,7 +148,7 @@ def test_a_port_without_updates_is_undecided():
     assert found.first_stage is None
 
 
-def test_a_change_seen_in_any_stage_is_not_too_small():
+def test_a_change_seen_anywhere_is_not_too_small():
     (seen,) = [stage for stage in verdict(trace(7), trace(7), NAMES).stages if stage.id == CHANGE]
     hidden = Stage(LAST, seen.differences[:0], too_small=("conv.weight", "other"))
     assert [*_too_small([seen, hidden])] == ["rate too small to see the change of other"]
