@@ -266,7 +266,7 @@ def _clipped(reference: Trace) -> int:
 
 def _too_small(stages: Sequence[Stage]) -> Iterator[str]:
     """Yield a line for the arrays whose change float32 does not show in any stage."""
-    seen = set()
+    seen = set[str]()
     for stage in stages:
         for item in stage.differences:
             if item.id.change or stage.id.name == CHANGE.name:
