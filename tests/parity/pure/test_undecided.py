@@ -153,7 +153,7 @@ def test_a_port_without_updates_is_undecided():
 def test_a_change_seen_anywhere_is_not_too_small():
     (seen,) = [stage for stage in verdict(trace(7), trace(7), NAMES).stages if stage.id == CHANGE]
     hidden = Stage(LAST, too_small=("conv.weight", "other"))
-    lines = coverage_of(both_sides(trace(7), trace(7), NAMES), [seen, hidden], Probed())
+    lines = coverage_of(both_sides(trace(7), trace(7), NAMES, False), [seen, hidden], Probed())
     assert "rate too small to see the change of other" in lines.not_exercised
 
 
