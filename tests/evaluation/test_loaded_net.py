@@ -98,11 +98,6 @@ def test_flip_average_is_the_mean_of_both_views():
     np.testing.assert_allclose(logits(both, images), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_another_size_resizes_to_size_over_0_875(trained_run):
-    """The shorter side is size / 0.875, as in runs of earlier versions."""
-    assert load_run(trained_run, image_size=32).input.eval_resize == 37
-
-
 SPEC = to_dict(load_digits().input)
 STATES = {
     "no recipe": {"recipe": None},

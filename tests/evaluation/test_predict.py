@@ -21,7 +21,6 @@ from resnet_fn.evaluation.image_names import find_images, read_list
 from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.evaluation.predict import predict, predictions
 from resnet_fn.evaluation.prediction_table import table_row
-from resnet_fn.report.writer import write_report
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -143,32 +142,6 @@ def test_csv_lists_all_files_by_name_or_doubt(run, digits_png, capsys, main, row
     assert sorted(column(doubted, "file")) == sorted(column(rows, "file"))
     no_text = b"\xff.png".decode("utf-8", "surrogateescape")
     assert table_row({"file": no_text, "error": "bad"}, 1) == ["\\xff.png", "", "", "bad"]
-
-
-@pytest.mark.slow
-def test_predict_gives_the_answers_of_the_report(
-    trained_run, detail, photographs, capsys, main, rows_of
-):
-    """An image alone, and a folder, with class names: what evaluation says of the same files."""
-    write_report(detail, Path("report"))
-    rows = rows_of("report/predictions.csv")
-    results = predict(load_run(trained_run), find_images([photographs / "val"]), top=3)
-    for result, row in zip(results, rows, strict=True):
-        assert result["file"].endswith(row["name"])
-        assert len(result["top"]) == 3
-        for place, likely in enumerate(result["top"], 1):
-            assert likely["class"] == row[f"class{place}"]
-            assert f"{likely['probability']:.6g}" == row[f"probability{place}"]
-    capsys.readouterr()
-    assert main("predict", trained_run, results[40]["file"]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    top = results[40]["top"]
-    assert line == f"{results[40]['file']}   " + "   ".join(
-        f"{x['class']} {x['probability']:6.2%}" for x in top
-    )
-    assert main("predict", "--checkpoint", trained_run, "--json", photographs / "val" / "bee") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert column(map(json.loads, lines), "file") == column(results[:30], "file")
 
 
 def test_names_that_are_not_utf8_are_printed_escaped(run, digits_png, python):
