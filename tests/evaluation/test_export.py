@@ -93,9 +93,7 @@ def test_documented_steps_of_an_export_equal_predict(run, digits_png, size):
     "settings",
     [
         {"model": "resnet8", "stem": "imagenet"},  # each family's own net: tests/acceptance
-        pytest.param(
-            {"model": "resnet18", "stem": "imagenet", "precision": "fp16"}, marks=pytest.mark.slow
-        ),
+        {"model": "resnet8", "stem": "imagenet", "precision": "fp16"},
     ],
     ids=lambda settings: " ".join(settings.values()),
 )
