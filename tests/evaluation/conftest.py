@@ -53,7 +53,7 @@ def run(make_run):
 
 
 @pytest.fixture
-def digits_png(run):
+def digits_png():
     """The first 70 test digits as PNG files, 0 … 255."""
     Path("images/deeper").mkdir(parents=True)
     pixels = load_digits().test.images[:70, ..., 0] * (255 / 16)
