@@ -14,15 +14,12 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def test_flip_ema_and_size_change_the_score(run):
+    """The batch size does not, nor `ema=True`, the default of a run that has an average."""
     plain = evaluate(run)
+    assert evaluate(run, batch_size=70, ema=True) == plain
     assert evaluate(run, tta="flip")["loss"] != plain["loss"]
     assert evaluate(run, ema=False) != plain
     assert evaluate(run, image_size=16)["loss"] != plain["loss"]
-
-
-def test_the_batch_size_changes_no_score(run):
-    """Nor `ema=True`, which is the default of a run that has an average."""
-    assert evaluate(run, batch_size=70) == evaluate(run, ema=True)
 
 
 def test_a_wrong_tta_or_size_is_named(run):

@@ -19,7 +19,6 @@ from resnet_fn.data.sources.lists import load_lists
 from resnet_fn.evaluation.evaluate import evaluate_in_detail
 from resnet_fn.evaluation.export import export
 from resnet_fn.evaluation.image_names import read_list
-from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.report.writer import predictions_csv
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -142,9 +141,10 @@ def test_export_replaces_only_what_it_wrote(path, users, run, raises_line):
 
 def test_labels_are_read_back_and_no_formulas(run):
     """The labels of predictions.csv are those of a list of images."""
-    trained = load_run(run)
-    named = dataclasses.replace(trained, input=dataclasses.replace(trained.input, classes=CLASSES))
-    text = predictions_csv(dataclasses.replace(evaluate_in_detail(run), trained=named))
+    detail = evaluate_in_detail(run)
+    spec = dataclasses.replace(detail.trained.input, classes=CLASSES)
+    named = dataclasses.replace(detail.trained, input=spec)
+    text = predictions_csv(dataclasses.replace(detail, trained=named))
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     for row in rows:
         assert not any(cell[:1] in "=+@\t\r" and cell for cell in row.values())
