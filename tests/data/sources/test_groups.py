@@ -11,7 +11,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.contents import write_split
 from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.data.sources.groups import group_files, suggest_groups
+from resnet_fn.data.sources.groups import suggest_groups
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.data.sources.validation import SplitRule, split_off
 
@@ -42,14 +42,6 @@ def test_frames_of_one_patient_stay_on_one_side(names, group_by, group_of):
     assert not {group_of(name) for name in train.names} & held
     assert f"{len(groups) - len(held)} groups in training, {len(held)} in validation" in notes[0]
     assert set(split(names, "")[0].names) & set(validation.names)  # another split than by pictures
-
-
-def test_a_column_of_the_list_gives_the_groups():
-    groups = tuple(str(k % 7) for k in range(60))
-    files = FileSplit("", tuple(FRAMES), np.zeros(60, np.int32), groups=groups)
-    train, validation, _ = split_off(files, 0.3, SplitRule(group_by="patient"))
-    assert len(set(train.groups)) + len(set(validation.groups)) == 7
-    assert [str(FRAMES.index(name) % 7) for name in train.names] == list(train.groups)
 
 
 def test_empty_cells_are_no_group(raises_line):
@@ -146,11 +138,6 @@ def test_frame_and_copy_names_get_a_working_pattern(names, source):
 def test_numbered_names_are_no_frames(names):
     labels = np.unique([name.partition("/")[0] for name in names], return_inverse=True)[1]
     assert suggest_groups(names, labels) == []
-
-
-def test_without_a_setting_each_file_is_one_group():
-    files = FileSplit("", ("a/1.jpg",), np.zeros(1))
-    assert list(group_files(files, ["a/1.jpg"], "")) == ["a/1.jpg"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("split_seed", 3), ("group_by", "2")])

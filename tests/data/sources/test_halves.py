@@ -91,6 +91,8 @@ def test_a_validation_folder_of_any_usual_name_validates(lay, name):
         assert (len(dataset.train), len(dataset.test), dataset.is_split) == (10, 4, False)
         roots = (dataset.train.root, dataset.test.root)
         assert [*map(Path, roots)] == [Path("set", half) for half in names[:2]]
+        none = f"{roots[1]} is the validation set, so nothing is split off the training images"
+        assert (none in dataset.notes) == (recipe is SPLIT)
 
 
 @pytest.mark.parametrize("name", TESTED)
