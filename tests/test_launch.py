@@ -78,7 +78,7 @@ def test_a_pods_workers_do_not_get_its_variables(tmp_path, python):
         assert not {"MS_LOCAL_WORKER", "MS_NODE_RANK"} & environment.keys()
 
 
-def test_a_process_of_a_pod_without_the_launcher_is_rejected(python, says):
+def test_a_pods_process_without_the_launcher_is_rejected(python, says):
     done = python("-m", "resnet_fn.train", "--out-dir", "run", code=1, **POD)
     says(done.stderr, "MS_LOCAL_WORKER", "8", "resnet_fn.launch")
     assert not Path("run").exists()
