@@ -306,6 +306,7 @@ class Pair:
         assert (ladder.settings, ladder.names.how) == ([], "execution order and shapes")
         assert set(ladder.names.parameters) == set(dict(net.parameters_and_names()))
         assert max(item.output.relative for item in ladder.layers) < 1e-4
+        assert ("not compiled" in table(ladder)) == (self.options.get("mode") == "pynative")
         compared = {title_of_stage(stage) for stage in ladder.stages if stage.verdict != "skipped"}
         of_optimizer = {"optimizer settings", "optimizer alone"} if self.optimizer else set()
         always = {"weights", "eval forward", "loss", "gradients", "change by update 1"}
