@@ -128,21 +128,16 @@ def poisson(exp: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 @pytest.mark.parametrize(
-    ("exp", "right", "share"),
-    [
-        (lambda x: x.exp(), True, 0.0),
-        (lambda x: x.exp(), True, 0.5),
-        (lambda x: (x * 1.0001).exp(), False, 0.5),
-    ],
+    ("exp", "right"), [(lambda x: x.exp(), True), (lambda x: (x * 1.0001).exp(), False)]
 )
-def test_an_inaccurate_kernel_is_not_the_ports_fault(exp, right, share):
+def test_an_inaccurate_kernel_is_not_the_ports_fault(exp, right):
     """Nor if the port drops: kernels are measured without dropout."""
 
     def forward(net, x):
         return net.head(net.drop(net.part(x)))
 
-    module = theirs(forward, t.Linear(8, 8), drop=t.Dropout(share))
-    net = ours(forward, nn.Dense(8, 8), drop=nn.Dropout(p=share))
+    module = theirs(forward, t.Linear(8, 8), drop=t.Dropout(0.5))
+    net = ours(forward, nn.Dense(8, 8), drop=nn.Dropout(p=0.5))
     made = [(2 * draw(16, 8), labels(16).astype(np.float32)) for _ in range(2)]
     slow = dataclasses.replace(SGD, learning_rate=1e-3)
     losses = {"reference_loss": poisson(torch.exp), "loss": poisson(exp)}

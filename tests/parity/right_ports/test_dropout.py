@@ -172,8 +172,7 @@ def test_a_right_port_with_a_dropout_branch_agrees():
     )
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_dropout_agrees_with_channels_last(accumulate):
+def test_dropout_agrees_with_channels_last():
     module = t.Sequential(
         t.Conv2d(3, 4, 1),
         t.Dropout(0.3),
@@ -195,7 +194,7 @@ def test_dropout_agrees_with_channels_last(accumulate):
             x = self.b(self.drop(self.a(x.transpose(0, 2, 3, 1))))
             return self.head(self.channels(x.transpose(0, 3, 1, 2)).reshape(-1, 80))
 
-    ladder = agrees(Last(), module, [(draw(4, 3, 5, 4), labels(4))] * 2, accumulate=accumulate)
+    ladder = agrees(Last(), module, [(draw(4, 3, 5, 4), labels(4))] * 2, accumulate=2)
     assert stage_of(ladder, "gradients, with dropout").differences
 
 
