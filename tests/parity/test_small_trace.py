@@ -143,19 +143,14 @@ def test_a_cause_is_searched_in_the_recorded_module(replay, folder):
     assert re.search(r"^  torch_net.py:\d+: elu for relu in the port$", out, re.M)
 
 
-def test_what_a_small_trace_lacks_is_not_decided(replay):
+def test_other_names_are_paired_without_initial_values(replay):
     """Initial weights that are wrong, and an update that is right."""
-    code, out = replay([("nn.Dense(8, 10)", 'nn.Dense(8, 10, weight_init="ones")')])
-    assert code == 0
-    assert "verdict: agree in" in out
-    assert "initial values" in re.search("^not decided by a small trace: (.*)", out, re.M)[1]
-
-
-def test_other_names_are_paired_by_structure(replay):
-    names = [(one, f"other_{one}") for one in ("conv", "block", "head", "norm")]
-    code, out = replay([(f"self.{old}", f"self.{new}") for old, new in names])
+    names = [(f"self.{one}", f"self.other_{one}") for one in ("conv", "block", "head", "norm")]
+    code, out = replay([("nn.Dense(8, 10)", 'nn.Dense(8, 10, weight_init="ones")'), *names])
     assert code == 0
     assert "paired by execution order and shapes" in out
+    assert "verdict: agree in" in out
+    assert "initial values" in re.search("^not decided by a small trace: (.*)", out, re.M)[1]
 
 
 def test_weights_and_images_are_drawn_again(folder):
