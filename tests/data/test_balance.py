@@ -76,7 +76,7 @@ def test_mistakes_in_a_file_of_weights_are_named(text, parts, raises_line):
         class_weights("w.txt", CLASSES, LABELS)
 
 
-def test_an_equal_line_of_a_weight_may_be_repeated():
+def test_an_equal_weight_may_be_repeated():
     Path("w.txt").write_text("a 1\nb 2\nb 2.0\n")
     assert class_weights("w.txt", ("a", "b"), np.array([0, 1])) == pytest.approx((2 / 3, 4 / 3))
 
