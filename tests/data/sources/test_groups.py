@@ -148,6 +148,14 @@ def test_numbered_names_are_no_frames(names):
     assert suggest_groups(names, labels) == []
 
 
+def test_frames_in_a_late_class_are_found():
+    names = [f"a/{k:05}.jpg" for k in range(25_000)]
+    names += [f"b/clip{k // 3}_{k % 3}.jpg" for k in range(2_000)]
+    labels = np.repeat(np.array([0, 1], np.int32), [25_000, 2_000])
+    (note,) = suggest_groups(names, labels)
+    assert "such as b/clip" in note
+
+
 def test_without_a_setting_each_file_is_one_group():
     files = FileSplit("", ("a/1.jpg",), np.zeros(1))
     assert list(group_files(files, ["a/1.jpg"], "")) == ["a/1.jpg"]
