@@ -232,6 +232,10 @@ def test_a_missing_validation_folder_scores_no_training_images(lay, raises_line,
         for splits in (("train", "test"), ("test",)):
             with raises_line(words):
                 load_dataset(recipe, "set", RunOptions(), rule, splits, trained_on)
+    shutil.rmtree("set/val")
+    fix = "restore it, or if the images were split off, run/validation.json; or evaluate"
+    with raises_line(gone if recipe is RECIPE else fix):
+        load_dataset(recipe, "set", RunOptions(), rule, ("test",), trained_on)
 
 
 def test_a_split_run_ignores_a_validation_folder(lay):
