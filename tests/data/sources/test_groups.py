@@ -140,6 +140,14 @@ def test_numbered_names_are_no_frames(names):
     assert suggest_groups(names, labels) == []
 
 
+def test_frames_in_a_late_class_are_found():
+    names = [f"a/{k:05}.jpg" for k in range(25_000)]
+    names += [f"b/clip{k // 3}_{k % 3}.jpg" for k in range(2_000)]
+    labels = np.repeat(np.array([0, 1], np.int32), [25_000, 2_000])
+    (note,) = suggest_groups(names, labels)
+    assert "such as b/clip" in note
+
+
 @pytest.mark.parametrize(("name", "value"), [("split_seed", 3), ("group_by", "2")])
 def test_settings_of_a_split_need_a_split(name, value, raises_line):
     with raises_line(f"{name}: ", "needs --validation-share"):
