@@ -45,8 +45,9 @@ NO_TOLERANCE = 0.0
 """Copies are equal bit for bit. docs/parity.md#tolerances"""
 
 OUTPUTS_TOLERANCE = 1e-5
-"""The tolerance of outputs, losses, norms and moving statistics: of what one pass computes. Layers,
-probes, the loss alone and a hint of untrained arrays have it, too. docs/parity.md#tolerances
+"""The tolerance of outputs, losses and norms: of what one pass computes. Layers, probes, the loss
+alone and a hint of untrained arrays have it, too. It also limits the change of moving statistics,
+as a fraction of their value. docs/parity.md#tolerances
 """
 
 GRADIENTS_TOLERANCE = 1e-4
@@ -172,7 +173,8 @@ def larger_bound(
 ) -> Allowed:
     """Return what a tolerance, and the largest of several roundings by reason, allow.
 
-    `roundings` is not empty. `large` is the measured rounding of the array's large numbers. It takes
+    For example, a tolerance of 1e-4 and a largest rounding of 8e-5 allow 3.2e-4. `roundings` is not
+    empty. `large` is the measured rounding of the array's large numbers. It takes
     the place of that of the others; all other roundings are the large numbers', too.
     """
     rounding, why = _largest(tolerance, roundings)
@@ -217,8 +219,9 @@ def capped_rounding(
     """Return `rounding`, but no more than the larger one of the whole array's relative rounding and
     the tolerance.
 
-    A part of small numbers must not get all of the whole's error: a fault would pass there. Arrays
-    that are only rounding are not capped (`Parameters._measured`).
+    A part of small numbers must not get all of the whole's error: a fault would pass there. With a
+    perfect whole, an error of up to 4 times the tolerance passes. Arrays that are only rounding are
+    not capped (`Parameters._measured`).
     """
     whole = max((errors.get(source, 0.0) for source in names.sources(name)), default=0.0)
     return min(rounding, max(whole, tolerance))
@@ -286,7 +289,7 @@ def tie_width(outputs: Collection[Difference]) -> float:
     """Return the error of the port's layers, in units of the reference's own rounding.
 
     A ReLU's tie must be so many times as wide as in the reference. `outputs` are those of layers in
-    training mode. A layer that overflows in float32 is no measure.
+    training mode. A layer whose own rounding is above 1/16, as of one that overflows, is no measure.
     """
     measured = (output for output in outputs if output.rounding < CEILING)
     errors = [output.relative / max(output.rounding, HALF_A_UNIT) for output in measured]

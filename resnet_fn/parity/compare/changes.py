@@ -109,8 +109,8 @@ class Changes(Parameters):
         """Return the difference by the first of these measures that applies; `_by_coarser_measure`
         has 5 to 7:
 
-        1. The port alone moves the array: `_of_port_alone`. A move by less than what the last
-           places of `numbers` add up to is none.
+        1. The port alone moves the array: `_of_port_alone`. A move by at most four times what the
+           last places of `numbers` add up to is none.
         2. The array does not pass, and its gradient is only rounding: as a part of the stage.
         3. float32 hides the change, of a trained array even as a part of all changes: left out,
            though it may pass.

@@ -176,7 +176,9 @@ class EvalForward(NetOutputs):
     trains: bool = False
 
     def stage(self, sides: Sides) -> Stage:
-        """Return the comparison, which decides nothing if both nets draw random numbers."""
+        """Return the comparison, which decides nothing if both nets draw random numbers here, and
+        one of them in training mode, too.
+        """
         stage = super().stage(sides)
         port, reference = sides.port, sides.reference
         # on purpose: with dropout set to 0 they may repeat
