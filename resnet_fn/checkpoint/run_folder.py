@@ -375,6 +375,11 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
         raise CheckpointError(f"{path} does not exist; {near_run(path, 'give a run folder')}")
     folder, is_one = locate(path)
     if is_one:
+        if which != "last":
+            raise ValueError(
+                f"which: {which!r} is for run folders, but {path} is a checkpoint; "
+                f"give the run's folder, or leave out which={which!r}"
+            )
         return load_run_checkpoint(path)
     run = RunFolder(folder)
     return run.best() if which == "best" else run.newest()

@@ -69,6 +69,15 @@ def test_best_is_the_one_that_the_newest_names(checkpoint):
     assert update_of("mine") == 5
 
 
+def test_one_checkpoint_is_not_chosen_as_the_best(checkpoint):
+    path = checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
+    with pytest.raises(
+        ValueError,
+        match=rf"^which: 'best' is for run folders, but {path} is a checkpoint; give the run's",
+    ):
+        update_of(path, "best")
+
+
 def damage(update, file="weights.safetensors"):
     path = RUN.checkpoint_path(update) / file
     path.write_bytes(bytes(path.stat().st_size))

@@ -7,7 +7,7 @@ import mindspore
 import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint, write_checkpoint
-from resnet_fn.evaluation.evaluate import evaluate
+from resnet_fn.evaluation.evaluate import evaluate, evaluate_in_detail
 from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.models import create_model
 from resnet_fn.plot import read_events
@@ -34,6 +34,11 @@ def test_a_wrong_tta_or_size_is_named(run):
         ValueError, match=r"^image_size: -1 is negative; give pixels, or 0 for the recipe's size$"
     ):
         evaluate(run, image_size=-1)
+
+
+def test_only_for_a_run_folder_a_report_says_which_checkpoint(run):
+    assert evaluate_in_detail(run, "best").options["which"] == "best"
+    assert "which" not in evaluate_in_detail(run / "checkpoints/step-00000005").options
 
 
 def test_weights_of_a_run_print_checkpoint_and_classes(run, main, capsys, write_recipe):
