@@ -217,15 +217,27 @@ class RunFolder:
                         path = self.path.with_name(f"{self.path.name}-{number}")
         return RunFolder(Path(broadcast_text(str(path), workers)))
 
-    def create(self, lock: FolderLock) -> None:
-        """Create the run folder, lock the folder, and check that files can be written in it."""
+    def create(self, lock: FolderLock, is_new: bool = False) -> None:
+        """Create the run folder, lock the folder, and check that files can be written in it.
+
+        If the run `is_new`, raises ValueError if the folder has checkpoints: since `find_start`,
+        which locks no new folder, another process may have run there.
+        """
         with writing(f"out_dir: {self.path}", "give another path"):
             self.path.mkdir(parents=True, exist_ok=True)
             lock.take(self.path, self.has_run)
+            if is_new and self.updates():
+                raise self.already_holds_a_run()
             self.checkpoints.mkdir(exist_ok=True)
             # a folder may exist and still refuse new files
             tempfile.TemporaryFile(dir=self.checkpoints).close()
             check_rename(self.checkpoints)
+
+    def already_holds_a_run(self) -> ValueError:
+        """Return the error of a new run in the folder of another."""
+        return ValueError(
+            f"out_dir: {self.path} already holds a run; give another --out-dir or --resume auto"
+        )
 
     @property
     def has_run(self) -> bool:

@@ -143,9 +143,7 @@ def _choose(
     if not newest:
         _check_log(folder)
     if newest and options.resume == "never":
-        raise ValueError(
-            f"out_dir: {folder.path} already holds a run; give another --out-dir or --resume auto"
-        )
+        raise folder.already_holds_a_run()
     if not newest and not named:
         return folder, None
     checkpoint = find_checkpoint(named) if named else folder.newest()
