@@ -84,7 +84,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:
     """Return the flags to add to a stopped run's command, so that the command resumes the run."""
-    if options.out_dir:
+    if options.out_dir and options.resume in ("auto", "never"):
         return ["--resume", "auto"] if options.resume == "never" else []
     return [] if Path(options.resume).resolve() == run.resolve() else ["--resume", str(run)]
 
