@@ -85,7 +85,7 @@ def test_checkpoints_may_be_a_link_to_another_disk(checkpoint, source, start):
 def test_a_run_that_began_and_ended_meanwhile_stays(checkpoint, start, lock):
     run, _ = start(out_dir="new")
     checkpoint("new", 5)
-    with pytest.raises(ValueError, match="^out_dir: new already holds a run; give another --out"):
+    with pytest.raises(ValueError, match=r"^out_dir: new already holds a run; give another --out"):
         run.create(lock, is_new=True)
     assert run.updates() == [5]
 
