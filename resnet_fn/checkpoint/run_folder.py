@@ -366,6 +366,9 @@ def load_run_checkpoint(folder: Path) -> Checkpoint:
 
 def run_of(checkpoint: Path) -> Path:
     """Return the run folder of a checkpoint."""
+    folder = checkpoint.parent.parent
+    if checkpoint.parent.name == "checkpoints" and folder.name not in ("", ".."):
+        return folder
     # The path is not resolved, because `checkpoints` may be a link to another disk.
     named = Path(os.path.abspath(checkpoint))
     return (named if named.parent.name == "checkpoints" else named.resolve()).parent.parent

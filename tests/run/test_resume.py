@@ -394,7 +394,7 @@ def typed(text):
         ({"resume": "run/checkpoints/step-00000005", "out_dir": "branch"}, "out_dir: branch", 5),
         (
             {"resume": "run/checkpoints/step-00000005"},
-            "resume: .*/run has checkpoints after .*5, up to update 10",
+            "resume: run has checkpoints after .*5, up to update 10",
             5,
         ),
     ],
