@@ -61,7 +61,7 @@ class LoadedNet:
     @functools.cached_property
     def eval_step(self) -> EvalStep:
         """Return the evaluation step of this net, which returns logits and is compiled once."""
-        # MindSpore never frees a compiled step's 20 MB
+        # MindSpore never frees a compiled step
         return make_eval_step(self.net, with_logits=True)
 
     @property

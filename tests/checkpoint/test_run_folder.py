@@ -74,7 +74,7 @@ def test_a_damaged_config_ends_a_resume_by_name(checkpoint, text, fault):
         parse(["--resume", "run"])
 
 
-def test_without_a_config_options_are_the_defaults_with_a_note(checkpoint):
+def test_without_a_config_options_are_the_defaults(checkpoint):
     checkpoint("run", 5)
     recipe, options, notes = parse(["--resume", "run", "--log-every", "7"])
     assert recipe == RECIPE  # the checkpoint's

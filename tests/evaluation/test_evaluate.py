@@ -36,7 +36,7 @@ def test_a_wrong_tta_or_size_is_named(run):
         evaluate(run, image_size=-1)
 
 
-def test_only_for_a_run_folder_a_report_says_which_checkpoint(run):
+def test_which_is_an_option_of_run_folders(run):
     assert evaluate_in_detail(run, "best").options["which"] == "best"
     assert "which" not in evaluate_in_detail(run / "checkpoints/step-00000005").options
 

@@ -111,7 +111,7 @@ def test_an_earlier_failed_save_hides_no_nan(in_batch, raises_line):
         train(TINY, dataclasses.replace(UNCOMPILED, checkpoint_every=2))
 
 
-def test_a_damaged_later_checkpoint_is_not_the_last_good_one(in_batch, raises_line):
+def test_a_damaged_checkpoint_is_not_the_last_good(in_batch, raises_line):
     def fail(images):
         raise MemoryError("no")
 
